@@ -1,0 +1,1 @@
+"""Tables and figures, made from run directories; never from trainer objects."""

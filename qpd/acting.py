@@ -1,0 +1,60 @@
+"""How a policy turns logits into actions: sampled, epsilon-greedy or greedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+ActingKind = Literal["sample", "epsilon", "greedy"]
+
+
+@dataclass(frozen=True)
+class ActingRule:
+    """How to act: `sample` draws from softmax(sharpness * logits); `epsilon` takes the argmax, but a uniform
+    action with probability `epsilon`, one coin for each environment; `greedy` takes the argmax.
+    """
+
+    kind: ActingKind
+    epsilon: float = 0.01
+    sharpness: float = 1.0
+
+    def __str__(self) -> str:
+        if self.kind == "epsilon":
+            return f"epsilon-greedy ({self.epsilon:g})"
+        if self.kind == "sample" and self.sharpness != 1.0:
+            return f"sampled from softmax({self.sharpness:g} * logits)"
+        return {"sample": "sampled", "greedy": "greedy"}[self.kind]
+
+    def act(self, logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Actions int64 `[batch]` for logits float32 `[batch, num_actions]`.
+
+        `sample` uses the Gumbel-max trick. Randomness is drawn for every row, whatever the kind,
+        so that results depend on the rule and the seed only.
+        """
+        if self.kind == "sample":
+            noise = rng.gumbel(size=logits.shape)
+            return np.argmax(self.sharpness * logits.astype(np.float64) + noise, axis=1)
+        best = np.argmax(logits, axis=1)
+        if self.kind == "epsilon":
+            explore = rng.random(len(logits)) < self.epsilon
+            uniform = rng.integers(logits.shape[1], size=len(logits))
+            best = np.where(explore, uniform, best)
+        return best
+
+
+def resolve_acting(
+    kind: str, *, is_actor_critic: bool, is_atari: bool, epsilon: float, sharpness: float = 1.0
+) -> ActingRule:
+    """What `auto` means: as SB3 and the RL Zoo let agents act.
+
+    Atari: sampled for actor-critic agents, epsilon-greedy for Q-values. Elsewhere the zoo acts
+    deterministically: greedy.
+    """
+    if kind == "auto":
+        on_atari = "sample" if is_actor_critic else "epsilon"
+        kind = on_atari if is_atari else "greedy"
+    if kind not in ("sample", "epsilon", "greedy"):
+        raise ValueError(f"acting {kind!r}: one of auto, sample, epsilon, greedy")
+    return ActingRule(kind, epsilon, sharpness)  # type: ignore[arg-type]

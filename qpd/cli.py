@@ -1,0 +1,296 @@
+"""The command line: parse, call, print one table. The only file that knows everybody."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from qpd import __version__
+from qpd.recipe import Recipe, RecipeError
+
+app = typer.Typer(
+    name="qpd",
+    help="Distil a Stable-Baselines3 agent into a small quantized student, and measure it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+stderr = Console(stderr=True)
+stdout = Console(soft_wrap=True)
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="KEY=VALUE, for example distill.lr=1e-3")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="root of all randomness")]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="run directory; default runs/<recipe name>")
+]
+TeacherOption = Annotated[
+    str | None, typer.Option("--teacher", help="SB3 zip, zoo folder or hub id to use instead")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
+RecipeArgument = Annotated[str, typer.Argument(help="recipe file, or the name of a shipped one")]
+RunArgument = Annotated[Path, typer.Argument(help="run directory")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"qpd {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    set_: Overrides = None,
+    seed: Seed = None,
+    device: Device = None,
+    output: Output = None,
+    teacher: TeacherOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
+    from qpd import trainer
+    from qpd.run_evaluation import evaluate_run
+
+    resolved = _recipe(recipe, set_, seed, device, teacher)
+    with _session(resolved, output) as session:
+        for phase in (trainer.distill, trainer.quantize, trainer.finetune, evaluate_run):
+            phase(session)
+        trainer.finish(session)
+    _print_run(output or _default_output(resolved), as_json)
+
+
+@app.command()
+def distill(
+    recipe: RecipeArgument,
+    set_: Overrides = None,
+    seed: Seed = None,
+    device: Device = None,
+    output: Output = None,
+    teacher: TeacherOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Phase 1: full-precision distillation."""
+    from qpd import trainer
+
+    resolved = _recipe(recipe, set_, seed, device, teacher)
+    with _session(resolved, output) as session:
+        trainer.distill(session)
+    _print_run(output or _default_output(resolved), as_json)
+
+
+@app.command()
+def quantize(
+    run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
+) -> None:
+    """Phase 2: post-training quantization of a distilled student."""
+    from qpd import trainer
+
+    with _later_session(run_path, "quantize", set_, device) as session:
+        trainer.quantize(session)
+    _print_run(run_path, as_json)
+
+
+@app.command()
+def finetune(
+    run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
+) -> None:
+    """Phase 3: quantization-aware training of a quantized student."""
+    from qpd import trainer
+
+    with _later_session(run_path, "finetune", set_, device) as session:
+        trainer.finetune(session)
+    _print_run(run_path, as_json)
+
+
+@app.command()
+def recipes(as_json: AsJson = False) -> None:
+    """List the recipes that come with QPD."""
+    from qpd.recipe_loading import list_recipes
+
+    shipped = list_recipes()
+    if as_json:
+        _print_json({"recipes": [{"name": r.name, "description": r.description} for r in shipped]})
+        return
+    _print_table(["recipe", "what it does"], [[r.name, r.description] for r in shipped])
+
+
+def _recipe(
+    source: str,
+    overrides: list[str] | None,
+    seed: int | None,
+    device: str | None,
+    teacher: str | None,
+) -> Recipe:
+    """The recipe with all that the command line changes in it."""
+    from qpd.recipe_loading import load_recipe
+
+    lines = list(overrides or [])
+    lines += [f"seed={seed}"] if seed is not None else []
+    lines += [f"device={device}"] if device is not None else []
+    lines += [f"teacher.source={teacher}"] if teacher is not None else []
+    return load_recipe(source, lines)
+
+
+def _default_output(recipe: Recipe) -> Path:
+    return Path("runs") / recipe.name
+
+
+@contextmanager
+def _session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
+    """An open session for a recipe: run directory, teacher, progress display."""
+    from qpd.run_directory import RunDirectory
+
+    with RunDirectory.create(output or _default_output(recipe), recipe) as opened:
+        with _open(opened, recipe.device) as session:
+            yield session
+
+
+@contextmanager
+def _later_session(
+    path: Path, phase: str, overrides: list[str] | None, device: str | None
+) -> Iterator[Any]:
+    """An open session for a run directory, with changed settings for `phase` only."""
+    from qpd.recipe_loading import override_recipe
+    from qpd.run_directory import RunDirectory, RunDirectoryError
+
+    with RunDirectory.open(path) as opened:
+        needed = {"quantize": "distill", "finetune": "quantize"}[phase]
+        if opened.phase(needed).state != "done":  # type: ignore[arg-type]
+            raise RunDirectoryError(
+                [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"]
+            )
+        if overrides:
+            foreign = [line for line in overrides if not line.startswith((f"{phase}.",))]
+            if foreign:
+                raise RecipeError(
+                    [f"--set {line}: `qpd {phase}` changes {phase}.* only" for line in foreign]
+                )
+            changed = override_recipe(opened.recipe, overrides)
+            if opened.phase(phase).state != "pending" and changed != opened.recipe:  # type: ignore[arg-type]
+                raise RunDirectoryError(
+                    [f"{path}: {phase} has begun with other settings; copy the run, or start anew"]
+                )
+            opened.replace_recipe(changed)
+        with _open(opened, device or opened.recipe.device) as session:
+            yield session
+
+
+@contextmanager
+def _open(opened: Any, device: str) -> Iterator[Any]:
+    from qpd.progress import RunProgress
+    from qpd.trainer import open_session
+    from teachers import load_teacher
+
+    settings = opened.recipe.teacher
+    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
+    env_id = settings.env or teacher.env_id
+    if env_id is None:
+        raise RecipeError(
+            [f"teacher {settings.source} names no environment: set teacher.env in the recipe"]
+        )
+    with RunProgress(stderr) as progress:
+        session = open_session(opened, teacher, env_id, device, progress)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def _print_run(path: Path, as_json: bool) -> None:
+    from analysis.run_table import run_summary, summary_rows
+
+    summary = run_summary(path)
+    if as_json:
+        _print_json(summary)
+        return
+    header, rows = summary_rows(summary)
+    _print_table(header, rows)
+
+
+def _print_table(header: list[str], rows: list[list[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(*header, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    stdout.print(table)
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, allow_nan=False))
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _error_lines(error: Exception) -> list[str] | None:
+    """What to print for an error that is the user's to mend; None for one that is ours."""
+    from qpd.checkpoint import CheckpointError
+    from qpd.environment import EnvironmentConfigError
+    from qpd.metrics_log import MetricsLogError
+    from qpd.run_directory import RunDirectoryError
+    from qpd.student_files import StudentFileError
+    from qpd.trainer import SessionError
+    from qpd.training_phases import TrainingError
+    from teachers import TeacherError
+
+    if isinstance(error, RecipeError | RunDirectoryError):
+        return error.lines
+    ours = (
+        CheckpointError,
+        EnvironmentConfigError,
+        MetricsLogError,
+        StudentFileError,
+        SessionError,
+        TrainingError,
+        TeacherError,
+    )
+    return [str(error)] if isinstance(error, ours) else None
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: errors of the user's are one line each on stderr and exit code 2."""
+    from qpd.allocator import keep_freed_memory
+
+    keep_freed_memory()
+    signal.signal(signal.SIGTERM, _terminated)
+    command: Callable[..., Any] = app
+    try:
+        command(arguments)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on from the last epoch", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        lines = _error_lines(error)
+        if lines is None:
+            raise
+        for line in lines:
+            print(f"error: {line}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The losses of policy distillation: Eq. 1, 2 and 3 of the QPD paper.
+
+Each loss returns one value per state, `[batch]`; whoever trains takes the mean, once.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def kl_teacher_student(
+    teacher_logits: Tensor,
+    student_logits: Tensor,
+    temperature: float,
+    student_temperature: float = 1.0,
+) -> Tensor:
+    """KL(teacher || student) per state, in nats: Eq. 1 of the QPD paper, after Rusu et al. 2016.
+
+    The teacher's logits (Q-values for DQN) are divided by `temperature`: 0.01 sharpens Q-values,
+    1 to 5 smooths an actor. The student's are divided by `student_temperature`, 1 in Eq. 1; give
+    `temperature` there once it is folded into the student's head. There is no factor tau^2.
+    Both inputs float `[batch, num_actions]`; returns `[batch]`.
+    """
+    _same_shape(teacher_logits, student_logits)
+    teacher = F.log_softmax(teacher_logits / temperature, dim=-1)
+    student = F.log_softmax(student_logits / student_temperature, dim=-1)
+    return (teacher.exp() * (teacher - student)).sum(-1)
+
+
+def kl_student_teacher(
+    teacher_logits: Tensor,
+    student_logits: Tensor,
+    temperature: float,
+    student_temperature: float = 1.0,
+) -> Tensor:
+    """KL(student || teacher) per state, in nats: the mode-seeking direction, beyond the paper.
+
+    Arguments as `kl_teacher_student`; returns `[batch]`.
+    """
+    _same_shape(teacher_logits, student_logits)
+    teacher = F.log_softmax(teacher_logits / temperature, dim=-1)
+    student = F.log_softmax(student_logits / student_temperature, dim=-1)
+    return (student.exp() * (student - teacher)).sum(-1)
+
+
+def critic_huber(teacher_values: Tensor, student_values: Tensor) -> Tensor:
+    """Huber(c_T - c_S), delta 1, per state: Eq. 3 of the QPD paper. All shapes `[batch]`."""
+    _same_shape(teacher_values, student_values)
+    return F.huber_loss(student_values, teacher_values, reduction="none")
+
+
+def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float) -> Tensor:
+    """Eq. 2 of the QPD paper: both losses weigh as `actor_weight` says, whatever their size.
+
+    `L = (w * La / v(La) + (1 - w) * Lc / v(Lc)) * (v(La) + v(Lc))`, where v(x) is x outside the
+    graph. The losses are scalars (batch means). The value of L is always La + Lc (for w = 1, La).
+    A loss of exactly 0 has nothing left to teach and contributes no gradient instead of NaN.
+    """
+    if actor_weight >= 1.0:
+        return actor_loss
+    actor, critic = actor_loss.detach(), critic_loss.detach()
+    total = actor + critic
+    tiny = 1e-12
+    scaled_actor = actor_weight * actor_loss / actor.clamp_min(tiny)
+    scaled_critic = (1.0 - actor_weight) * critic_loss / critic.clamp_min(tiny)
+    return (scaled_actor + scaled_critic) * total
+
+
+def _same_shape(teacher: Tensor, student: Tensor) -> None:
+    if teacher.shape != student.shape:
+        raise ValueError(
+            f"teacher outputs {tuple(teacher.shape)} and student outputs "
+            f"{tuple(student.shape)} differ in shape"
+        )

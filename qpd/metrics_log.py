@@ -1,0 +1,146 @@
+"""One row of metrics per epoch, in metrics.csv and, where installed, in TensorBoard."""
+
+import csv
+import difflib
+import io
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from qpd.atomic_files import write_text
+
+logger = logging.getLogger(__name__)
+
+KEY_COLUMNS = ("phase", "epoch")
+
+
+class MetricsLogError(ValueError):
+    """metrics.csv does not have the columns that are to be written; one line."""
+
+
+class MetricsLog:
+    """Appends rows of one phase; each is on the disk when `write` returns.
+
+    Write a row before the checkpoint of its epoch: a killed process then loses no row, and the
+    rows after the checkpoint are dropped when it resumes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Sequence[str],
+        *,
+        phase: str,
+        resume_epoch: int = 0,
+        tensorboard_folder: Path | None = None,
+    ) -> None:
+        """Open or begin the file, without the rows of `phase` after `resume_epoch`.
+
+        Args:
+            path: metrics.csv, shared by all phases.
+            columns: What is measured; `phase` and `epoch` come before it. Fixed once written.
+            phase: Phase whose rows are written.
+            resume_epoch: Epoch of the checkpoint that is resumed; 0 = the phase begins anew.
+            tensorboard_folder: Where events go, in a folder per phase; None = nowhere.
+
+        Raises:
+            MetricsLogError: The file exists with other columns.
+        """
+        self._columns = (*KEY_COLUMNS, *columns)
+        if len(set(self._columns)) != len(self._columns):
+            raise MetricsLogError(f"{path}: columns must differ: {', '.join(self._columns)}")
+        self._phase = phase
+        write_text(path, self._kept_text(path, resume_epoch))
+        self._file = path.open("a", encoding="utf-8", newline="")
+        self._writer = _summary_writer(tensorboard_folder, phase, resume_epoch)
+
+    def write(self, epoch: int, values: Mapping[str, float | int | str | None]) -> None:
+        """Append the row of an epoch; columns without a value stay empty.
+
+        Raises:
+            MetricsLogError: A value has no column; the nearest one is named.
+        """
+        for name in values:
+            if name not in self._columns[len(KEY_COLUMNS) :]:
+                close = difflib.get_close_matches(name, self._columns, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise MetricsLogError(f"{self._file.name}: no column {name!r}{hint}")
+        row: dict[str, Any] = {"phase": self._phase, "epoch": epoch, **values}
+        self._file.write(_csv_text([[_cell(row.get(name)) for name in self._columns]]))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if self._writer is not None:
+            for name, value in values.items():
+                if value is not None and not isinstance(value, str):
+                    self._writer.add_scalar(name, float(value), global_step=epoch)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Close both files."""
+        self._file.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _kept_text(self, path: Path, resume_epoch: int) -> str:
+        """Return the header and the rows to keep; a row torn by a kill is dropped."""
+        header = list(self._columns)
+        if not path.exists() or not path.stat().st_size:
+            return _csv_text([header])
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        rows = list(csv.reader(line for line in lines if line.endswith("\n")))
+        if rows[:1] != [header]:
+            found = ", ".join(rows[0]) if rows else "none"
+            raise MetricsLogError(f"{path}: has the columns {found}; needed {', '.join(header)}")
+        kept = [row for row in rows[1:] if self._is_kept(row, resume_epoch)]
+        return _csv_text([header, *kept])
+
+    def _is_kept(self, row: list[str], resume_epoch: int) -> bool:
+        if len(row) != len(self._columns) or not row[1].isdigit():
+            return False
+        return row[0] != self._phase or int(row[1]) <= resume_epoch
+
+
+def _cell(value: Any) -> str:
+    """Return a number so that reading it gives the same number, text as it is."""
+    if value is None:
+        return ""
+    if isinstance(value, str | bool | int):
+        return str(value)
+    number = value.item() if hasattr(value, "item") else value  # numpy and torch scalars
+    return repr(number)
+
+
+def _csv_text(rows: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _summary_writer(folder: Path | None, phase: str, resume_epoch: int) -> Any:
+    """Return a writer whose events after `resume_epoch` replace earlier ones, or None."""
+    if folder is None:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import
+    except ImportError:
+        logger.info("no TensorBoard events: tensorboard is not installed")
+        return None
+    # A folder per phase: purge_step discards later events of a whole folder.
+    return SummaryWriter(log_dir=str(folder / phase), purge_step=resume_epoch + 1)

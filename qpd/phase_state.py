@@ -1,0 +1,104 @@
+"""What a training phase is made of while it runs, and how it is saved and restored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qpd.recipe import TrainingPhase
+
+
+@dataclass
+class PhaseState:
+    """The trained module, its optimizer and its progress.
+
+    `best` is a copy of the module's parameters at the best validation so far, `best_score` its
+    mean return; `stale` counts the validations since.
+    """
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    shuffle: np.random.Generator
+    epoch: int = 0
+    best_score: float = float("-inf")
+    best_epoch: int = 0
+    stale: int = 0
+    best: dict[str, Tensor] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def keep_if_best(self, score: float) -> None:
+        """Compare a validation's mean return with the best one; ties go to the later epoch."""
+        self.stale += 1
+        if score >= self.best_score or not self.best:
+            self.best_score, self.best_epoch, self.stale = score, self.epoch, 0
+            self.best = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
+
+    def spend(self, what: str, seconds: float) -> None:
+        """Add to the time accounted to `what`."""
+        self.seconds[what] = self.seconds.get(what, 0.0) + seconds
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors, and what JSON can hold."""
+        tensors = {f"model.{k}": v for k, v in self.module.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        for index, entry in self.optimizer.state_dict()["state"].items():
+            tensors |= {
+                f"optimizer.{index}.{k}": v for k, v in entry.items() if isinstance(v, Tensor)
+            }
+        plain = {
+            "epoch": self.epoch,
+            "best_score": self.best_score if self.best else None,
+            "best_epoch": self.best_epoch,
+            "stale": self.stale,
+            "seconds": self.seconds,
+            "shuffle": json.dumps(self.shuffle.bit_generator.state),
+        }
+        return tensors, plain
+
+    def load_state_dict(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition(".")
+            if kind in parts:
+                parts[kind][rest] = tensor
+        self.module.load_state_dict(parts["model"])
+        self.best = parts["best"]
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in parts["optimizer"].items():
+            index, _, key = name.partition(".")
+            moments.setdefault(int(index), {})[key] = tensor
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.epoch, self.stale = plain["epoch"], plain["stale"]
+        self.best_epoch, self.seconds = plain["best_epoch"], plain["seconds"]
+        score = plain["best_score"]
+        self.best_score = float("-inf") if score is None else score
+        self.shuffle.bit_generator.state = json.loads(plain["shuffle"])
+
+
+def make_optimizer(module: nn.Module, settings: TrainingPhase) -> torch.optim.Optimizer:
+    """The recipe's optimizer over all parameters that train."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters, fused=True, **common)
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, fused=True, **common)
+    if settings.optimizer == "rmsprop":
+        return torch.optim.RMSprop(parameters, **common)
+    return torch.optim.SGD(parameters, momentum=0.9, **common)
+
+
+def learning_rate(settings: TrainingPhase, done: float) -> float:
+    """The learning rate after a share `done` (0 to 1) of the phase's updates."""
+    if settings.lr_schedule == "linear":
+        return settings.lr * max(0.0, 1.0 - done)
+    if settings.lr_schedule == "cosine":
+        return settings.lr * 0.5 * (1.0 + float(np.cos(np.pi * min(done, 1.0))))
+    return settings.lr

@@ -1,0 +1,119 @@
+"""The teacher's play and the memory it fills: what phases 1 and 3 draw their batches from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpd.acting import resolve_acting
+from qpd.environment import VectorEnvironment, make_vector_env
+from qpd.policy import Policy
+from qpd.random_seeds import generator, seed_for
+from qpd.recipe import Recipe
+from qpd.replay_memory import ReplayMemory
+from teachers import Teacher
+from teachers.rollout_collector import collect_transitions
+
+
+class PlayStream:
+    """A rolling replay with the environment and the randomness that feed it, resumable exactly.
+
+    The frames are in `frame_file`; `state_dict` holds all the rest. Rows that a killed process has
+    overwritten since the last checkpoint are written again, with the same content, on resuming.
+    """
+
+    def __init__(self, recipe: Recipe, teacher: Teacher, env_id: str, frame_file: Path) -> None:
+        settings = recipe.environment
+        self.env: VectorEnvironment = make_vector_env(
+            env_id,
+            settings.num_envs,
+            num_threads=settings.num_threads,
+            max_frames=settings.max_frames,
+        )
+        self.teacher = teacher
+        self.memory = ReplayMemory(
+            recipe.replay.capacity,
+            settings.num_envs,
+            self.env.spec.observation_shape,
+            self.env.spec.num_actions,
+            frame_file,
+        )
+        self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
+        collection = recipe.collection
+        self._student_envs = round(collection.student_fraction * settings.num_envs)
+        self._rule = resolve_acting(
+            "sample" if collection.acting == "auto" and teacher.has_actor_critic
+            else "epsilon" if collection.acting == "auto" else collection.acting,
+            is_actor_critic=teacher.has_actor_critic,
+            is_atari=self.env.spec.is_atari,
+            epsilon=collection.epsilon,
+            sharpness=collection.sharpness,
+        )
+        self._rng = generator(recipe.seed, "collection")
+        self._seed = seed_for(recipe.seed, "collection")
+        self._started = False
+
+    def fill(self, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Let the teacher play until the memory is full (nothing to do if it is)."""
+        missing = self.memory.capacity - len(self.memory)
+        if missing > 0:
+            self._collect(missing, None, on_progress)
+
+    def refresh(self, student: Policy | None = None) -> None:
+        """Replace the oldest part of the memory; `student` acts in its share of environments."""
+        if self._refresh_count > 0:
+            self._collect(self._refresh_count, student)
+
+    def _collect(
+        self,
+        count: int,
+        student: Policy | None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        if not self._started:
+            self.env.reset(self._seed)
+            self._started = True
+        goal = self.memory.num_added + count
+        batches = collect_transitions(
+            self.teacher,
+            self.env,
+            self._rule,
+            self._rng,
+            student=student,
+            student_envs=self._student_envs,
+        )
+        for batch in batches:
+            self.memory.add(batch)
+            if on_progress is not None:
+                on_progress(len(self.memory), self.memory.capacity)
+            if self.memory.num_added >= goal:
+                return
+
+    def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors, and what JSON can hold."""
+        tensors = {f"replay.{k}": v for k, v in self.memory.state_dict().items()}
+        for name, array in self.env.get_state().items():
+            tensors[f"environment.{name}"] = torch.from_numpy(np.ascontiguousarray(array))
+        return tensors, {"rng": json.dumps(self._rng.bit_generator.state)}
+
+    def load_state_dict(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on exactly where `state_dict` was called."""
+        self.memory.load_state_dict(_without_prefix(tensors, "replay."))
+        state = _without_prefix(tensors, "environment.")
+        self.env.set_state({name: tensor.numpy() for name, tensor in state.items()})
+        self._rng.bit_generator.state = json.loads(plain["rng"])
+        self._started = True
+
+    def close(self) -> None:
+        """Release the emulators."""
+        self.env.close()
+
+
+def _without_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k[len(prefix) :]: v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,27 @@
+"""Which arithmetic trains: bfloat16 where the hardware multiplies it, else float32."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+
+def training_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """`fp32` and `bf16` as asked; `auto` is bf16 where the device has units for it."""
+    if precision == "auto":
+        precision = "bf16" if has_bfloat16_units(device.type) else "fp32"
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+@cache
+def has_bfloat16_units(device_type: str) -> bool:
+    """Whether the device multiplies bfloat16 natively (not merely emulates it)."""
+    if device_type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags

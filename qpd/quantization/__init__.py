@@ -1,0 +1,1 @@
+"""Quantizers, the training-time simulation, and the integers that both stand for."""

@@ -1,0 +1,39 @@
+"""How a student is quantized: bits, scheme, granularity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from students import LayerShape
+
+
+@dataclass(frozen=True)
+class QuantizationConfig:
+    """Bits per weight (2 to 8, the first and last layer separately settable) and per activation.
+
+    `scheme` is `dorefa` (Eq. 5 as written, per layer, scale lost) or `dorefa_scaled` (the scale
+    folded back, per output channel unless `per_channel` is off; the actor head always has a single
+    scale, so that its accumulators compare).
+    """
+
+    weight_bits: int = 8
+    activation_bits: int = 8
+    first_layer_bits: int | None = None
+    last_layer_bits: int | None = None
+    scheme: Literal["dorefa_scaled", "dorefa"] = "dorefa_scaled"
+    per_channel: bool = True
+    learned_activation_ranges: bool = True
+
+    @property
+    def activation_levels(self) -> int:
+        """The largest level of an activation."""
+        return int(2**self.activation_bits - 1)
+
+    def layer_bits(self, shapes: Sequence[LayerShape]) -> tuple[int, ...]:
+        """Bits per weight of each layer, the actor head last."""
+        bits = [self.weight_bits] * len(shapes)
+        bits[0] = self.first_layer_bits or self.weight_bits
+        bits[-1] = self.last_layer_bits or self.weight_bits
+        return tuple(bits)

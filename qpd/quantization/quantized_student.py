@@ -1,0 +1,89 @@
+"""The quantized student as training sees it: integers carried in floats, gradients straight through.
+
+Every tensor that flows between layers holds integers (levels 0..2^k - 1); weights are the odd
+integers of `dorefa`. So the forward pass is the integer engine's, but for the rounding of the
+accumulator where it is kept in bfloat16.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.dorefa import dorefa_integers, least_squares_scale
+from qpd.quantization.straight_through import quantize_activations
+from students import Student, StudentOutputs
+from students.student import INPUT_LEVELS, apply_layer, compute_dtype
+
+
+class QuantizedStudent(nn.Module):
+    """A float student seen through its quantizers; its parameters are still theta_f.
+
+    `activation_ranges`, float32 `[hidden layers]`: the value that the top level of each layer's
+    activations stands for. Set by calibration, then trained if the configuration says so.
+    """
+
+    def __init__(self, student: Student, config: QuantizationConfig) -> None:
+        super().__init__()
+        self.student, self.config = student, config
+        self.bits = config.layer_bits(student.shapes)
+        self.activation_ranges = nn.Parameter(
+            torch.ones(len(student.shapes) - 1), requires_grad=config.learned_activation_ranges
+        )
+
+    def extra_repr(self) -> str:
+        """Bits, rounding and scheme."""
+        return (
+            f"weight_bits={self.bits}, activation_bits={self.config.activation_bits}, "
+            f"scheme={self.config.scheme}, rounding=nearest"
+        )
+
+    def integer_weight(self, position: int) -> tuple[Tensor, Tensor]:
+        """Layer `position`'s odd integers (float, weight's shape) and their scale `[out]`."""
+        shape, bits = self.student.shapes[position], self.bits[position]
+        weight = self.student.layer(shape.name).weight
+        literal = self.config.scheme == "dorefa"
+        per_channel = self.config.per_channel and not literal and shape.name != "actor"
+        integers = dorefa_integers(weight, bits, per_channel)
+        if literal:
+            return integers, weight.new_full((len(weight),), 1.0 / (2**bits - 1))
+        return integers, least_squares_scale(weight, integers, per_channel)
+
+    def input_levels(self, observations: Tensor) -> Tensor:
+        """Eq. 4: the observation as 8-bit levels."""
+        levels = self.student.encode(observations)
+        return levels if levels.dtype == torch.uint8 else levels.round()
+
+    def accumulate(self, position: int, levels: Tensor) -> tuple[Tensor, Tensor]:
+        """Integer accumulators of layer `position` (no bias), and its weights' scale `[out]`."""
+        integers, scale = self.integer_weight(position)
+        shape = self.student.shapes[position]
+        return apply_layer(shape, levels, integers.to(levels.dtype), None), scale
+
+    def hidden_levels(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Levels of the last shared layer, `[batch, width]`, and the step that each stands for."""
+        levels = self.input_levels(observations).to(compute_dtype(self.student.actor.weight))
+        top = self.config.activation_levels
+        step: Tensor | float = 1.0 / INPUT_LEVELS
+        for position, shape in enumerate(self.student.shapes[:-1]):
+            with torch.autocast(levels.device.type, enabled=False):
+                acc, scale = self.accumulate(position, levels)
+                next_step = self.activation_ranges[position].clamp_min(1e-6) / top
+                bias = self.student.layer(shape.name).bias
+                levels = quantize_activations(acc, scale * step / next_step, bias / next_step, top)
+            step = next_step
+        assert isinstance(step, Tensor)
+        return levels, step
+
+    def forward(self, observations: Tensor) -> StudentOutputs:
+        """Logits and values, float32; the critic head reads dequantized features in float."""
+        levels, step = self.hidden_levels(observations)
+        with torch.autocast(levels.device.type, enabled=False):
+            levels = levels.float()
+            acc, scale = self.accumulate(len(self.student.shapes) - 1, levels)
+            logits = acc * (scale * step) + self.student.actor.bias
+            critic = self.student.critic
+            values = F.linear(levels * step, critic.weight, critic.bias)
+        return StudentOutputs(logits, values.squeeze(-1))

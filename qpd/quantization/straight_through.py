@@ -1,0 +1,55 @@
+"""The straight-through estimator (Bengio et al. 2013): round forwards, identity backwards."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class _RoundStraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: object, *grads: Tensor) -> Tensor:
+        return grads[0]
+
+
+def round_straight_through(x: Tensor) -> Tensor:
+    """Round to the nearest integer (ties to even); the gradient passes unchanged."""
+    return _RoundStraightThrough.apply(x)  # type: ignore[no-any-return]
+
+
+class _QuantizeActivations(torch.autograd.Function):
+    """q = clamp(round(acc * gain + offset), 0, levels), gradient inside [0, levels] only."""
+
+    @staticmethod
+    def forward(ctx, acc: Tensor, gain: Tensor, offset: Tensor, levels: float) -> Tensor:  # type: ignore[no-untyped-def]
+        shape = (1, -1) + (1,) * (acc.dim() - 2)
+        gain, offset = gain.view(shape).to(acc.dtype), offset.view(shape).to(acc.dtype)
+        scaled = torch.addcmul(offset, acc, gain)
+        clamped = scaled.clamp(0.0, levels)
+        ctx.save_for_backward(acc, gain, clamped == scaled)
+        return clamped.round_()
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):  # type: ignore[no-untyped-def]
+        acc, gain, inside = ctx.saved_tensors
+        grad = torch.where(inside, grads[0], 0.0)
+        rows = grad.movedim(1, -1).reshape(-1, grad.shape[1])  # a view: channels come last
+        grad_offset = rows.new_ones(1, len(rows)) @ rows
+        grad_gain = None
+        if ctx.needs_input_grad[1]:  # the diagonal of one small matrix product, no product tensor
+            grad_gain = (rows.T @ acc.movedim(1, -1).reshape(rows.shape)).diagonal().float()
+        return grad.mul_(gain), grad_gain, grad_offset[0].float(), None
+
+
+def quantize_activations(acc: Tensor, gain: Tensor, offset: Tensor, levels: int) -> Tensor:
+    """ReLU and requantization in one: integers 0..levels in the dtype of `acc`.
+
+    acc float `[batch, channels, ...]`, gain and offset float32 `[channels]`. With
+    `acc * gain + offset = y / s` for a pre-activation y and a step s, the straight-through
+    gradients with respect to gain and offset make s a learned step size (LSQ, Esser et al. 2020).
+    """
+    return _QuantizeActivations.apply(acc, gain, offset, float(levels))  # type: ignore[no-any-return]

@@ -1,0 +1,261 @@
+"""Recipes from YAML files: lookup, inheritance by `base`, overrides, validation.
+
+Mistakes are collected over the whole chain of files and all overrides, and raised together.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from qpd.recipe import Recipe, RecipeError
+from qpd.recipe_errors import accepts_text, describe_errors, recipe_field, section_model
+from qpd.recipe_yaml import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
+
+OVERRIDE = "--set"
+_SECTIONS = {name for name, item in Recipe.model_fields.items() if section_model(item)}
+_CUSTOM_STUDENT = ("conv_channels", "hidden")
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A recipe that comes with QPD: `name` as in `paper/ppo-xxs`, and its first comment line."""
+
+    name: str
+    path: Path
+    description: str
+
+
+@dataclass
+class _Layer:
+    """What one file, or all overrides together, contribute."""
+
+    label: str
+    data: dict[str, Any]
+    line_of: dict[KeyPath, int] = field(default_factory=dict)
+
+    def place(self, path: KeyPath) -> str:
+        """Return `file:line` of a key that this layer sets, or the layer's label."""
+        line = self.line_of.get(path)
+        return f"{self.label}:{line}" if line else self.label
+
+
+def recipes_folder() -> Path:
+    """Return the folder of the shipped recipes, in a checkout and in an installed wheel alike."""
+    return Path(__file__).resolve().parent.parent / "recipes"
+
+
+def list_recipes() -> list[ShippedRecipe]:
+    """Return the shipped recipes, sorted by name; files named base.yaml are only inherited from."""
+    folder = recipes_folder()
+    found = []
+    for path in sorted(folder.rglob("*.yaml")):
+        if path.name == "base.yaml":
+            continue
+        first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        found.append(ShippedRecipe(name, path, first.lstrip("# ").strip()))
+    return found
+
+
+def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file, or a shipped recipe by name, with what it inherits, and check it all.
+
+    Args:
+        path_or_name: A YAML file, or a name such as `quickstart` or `paper/ppo-xxs`.
+        overrides: Assignments such as `distill.lr=1e-3`, applied last, in order.
+
+    Raises:
+        RecipeError: With one line per mistake: file, key, value, what is right.
+    """
+    mistakes: list[str] = []
+    path = _find(str(path_or_name), Path.cwd(), str(path_or_name), mistakes)
+    layers = _read_chain(path, mistakes) if path else []
+    layers.append(_read_overrides(overrides, mistakes))
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _merge(merged, layer.data)
+    if path is not None:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
+        merged.setdefault("name", stem)
+    recipe = _validate(merged, layers, mistakes)
+    if recipe is None or mistakes:
+        raise RecipeError(mistakes)
+    return recipe
+
+
+def _validate(
+    merged: Mapping[str, Any], layers: Sequence[_Layer], mistakes: list[str]
+) -> Recipe | None:
+    def place(path: KeyPath) -> str:
+        for end in range(len(path), 0, -1):
+            for layer in reversed(layers):
+                if any(key[:end] == path[:end] for key in layer.line_of):
+                    return layer.place(path[:end])
+        files = [layer for layer in layers if layer.label != OVERRIDE]
+        return files[-1].label if files else OVERRIDE
+
+    try:
+        return Recipe.model_validate(merged)
+    except ValidationError as error:
+        # What an unreadable file leaves out is no mistake of its own.
+        mistakes += describe_errors(error, place, with_missing=not mistakes)
+        return None
+
+
+def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path | None:
+    """Return the file that a path relative to `folder`, or a shipped recipe's name, stands for."""
+    short = name.removeprefix("recipes/").removesuffix(".yaml")
+    shipped = recipes_folder()
+    try:
+        for candidate in (folder / name, folder / f"{name}.yaml", shipped / f"{short}.yaml"):
+            if candidate.is_file():
+                return candidate
+    except (OSError, ValueError):  # too long, or a NUL byte: no such file either
+        pass
+    names = [item.name for item in list_recipes()]
+    names += [path.relative_to(shipped).with_suffix("").as_posix() for path in _base_files()]
+    close = difflib.get_close_matches(short, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
+    what = f"base: {name!r}" if asked_by != name else "this"
+    mistakes.append(f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}")
+    return None
+
+
+def _base_files() -> list[Path]:
+    return sorted(recipes_folder().rglob("base.yaml"))
+
+
+def _read_chain(path: Path, mistakes: list[str]) -> list[_Layer]:
+    """Return the layers of a file and of all it inherits from, the most basic one first."""
+    layers: list[_Layer] = []
+    seen: list[Path] = []
+    current: Path | None = path
+    while current is not None:
+        resolved = current.resolve()
+        label = _label(current)
+        if resolved in seen:
+            chain = " -> ".join(_label(item) for item in [*seen, resolved])
+            mistakes.append(f"{label}: base: recipes inherit from each other: {chain}")
+            break
+        seen.append(resolved)
+        layer = _read_file(current, label, mistakes)
+        if layer is None:
+            break
+        base = layer.data.pop("base", None)
+        if layers:  # a name belongs to its own file
+            layer.data.pop("name", None)
+        layers.insert(0, layer)
+        current = _base_of(base, resolved.parent, layer, mistakes)
+    return layers
+
+
+def _base_of(base: Any, folder: Path, layer: _Layer, mistakes: list[str]) -> Path | None:
+    if base is None:
+        return None
+    place = layer.place(("base",))
+    if not isinstance(base, str) or not base:
+        mistakes.append(f"{place}: base: {base!r} must be a path or a shipped recipe's name")
+        return None
+    return _find(base, folder, place, mistakes)
+
+
+def _label(path: Path) -> str:
+    """Return a path as the user would write it."""
+    resolved = path.resolve()
+    for root in (Path.cwd(), recipes_folder().parent):
+        if resolved.is_relative_to(root):
+            return resolved.relative_to(root).as_posix()
+    return str(path)
+
+
+def _read_file(path: Path, label: str, mistakes: list[str]) -> _Layer | None:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_RECIPE_BYTES + 1)
+        if len(raw) > MAX_RECIPE_BYTES:
+            mistakes.append(f"{label}: is larger than 1 MiB; this is no recipe")
+            return None
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        mistakes.append(f"{label}: cannot be read: {error.strerror}")
+        return None
+    except UnicodeDecodeError:
+        mistakes.append(f"{label}: is not UTF-8 text; this is no recipe")
+        return None
+    parsed = parse_recipe_text(text)
+    mistakes += [f"{label}: {mistake}" for mistake in parsed.mistakes]
+    if parsed.mistakes and not parsed.data:
+        return None
+    return _Layer(label, parsed.data, parsed.line_of)
+
+
+def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> _Layer:
+    layer = _Layer(OVERRIDE, {})
+    for text in overrides:
+        key, equals, raw = text.partition("=")
+        path = tuple(key.strip().split("."))
+        if not equals or not all(path):
+            mistakes.append(f"{OVERRIDE} {text}: must be key=value, for example distill.lr=1e-3")
+            continue
+        if path == ("base",):
+            mistakes.append(f"{OVERRIDE} {text}: base can be set in a file only")
+            continue
+        try:
+            value = _override_value(path, raw.strip())
+        except ValueError as error:
+            mistakes.append(f"{OVERRIDE} {text}: {error}")
+            continue
+        _assign(layer, path, value)
+    return layer
+
+
+def _override_value(path: KeyPath, raw: str) -> Any:
+    """Parse a value, except that a key which takes any text takes it literally."""
+    quoted = raw[:1] in ("'", '"')
+    if accepts_text(path) and not quoted:
+        optional = recipe_field(path)
+        is_null = raw in ("null", "~") and optional is not None and not optional.is_required()
+        return None if is_null else raw
+    return parse_value(raw)
+
+
+def _assign(layer: _Layer, path: KeyPath, value: Any) -> None:
+    node = layer.data
+    for key in path[:-1]:
+        child = node.get(key)
+        if not isinstance(child, dict):
+            child = node[key] = {}
+        node = child
+    node[path[-1]] = value
+    layer.line_of[path] = 0
+
+
+def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `layer` on top, section by section; an empty section changes nothing."""
+    merged = dict(base)
+    for key, value in layer.items():
+        below = merged.get(key)
+        if key in _SECTIONS and value is None:
+            merged.setdefault(key, {})
+        elif key in _SECTIONS and isinstance(value, dict) and isinstance(below, dict):
+            kept = _without_other_form(below, value) if key == "student" else below
+            merged[key] = {**kept, **value}
+        else:
+            merged[key] = value
+    return merged
+
+
+def _without_other_form(below: Mapping[str, Any], student: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop an inherited size where custom widths are given, and the reverse."""
+    kept = dict(below)
+    if any(student.get(key) is not None for key in _CUSTOM_STUDENT):
+        kept.pop("size", None)
+    if student.get("size") is not None:
+        for key in _CUSTOM_STUDENT:
+            kept.pop(key, None)
+    return kept

@@ -1,0 +1,155 @@
+"""The rolling replay: teacher play, each frame stored once, stacked when it is drawn.
+
+Rows form one ring over all environment streams, so the oldest transition always goes first. A row
+holds one observation's newest frame in the blocked layout that a student's first layer reads, and
+the rows of the three frames before it; row 0 is the empty frame that stands in where an episode has
+just begun. The ring has a margin beyond the capacity, so that the oldest transitions kept still
+find their older frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpd.transition import TransitionBatch
+
+BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
+
+
+@dataclass(frozen=True)
+class ReplaySample:
+    """`observations` uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`;
+    `logits` float32 `[batch, num_actions]`; `values` float32 `[batch]`.
+    """
+
+    observations: Tensor
+    logits: Tensor
+    values: Tensor
+
+
+class ReplayMemory:
+    """A ring of `capacity` transitions from `num_envs` streams.
+
+    With `frame_file` the observations live in that file, memory-mapped: what a crash leaves there
+    is what a resumed run reads. Only what `state_dict` returns must be saved beside it.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        observation_shape: tuple[int, ...],
+        num_actions: int,
+        frame_file: Path | None = None,
+    ) -> None:
+        if capacity < 1 or num_envs < 1:
+            raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
+        self.capacity, self.num_envs = capacity, num_envs
+        self.is_image = len(observation_shape) == 3
+        self.frame_stack = observation_shape[0] if self.is_image else 1
+        margin = num_envs * self.frame_stack if self.is_image else 0
+        self._ring_rows = capacity + margin
+        row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
+        dtype = np.dtype(np.uint8 if self.is_image else np.float32)
+        shape = (self._ring_rows + 1, *row_shape)
+        if frame_file is None:
+            rows = np.zeros(shape, dtype)
+        else:
+            matches = frame_file.is_file() and frame_file.stat().st_size == (
+                int(np.prod(shape)) * dtype.itemsize
+            )
+            rows = np.memmap(frame_file, dtype, mode="r+" if matches else "w+", shape=shape)
+        self._rows = torch.from_numpy(rows)
+        self._logits = torch.zeros(shape[0], num_actions)
+        self._values = torch.zeros(shape[0])
+        self._stack = torch.zeros(shape[0], self.frame_stack, dtype=torch.int32)
+        self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
+        self.num_added = 0
+
+    def __len__(self) -> int:
+        """Transitions that can be drawn."""
+        return min(self.num_added, self.capacity)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held, frames and teacher outputs together."""
+        parts = (self._rows, self._logits, self._values, self._stack)
+        return sum(part.numel() * part.element_size() for part in parts)
+
+    def add(self, batch: TransitionBatch) -> None:
+        """Store one vector step's transitions; the oldest make room."""
+        count = len(batch)
+        if count == 0:
+            return
+        rows = (self.num_added + np.arange(count)) % self._ring_rows + 1
+        index = torch.from_numpy(rows)
+        if self.is_image:
+            newest = torch.from_numpy(batch.observations[:, -1])
+            blocked = newest.view(count, 21, 4, 21, 4).transpose(2, 3)
+            self._rows[index] = blocked.reshape(count, *BLOCKED_FRAME)
+        else:
+            self._rows[index] = torch.from_numpy(batch.observations)
+        self._logits[index] = batch.logits
+        self._values[index] = batch.values
+        self._stack[index] = torch.from_numpy(self._stack_rows(batch, rows))
+        self.num_added += count
+
+    def _stack_rows(self, batch: TransitionBatch, rows: np.ndarray) -> np.ndarray:
+        """Rows of each new observation's frames, oldest first, 0 where the episode has none."""
+        history = np.roll(self._newest[batch.streams], -1, axis=1)
+        history[:, -1] = rows
+        older_by = np.arange(self.frame_stack - 1, -1, -1)
+        history[older_by[None, :] > batch.ages[:, None]] = 0
+        self._newest[batch.streams] = history
+        return history
+
+    def transition_rows(self) -> np.ndarray:
+        """Ring rows of the transitions that can be drawn, oldest first, int64 `[len(self)]`."""
+        first = self.num_added - len(self)
+        return (first + np.arange(len(self))) % self._ring_rows + 1
+
+    def gather(self, rows: Tensor) -> ReplaySample:
+        """The transitions at ring `rows`, int64 `[batch]`."""
+        stack = self._stack.index_select(0, rows).flatten()
+        frames = self._rows.index_select(0, stack if self.is_image else rows)
+        if self.is_image:
+            frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
+        return ReplaySample(
+            frames, self._logits.index_select(0, rows), self._values.index_select(0, rows)
+        )
+
+    def epoch(
+        self, batch_size: int, rng: np.random.Generator, num_samples: int | None = None
+    ) -> Iterator[ReplaySample]:
+        """Every transition once, shuffled, in batches; `num_samples` stops earlier."""
+        order = torch.from_numpy(rng.permutation(self.transition_rows()))
+        for rows in order[:num_samples].split(batch_size):
+            yield self.gather(rows)
+
+    def observation_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest value of each vector feature in memory, float32 `[features]`."""
+        rows = self._rows.index_select(0, torch.from_numpy(self.transition_rows()))
+        return rows.amin(0), rows.amax(0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All but the observations, which the frame file holds."""
+        return {
+            "logits": self._logits,
+            "values": self._values,
+            "stack": self._stack,
+            "newest": torch.from_numpy(self._newest),
+            "num_added": torch.tensor(self.num_added),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` saved; the observations must be those of the frame file."""
+        for name in ("logits", "values", "stack"):
+            getattr(self, f"_{name}").copy_(state[name])
+        self._newest[...] = state["newest"].numpy()
+        self.num_added = int(state["num_added"])

@@ -1,0 +1,264 @@
+"""A run directory: everything one experiment writes, locked while a process works in it.
+
+recipe.yaml             the resolved recipe
+manifest.json           versions, teacher, state of each phase, evaluations
+distilled.safetensors   the student after phase 1
+quantized.safetensors   the k-bit student
+metrics.csv, tensorboard/, checkpoint/, exports/, report/
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock
+
+from qpd.atomic_files import remove_leftovers, to_plain, write_json, write_text
+from qpd.manifest import (
+    PHASES,
+    EvaluatedPolicy,
+    Manifest,
+    PhaseName,
+    PhaseRecord,
+    PhaseState,
+    TeacherRecord,
+    new_manifest,
+)
+from qpd.recipe import Recipe
+from qpd.recipe_differences import recipe_differences
+from qpd.run_directory_checks import (
+    RunDirectoryError,
+    acquire_lock,
+    read_manifest,
+    read_recipe,
+    refuse_foreign,
+)
+
+__all__ = ["RunDirectory", "RunDirectoryError"]
+
+_MAX_DIFFERENCES = 8
+
+
+class RunDirectory:
+    """An open run directory; use `create` or `open`, and close it (or use it with `with`)."""
+
+    def __init__(
+        self, path: Path, recipe: Recipe, manifest: Manifest, lock: FileLock | None
+    ) -> None:
+        """Wrap what `create` or `open` checked; `lock` is held, or None for reading only."""
+        self.path = path
+        self._recipe = recipe
+        self._manifest = manifest
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: str | Path, recipe: Recipe) -> Self:
+        """Start a run directory, or go on with one that has the same recipe.
+
+        Raises:
+            RunDirectoryError: It belongs to something else or to another recipe (the differing
+                keys are named), is corrupt, is in use, or cannot be written.
+        """
+        path = Path(path)
+        refuse_foreign(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError([f"{path}: cannot be made: {error.strerror}"]) from error
+        lock = acquire_lock(path)
+        try:
+            if (path / "manifest.json").exists():
+                run = cls(path, recipe, read_manifest(path), lock)
+                run._go_on(recipe)
+            else:
+                # The manifest comes first: it marks the folder as ours if we are killed here.
+                run = cls(path, recipe, new_manifest(recipe.name, recipe.seed), lock)
+                run._save_manifest(run.manifest)
+                write_text(run.recipe_file, recipe.to_yaml())
+            remove_leftovers(path)
+        except OSError as error:
+            lock.release()
+            raise RunDirectoryError([f"{path}: cannot be written: {error.strerror}"]) from error
+        except BaseException:
+            lock.release()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path, *, read_only: bool = False) -> Self:
+        """Open an existing run directory.
+
+        Args:
+            path: The folder.
+            read_only: Take no lock and refuse to write, for reports and exports.
+
+        Raises:
+            RunDirectoryError: It is missing, foreign, corrupt or in use.
+        """
+        path = Path(path)
+        if not (path / "manifest.json").is_file():
+            what = "has no manifest.json" if path.is_dir() else "is no folder"
+            raise RunDirectoryError([f"{path}: is not a run directory: it {what}"])
+        lock = None if read_only else acquire_lock(path)
+        try:
+            run = cls(path, read_recipe(path), read_manifest(path), lock)
+            if lock is not None:
+                remove_leftovers(path)
+            return run
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def close(self) -> None:
+        """Let other processes use the directory; nothing can be recorded afterwards."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Tell the path and the state of each phase."""
+        states = ", ".join(f"{name}={self.phase(name).state}" for name in PHASES)
+        return f"RunDirectory({str(self.path)!r}, {states})"
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return self._recipe
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as last written."""
+        return self._manifest
+
+    @property
+    def recipe_file(self) -> Path:
+        """recipe.yaml."""
+        return self.path / "recipe.yaml"
+
+    @property
+    def manifest_file(self) -> Path:
+        """manifest.json."""
+        return self.path / "manifest.json"
+
+    @property
+    def distilled_file(self) -> Path:
+        """The full-precision student after phase 1."""
+        return self.path / "distilled.safetensors"
+
+    @property
+    def ptq_file(self) -> Path:
+        """The integer student as phase 2 left it, packed."""
+        return self.path / "ptq.safetensors"
+
+    @property
+    def quantized_file(self) -> Path:
+        """The k-bit student."""
+        return self.path / "quantized.safetensors"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One row per epoch."""
+        return self.path / "metrics.csv"
+
+    @property
+    def tensorboard_folder(self) -> Path:
+        """TensorBoard events; made when first written."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        """All that resuming needs; made on access."""
+        return self._folder("checkpoint")
+
+    @property
+    def exports_folder(self) -> Path:
+        """Exported students; made on access."""
+        return self._folder("exports")
+
+    @property
+    def report_folder(self) -> Path:
+        """Tables, figures, videos; made on access."""
+        return self._folder("report")
+
+    def phase(self, name: PhaseName) -> PhaseRecord:
+        """Return the state of a phase and what it measured."""
+        return self._manifest.phases.get(name, PhaseRecord())
+
+    def set_phase(self, name: PhaseName, state: PhaseState, /, **metrics: Any) -> None:
+        """Record the state of a phase; metrics are added to those it has, later ones win."""
+        known = {**self.phase(name).metrics, **to_plain(metrics)}
+        record = PhaseRecord.model_validate({**known, "state": state})
+        self._update(phases={**self._manifest.phases, name: record})
+
+    def record_teacher(self, teacher: TeacherRecord) -> None:
+        """Record who is imitated.
+
+        Raises:
+            RunDirectoryError: The run began with another teacher.
+        """
+        known = self._manifest.teacher
+        if known is not None and known.sha256 != teacher.sha256:
+            raise RunDirectoryError(
+                [
+                    f"{self.path}: began with the teacher {known.source} (sha256 "
+                    f"{known.sha256[:12]}), now it is {teacher.source} ({teacher.sha256[:12]})"
+                ]
+            )
+        self._update(teacher=teacher)
+
+    def record_evaluation(self, policy: EvaluatedPolicy, result: Mapping[str, Any]) -> None:
+        """Record returns and whatever belongs to them, replacing an earlier evaluation."""
+        self._update(evaluations={**self._manifest.evaluations, policy: to_plain(result)})
+
+    def replace_recipe(self, recipe: Recipe) -> None:
+        """Write another recipe, for a later phase that is run with other settings."""
+        self._check_writable()
+        write_text(self.recipe_file, recipe.to_yaml())
+        self._recipe = recipe
+
+    def _go_on(self, recipe: Recipe) -> None:
+        """Check that the directory was made by `recipe`; finish a start that was interrupted."""
+        started = any(self.phase(name).state != "pending" for name in PHASES)
+        if not self.recipe_file.exists() and not started:
+            write_text(self.recipe_file, recipe.to_yaml())
+            return
+        differences = recipe_differences(read_recipe(self.path), recipe)
+        if differences:
+            shown = differences[:_MAX_DIFFERENCES]
+            more = len(differences) - len(shown)
+            lines = [f"{self.path}: was made with another recipe; choose another -o, or remove it"]
+            lines += [f"{self.path}: {line}" for line in shown]
+            lines += [f"{self.path}: and {more} more keys differ"] if more else []
+            raise RunDirectoryError(lines)
+
+    def _folder(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _check_writable(self) -> None:
+        if self._lock is None:
+            raise RunDirectoryError([f"{self.path}: is closed or open for reading only"])
+
+    def _update(self, **changes: Any) -> None:
+        self._save_manifest(self._manifest.model_copy(update=changes))
+
+    def _save_manifest(self, manifest: Manifest) -> None:
+        self._check_writable()
+        write_json(self.manifest_file, manifest.model_dump(mode="json"))
+        self._manifest = manifest

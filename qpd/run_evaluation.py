@@ -1,0 +1,66 @@
+"""The evaluation that ends a run: teacher, distilled, PTQ and QAT students on the same games."""
+
+from __future__ import annotations
+
+from qpd.acting import ActingRule
+from qpd.environment import VectorEnvironment
+from qpd.evaluation import evaluate
+from qpd.manifest import EvaluatedPolicy
+from qpd.policy import Policy, network_policy
+from qpd.quantization.integer_student import IntegerEngine
+from qpd.quantization.packing import load_integer_student
+from qpd.random_seeds import seed_for
+from qpd.student_files import load_student
+from qpd.trainer import Session
+
+
+def evaluate_run(session: Session) -> None:
+    """Evaluate what the run directory holds and record each result; finished ones are kept.
+
+    All policies play the same episodes (one seed), which no checkpoint was chosen on. Where the
+    recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
+    """
+    session.run.set_phase("evaluate", "running")
+    settings, run = session.recipe.evaluation, session.run
+    env: VectorEnvironment | None = None
+    for name, policy, rule in _policies(session):
+        if name in run.manifest.evaluations:
+            continue
+        if env is None:
+            env = session.make_env(settings.num_envs or min(settings.episodes, 64))
+        result = evaluate(
+            policy,
+            env,
+            settings.episodes,
+            rule,
+            seed_for(session.recipe.seed, "evaluation"),
+            lambda done, name=name: session.progress.episodes(  # type: ignore[misc]
+                f"evaluating {name}", done, settings.episodes
+            ),
+        )
+        run.record_evaluation(name, result.to_json())
+        low, high = result.interval()
+        session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
+    if env is not None:
+        env.close()
+    run.set_phase("evaluate", "done")
+
+
+def _policies(session: Session) -> list[tuple[EvaluatedPolicy, Policy, ActingRule]]:
+    run, sharpness = session.run, session.recipe.student.sharpness
+    rule = session.acting_rule()
+    teacher = network_policy(session.teacher)
+    policies: list[tuple[EvaluatedPolicy, Policy, ActingRule]] = [("teacher", teacher, rule)]
+    if sharpness != 1.0 and rule.kind == "sample":
+        sharper = session.acting_rule(sharpness=sharpness)
+        policies.append(("teacher_sharpened", teacher, sharper))
+    if run.phase("distill").state == "done":
+        student = load_student(run.distilled_file).to(session.device)
+        policies.append(("distilled", network_policy(student), rule))
+    if run.phase("quantize").state == "done":
+        ptq = IntegerEngine(load_integer_student(run.ptq_file))
+        policies.append(("ptq", ptq, rule))
+    if run.phase("finetune").state == "done":
+        qat = IntegerEngine(load_integer_student(run.quantized_file))
+        policies.append(("qat", qat, rule))
+    return policies

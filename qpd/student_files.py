@@ -1,0 +1,88 @@
+"""distilled.safetensors: the float student, with all that rebuilding it needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from qpd.atomic_files import write_safetensors
+from students import Student, StudentArchitecture
+
+FORMAT = "qpd-float-student"
+FORMAT_VERSION = 1
+
+
+class StudentFileError(ValueError):
+    """A student's file that cannot be used; one line names it and says why."""
+
+
+def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
+    """The four fields of an architecture as plain data."""
+    return {
+        "observation_shape": list(architecture.observation_shape),
+        "num_actions": architecture.num_actions,
+        "conv_channels": list(architecture.conv_channels),
+        "hidden": list(architecture.hidden),
+    }
+
+
+def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
+    """The inverse; raises ValueError, KeyError or TypeError for anything else."""
+    return StudentArchitecture(
+        tuple(int(n) for n in data["observation_shape"]),
+        int(data["num_actions"]),
+        tuple(int(n) for n in data["conv_channels"]),
+        tuple(int(n) for n in data["hidden"]),
+    )
+
+
+def save_student(path: Path, student: Student, about: dict[str, Any]) -> None:
+    """Write the float student, critic head included (phase 3 and the analysis need it)."""
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "architecture": json.dumps(architecture_to_json(student.architecture)),
+        "about": json.dumps(about),
+    }
+    write_safetensors(path, dict(student.state_dict()), metadata)
+
+
+def load_student(path: Path) -> Student:
+    """Read what `save_student` wrote; raises StudentFileError for anything else."""
+    metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
+    try:
+        student = Student(architecture_from_json(json.loads(metadata["architecture"])))
+        student.load_state_dict(tensors)
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise StudentFileError(f"{path}: does not describe a student: {reason}") from error
+    if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+        raise StudentFileError(f"{path}: holds weights that are not finite")
+    return student
+
+
+def read_safetensors(
+    path: Path, expected_format: str, version: int
+) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+        tensors = safetensors.torch.load_file(path)
+    except FileNotFoundError as error:
+        raise StudentFileError(f"{path}: no such file; run the phase that writes it") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
+    if metadata.get("format") != expected_format:
+        raise StudentFileError(f"{path}: was not written as {expected_format}")
+    if metadata.get("format_version") != str(version):
+        raise StudentFileError(
+            f"{path}: has format version {metadata.get('format_version')}, this QPD reads {version}"
+        )
+    return metadata, tensors

@@ -1,0 +1,169 @@
+"""Phases 1 and 3 of Algorithm 1: epochs over the rolling memory, validated and checkpointed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from qpd.distillation_losses import (
+    critic_huber,
+    kl_student_teacher,
+    kl_teacher_student,
+    normalised_sum,
+)
+from qpd.evaluation import EvaluationResult
+from qpd.phase_state import PhaseState, learning_rate
+from qpd.play_stream import PlayStream
+from qpd.policy import Policy
+from qpd.precision import training_dtype
+from qpd.recipe import TrainingPhase
+from qpd.replay_memory import ReplaySample
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; one line says in which phase and epoch, and what may help."""
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """All that distinguishes phase 1 from phase 3.
+
+    `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
+    who plays where the student collects; `validate` plays the validation episodes.
+    """
+
+    name: str
+    settings: TrainingPhase
+    teacher_temperature: float
+    student_temperature: float
+    validate_every: int
+    acting_policy: Callable[[], Policy]
+    validate: Callable[[], EvaluationResult]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """Batch means over one epoch: losses in nats and value units, speed, validation if any."""
+
+    epoch: int
+    loss: float
+    actor_loss: float
+    critic_loss: float
+    lr: float
+    samples_per_second: float
+    validation: EvaluationResult | None
+
+
+class PhaseObserver(Protocol):
+    """Who follows a phase: progress display, metrics file, checkpoints."""
+
+    def batch_done(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        """Hear of every few updates: samples drawn so far in this epoch, of how many."""
+
+    def epoch_done(self, report: EpochReport) -> None:
+        """Log the epoch and save a checkpoint."""
+
+
+def phase_losses(
+    outputs: tuple[Tensor, Tensor], sample: ReplaySample, plan: PhasePlan
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Total (Eq. 2), actor (Eq. 1) and critic (Eq. 3) loss of a batch, all scalars."""
+    logits, values = outputs
+    divergence = kl_teacher_student
+    if plan.settings.loss == "reverse_kl":
+        divergence = kl_student_teacher
+    actor = divergence(
+        sample.logits, logits, plan.teacher_temperature, plan.student_temperature
+    ).mean()
+    critic = critic_huber(sample.values, values).mean()
+    return normalised_sum(actor, critic, plan.settings.actor_weight), actor, critic
+
+
+def train_phase(
+    plan: PhasePlan, state: PhaseState, stream: PlayStream, observer: PhaseObserver
+) -> None:
+    """Run the epochs that `state` has not seen, up to the limit or the plateau.
+
+    Raises TrainingError when a loss is not finite.
+    """
+    settings = plan.settings
+    while state.epoch < settings.epochs:
+        if settings.patience is not None and state.stale >= settings.patience:
+            return
+        began = time.perf_counter()
+        sums, count = _train_epoch(plan, state, stream, observer)
+        trained = time.perf_counter()
+        state.epoch += 1
+        if not math.isfinite(float(sums.sum())):
+            raise TrainingError(
+                f"{plan.name}: the loss is no longer finite in epoch {state.epoch}: "
+                f"lower {plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
+            )
+        stream.refresh(plan.acting_policy())
+        collected = time.perf_counter()
+        validation = None
+        if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
+            validation = plan.validate()
+            state.keep_if_best(validation.mean)
+        state.spend("train", trained - began)
+        state.spend("collect", collected - trained)
+        state.spend("validate", time.perf_counter() - collected)
+        total, actor, critic = (sums / count).tolist()
+        lr = learning_rate(settings, state.epoch / settings.epochs)
+        speed = count / (trained - began)
+        observer.epoch_done(
+            EpochReport(state.epoch, total, actor, critic, lr, speed, validation)
+        )
+
+
+def _train_epoch(
+    plan: PhasePlan, state: PhaseState, stream: PlayStream, observer: PhaseObserver
+) -> tuple[Tensor, int]:
+    """One pass over the memory: loss sums (total, actor, critic) and samples drawn."""
+    settings, memory = plan.settings, stream.memory
+    total = min(settings.samples_per_epoch or len(memory), len(memory))
+    device = next(state.module.parameters()).device
+    sums, count, began = torch.zeros(3, device=device), 0, time.perf_counter()
+    for index, sample in enumerate(memory.epoch(settings.batch_size, state.shuffle, total)):
+        done = (state.epoch + count / total) / settings.epochs
+        for group in state.optimizer.param_groups:
+            group["lr"] = learning_rate(settings, done)
+        losses = _train_step(plan, state.module, state.optimizer, sample, device)
+        sums += losses * len(sample.values)
+        count += len(sample.values)
+        if index % 16 == 15:
+            speed = count / (time.perf_counter() - began)
+            observer.batch_done(count, total, float(sums[0]) / count, speed)
+    return sums.cpu(), count
+
+
+def _train_step(
+    plan: PhasePlan,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    sample: ReplaySample,
+    device: torch.device,
+) -> Tensor:
+    """One update; returns the three losses, `[3]`, outside the graph."""
+    if device.type != "cpu":
+        sample = ReplaySample(
+            sample.observations.to(device, non_blocking=True),
+            sample.logits.to(device, non_blocking=True),
+            sample.values.to(device, non_blocking=True),
+        )
+    dtype = training_dtype(plan.settings.precision, device)
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        outputs = module(sample.observations)
+    total, actor, critic = phase_losses(outputs, sample, plan)
+    optimizer.zero_grad(set_to_none=True)
+    total.backward()  # type: ignore[no-untyped-call]
+    if plan.settings.max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(module.parameters(), plan.settings.max_grad_norm)
+    optimizer.step()
+    return torch.stack([total.detach(), actor.detach(), critic.detach()])

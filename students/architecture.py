@@ -1,0 +1,94 @@
+"""What a student is made of: the shapes of its layers, and how many parameters they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+# Mnih et al. 2015 (and SB3's NatureCNN): kernel and stride of the three convolutions, no padding.
+NATURE_KERNELS = (8, 4, 3)
+NATURE_STRIDES = (4, 2, 1)
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One layer's geometry, in PyTorch's ordinary layout.
+
+    `weight_shape` is `[out, in, kh, kw]` for a convolution and `[out, in]` for a linear layer;
+    `output_shape` is `(channels, height, width)` or `(features,)`.
+    """
+
+    name: str
+    kind: Literal["conv", "linear"]
+    weight_shape: tuple[int, ...]
+    stride: int
+    output_shape: tuple[int, ...]
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights and biases."""
+        return prod(self.weight_shape) + self.weight_shape[0]
+
+    @property
+    def num_macs(self) -> int:
+        """Multiply-accumulates of one forward pass."""
+        return prod(self.weight_shape) * prod(self.output_shape[1:])
+
+
+@dataclass(frozen=True)
+class StudentArchitecture:
+    """A feed-forward student: Nature convolutions (or none), hidden linear layers, actor head.
+
+    `observation_shape` is `(4, 84, 84)` with `conv_channels` given, or `(features,)` without.
+    Raises ValueError where the two do not fit together.
+    """
+
+    observation_shape: tuple[int, ...]
+    num_actions: int
+    conv_channels: tuple[int, ...]
+    hidden: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        is_image = len(self.observation_shape) == 3
+        if is_image and self.observation_shape != (4, 84, 84):
+            raise ValueError(
+                f"image observations of shape {self.observation_shape}: students read (4, 84, 84)"
+            )
+        if is_image != (len(self.conv_channels) == 3):
+            raise ValueError(
+                f"observations of shape {self.observation_shape} do not fit "
+                f"conv_channels={list(self.conv_channels)}: "
+                "images need three convolutions, vectors none (use an mlp-* size)"
+            )
+        if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_actions < 1:
+            raise ValueError("a student needs at least one hidden layer, and positive widths")
+
+    @property
+    def is_image(self) -> bool:
+        """Whether observations are stacked frames."""
+        return len(self.observation_shape) == 3
+
+    def layer_shapes(self) -> tuple[LayerShape, ...]:
+        """All layers from the input to the actor head (named `actor`), the critic left out."""
+        shapes: list[LayerShape] = []
+        channels, side = self.observation_shape[0], self.observation_shape[-1]
+        for i, (width, kernel, stride) in enumerate(
+            zip(self.conv_channels, NATURE_KERNELS, NATURE_STRIDES, strict=False), start=1
+        ):
+            side = (side - kernel) // stride + 1
+            weight = (width, channels, kernel, kernel)
+            shapes.append(LayerShape(f"conv{i}", "conv", weight, stride, (width, side, side)))
+            channels = width
+        features = channels * side * side if self.is_image else channels
+        for i, width in enumerate(self.hidden, start=1):
+            shapes.append(LayerShape(f"linear{i}", "linear", (width, features), 1, (width,)))
+            features = width
+        head = (self.num_actions, features)
+        shapes.append(LayerShape("actor", "linear", head, 1, (self.num_actions,)))
+        return tuple(shapes)
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of what is deployed: no critic head."""
+        return sum(shape.num_parameters for shape in self.layer_shapes())

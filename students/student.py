@@ -1,0 +1,156 @@
+"""The float student, run in the layout that is fastest on every device.
+
+An 8x8 convolution with stride 4 over an 84x84 frame equals a 2x2 convolution with stride 1 over its
+21x21x16 space-to-depth form, since 84 = 21 * 4. Four such frames kept apart, `[4, 21, 21, 16]`, are
+what a channels-last 3-d convolution of kernel (4, 2, 2) reads without a copy. Parameters stay in
+PyTorch's ordinary layout; only the arithmetic uses the other one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from students.architecture import LayerShape, StudentArchitecture
+
+INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
+
+
+class StudentOutputs(NamedTuple):
+    """`logits` float `[batch, num_actions]`, `values` float `[batch]`."""
+
+    logits: Tensor
+    values: Tensor
+
+
+def space_to_depth(frames: Tensor) -> Tensor:
+    """Frames `[..., 84, 84]` -> `[..., 21, 21, 16]`: each 4x4 patch becomes 16 channels."""
+    lead = frames.shape[:-2]
+    patches = frames.reshape(*lead, 21, 4, 21, 4)
+    return patches.transpose(-3, -2).reshape(*lead, 21, 21, 16)
+
+
+def apply_layer(shape: LayerShape, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """One layer's linear map, `weight` in ordinary layout.
+
+    The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), the
+    others channels-last `[batch, in, height, width]`; a linear layer flattens images as
+    `(height, width, channel)`, which is a view, and permutes the (small) weight instead.
+    """
+    if shape.kind == "conv" and inputs.dim() == 5:
+        out = weight.shape[0]
+        blocked = weight.reshape(out, 4, 2, 4, 2, 4).permute(0, 3, 5, 1, 2, 4)
+        blocked = blocked.reshape(out, 16, 4, 2, 2).contiguous(memory_format=torch.channels_last_3d)
+        return F.conv3d(inputs.permute(0, 4, 1, 2, 3), blocked, bias).squeeze(2)
+    if shape.kind == "conv":
+        weight = weight.contiguous(memory_format=torch.channels_last)
+        return F.conv2d(inputs, weight, bias, shape.stride)
+    if inputs.dim() == 4:
+        channels, height, width = inputs.shape[1:]
+        weight = weight.view(-1, channels, height, width).permute(0, 2, 3, 1).flatten(1)
+        inputs = inputs.permute(0, 2, 3, 1).flatten(1)
+    return F.linear(inputs, weight, bias)
+
+
+class Student(nn.Module):
+    """Shared trunk, actor head and (for training only) critic head.
+
+    Vector observations are mapped to `[0, 255]` by `input_low` and `input_high`, float32
+    `[features]`: the same 8-bit input that frames have by nature (Eq. 4 of the QPD paper).
+    """
+
+    input_low: Tensor
+    input_high: Tensor
+
+    def __init__(self, architecture: StudentArchitecture, seed: int = 0) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.shapes = architecture.layer_shapes()
+        self.layers = nn.ModuleDict(
+            {shape.name: _make_layer(shape) for shape in self.shapes if shape.name != "actor"}
+        )
+        features = self.shapes[-1].weight_shape[1]
+        self.actor = nn.Linear(features, architecture.num_actions)
+        self.critic = nn.Linear(features, 1)
+        if not architecture.is_image:
+            size = architecture.observation_shape
+            self.register_buffer("input_low", torch.zeros(size))
+            self.register_buffer("input_high", torch.ones(size))
+        self._initialise(seed)
+
+    def _initialise(self, seed: int) -> None:
+        """Orthogonal weights, as SB3's actor-critic policies; a small actor, as there."""
+        generator = torch.Generator().manual_seed(seed)
+        gains = {"actor": 0.01, "critic": 1.0}
+        for name, module in [*self.layers.items(), ("actor", self.actor), ("critic", self.critic)]:
+            assert isinstance(module, nn.Conv2d | nn.Linear)
+            gain = gains.get(name, 2**0.5)
+            nn.init.orthogonal_(module.weight, gain, generator=generator)
+            nn.init.zeros_(module.bias)
+
+    def layer(self, name: str) -> nn.Conv2d | nn.Linear:
+        """The module called `name`: a trunk layer, `actor` or `critic`."""
+        module = getattr(self, name) if name in ("actor", "critic") else self.layers[name]
+        assert isinstance(module, nn.Conv2d | nn.Linear)
+        return module
+
+    def set_input_range(self, low: Tensor, high: Tensor) -> None:
+        """Fix the range of each vector feature; a feature that never varies gets width 1."""
+        low, high = low.to(self.input_low), high.to(self.input_high)
+        self.input_low.copy_(low)
+        self.input_high.copy_(torch.where(high - low > 1e-6, high, low + 1.0))
+
+    def encode(self, observations: Tensor) -> Tensor:
+        """Observations as layer 1 reads them, float levels in [0, 255].
+
+        uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass);
+        float `[batch, features]` -> the same shape, clipped to the input range, not rounded.
+        """
+        if self.architecture.is_image:
+            return observations if observations.dim() == 5 else space_to_depth(observations)
+        span = self.input_high - self.input_low
+        return ((observations - self.input_low) / span).clamp(0.0, 1.0) * INPUT_LEVELS
+
+    def features(self, observations: Tensor) -> Tensor:
+        """Activations of the last shared layer, float `[batch, width]`."""
+        hidden = self.encode(observations).to(compute_dtype(self.actor.weight))
+        for position, shape in enumerate(self.shapes[:-1]):
+            module = self.layer(shape.name)
+            weight = module.weight / INPUT_LEVELS if position == 0 else module.weight
+            hidden = F.relu_(apply_layer(shape, hidden, weight, module.bias))
+        return hidden
+
+    def forward(self, observations: Tensor) -> StudentOutputs:
+        """Logits and values, float32, of frames (blocked or not) or vector observations."""
+        hidden = self.features(observations)
+        logits = F.linear(hidden, self.actor.weight, self.actor.bias)
+        values = F.linear(hidden, self.critic.weight, self.critic.bias)
+        return StudentOutputs(logits.float(), values.float().squeeze(-1))
+
+    def scale_logits(self, factor: float) -> None:
+        """Multiply the actor's logits by `factor`, in place (folds the temperature in)."""
+        with torch.no_grad():
+            self.actor.weight.mul_(factor)
+            self.actor.bias.mul_(factor)
+
+    def deployed_parameters(self) -> dict[str, Tensor]:
+        """Parameters without the critic head, by name."""
+        return {k: v for k, v in self.named_parameters() if not k.startswith("critic.")}
+
+
+def compute_dtype(parameter: Tensor) -> torch.dtype:
+    """The dtype that activations have: autocast's where it is on, else the parameters'."""
+    kind = parameter.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
+
+
+def _make_layer(shape: LayerShape) -> nn.Module:
+    out, inputs = shape.weight_shape[:2]
+    if shape.kind == "linear":
+        return nn.Linear(inputs, out)
+    return nn.Conv2d(inputs, out, shape.weight_shape[2], shape.stride)
+
+

@@ -1,0 +1,14 @@
+"""The one exception that everything in this package raises for a bad teacher."""
+
+
+class TeacherError(ValueError):
+    """A teacher cannot be found, read or used; the message is one line.
+
+    It says what is wrong, in which file, and what would be right.
+    """
+
+
+def one_line(problem: object) -> str:
+    """Returns `problem` as text on a single line of at most 200 characters."""
+    text = " ".join(str(problem).split())
+    return text if len(text) <= 200 else text[:197] + "..."

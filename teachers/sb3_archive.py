@@ -1,0 +1,212 @@
+"""Reads a Stable-Baselines3 archive as data: no pickle in it is ever executed.
+
+An archive is a zip file (or a folder holding it unpacked) with the JSON member `data`
+and the tensors `policy.pth`. Tensors are read with `weights_only=True`.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teachers.errors import TeacherError, one_line
+from teachers.plain_data import (
+    ActionSpace,
+    ObservationSpace,
+    actor_critic_label,
+    read_action_space,
+    read_float,
+    read_int,
+    read_observation_space,
+)
+
+MAX_MEMBER_BYTES = 1 << 30
+MAX_TENSOR_ELEMENTS = 1 << 28
+_EXPECTED = "expected a Stable-Baselines3 zip with the members 'data' and 'policy.pth'"
+
+
+@dataclass(frozen=True)
+class Sb3Archive:
+    """Content of one archive; fields are None where the archive does not say.
+
+    `sha256` is that of the zip file; for an unpacked folder, that of `data` followed
+    by `policy.pth`. `algo` is what tensors and plain data prove, None where they leave
+    it open.
+    """
+
+    path: Path
+    sha256: str
+    state_dict: Mapping[str, Tensor]
+    data: Mapping[str, Any]
+    algo: str | None
+    action_space: ActionSpace
+    observation_space: ObservationSpace
+    gamma: float | None
+    num_timesteps: int | None
+    exploration_rate: float | None
+    sb3_version: str | None
+
+
+def read_sb3_archive(path: str | Path) -> Sb3Archive:
+    """Reads a zip file or an unpacked folder; raises TeacherError if it is not an SB3 agent."""
+    path = Path(path)
+    try:
+        members, sha256 = _read_folder(path) if path.is_dir() else _read_zip(path)
+    except OSError as error:
+        raise TeacherError(f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}") from error
+    data = _parse_data(members["data"], path)
+    state_dict = _parse_tensors(members["policy.pth"], path)
+    version = members.get("_stable_baselines3_version")
+    return Sb3Archive(
+        path=path,
+        sha256=sha256,
+        state_dict=state_dict,
+        data=data,
+        algo=guess_algo(state_dict, data),
+        action_space=read_action_space(data),
+        observation_space=read_observation_space(data),
+        gamma=read_float(data, "gamma"),
+        num_timesteps=read_int(data, "num_timesteps"),
+        exploration_rate=read_float(data, "exploration_rate"),
+        sb3_version=version.decode("utf-8", "replace").strip() if version else None,
+    )
+
+
+def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str | None:
+    """Returns the algorithm: the family from tensor names, the label from plain data."""
+    if _any_key(state_dict, "quantile_net."):
+        return "qrdqn"
+    if _any_key(state_dict, "q_net."):
+        return "dqn"
+    if _any_key(state_dict, "actor."):
+        return _continuous_algo(state_dict, data)
+    return actor_critic_label(data) if _any_key(state_dict, "action_net.") else None
+
+
+def _continuous_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str:
+    if _any_key(state_dict, "actor.log_std") or _any_key(state_dict, "actor.latent_pi"):
+        return "sac"
+    return "td3" if _any_key(state_dict, "critic.qf1.") else "ddpg"
+
+
+def _any_key(state_dict: Mapping[str, Tensor], prefix: str) -> bool:
+    return any(key.startswith(prefix) for key in state_dict)
+
+
+def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
+    members: dict[str, bytes] = {}
+    for name in ("data", "policy.pth", "_stable_baselines3_version"):
+        member = path / name
+        if not member.is_file():
+            continue
+        _check_size(path, name, member.stat().st_size)
+        members[name] = member.read_bytes()
+    _check_members(path, members)
+    digest = hashlib.sha256(members["data"])
+    digest.update(members["policy.pth"])
+    return members, digest.hexdigest()
+
+
+def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
+    if not path.exists():
+        raise TeacherError(f"{path}: no such file; {_EXPECTED}")
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    members: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+            for name in ("data", "policy.pth", "_stable_baselines3_version"):
+                if name in names:
+                    _check_size(path, name, archive.getinfo(name).file_size)
+                    members[name] = archive.read(name)
+    except TeacherError:
+        raise
+    except Exception as error:  # zipfile raises many types for damaged archives
+        raise TeacherError(
+            f"{path}: damaged or not a zip file ({one_line(error)}); {_EXPECTED}"
+        ) from error
+    _check_members(path, members)
+    return members, sha256
+
+
+def _check_size(path: Path, name: str, num_bytes: int) -> None:
+    if num_bytes > MAX_MEMBER_BYTES:
+        raise TeacherError(
+            f"{path}: member '{name}' declares {num_bytes} bytes;"
+            f" at most {MAX_MEMBER_BYTES} are read"
+        )
+
+
+def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
+    missing = [name for name in ("data", "policy.pth") if name not in members]
+    if missing:
+        raise TeacherError(
+            f"{path}: has no member {' or '.join(missing)} (truncated, or something else);"
+            f" {_EXPECTED}"
+        )
+
+
+def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise TeacherError(
+            f"{path}: member 'data' is not JSON ({one_line(error)}); {_EXPECTED}"
+        ) from error
+    if not isinstance(data, dict):
+        raise TeacherError(f"{path}: member 'data' is no JSON object; {_EXPECTED}")
+    return data
+
+
+def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    _check_inner_zip(content, path)
+    try:
+        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many types; none of them means usable tensors
+        raise TeacherError(
+            f"{path}: member 'policy.pth' is damaged or holds more than tensors"
+            f" ({type(error).__name__}); expected a state_dict saved by Stable-Baselines3"
+        ) from error
+    if not isinstance(loaded, dict) or not loaded:
+        raise TeacherError(f"{path}: member 'policy.pth' holds no state_dict of tensors")
+    num_elements = 0
+    for key, value in loaded.items():
+        if not isinstance(key, str) or not _is_plain_tensor(value):
+            raise TeacherError(
+                f"{path}: member 'policy.pth' holds {one_line(repr(key))} of type"
+                f" {type(value).__name__}; expected a state_dict of plain tensors"
+            )
+        num_elements += value.numel()
+    if num_elements > MAX_TENSOR_ELEMENTS:  # a view of stride 0 can be far larger than its file
+        raise TeacherError(
+            f"{path}: member 'policy.pth' declares {num_elements} numbers;"
+            f" at most {MAX_TENSOR_ELEMENTS} are read"
+        )
+    return dict(loaded)
+
+
+def _is_plain_tensor(value: object) -> bool:
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
+        return False
+    return value.device.type == "cpu"
+
+
+def _check_inner_zip(content: bytes, path: Path) -> None:
+    """`policy.pth` is itself a zip (since torch 1.6): bound what it unpacks to."""
+    if not content.startswith(b"PK"):
+        return
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as inner:
+            _check_size(path, "policy.pth", sum(info.file_size for info in inner.infolist()))
+    except TeacherError:
+        raise
+    except Exception as error:
+        raise TeacherError(f"{path}: member 'policy.pth' is damaged ({one_line(error)})") from error

@@ -1,0 +1,258 @@
+"""load_teacher(): SB3 zip, RL Zoo folder or hub id -> a frozen Teacher."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from teachers.agent_identity import (
+    ACTOR_CRITIC_ALGORITHMS,
+    choose_algo,
+    choose_num_actions,
+    refuse_continuous,
+)
+from teachers.environment_ids import current_environment_id
+from teachers.errors import TeacherError, one_line
+from teachers.plain_data import ActionSpace, class_name, read_policy_option
+from teachers.sb3_archive import Sb3Archive, read_sb3_archive
+from teachers.sb3_networks import (
+    ACTIVATIONS,
+    ActorCriticNetwork,
+    NatureCnn,
+    QNetwork,
+    build_actor_critic,
+    build_q_network,
+    output_size,
+)
+from teachers.teacher_source import TeacherFiles, find_teacher_files
+from teachers.vec_normalize import ObservationNormalization, read_vec_normalize
+
+_ATARI_SIZE = 84
+
+
+class TeacherOutputs(NamedTuple):
+    """What a teacher says about a batch of observations."""
+
+    logits: Tensor  # float32 [batch, num_actions]; Q-values for DQN and QR-DQN
+    values: Tensor  # float32 [batch]; max_a Q for DQN and QR-DQN
+
+
+class Teacher(nn.Module):
+    """A frozen SB3 agent: always in eval mode, no parameter requires a gradient.
+
+    Attributes:
+        algo: `ppo`, `a2c`, `trpo`, `dqn` or `qrdqn`.
+        env_id: the environment it plays, None where nothing says so.
+        num_actions: number of discrete actions.
+        observation_shape: shape of one observation, such as (4, 84, 84).
+        is_image: observations are uint8 images, channels first; else float32 vectors.
+        has_actor_critic: `logits` are a policy's logits; False: they are Q-values.
+        sha256: of the zip (of `data` + `policy.pth` for an unpacked folder).
+        source: what load_teacher was given.
+        num_parameters: weights and biases, critic included, nothing counted twice.
+        num_timesteps: agent steps it was trained for, None where unknown.
+        normalization: statistics applied to observations inside forward, or None.
+    """
+
+    def __init__(
+        self,
+        network: ActorCriticNetwork | QNetwork,
+        *,
+        algo: str,
+        env_id: str | None,
+        action_space: ActionSpace,
+        observation_shape: tuple[int, ...],
+        is_image: bool,
+        scales_images: bool,
+        archive: Sb3Archive,
+        source: str,
+        normalization: ObservationNormalization | None,
+    ) -> None:
+        """Freezes `network`; the fields are described above."""
+        super().__init__()
+        self.network = network
+        self.algo = algo
+        self.env_id = env_id
+        self.action_space = action_space
+        self.num_actions: int = action_space.num_actions or 0
+        self.observation_shape = observation_shape
+        self.is_image = is_image
+        self.has_actor_critic = isinstance(network, ActorCriticNetwork)
+        self.sha256 = archive.sha256
+        self.source = source
+        self.num_timesteps = archive.num_timesteps
+        self.num_parameters = sum(p.numel() for p in network.parameters())
+        self.normalization = normalization
+        self._scales_images = scales_images
+        self._register_normalization(normalization)
+        self.requires_grad_(False)
+        self.train(False)
+
+    def _register_normalization(self, normalization: ObservationNormalization | None) -> None:
+        self._mean: Tensor | None
+        self._deviation: Tensor | None
+        if normalization is None:
+            self._mean = self._deviation = None
+            return
+        deviation = (normalization.var + normalization.epsilon) ** 0.5
+        self.register_buffer("_mean", torch.from_numpy(normalization.mean.copy()))
+        self.register_buffer("_deviation", torch.from_numpy(deviation))
+
+    def train(self, mode: bool = True) -> "Teacher":
+        """Stays in eval mode: a teacher is frozen."""
+        return super().train(False)
+
+    def forward(self, observations: Tensor) -> TeacherOutputs:
+        """Returns logits and values for uint8 [batch, 4, 84, 84] or float32 [batch, d].
+
+        Raises ValueError for observations of another shape, or images that are not uint8.
+        """
+        if tuple(observations.shape[1:]) != self.observation_shape:
+            raise ValueError(
+                f"observations have shape {tuple(observations.shape)};"
+                f" this teacher sees [batch, {', '.join(map(str, self.observation_shape))}]"
+            )
+        logits, values = self.network(self._preprocess(observations))
+        return TeacherOutputs(logits.float(), values.float().squeeze(-1))
+
+    def _preprocess(self, observations: Tensor) -> Tensor:
+        if self.is_image:
+            if observations.dtype != torch.uint8:
+                raise ValueError(f"images are {observations.dtype}; this teacher sees uint8")
+            return observations.float() / 255.0 if self._scales_images else observations.float()
+        if self._mean is None or self._deviation is None or self.normalization is None:
+            return observations.float()
+        scaled = (observations.double() - self._mean) / self._deviation  # float64 as in SB3
+        clip = self.normalization.clip_obs
+        return scaled.clamp_(-clip, clip).float()
+
+
+def load_teacher(
+    source: str | Path,
+    *,
+    algo: str | None = None,
+    env_id: str | None = None,
+    num_actions: int | None = None,
+    device: str | torch.device = "cpu",
+) -> Teacher:
+    """Loads a frozen teacher; nothing stored in its files is ever executed.
+
+    `source` is an SB3 zip, an RL Zoo folder, `embedded`, or a hub id such as
+    `sb3/ppo-BreakoutNoFrameskip-v4`. `algo`, `env_id` and `num_actions` are needed only
+    where files and names do not tell. Raises TeacherError for anything unusable.
+    """
+    files = find_teacher_files(source)
+    archive = read_sb3_archive(files.archive)
+    try:
+        teacher = _build_teacher(archive, files, algo, env_id, num_actions)
+    except TeacherError as error:
+        if str(archive.path) in str(error):
+            raise
+        raise TeacherError(f"{archive.path}: {one_line(error)}") from error
+    return teacher.to(device)
+
+
+def _build_teacher(
+    archive: Sb3Archive,
+    files: TeacherFiles,
+    algo: str | None,
+    env_id: str | None,
+    num_actions: int | None,
+) -> Teacher:
+    refuse_continuous(archive)
+    algo = choose_algo(archive, algo, files.algo_hint)
+    env_id = env_id or files.env_id
+    env_id = current_environment_id(env_id) if env_id else None
+    num_outputs = output_size(archive.state_dict)
+    actions = choose_num_actions(archive, algo, env_id, num_actions, num_outputs)
+    network = _build_network(archive, algo, num_outputs // actions)
+    normalization = read_vec_normalize(files.vec_normalize) if files.vec_normalize else None
+    shape, is_image = _observations(archive, network)
+    if normalization is not None and normalization.mean.shape != shape:
+        raise TeacherError(
+            f"{files.vec_normalize}: statistics of shape {normalization.mean.shape};"
+            f" this agent sees observations of shape {shape}"
+        )
+    teacher = Teacher(
+        network,
+        algo=algo,
+        env_id=env_id,
+        action_space=ActionSpace("discrete", actions),
+        observation_shape=shape,
+        is_image=is_image,
+        scales_images=read_policy_option(archive.data, "normalize_images") != "False",
+        archive=archive,
+        source=files.source,
+        normalization=normalization,
+    )
+    _try_forward(teacher)
+    return teacher
+
+
+def _try_forward(teacher: Teacher) -> None:
+    """Shows once, at loading, that all layers fit each other."""
+    dtype = torch.uint8 if teacher.is_image else torch.float32
+    try:
+        with torch.inference_mode():
+            teacher(torch.zeros(1, *teacher.observation_shape, dtype=dtype))
+    except RuntimeError as error:
+        raise TeacherError(f"layers do not fit each other ({one_line(error)})") from error
+
+
+def _build_network(
+    archive: Sb3Archive, algo: str, num_quantiles: int
+) -> ActorCriticNetwork | QNetwork:
+    is_actor_critic = algo in ACTOR_CRITIC_ALGORITHMS
+    _refuse_custom_extractor(archive)
+    text = read_policy_option(archive.data, "activation_fn")
+    name = class_name(text) if text else ("Tanh" if is_actor_critic else "ReLU")
+    if name not in ACTIVATIONS:
+        raise TeacherError(
+            f"activation '{name}' is not supported; expected one of {', '.join(ACTIVATIONS)}"
+        )
+    if is_actor_critic:
+        return build_actor_critic(archive.state_dict, ACTIVATIONS[name])
+    quantiles = num_quantiles if algo == "qrdqn" else None
+    return build_q_network(archive.state_dict, ACTIVATIONS[name], quantiles)
+
+
+def _refuse_custom_extractor(archive: Sb3Archive) -> None:
+    text = read_policy_option(archive.data, "features_extractor_class")
+    if text is not None and class_name(text) not in ("NatureCNN", "FlattenExtractor"):
+        raise TeacherError(
+            f"features extractor '{class_name(text)}' is not supported;"
+            " expected SB3's NatureCNN or FlattenExtractor"
+        )
+
+
+def _observations(
+    archive: Sb3Archive, network: ActorCriticNetwork | QNetwork
+) -> tuple[tuple[int, ...], bool]:
+    """Returns the shape of one observation, and whether it is a uint8 image."""
+    space = archive.observation_space
+    if space.space not in (None, "Box"):
+        raise TeacherError(f"observations of type {space.space} are not supported; expected a Box")
+    extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
+    if extractors:
+        if space.dtype not in (None, "uint8"):
+            raise TeacherError(f"images of type {space.dtype} are not supported; expected uint8")
+        shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)
+        _check_images(extractors[0], shape)
+        return shape, True
+    linear = next(m for m in network.modules() if isinstance(m, nn.Linear))
+    shape = space.shape or (linear.in_features,)
+    if torch.Size(shape).numel() != linear.in_features:
+        raise TeacherError(
+            f"observations of shape {shape} do not fit a first layer of {linear.in_features} inputs"
+        )
+    return shape, space.is_uint8_image
+
+
+def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:
+    fits = len(shape) == 3 and shape[0] == extractor.in_channels
+    if not fits or extractor.flat_size(*shape[1:]) != extractor.linear.in_features:
+        raise TeacherError(
+            f"images of shape {shape} do not fit this NatureCNN: {extractor.in_channels} channels,"
+            f" {extractor.linear.in_features} inputs of its linear layer"
+        )
