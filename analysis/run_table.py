@@ -62,25 +62,27 @@ def _entry(
 
 def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table that `qpd run` ends with."""
-    header = [
-        "policy", "return", "95% interval", "of teacher", "episodes", "acting", "parameters",
-        "bits", "bytes",
-    ]  # fmt: skip
+    header = ["policy", "return [95%]", "of teacher", "parameters", "bits", "bytes"]
     base = summary["policies"].get("teacher", {}).get("return")
     rows = []
     for name, entry in summary["policies"].items():
-        evaluation = entry.get("return")
-        returns = ["-"] * 5
+        evaluation, shown, ratio = entry.get("return"), "not evaluated", "-"
         if evaluation is not None:
             low, high = evaluation["interval"]
-            ratio = f"{evaluation['mean'] / base['mean']:.0%}" if base and base["mean"] > 0 else "-"
-            returns = [
-                f"{evaluation['mean']:.1f}",
-                f"[{low:.1f}, {high:.1f}]",
-                ratio,
-                str(evaluation["episodes"]),
-                evaluation["acting"],
-            ]
+            shown = f"{evaluation['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            if base and base["mean"] > 0:
+                ratio = f"{evaluation['mean'] / base['mean']:.0%}"
         sizes = [f"{entry['num_parameters']:,}", str(entry["weight_bits"])]
-        rows.append([LABELS[name], *returns, *sizes, f"{entry['size_bytes']:,}"])
+        rows.append([LABELS[name], shown, ratio, *sizes, f"{entry['size_bytes']:,}"])
     return header, rows
+
+
+def summary_caption(summary: dict[str, Any]) -> str:
+    """How the returns of the table were measured; empty where none was."""
+    measured = [e["return"] for e in summary["policies"].values() if "return" in e]
+    if not measured:
+        return ""
+    text = f"{measured[0]['episodes']} full games each, {measured[0]['acting']}"
+    if "teacher_sharpened" in summary["policies"]:
+        text += f"; teacher, sharpened: {summary['policies']['teacher_sharpened']['return']['acting']}"
+    return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}"

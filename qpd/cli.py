@@ -25,8 +25,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
+app.add_typer(teacher_app, name="teacher")
 stderr = Console(stderr=True)
-stdout = Console(soft_wrap=True)
+stdout = Console(width=None if sys.stdout.isatty() else 140)
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, for example distill.lr=1e-3")
@@ -125,6 +127,115 @@ def finetune(
 
 
 @app.command()
+def evaluate(
+    target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="of a run: teacher, distilled, ptq or qat")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="full games")] = 50,
+    acting: Annotated[str, typer.Option(help="auto, sample, epsilon or greedy")] = "auto",
+    epsilon: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.01,
+    sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
+    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
+    gif: Annotated[Path | None, typer.Option(help="write the first game as a GIF (Atari)")] = None,
+    gif_seconds: Annotated[float, typer.Option(min=1.0)] = 40.0,
+    as_json: AsJson = False,
+) -> None:
+    """Play full games with a teacher, or with any student of a run."""
+    from qpd.evaluation_target import load_target, play
+
+    loaded = load_target(target, policy, env)
+    result = play(loaded, episodes, acting, epsilon, sharpness, max_frames, seed, _progress())
+    if gif is not None:
+        from qpd.video import record_gif
+
+        record_gif(gif, loaded.policy, loaded.env_id, result.acting, seed, gif_seconds)
+    report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
+    if as_json:
+        _print_json(report | {"return": result.to_json()})
+        return
+    low, high = result.interval()
+    header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
+    interval = f"[{low:.1f}, {high:.1f}]"
+    row = [loaded.label, loaded.env_id, f"{result.mean:.1f}", interval, str(episodes)]
+    _print_table(header, [[*row, str(result.acting), str(seed)]])
+
+
+@teacher_app.command("info")
+def teacher_info(
+    source: Annotated[str, typer.Argument(help="SB3 zip, zoo folder, hub id or 'embedded'")],
+    episodes: Annotated[int, typer.Option(min=0, help="games to play; 0 = none")] = 20,
+    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what an agent is, and its mean return."""
+    from qpd.evaluation_target import load_target, play
+
+    loaded = load_target(source, None, env)
+    teacher = loaded.teacher
+    info: dict[str, Any] = {
+        "source": source,
+        "algo": teacher.algo,
+        "env_id": loaded.env_id,
+        "observation_shape": list(teacher.observation_shape),
+        "num_actions": teacher.num_actions,
+        "num_parameters": teacher.num_parameters,
+        "normalizes_observations": teacher.normalization is not None,
+        "sha256": teacher.sha256,
+    }
+    if episodes:
+        result = play(loaded, episodes, "auto", 0.01, 1.0, None, seed, _progress())
+        info["return"] = result.to_json()
+    if as_json:
+        _print_json(info)
+        return
+    rows = [[key, str(value)] for key, value in info.items() if key != "return"]
+    if episodes:
+        low, high = result.interval()
+        text = f"{result.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games, {result.acting}"
+        rows.append(["return", text])
+    _print_table(["teacher", ""], rows)
+
+
+@teacher_app.command("pull")
+def teacher_pull(
+    repo: Annotated[str, typer.Argument(help="hub id, for example sb3/ppo-BreakoutNoFrameskip-v4")],
+    as_json: AsJson = False,
+) -> None:
+    """Fetch an agent from the Hugging Face hub into its cache."""
+    from teachers.hub import download_agent
+
+    agent = download_agent(repo)
+    if as_json:
+        _print_json({"repo": repo, "path": str(agent.archive)})
+        return
+    print(agent.archive)
+
+
+@teacher_app.command("train")
+def teacher_train(
+    algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
+    env: Annotated[str, typer.Argument(help="environment id")],
+    timesteps: Annotated[int | None, typer.Option(min=1, help="default: the zoo's")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output")] = Path("logs"),
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option()] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
+    from teachers import train_teacher
+
+    folder = train_teacher(algo, env, output, timesteps, seed, device)
+    if as_json:
+        _print_json({"folder": str(folder)})
+        return
+    print(folder)
+
+
+@app.command()
 def recipes(as_json: AsJson = False) -> None:
     """List the recipes that come with QPD."""
     from qpd.recipe_loading import list_recipes
@@ -199,7 +310,6 @@ def _later_session(
 
 @contextmanager
 def _open(opened: Any, device: str) -> Iterator[Any]:
-    from qpd.progress import RunProgress
     from qpd.trainer import open_session
     from teachers import load_teacher
 
@@ -210,7 +320,7 @@ def _open(opened: Any, device: str) -> Iterator[Any]:
         raise RecipeError(
             [f"teacher {settings.source} names no environment: set teacher.env in the recipe"]
         )
-    with RunProgress(stderr) as progress:
+    with _progress() as progress:
         session = open_session(opened, teacher, env_id, device, progress)
         try:
             yield session
@@ -218,8 +328,14 @@ def _open(opened: Any, device: str) -> Iterator[Any]:
             session.close()
 
 
+def _progress() -> Any:
+    from qpd.progress import RunProgress
+
+    return RunProgress(stderr)
+
+
 def _print_run(path: Path, as_json: bool) -> None:
-    from analysis.run_table import run_summary, summary_rows
+    from analysis.run_table import run_summary, summary_caption, summary_rows
 
     summary = run_summary(path)
     if as_json:
@@ -227,6 +343,7 @@ def _print_run(path: Path, as_json: bool) -> None:
         return
     header, rows = summary_rows(summary)
     _print_table(header, rows)
+    print(summary_caption(summary))
 
 
 def _print_table(header: list[str], rows: list[list[str]]) -> None:
@@ -250,6 +367,7 @@ def _error_lines(error: Exception) -> list[str] | None:
     """What to print for an error that is the user's to mend; None for one that is ours."""
     from qpd.checkpoint import CheckpointError
     from qpd.environment import EnvironmentConfigError
+    from qpd.evaluation_target import TargetError
     from qpd.metrics_log import MetricsLogError
     from qpd.run_directory import RunDirectoryError
     from qpd.student_files import StudentFileError
@@ -265,6 +383,7 @@ def _error_lines(error: Exception) -> list[str] | None:
         MetricsLogError,
         StudentFileError,
         SessionError,
+        TargetError,
         TrainingError,
         TeacherError,
     )

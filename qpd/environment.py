@@ -44,7 +44,7 @@ gymnasium.register_envs(ale_py)
 @lru_cache(maxsize=64)
 def environment_spec(env_id: str) -> EnvironmentSpec:
     """Return the sizes of ``env_id``; raises EnvironmentConfigError where it cannot be used."""
-    rom = _atari_rom(env_id)
+    rom = atari_rom(env_id)
     if rom is not None:
         return EnvironmentSpec(
             env_id=env_id,
@@ -74,7 +74,7 @@ def make_vector_env(
     if max_frames is not None and max_frames < 1:
         raise EnvironmentConfigError(f"max_frames must be at least 1, got {max_frames}")
     spec = environment_spec(env_id)
-    rom = _atari_rom(env_id)
+    rom = atari_rom(env_id)
     if rom is None:
         return GymEnvironment(spec, num_envs, max_frames=max_frames)
     if max_frames is None:
@@ -89,7 +89,7 @@ def make_vector_env(
     )
 
 
-def _atari_rom(env_id: str) -> str | None:
+def atari_rom(env_id: str) -> str | None:
     """Return the ROM's name if ``env_id`` is a supported form of an Atari game, else None."""
     spec = gymnasium.registry.get(env_id)
     if spec is None or "game" not in spec.kwargs or spec.kwargs.get("obs_type") == "ram":
@@ -148,7 +148,7 @@ def _unknown_id_message(env_id: str) -> str:
     known = [
         name
         for name, spec in gymnasium.registry.items()
-        if "game" not in spec.kwargs or _atari_rom(name) is not None
+        if "game" not in spec.kwargs or atari_rom(name) is not None
     ]
     nearest = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
     hint = f"; nearest: {', '.join(nearest)}" if nearest else ""

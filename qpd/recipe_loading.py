@@ -88,6 +88,21 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
     return recipe
 
 
+def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """Return a resolved recipe with assignments such as `finetune.lr=1e-4` applied.
+
+    Raises:
+        RecipeError: With one line per mistake.
+    """
+    mistakes: list[str] = []
+    layer = _read_overrides(overrides, mistakes)
+    merged = _merge(recipe.model_dump(mode="json"), layer.data)
+    changed = _validate(merged, [layer], mistakes)
+    if changed is None or mistakes:
+        raise RecipeError(mistakes)
+    return changed
+
+
 def _validate(
     merged: Mapping[str, Any], layers: Sequence[_Layer], mistakes: list[str]
 ) -> Recipe | None:
