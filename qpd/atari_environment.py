@@ -1,7 +1,10 @@
 """Atari games exactly as Stable-Baselines3's wrappers present them, on ALE's C++ emulators.
 
-Equivalent, pixel for pixel, to ``make_atari_env`` + ``VecFrameStack(4)`` +
-``VecTransposeImage`` with default wrapper arguments (tests/test_environment.py compares them).
+Equivalent to ``make_atari_env`` + ``VecFrameStack(4)`` + ``VecTransposeImage`` with default
+wrapper arguments (tests/test_environment.py compares them): rewards, lives and ends of episodes
+in every game, and every pixel in Breakout and Space Invaders. ALE greys a frame before it takes
+the maximum of two, SB3 afterwards: in games where sprites of different colours cross or flicker
+(Pong, Qbert, MsPacman ...) up to 0.4% of the pixels of a frame are a little darker here.
 SB3's wrappers press buttons themselves between episodes: NOOP after a lost life
 (EpisodicLifeEnv), FIRE and RIGHT (actions 1 and 2) where the game has FIRE (FireResetEnv).
 Those are the *forced* steps here. A small state machine (``_next_phases``) chooses them,
@@ -9,8 +12,8 @@ including the rare cases in which the forced button itself loses a life or ends 
 
 ``ALE/X-v5`` ids get the same preprocessing (no sticky actions): an id only names the game.
 
-Each emulator is an ``AtariVectorEnv`` of one environment with a thread of its own: measured as
-fast as one large AtariVectorEnv, it lets any subset be stepped and lets each game be replayed.
+Each emulator is an ``AtariVectorEnv`` of one environment with a thread of its own: at a tenth
+more CPU time than one large AtariVectorEnv, any subset can be stepped and any game replayed.
 ALE's vector environments cannot save their state, so a state is the seed, the number of resets
 since (each draws one no-op count, and nothing else draws) and the actions of the current game.
 """

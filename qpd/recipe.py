@@ -217,8 +217,8 @@ class QuantizeSettings(RecipeSection):
     calibration_percentile: float = Field(
         99.99, ge=50, le=100, description="percentile of the activations taken as their maximum"
     )
-    learned_activation_ranges: bool = Field(
-        True, description="phase 3 trains the activation ranges too"
+    learned_ranges: bool = Field(
+        True, description="phase 3 trains activation ranges and weight scales too"
     )
 
 

@@ -302,7 +302,7 @@ def quantization_config(recipe: Recipe) -> QuantizationConfig:
         settings.last_layer_bits,
         settings.scheme,
         settings.per_channel,
-        settings.learned_activation_ranges,
+        settings.learned_ranges,
     )
 
 

@@ -14,8 +14,9 @@ class QuantizationConfig:
     """Bits per weight (2 to 8, the first and last layer separately settable) and per activation.
 
     `scheme` is `dorefa` (Eq. 5 as written, per layer, scale lost) or `dorefa_scaled` (the scale
-    folded back, per output channel unless `per_channel` is off; the actor head always has a single
-    scale, so that its accumulators compare).
+    kept, per output channel unless `per_channel` is off; the actor head always has a single
+    scale, so that its accumulators compare). With `learned_ranges` phase 3 also trains the ranges of
+    the activations and the scales of the weights.
     """
 
     weight_bits: int = 8
@@ -24,7 +25,7 @@ class QuantizationConfig:
     last_layer_bits: int | None = None
     scheme: Literal["dorefa_scaled", "dorefa"] = "dorefa_scaled"
     per_channel: bool = True
-    learned_activation_ranges: bool = True
+    learned_ranges: bool = True
 
     @property
     def activation_levels(self) -> int:

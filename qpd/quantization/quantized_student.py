@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpd.quantization.config import QuantizationConfig
-from qpd.quantization.dorefa import dorefa_integers, least_squares_scale
+from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
 from qpd.quantization.straight_through import quantize_activations
 from students import Student, StudentOutputs
 from students.student import INPUT_LEVELS, apply_layer, compute_dtype
@@ -22,7 +22,8 @@ class QuantizedStudent(nn.Module):
     """A float student seen through its quantizers; its parameters are still theta_f.
 
     `activation_ranges`, float32 `[hidden layers]`: the value that the top level of each layer's
-    activations stands for. Set by calibration, then trained if the configuration says so.
+    activations stands for. `weight_scales`, float32 `[out]` for each layer (`[1]` where a layer
+    has one scale). Both are set by calibration, then trained if the configuration says so.
     """
 
     def __init__(self, student: Student, config: QuantizationConfig) -> None:
@@ -30,8 +31,17 @@ class QuantizedStudent(nn.Module):
         self.student, self.config = student, config
         self.bits = config.layer_bits(student.shapes)
         self.activation_ranges = nn.Parameter(
-            torch.ones(len(student.shapes) - 1), requires_grad=config.learned_activation_ranges
+            torch.ones(len(student.shapes) - 1), requires_grad=config.learned_ranges
         )
+        self.weight_scales = nn.ParameterDict()
+        if config.scheme == "dorefa_scaled":
+            for shape, bits in zip(student.shapes, self.bits, strict=True):
+                per_channel = config.per_channel and shape.name != "actor"
+                scale = least_squares_scale(student.layer(shape.name).weight, bits, per_channel)
+                self.weight_scales[shape.name] = nn.Parameter(
+                    scale if per_channel else scale[:1].clone(),
+                    requires_grad=config.learned_ranges,
+                )
 
     def extra_repr(self) -> str:
         """Bits, rounding and scheme."""
@@ -44,12 +54,11 @@ class QuantizedStudent(nn.Module):
         """Layer `position`'s odd integers (float, weight's shape) and their scale `[out]`."""
         shape, bits = self.student.shapes[position], self.bits[position]
         weight = self.student.layer(shape.name).weight
-        literal = self.config.scheme == "dorefa"
-        per_channel = self.config.per_channel and not literal and shape.name != "actor"
-        integers = dorefa_integers(weight, bits, per_channel)
-        if literal:
-            return integers, weight.new_full((len(weight),), 1.0 / (2**bits - 1))
-        return integers, least_squares_scale(weight, integers, per_channel)
+        if self.config.scheme == "dorefa":
+            unit = weight.new_full((len(weight),), 1.0 / (2**bits - 1))
+            return dorefa_integers(weight, bits), unit
+        scale = self.weight_scales[shape.name].clamp_min(1e-8).expand(len(weight))
+        return scaled_integers(weight, scale, bits), scale / (2**bits - 1)
 
     def input_levels(self, observations: Tensor) -> Tensor:
         """Eq. 4: the observation as 8-bit levels."""
