@@ -84,5 +84,7 @@ def summary_caption(summary: dict[str, Any]) -> str:
         return ""
     text = f"{measured[0]['episodes']} full games each, {measured[0]['acting']}"
     if "teacher_sharpened" in summary["policies"]:
-        text += f"; teacher, sharpened: {summary['policies']['teacher_sharpened']['return']['acting']}"
+        text += (
+            f"; teacher, sharpened: {summary['policies']['teacher_sharpened']['return']['acting']}"
+        )
     return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}"

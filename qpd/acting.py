@@ -12,7 +12,9 @@ ActingKind = Literal["sample", "epsilon", "greedy"]
 
 @dataclass(frozen=True)
 class ActingRule:
-    """How to act: `sample` draws from softmax(sharpness * logits); `epsilon` takes the argmax, but a uniform
+    """How to act.
+
+    `sample` draws from softmax(sharpness * logits); `epsilon` takes the argmax, but a uniform
     action with probability `epsilon`, one coin for each environment; `greedy` takes the argmax.
     """
 

@@ -48,8 +48,11 @@ class PlayStream:
         collection = recipe.collection
         self._student_envs = round(collection.student_fraction * settings.num_envs)
         self._rule = resolve_acting(
-            "sample" if collection.acting == "auto" and teacher.has_actor_critic
-            else "epsilon" if collection.acting == "auto" else collection.acting,
+            "sample"
+            if collection.acting == "auto" and teacher.has_actor_critic
+            else "epsilon"
+            if collection.acting == "auto"
+            else collection.acting,
             is_actor_critic=teacher.has_actor_critic,
             is_atari=self.env.spec.is_atari,
             epsilon=collection.epsilon,

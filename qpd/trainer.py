@@ -75,7 +75,9 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise SessionError(f"device {name}: this machine has no usable CUDA device; use cpu or auto")
+        raise SessionError(
+            f"device {name}: this machine has no usable CUDA device; use cpu or auto"
+        )
     return torch.device(name)
 
 
@@ -264,7 +266,7 @@ def finetune(session: Session) -> None:
     """Phase 3: training through the quantizers; writes quantized.safetensors."""
     if _already_done(session, "finetune"):
         return
-    recipe, stream = session.recipe, session.stream()
+    recipe = session.recipe
     student = load_student(session.run.distilled_file)
     simulation = QuantizedStudent(student, quantization_config(recipe))
     ranges = session.run.phase("quantize").metrics["activation_ranges"]
@@ -274,6 +276,9 @@ def finetune(session: Session) -> None:
     state = _phase_state(simulation, recipe.finetune, recipe.seed)
     if not _restore(session, "finetune", state):
         _fill(session)
+        ptq = session.validate(IntegerEngine(integer_student(simulation)))
+        session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
+        state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from
         _save(session, "finetune", state)
     temperature = phase_temperature(recipe.finetune, session.teacher)
     plan = PhasePlan(
@@ -313,9 +318,7 @@ def _already_done(session: Session, phase: PhaseName) -> bool:
     return done
 
 
-def _phase_state(
-    module: torch.nn.Module, settings: TrainingPhase, seed: int
-) -> PhaseState:
+def _phase_state(module: torch.nn.Module, settings: TrainingPhase, seed: int) -> PhaseState:
     return PhaseState(module, make_optimizer(module, settings), generator(seed, "shuffle"))
 
 

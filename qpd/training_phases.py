@@ -117,9 +117,7 @@ def train_phase(
         total, actor, critic = (sums / count).tolist()
         lr = learning_rate(settings, state.epoch / settings.epochs)
         speed = count / (trained - began)
-        observer.epoch_done(
-            EpochReport(state.epoch, total, actor, critic, lr, speed, validation)
-        )
+        observer.epoch_done(EpochReport(state.epoch, total, actor, critic, lr, speed, validation))
 
 
 def _train_epoch(
@@ -162,7 +160,7 @@ def _train_step(
         outputs = module(sample.observations)
     total, actor, critic = phase_losses(outputs, sample, plan)
     optimizer.zero_grad(set_to_none=True)
-    total.backward()  # type: ignore[no-untyped-call]
+    total.backward()
     if plan.settings.max_grad_norm is not None:
         nn.utils.clip_grad_norm_(module.parameters(), plan.settings.max_grad_norm)
     optimizer.step()

@@ -89,13 +89,19 @@ class Student(nn.Module):
             assert isinstance(module, nn.Conv2d | nn.Linear)
             gain = gains.get(name, 2**0.5)
             nn.init.orthogonal_(module.weight, gain, generator=generator)
-            nn.init.zeros_(module.bias)
+            nn.init.zeros_(self.bias(name))
 
     def layer(self, name: str) -> nn.Conv2d | nn.Linear:
         """The module called `name`: a trunk layer, `actor` or `critic`."""
         module = getattr(self, name) if name in ("actor", "critic") else self.layers[name]
         assert isinstance(module, nn.Conv2d | nn.Linear)
         return module
+
+    def bias(self, name: str) -> Tensor:
+        """The bias of the layer called `name`, `[out]`."""
+        bias = self.layer(name).bias
+        assert bias is not None
+        return bias
 
     def set_input_range(self, low: Tensor, high: Tensor) -> None:
         """Fix the range of each vector feature; a feature that never varies gets width 1."""
@@ -152,5 +158,3 @@ def _make_layer(shape: LayerShape) -> nn.Module:
     if shape.kind == "linear":
         return nn.Linear(inputs, out)
     return nn.Conv2d(inputs, out, shape.weight_shape[2], shape.stride)
-
-

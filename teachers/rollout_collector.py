@@ -27,8 +27,8 @@ def collect_transitions(
     """Yield one batch per vector step, for ever; `env` has already taken the step it tells of.
 
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
-    the first `student_envs` environments, where `student` does (DAgger, Ross et al. 2011), if given:
-    a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
+    the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
+    given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
     """
     device = next(teacher.parameters()).device
     while True:

@@ -42,7 +42,7 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
     top = student.config.activation_levels
     for position, shape in enumerate(student.student.shapes[:-1]):
         acc, scale = student.accumulate(position, levels)
-        bias = student.student.layer(shape.name).bias
+        bias = student.student.bias(shape.name)
         view = (1, -1) + (1,) * (acc.dim() - 2)
         activations = (acc * (scale * step).view(view) + bias.view(view)).relu_()
         ceiling = best_range(activations, top, percentile)

@@ -15,8 +15,8 @@ class QuantizationConfig:
 
     `scheme` is `dorefa` (Eq. 5 as written, per layer, scale lost) or `dorefa_scaled` (the scale
     kept, per output channel unless `per_channel` is off; the actor head always has a single
-    scale, so that its accumulators compare). With `learned_ranges` phase 3 also trains the ranges of
-    the activations and the scales of the weights.
+    scale, so that its accumulators compare). With `learned_ranges` phase 3 also trains the ranges
+    of the activations and the scales of the weights.
     """
 
     weight_bits: int = 8

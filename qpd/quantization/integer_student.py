@@ -70,7 +70,10 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mantissa, exponent = np.frexp(gain.astype(np.float64))
     multiplier = np.round(mantissa * 2**31).astype(np.int64)
     carry = multiplier == 2**31
-    multiplier, exponent = np.where(carry, 2**30, multiplier), np.where(carry, exponent + 1, exponent)
+    multiplier, exponent = (
+        np.where(carry, 2**30, multiplier),
+        np.where(carry, exponent + 1, exponent),
+    )
     shift = 31 - exponent
     vanishing = shift > 62  # a gain below 2^-31 sends every accumulator to 0 anyway
     multiplier, shift = np.where(vanishing, 0, multiplier), np.where(vanishing, 62, shift)
@@ -88,7 +91,7 @@ def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
     for position, shape in enumerate(student.shapes):
         integers, scale = simulation.integer_weight(position)
         unit = scale.double().cpu() * step
-        bias = (student.layer(shape.name).bias.double().cpu() / unit).round().numpy()
+        bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
         multiplier = shift = None
         if shape.name != "actor":
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
@@ -106,7 +109,7 @@ def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
         if layer.largest_accumulator > INT32_MAX:
             raise ValueError(f"layer {shape.name}: accumulators overflow int32")
         layers.append(layer)
-    ranges = (None, None)
+    ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not student.architecture.is_image:
         ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
     return IntegerStudent(student.architecture, tuple(layers), float(unit[0]), *ranges)

@@ -1,4 +1,4 @@
-"""The quantized student as training sees it: integers carried in floats, gradients straight through.
+"""The quantized student as training sees it: integers carried in floats, straight-through.
 
 Every tensor that flows between layers holds integers (levels 0..2^k - 1); weights are the odd
 integers of `dorefa`. So the forward pass is the integer engine's, but for the rounding of the
@@ -80,7 +80,7 @@ class QuantizedStudent(nn.Module):
             with torch.autocast(levels.device.type, enabled=False):
                 acc, scale = self.accumulate(position, levels)
                 next_step = self.activation_ranges[position].clamp_min(1e-6) / top
-                bias = self.student.layer(shape.name).bias
+                bias = self.student.bias(shape.name)
                 levels = quantize_activations(acc, scale * step / next_step, bias / next_step, top)
             step = next_step
         assert isinstance(step, Tensor)

@@ -18,7 +18,7 @@ class _RoundStraightThrough(torch.autograd.Function):
 
 def round_straight_through(x: Tensor) -> Tensor:
     """Round to the nearest integer (ties to even); the gradient passes unchanged."""
-    return _RoundStraightThrough.apply(x)  # type: ignore[no-any-return]
+    return _RoundStraightThrough.apply(x)
 
 
 class _QuantizeActivations(torch.autograd.Function):
@@ -52,4 +52,4 @@ def quantize_activations(acc: Tensor, gain: Tensor, offset: Tensor, levels: int)
     `acc * gain + offset = y / s` for a pre-activation y and a step s, the straight-through
     gradients with respect to gain and offset make s a learned step size (LSQ, Esser et al. 2020).
     """
-    return _QuantizeActivations.apply(acc, gain, offset, float(levels))  # type: ignore[no-any-return]
+    return _QuantizeActivations.apply(acc, gain, offset, float(levels))
