@@ -315,7 +315,7 @@ def _open(opened: Any, device: str) -> Iterator[Any]:
 
     settings = opened.recipe.teacher
     teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
-    env_id = settings.env or teacher.env_id
+    env_id = teacher.env_id  # the recipe's, by its present name
     if env_id is None:
         raise RecipeError(
             [f"teacher {settings.source} names no environment: set teacher.env in the recipe"]

@@ -137,6 +137,11 @@ class ReplayMemory:
         rows = self._rows.index_select(0, torch.from_numpy(self.transition_rows()))
         return rows.amin(0), rows.amax(0)
 
+    def value_moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the teacher's values in memory."""
+        values = self._values.index_select(0, torch.from_numpy(self.transition_rows()))
+        return float(values.mean()), float(values.std(correction=0))
+
     def state_dict(self) -> dict[str, Tensor]:
         """All but the observations, which the frame file holds."""
         return {

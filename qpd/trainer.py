@@ -222,6 +222,7 @@ def distill(session: Session) -> None:
             low, high = stream.memory.observation_range()
             margin = 0.05 * (high - low)
             student.set_input_range(low - margin, high + margin)
+        student.set_value_range(*stream.memory.value_moments())
         _save(session, "distill", state)
     fold = session.temperature * recipe.student.sharpness
     plan = PhasePlan(

@@ -109,6 +109,12 @@ class Student(nn.Module):
         self.input_low.copy_(low)
         self.input_high.copy_(torch.where(high - low > 1e-6, high, low + 1.0))
 
+    def set_value_range(self, mean: float, deviation: float) -> None:
+        """Start the critic head at the teacher's mean value, and scale it to their deviation."""
+        with torch.no_grad():
+            self.critic.bias.fill_(mean)
+            self.critic.weight.mul_(max(deviation, 1e-3))
+
     def encode(self, observations: Tensor) -> Tensor:
         """Observations as layer 1 reads them, float levels in [0, 255].
 
