@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.exceptions import TyperException
 
 from qpd import __version__
 from qpd.recipe import Recipe, RecipeError
@@ -272,9 +273,11 @@ def _default_output(recipe: Recipe) -> Path:
 def _session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
     """An open session for a recipe: run directory, teacher, progress display."""
     from qpd.run_directory import RunDirectory
+    from qpd.trainer import prepare
 
+    prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(output or _default_output(recipe), recipe) as opened:
-        with _open(opened, recipe.device) as session:
+        with _open(opened, prepared) as session:
             yield session
 
 
@@ -285,6 +288,7 @@ def _later_session(
     """An open session for a run directory, with changed settings for `phase` only."""
     from qpd.recipe_loading import override_recipe
     from qpd.run_directory import RunDirectory, RunDirectoryError
+    from qpd.trainer import prepare
 
     with RunDirectory.open(path) as opened:
         needed = {"quantize": "distill", "finetune": "quantize"}[phase]
@@ -304,24 +308,17 @@ def _later_session(
                     [f"{path}: {phase} has begun with other settings; copy the run, or start anew"]
                 )
             opened.replace_recipe(changed)
-        with _open(opened, device or opened.recipe.device) as session:
+        prepared = prepare(opened.recipe, device or opened.recipe.device)
+        with _open(opened, prepared) as session:
             yield session
 
 
 @contextmanager
-def _open(opened: Any, device: str) -> Iterator[Any]:
+def _open(opened: Any, prepared: Any) -> Iterator[Any]:
     from qpd.trainer import open_session
-    from teachers import load_teacher
 
-    settings = opened.recipe.teacher
-    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
-    env_id = teacher.env_id  # the recipe's, by its present name
-    if env_id is None:
-        raise RecipeError(
-            [f"teacher {settings.source} names no environment: set teacher.env in the recipe"]
-        )
     with _progress() as progress:
-        session = open_session(opened, teacher, env_id, device, progress)
+        session = open_session(opened, prepared, progress)
         try:
             yield session
         finally:
@@ -377,6 +374,8 @@ def _error_lines(error: Exception) -> list[str] | None:
 
     if isinstance(error, RecipeError | RunDirectoryError):
         return error.lines
+    if isinstance(error, TyperException):
+        return [" ".join(str(error).split())]
     ours = (
         CheckpointError,
         EnvironmentConfigError,
@@ -396,16 +395,19 @@ def main(arguments: list[str] | None = None) -> None:
 
     keep_freed_memory()
     signal.signal(signal.SIGTERM, _terminated)
-    command: Callable[..., Any] = app
     try:
-        command(arguments)
-    except KeyboardInterrupt:
+        code = app(arguments, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted: the same command goes on from the last epoch", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         lines = _error_lines(error)
         if lines is None:
             raise
+        if not sys.argv[1:]:  # what typer raises to show its help
+            print("\n".join(lines))
+            sys.exit(2)
         for line in lines:
             print(f"error: {line}", file=sys.stderr)
         sys.exit(2)

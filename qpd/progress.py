@@ -34,7 +34,8 @@ class RunProgress:
 
     def __exit__(self, *error: object) -> None:
         """Take the bars away."""
-        self._bar.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
     def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
         """Begin a training phase."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from qpd.acting import ActingRule, resolve_acting
-from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import PhaseName, TeacherRecord
@@ -30,7 +30,7 @@ from qpd.run_directory import RunDirectory
 from qpd.student_files import load_student, save_student
 from qpd.training_phases import EpochReport, PhasePlan, train_phase
 from students import Student, StudentArchitecture, architecture_for
-from teachers import Teacher
+from teachers import Teacher, load_teacher
 
 COLUMNS = (
     "loss",
@@ -104,9 +104,15 @@ class Session:
         """The play stream, built once: restored from the checkpoint, or with an empty memory."""
         if self._stream is None:
             frame_file = self.run.checkpoint_folder / "replay.bin"
+            had_frames = frame_file.is_file()
             self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
             saved = load_checkpoint(self.run.checkpoint_folder)
-            if saved is not None and frame_file.is_file():
+            if saved is not None and not had_frames:
+                raise CheckpointError(
+                    f"{frame_file}: is gone or has another size, but belongs to the checkpoint "
+                    f"beside it; delete {frame_file.parent} to start this phase anew"
+                )
+            if saved is not None:
                 self._stream.load_state_dict(saved[0], saved[1]["stream"])
         return self._stream
 
@@ -160,13 +166,28 @@ def phase_temperature(settings: TrainingPhase, teacher: Teacher) -> float:
     return 3.0 if teacher.has_actor_critic else 0.01
 
 
-def open_session(
-    run: RunDirectory, teacher: Teacher, env_id: str, device: str, progress: Progress
-) -> Session:
-    """Check that teacher, environment and student fit, and record the teacher in the manifest.
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe's teacher, environment, student and device, known to fit together."""
 
-    Raises SessionError (one line) where they do not.
+    teacher: Teacher
+    env_id: str
+    architecture: StudentArchitecture
+    device: torch.device
+
+
+def prepare(recipe: Recipe, device: str) -> Prepared:
+    """Load the teacher and check that all fits; writes nothing.
+
+    Raises SessionError, TeacherError or EnvironmentConfigError (one line) where it does not.
     """
+    settings = recipe.teacher
+    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
+    env_id = teacher.env_id  # the recipe's, by its present name
+    if env_id is None:
+        raise SessionError(
+            f"teacher {settings.source} names no environment: set teacher.env in the recipe"
+        )
     spec = environment_spec(env_id)
     if spec.observation_shape != teacher.observation_shape:
         raise SessionError(
@@ -178,20 +199,33 @@ def open_session(
             f"teacher {teacher.source} has {teacher.num_actions} actions, "
             f"environment {env_id} {spec.num_actions}"
         )
-    recipe = run.recipe
+    chosen = choose_device(device)
     architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
+    teacher.to(chosen)
+    return Prepared(teacher, env_id, architecture, chosen)
+
+
+def open_session(run: RunDirectory, prepared: Prepared, progress: Progress) -> Session:
+    """Record the teacher in the manifest, and begin; RunDirectoryError if it is another one."""
+    teacher = prepared.teacher
     run.record_teacher(
         TeacherRecord(
             source=teacher.source,
             sha256=teacher.sha256,
             algo=teacher.algo,
-            env_id=env_id,
+            env_id=prepared.env_id,
             num_parameters=teacher.num_parameters,
         )
     )
-    chosen = choose_device(device)
-    teacher.to(chosen)
-    return Session(run, recipe, teacher, env_id, architecture, chosen, progress)
+    return Session(
+        run,
+        run.recipe,
+        teacher,
+        prepared.env_id,
+        prepared.architecture,
+        prepared.device,
+        progress,
+    )
 
 
 def recipe_architecture(

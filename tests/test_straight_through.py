@@ -64,7 +64,7 @@ def test_values_and_gradients_equal_plain_autograd(
         results.append((out.detach(), *(tensor.grad for tensor in tensors)))
     (out, *gradients), (expected, *expected_gradients) = results
     share_above = (expected == levels).float().mean()
-    assert (expected == 0).any() and share_above > (0.2 if factor == 2.0 else 0.01)
+    assert (expected == 0).any() and share_above > (0.1 if factor == 2.0 else 0.005)
     # A tie may round either way where addcmul rounds once and the reference twice.
     different = out != expected
     assert different.float().mean() < 0.01 and (out - expected).abs().max() <= 1

@@ -1,0 +1,387 @@
+"""Whole phases on real games: done once, and the same whether or not they were interrupted."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+import yaml
+from stable_baselines3 import PPO
+
+from qpd import trainer
+from qpd.metrics_log import MetricsLogError
+from qpd.quantization.packing import load_integer_student
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory
+from qpd.student_files import load_student
+from qpd.training_phases import EpochReport, TrainingError
+from teachers import load_teacher
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[1]
+PHASES = (trainer.distill, trainer.quantize, trainer.finetune)
+STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
+
+
+@pytest.fixture(scope="module")
+def teacher_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained PPO agent, its head enlarged so that it has opinions."""
+    path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu")
+    with torch.no_grad():
+        model.policy.action_net.weight.mul_(100)
+    model.save(path)
+    return path
+
+
+def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:
+    """A tiny experiment: 6 epochs and 4, of 32 updates each; `sections` change it."""
+    data: dict[str, Any] = {
+        "name": "tiny",
+        "seed": 3,
+        "teacher": {"source": str(teacher_zip), "algo": "ppo", "env": "CartPole-v1"},
+        "student": {"size": "mlp-16"},
+        "environment": {"num_envs": 4},
+        "replay": {"capacity": 512, "refresh_fraction": 0.25},
+        "distill": {"epochs": 6, "batch_size": 16, "lr": 0.003, "precision": "fp32"},
+        "finetune": {"epochs": 4, "batch_size": 16, "precision": "fp32"},
+        "quantize": {"weight_bits": 4, "calibration_samples": 128},
+        "evaluation": {"episodes": 4, "validation_episodes": 3, "acting": "sample"},
+        "save": {"tensorboard": False},
+    }
+    for name, section in sections.items():
+        data[name] = {**data.get(name, {}), **section}
+    return Recipe.model_validate(data)
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt: nothing in the code expects it."""
+
+
+class Follower:
+    """A progress display that keeps notes, and interrupts where it is told."""
+
+    def __init__(self, interrupt: Callable[[str, str, int], bool] | None = None) -> None:
+        self.notes: list[str] = []
+        self.reports: list[EpochReport] = []
+        self.name, self.epoch_number = "", 0
+        self.interrupt = interrupt
+
+    def hear(self, event: str) -> None:
+        if self.interrupt is not None and self.interrupt(event, self.name, self.epoch_number):
+            raise Interrupt
+
+    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
+        self.name, self.epoch_number = name, first_epoch
+
+    def filling(self, done: int, total: int) -> None:
+        if done > total // 2:
+            self.hear("filling")
+
+    def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        self.hear("batch")
+
+    def epoch(self, report: EpochReport) -> None:
+        self.epoch_number = report.epoch
+        self.reports.append(report)
+        self.hear("epoch")
+
+    def episodes(self, what: str, done: int, total: int) -> None:
+        self.hear("episodes")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
+    """All three phases in this process, as `qpd run` does them."""
+    with RunDirectory.create(path, recipe) as run:
+        settings = recipe.teacher
+        teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
+        session = trainer.open_session(run, teacher, "CartPole-v1", "cpu", follower)
+        try:
+            for phase in PHASES:
+                phase(session)
+        finally:
+            session.close()
+    return follower
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """What must not depend on interruptions: students' bytes, metrics but for the speed."""
+    with (path / "metrics.csv").open() as file:
+        rows = [{**row, "samples_per_second": ""} for row in csv.DictReader(file)]
+    return {name: (path / name).read_bytes() for name in STUDENTS} | {"metrics": rows}
+
+
+@pytest.fixture(scope="module")
+def finished(teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was never interrupted."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    work(path, recipe_of(teacher_zip), Follower())
+    return path
+
+
+def test_the_phases_write_students_and_metrics(finished: Path) -> None:
+    student = load_student(finished / "distilled.safetensors")
+    assert student.architecture.hidden == (16,)
+    for name in ("ptq.safetensors", "quantized.safetensors"):
+        integers = load_integer_student(finished / name)
+        assert [layer.bits for layer in integers.layers] == [4, 4]
+    rows = outcome(finished)["metrics"]
+    assert [(row["phase"], int(row["epoch"])) for row in rows] == [
+        *(("distill", epoch) for epoch in range(1, 7)),
+        *(("finetune", epoch) for epoch in range(1, 5)),
+    ]
+    # Every epoch is validated; the first loss is the largest, the last learning rate 0.
+    assert all(float(row["validation_return"]) >= 8 for row in rows)
+    assert float(rows[5]["loss"]) < 0.5 * float(rows[0]["loss"])
+    assert float(rows[5]["lr"]) == 0.0 < float(rows[0]["lr"]) < 0.003
+
+
+def test_students_have_learnt_the_teachers_logits(finished: Path, teacher_zip: Path) -> None:
+    # With the temperature folded back in, the softmax is the teacher's own, not a flat one.
+    env = gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=1)
+    observations = []
+    for step in range(200):
+        observations.append(observation)
+        observation, _, done, *_ = env.step(step % 2)
+        if done:
+            observation, _ = env.reset()
+    env.close()
+    batch = torch.tensor(observations)
+    teacher = load_teacher(teacher_zip, algo="ppo", env_id="CartPole-v1")
+    with torch.no_grad():
+        expected = teacher(batch).logits.softmax(1)[:, 0]
+        found = load_student(finished / "distilled.safetensors")(batch).logits.softmax(1)[:, 0]
+    assert expected.std() > 0.1
+    assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.9
+    assert 0.5 < found.std() / expected.std() < 1.5
+
+
+def test_finished_phases_are_left_alone(finished: Path, teacher_zip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again"
+    shutil.copytree(finished, path)
+    times = {name: (path / name).stat().st_mtime_ns for name in STUDENTS}
+    follower = work(path, recipe_of(teacher_zip), Follower())
+    assert follower.reports == []
+    assert follower.notes == [
+        f"{name}: already done in {path}, nothing to do"
+        for name in ("distill", "quantize", "finetune")
+    ]
+    assert {name: (path / name).stat().st_mtime_ns for name in STUDENTS} == times
+    assert outcome(path) == outcome(finished)
+
+
+def test_the_seed_decides_the_outcome(finished: Path, teacher_zip: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(teacher_zip)
+    work(tmp_path / "same", recipe, Follower())
+    assert outcome(tmp_path / "same") == outcome(finished)
+    work(tmp_path / "other", recipe.model_copy(update={"seed": 4}), Follower())
+    other = outcome(tmp_path / "other")
+    assert all(other[key] != value for key, value in outcome(finished).items())
+
+
+MOMENTS: dict[str, Callable[[str, str, int], bool]] = {
+    "while filling": lambda event, phase, epoch: event == "filling",
+    "first epoch": lambda event, phase, epoch: event == "batch",
+    "mid-epoch": lambda event, phase, epoch: (event, phase, epoch) == ("batch", "distill", 3),
+    "after an epoch": lambda event, phase, epoch: (event, epoch) == ("epoch", 2),
+    "after the last": lambda event, phase, epoch: (event, epoch) == ("epoch", 6),
+    "validation": lambda event, phase, epoch: (
+        (event, phase, epoch) == ("episodes", "distill", 2)
+    ),
+    "finetune": lambda event, phase, epoch: (event, phase, epoch) == ("batch", "finetune", 1),
+    "finetune's validation": lambda event, phase, epoch: (
+        (event, phase, epoch) == ("episodes", "finetune", 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("student_fraction", [0.0, 0.5])
+def test_interrupted_and_resumed_equals_uninterrupted(
+    moment: str, student_fraction: float, finished: Path, teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, collection={"student_fraction": student_fraction})
+    if student_fraction:
+        finished = tmp_path / "whole"
+        work(finished, recipe, Follower())
+    path = tmp_path / "interrupted"
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(MOMENTS[moment]))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(finished)
+
+
+def test_students_that_collect_change_the_outcome(
+    finished: Path, teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.5})
+    work(tmp_path / "run", recipe, Follower())
+    assert outcome(tmp_path / "run")["metrics"] != outcome(finished)["metrics"]
+
+
+def test_lost_frames_are_noticed(teacher_zip: Path, tmp_path: Path) -> None:
+    # Without its frames a checkpoint would train on empty observations.
+    recipe, path = recipe_of(teacher_zip), tmp_path / "run"
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(MOMENTS["mid-epoch"]))
+    (path / "checkpoint" / "replay.bin").unlink()
+    with pytest.raises(ValueError, match="replay.bin"):
+        work(path, recipe, Follower())
+
+
+def test_a_loss_that_is_not_finite_ends_training_in_one_line(
+    teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, distill={"optimizer": "sgd", "lr": 10.0, "epochs": 30})
+    with pytest.raises(TrainingError) as caught:
+        work(tmp_path / "run", recipe, Follower())
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("distill: the loss is no longer finite in epoch")
+    assert "distill.lr (now 10)" in text and "distill.max_grad_norm" in text
+    assert not (tmp_path / "run" / "distilled.safetensors").exists()
+
+
+def test_no_epochs_leave_an_untrained_student(teacher_zip: Path, tmp_path: Path) -> None:
+    # The paper's ablation: phase 3 alone.
+    recipe = recipe_of(teacher_zip, distill={"epochs": 0})
+    follower = work(tmp_path / "run", recipe, Follower())
+    assert len(follower.reports) == 4
+    rows = outcome(tmp_path / "run")["metrics"]
+    assert {row["phase"] for row in rows} == {"finetune"}
+
+
+def test_patience_ends_a_phase_also_after_an_interruption(
+    teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, distill={"epochs": 40, "patience": 2})
+    whole, path = tmp_path / "whole", tmp_path / "run"
+    work(whole, recipe, Follower())
+    last = int([r for r in outcome(whole)["metrics"] if r["phase"] == "distill"][-1]["epoch"])
+    assert 3 <= last < 40
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(lambda e, p, n: (e, p, n) == ("epoch", "distill", last)))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(whole)
+
+
+def test_foreign_metrics_are_not_overwritten(teacher_zip: Path, tmp_path: Path) -> None:
+    recipe, path = recipe_of(teacher_zip), tmp_path / "run"
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(MOMENTS["first epoch"]))
+    (path / "metrics.csv").write_text("phase,epoch,other\n")
+    with pytest.raises(MetricsLogError, match="has the columns phase, epoch, other"):
+        work(path, recipe, Follower())
+
+
+def start(recipe_file: Path, output: Path) -> subprocess.Popen[str]:
+    """`qpd run` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "qpd.cli", "run", str(recipe_file), "-o", str(output)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_rows(path: Path, phase: str, epoch: int, process: subprocess.Popen[str]) -> None:
+    """Until metrics.csv has the row of this epoch."""
+    file = path / "metrics.csv"
+    for _ in range(12_000):
+        if file.exists() and f"\n{phase},{epoch}," in file.read_text():
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+    raise AssertionError(f"{phase} never reached epoch {epoch}")
+
+
+def stop(
+    recipe_file: Path, output: Path, phase: str, epoch: int, number: signal.Signals, delay: float
+) -> tuple[int, str]:
+    """Start the run, send a signal some time after this epoch; exit status and stderr."""
+    with start(recipe_file, output) as process:
+        wait_for_rows(output, phase, epoch, process)
+        time.sleep(delay)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+def assert_survives_signals(
+    recipe: Recipe, tmp_path: Path, stops: list[tuple[str, int, signal.Signals, float]]
+) -> list[str]:
+    """Stop a run as told, let it end, and compare it with one that ran through."""
+    recipe_file = tmp_path / "recipe.yaml"
+    recipe_file.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    errors = []
+    path = tmp_path / "stopped"
+    for phase, epoch, number, delay in stops:
+        code, text = stop(recipe_file, path, phase, epoch, number, delay)
+        expected = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+        assert code == expected, text
+        assert "Traceback" not in text
+        errors.append(text)
+    for output in (path, tmp_path / "whole"):
+        with start(recipe_file, output) as process:
+            _, text = process.communicate(timeout=300)
+        assert process.returncode == 0, text
+    assert outcome(path) == outcome(tmp_path / "whole")
+    stopped, whole = (RunDirectory.open(p, read_only=True) for p in (path, tmp_path / "whole"))
+    assert stopped.manifest.evaluations == whole.manifest.evaluations
+    return errors
+
+
+def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
+    # Epochs of 512 updates, some 0.2 s or more: the signals arrive in the middle of one.
+    longer = {"batch_size": 8, "epochs": 8}
+    recipe = recipe_of(
+        teacher_zip,
+        replay={"capacity": 4096, "refresh_fraction": 0.1},
+        distill=longer,
+        finetune={**longer, "epochs": 4},
+    )
+    errors = assert_survives_signals(
+        recipe,
+        tmp_path,
+        [
+            ("distill", 2, signal.SIGKILL, 0.1),
+            ("distill", 4, signal.SIGINT, 0.1),
+            ("finetune", 1, signal.SIGTERM, 0.1),
+            ("finetune", 2, signal.SIGKILL, 0.1),
+        ],
+    )
+    assert "distill: resumed after epoch" in errors[1]
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on_with_breakout(tmp_path: Path) -> None:
+    from qpd.recipe_loading import load_recipe
+
+    recipe = load_recipe(str(ROOT / "recipes" / "ci.yaml"), ["distill.epochs=3"])
+    assert_survives_signals(
+        recipe,
+        tmp_path,
+        [
+            ("distill", 1, signal.SIGKILL, 0.3),
+            ("distill", 2, signal.SIGTERM, 0.0),
+            ("distill", 3, signal.SIGINT, 1.0),
+        ],
+    )
