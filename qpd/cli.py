@@ -273,7 +273,7 @@ def _default_output(recipe: Recipe) -> Path:
 def _session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
     """An open session for a recipe: run directory, teacher, progress display."""
     from qpd.run_directory import RunDirectory
-    from qpd.trainer import prepare
+    from qpd.session import prepare
 
     prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(output or _default_output(recipe), recipe) as opened:
@@ -288,7 +288,7 @@ def _later_session(
     """An open session for a run directory, with changed settings for `phase` only."""
     from qpd.recipe_loading import override_recipe
     from qpd.run_directory import RunDirectory, RunDirectoryError
-    from qpd.trainer import prepare
+    from qpd.session import prepare
 
     with RunDirectory.open(path) as opened:
         needed = {"quantize": "distill", "finetune": "quantize"}[phase]
@@ -315,7 +315,7 @@ def _later_session(
 
 @contextmanager
 def _open(opened: Any, prepared: Any) -> Iterator[Any]:
-    from qpd.trainer import open_session
+    from qpd.session import open_session
 
     with _progress() as progress:
         session = open_session(opened, prepared, progress)
@@ -367,8 +367,8 @@ def _error_lines(error: Exception) -> list[str] | None:
     from qpd.evaluation_target import TargetError
     from qpd.metrics_log import MetricsLogError
     from qpd.run_directory import RunDirectoryError
+    from qpd.session import SessionError
     from qpd.student_files import StudentFileError
-    from qpd.trainer import SessionError
     from qpd.training_phases import TrainingError
     from teachers import TeacherError
 

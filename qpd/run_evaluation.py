@@ -10,8 +10,8 @@ from qpd.policy import Policy, network_policy
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
 from qpd.random_seeds import seed_for
+from qpd.session import Session
 from qpd.student_files import load_student
-from qpd.trainer import Session
 
 
 def evaluate_run(session: Session) -> None:

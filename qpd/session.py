@@ -1,0 +1,221 @@
+"""A session: a run directory opened with its teacher, student architecture and environments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from qpd.acting import ActingRule, resolve_acting
+from qpd.checkpoint import CheckpointError, load_checkpoint
+from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
+from qpd.evaluation import EvaluationResult, evaluate
+from qpd.manifest import TeacherRecord
+from qpd.play_stream import PlayStream
+from qpd.policy import Policy
+from qpd.random_seeds import seed_for
+from qpd.recipe import Recipe, TrainingPhase
+from qpd.run_directory import RunDirectory
+from qpd.training_phases import EpochReport
+from students import StudentArchitecture, architecture_for
+from teachers import Teacher, load_teacher
+
+
+class Progress(Protocol):
+    """Who shows what is going on."""
+
+    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
+        """A training phase begins (or goes on after `first_epoch` epochs)."""
+
+    def filling(self, done: int, total: int) -> None:
+        """The memory is being filled."""
+
+    def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        """Samples drawn in this epoch, of how many."""
+
+    def epoch(self, report: EpochReport) -> None:
+        """An epoch is over."""
+
+    def episodes(self, what: str, done: int, total: int) -> None:
+        """Episodes of an evaluation that are finished."""
+
+    def note(self, text: str) -> None:
+        """Say one line."""
+
+
+class SessionError(ValueError):
+    """Teacher, environment, student or device do not fit together; one line says how."""
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises SessionError for a device that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise SessionError(
+            f"device {name}: this machine has no usable CUDA device; use cpu or auto"
+        )
+    return torch.device(name)
+
+
+@dataclass
+class Session:
+    """A run directory with its teacher, student architecture and environments."""
+
+    run: RunDirectory
+    recipe: Recipe
+    teacher: Teacher
+    env_id: str
+    architecture: StudentArchitecture
+    device: torch.device
+    progress: Progress
+    _stream: PlayStream | None = None
+    _validation_env: VectorEnvironment | None = None
+
+    @property
+    def temperature(self) -> float:
+        """Tau of phase 1: the recipe's, else 0.01 for Q-values and 3 for an actor."""
+        return phase_temperature(self.recipe.distill, self.teacher)
+
+    def stream(self) -> PlayStream:
+        """The play stream, built once: restored from the checkpoint, or with an empty memory."""
+        if self._stream is None:
+            frame_file = self.run.checkpoint_folder / "replay.bin"
+            had_frames = frame_file.is_file()
+            self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
+            saved = load_checkpoint(self.run.checkpoint_folder)
+            if saved is not None and not had_frames:
+                raise CheckpointError(
+                    f"{frame_file}: is gone or has another size, but belongs to the checkpoint "
+                    f"beside it; delete {frame_file.parent} to start this phase anew"
+                )
+            if saved is not None:
+                self._stream.load_state_dict(saved[0], saved[1]["stream"])
+        return self._stream
+
+    def acting_rule(self, kind: str | None = None, sharpness: float = 1.0) -> ActingRule:
+        """How evaluations act: the recipe's rule."""
+        settings = self.recipe.evaluation
+        return resolve_acting(
+            kind or settings.acting,
+            is_actor_critic=self.teacher.has_actor_critic,
+            is_atari=environment_spec(self.env_id).is_atari,
+            epsilon=settings.epsilon,
+            sharpness=sharpness,
+        )
+
+    def validate(self, policy: Policy) -> EvaluationResult:
+        """Play the validation episodes: other games than those that are reported."""
+        count = self.recipe.evaluation.validation_episodes
+        if self._validation_env is None:
+            self._validation_env = self.make_env(min(count, 64))
+        return evaluate(
+            policy,
+            self._validation_env,
+            count,
+            self.acting_rule(),
+            seed_for(self.recipe.seed, "validation"),
+            lambda done: self.progress.episodes("validation", done, count),
+        )
+
+    def make_env(self, num_envs: int) -> VectorEnvironment:
+        """A vector environment as the recipe describes it."""
+        settings = self.recipe.environment
+        return make_vector_env(
+            self.env_id,
+            num_envs,
+            num_threads=settings.num_threads,
+            max_frames=settings.max_frames,
+        )
+
+    def close(self) -> None:
+        """Release environments and the run directory."""
+        for resource in (self._stream, self._validation_env):
+            if resource is not None:
+                resource.close()
+        self.run.close()
+
+
+def phase_temperature(settings: TrainingPhase, teacher: Teacher) -> float:
+    """Tau of Eq. 1: 0.01 for Q-values, 3 for an actor, unless the recipe says otherwise."""
+    if settings.temperature is not None:
+        return settings.temperature
+    return 3.0 if teacher.has_actor_critic else 0.01
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe's teacher, environment, student and device, known to fit together."""
+
+    teacher: Teacher
+    env_id: str
+    architecture: StudentArchitecture
+    device: torch.device
+
+
+def prepare(recipe: Recipe, device: str) -> Prepared:
+    """Load the teacher and check that all fits; writes nothing.
+
+    Raises SessionError, TeacherError or EnvironmentConfigError (one line) where it does not.
+    """
+    settings = recipe.teacher
+    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
+    env_id = teacher.env_id  # the recipe's, by its present name
+    if env_id is None:
+        raise SessionError(
+            f"teacher {settings.source} names no environment: set teacher.env in the recipe"
+        )
+    spec = environment_spec(env_id)
+    if spec.observation_shape != teacher.observation_shape:
+        raise SessionError(
+            f"teacher {teacher.source} reads observations of shape {teacher.observation_shape}, "
+            f"environment {env_id} gives {spec.observation_shape}"
+        )
+    if spec.num_actions != teacher.num_actions:
+        raise SessionError(
+            f"teacher {teacher.source} has {teacher.num_actions} actions, "
+            f"environment {env_id} {spec.num_actions}"
+        )
+    chosen = choose_device(device)
+    architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
+    teacher.to(chosen)
+    return Prepared(teacher, env_id, architecture, chosen)
+
+
+def open_session(run: RunDirectory, prepared: Prepared, progress: Progress) -> Session:
+    """Record the teacher in the manifest, and begin; RunDirectoryError if it is another one."""
+    teacher = prepared.teacher
+    run.record_teacher(
+        TeacherRecord(
+            source=teacher.source,
+            sha256=teacher.sha256,
+            algo=teacher.algo,
+            env_id=prepared.env_id,
+            num_parameters=teacher.num_parameters,
+        )
+    )
+    return Session(
+        run,
+        run.recipe,
+        teacher,
+        prepared.env_id,
+        prepared.architecture,
+        prepared.device,
+        progress,
+    )
+
+
+def recipe_architecture(
+    recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int
+) -> StudentArchitecture:
+    """The student that the recipe describes, for these observations and actions."""
+    student = recipe.student
+    try:
+        if student.size is not None:
+            return architecture_for(student.size, observation_shape, num_actions)
+        return StudentArchitecture(
+            observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
+        )
+    except ValueError as error:
+        raise SessionError(f"recipe {recipe.name}: student: {error}") from error
