@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qpd.run_directory import RunDirectory
-from qpd.student_files import load_student
+from qpd.student_files import stored_architecture
 
 LABELS = {
     "teacher": "teacher",
@@ -20,11 +20,11 @@ LABELS = {
 def run_summary(path: Path) -> dict[str, Any]:
     """What the run at `path` measured, as plain data; policies not evaluated yet have no return.
 
-    `size_bytes` is the file's size for students, and 4 bytes a parameter for the teacher.
+    `size_bytes` is the file's size; where the file is not there (the teacher's, or a student's
+    left out of a committed run), 4 bytes a parameter. Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
-    evaluations = {str(k): v for k, v in manifest.evaluations.items()}
     summary: dict[str, Any] = {
         "run": str(path),
         "name": manifest.name,
@@ -33,23 +33,25 @@ def run_summary(path: Path) -> dict[str, Any]:
         "policies": {},
     }
     policies = summary["policies"]
+    evaluations = {str(k): v for k, v in manifest.evaluations.items()}
     if manifest.teacher is not None:
         count = manifest.teacher.num_parameters
         summary["teacher"] = manifest.teacher.model_dump()
         for name in ("teacher", "teacher_sharpened"):
             if name == "teacher" or name in evaluations:
                 policies[name] = _entry(count, 4 * count, 32, evaluations.get(name))
-    if run.distilled_file.is_file():
-        count = load_student(run.distilled_file).architecture.num_parameters
-        size = run.distilled_file.stat().st_size
-        policies["distilled"] = _entry(count, size, 32, evaluations.get("distilled"))
-        bits = run.recipe.quantize.weight_bits
-        if run.phase("quantize").state == "done":
-            size = run.ptq_file.stat().st_size
-            policies["ptq"] = _entry(count, size, bits, evaluations.get("ptq"))
-        if run.phase("finetune").state == "done":
-            size = run.quantized_file.stat().st_size
-            policies["qat"] = _entry(count, size, bits, evaluations.get("qat"))
+    bits = run.recipe.quantize.weight_bits
+    students = [
+        ("distilled", "distill", run.distilled_file, 32),
+        ("ptq", "quantize", run.ptq_file, bits),
+        ("qat", "finetune", run.quantized_file, bits),
+    ]
+    files = [file for _, _, file, _ in students if file.is_file()]
+    for name, phase, file, weight_bits in students:
+        if manifest.phases[phase].state == "done" and files:  # type: ignore[index]
+            count = stored_architecture(files[0]).num_parameters
+            size = file.stat().st_size if file.is_file() else 4 * count
+            policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
     return summary
 
 

@@ -237,6 +237,12 @@ def teacher_train(
 
 
 @app.command()
+def show(run_path: RunArgument, as_json: AsJson = False) -> None:
+    """Print what a run measured: returns, parameters, bytes."""
+    _print_run(run_path, as_json)
+
+
+@app.command()
 def recipes(as_json: AsJson = False) -> None:
     """List the recipes that come with QPD."""
     from qpd.recipe_loading import list_recipes

@@ -66,6 +66,16 @@ def load_student(path: Path) -> Student:
     return student
 
 
+def stored_architecture(path: Path) -> StudentArchitecture:
+    """The architecture of the float or integer student in `path`. Raises StudentFileError."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+        return architecture_from_json(json.loads(metadata["architecture"]))
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise StudentFileError(f"{path}: does not describe a student: {error}") from error
+
+
 def read_safetensors(
     path: Path, expected_format: str, version: int
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:

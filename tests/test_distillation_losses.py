@@ -151,9 +151,7 @@ def test_eq2_by_hand() -> None:
     torch.testing.assert_close(x.grad, torch.tensor(8.75))
 
 
-@given(
-    actor=st.floats(1e-3, 1e3), critic=st.floats(1e-3, 1e3), actor_weight=st.floats(0.0, 0.99)
-)
+@given(actor=st.floats(1e-3, 1e3), critic=st.floats(1e-3, 1e3), actor_weight=st.floats(0.0, 0.99))
 def test_eq2_weighs_both_heads_as_lambda_says(
     actor: float, critic: float, actor_weight: float
 ) -> None:

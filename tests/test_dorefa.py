@@ -63,9 +63,7 @@ def test_scaled_integers_by_hand() -> None:
 
 
 @given(array=WEIGHTS, bits=st.integers(2, 8), scale=st.floats(0.01, 3))
-def test_integers_are_odd_and_within_the_levels(
-    array: np.ndarray, bits: int, scale: float
-) -> None:
+def test_integers_are_odd_and_within_the_levels(array: np.ndarray, bits: int, scale: float) -> None:
     w = torch.from_numpy(array)
     for integers in (
         dorefa_integers(w, bits),

@@ -15,7 +15,7 @@ GREEDY = ActingRule("greedy")
 class KnownGames:
     """Games of known length; game k of environment i, of length L, returns 10 L in steps of 10.
 
-    Long games score more. Each begins with a forced step (acting False) and some end in one, as
+    Long games score more. Those of even environments begin with a forced step (acting False), as
     on Atari. The observation is (environment, game, steps played); a game longer than `cap` is
     truncated.
     """
@@ -37,7 +37,7 @@ class KnownGames:
         self.seed = seed
         self.game = np.zeros(self.num_envs, np.int64)
         self.played = np.zeros(self.num_envs, np.int64)
-        self.acting[:] = False
+        self.acting[:] = np.arange(self.num_envs) % 2 == 1
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> VectorStep:
         assert active is not None and actions.shape == (self.num_envs,)
@@ -45,8 +45,9 @@ class KnownGames:
         returns, lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         for row in np.flatnonzero(active):
             key = (int(row), int(self.game[row]))
-            if not self.acting[row] and self.played[row] == 0:
+            if self.played[row] == 0 and key not in self.started:
                 self.started.append(key)
+            if not self.acting[row]:
                 self.forced_actions.append(int(actions[row]))
                 self.acting[row] = True
                 continue
@@ -61,7 +62,7 @@ class KnownGames:
                     self.truncated_games.append(key)
                 self.game[row] += 1
                 self.played[row] = 0
-                self.acting[row] = False
+                self.acting[row] = row % 2 == 1
             self.observations[row] = (row, self.game[row], self.played[row])
         return VectorStep(
             np.zeros(self.num_envs, np.float32), over & ~cut, cut, over, returns, lengths
@@ -153,9 +154,10 @@ def test_the_policy_sees_only_environments_where_it_acts() -> None:
         return constant_policy(observations)
 
     env = KnownGames(random_lengths(4))
-    evaluate(policy, env, 12, GREEDY, seed=0)
+    evaluate(policy, env, 14, GREEDY, seed=0)
     assert sum(len(batch) for batch in seen) == sum(env.lengths[key] for key in env.started)
-    assert env.forced_actions == [0] * 12  # the policy would have pressed 1
+    forced = sum(row % 2 == 0 for row, _ in env.started)
+    assert env.forced_actions == [0] * forced  # the policy would have pressed 1
 
 
 def test_finished_episodes_are_announced() -> None:

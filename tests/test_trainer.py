@@ -26,6 +26,7 @@ from qpd.metrics_log import MetricsLogError
 from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
+from qpd.session import open_session, prepare
 from qpd.student_files import load_student, save_student
 from qpd.training_phases import EpochReport, TrainingError
 from teachers import load_teacher
@@ -43,7 +44,7 @@ def teacher_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu")
     with torch.no_grad():
-        model.policy.action_net.weight.mul_(100)
+        model.policy.action_net.weight.mul_(400)
     model.save(path)
     return path
 
@@ -55,7 +56,7 @@ def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:
         "seed": 3,
         "teacher": {"source": str(teacher_zip), "algo": "ppo", "env": "CartPole-v1"},
         "student": {"size": "mlp-16"},
-        "environment": {"num_envs": 4},
+        "environment": {"num_envs": 4, "max_frames": 60},
         "replay": {"capacity": 512, "refresh_fraction": 0.25},
         "distill": {"epochs": 6, "batch_size": 16, "lr": 0.003, "precision": "fp32"},
         "finetune": {"epochs": 4, "batch_size": 16, "precision": "fp32"},
@@ -110,7 +111,7 @@ class Follower:
 def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
     """All three phases in this process, as `qpd run` does them."""
     with RunDirectory.create(path, recipe) as run:
-        session = trainer.open_session(run, trainer.prepare(recipe, "cpu"), follower)
+        session = open_session(run, prepare(recipe, "cpu"), follower)
         try:
             for phase in PHASES:
                 phase(session)
@@ -209,9 +210,7 @@ MOMENTS: dict[str, Callable[[str, str, int], bool]] = {
     "mid-epoch": lambda event, phase, epoch: (event, phase, epoch) == ("batch", "distill", 3),
     "after an epoch": lambda event, phase, epoch: (event, epoch) == ("epoch", 2),
     "after the last": lambda event, phase, epoch: (event, epoch) == ("epoch", 6),
-    "validation": lambda event, phase, epoch: (
-        (event, phase, epoch) == ("episodes", "distill", 2)
-    ),
+    "validation": lambda event, phase, epoch: (event, phase, epoch) == ("episodes", "distill", 2),
     "finetune": lambda event, phase, epoch: (event, phase, epoch) == ("batch", "finetune", 1),
     "finetune's validation": lambda event, phase, epoch: (
         (event, phase, epoch) == ("episodes", "finetune", 2)
@@ -221,6 +220,7 @@ MOMENTS: dict[str, Callable[[str, str, int], bool]] = {
 
 OVERWRITTEN = pytest.mark.xfail(
     strict=True,
+    raises=AssertionError,
     reason="play collected after the last checkpoint overwrites frames that the epoch still draws",
 )
 
@@ -300,11 +300,11 @@ def test_no_epochs_leave_an_untrained_student(teacher_zip: Path, tmp_path: Path)
 def test_patience_ends_a_phase_also_after_an_interruption(
     teacher_zip: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of(teacher_zip, distill={"epochs": 40, "patience": 2})
+    recipe = recipe_of(teacher_zip, distill={"epochs": 60, "patience": 1})
     whole, path = tmp_path / "whole", tmp_path / "run"
     work(whole, recipe, Follower())
     last = int([r for r in outcome(whole)["metrics"] if r["phase"] == "distill"][-1]["epoch"])
-    assert 3 <= last < 40
+    assert 2 <= last < 60
     with pytest.raises(Interrupt):
         work(path, recipe, Follower(lambda e, p, n: (e, p, n) == ("epoch", "distill", last)))
     work(path, recipe, Follower())
@@ -401,6 +401,7 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
     assert "distill: resumed after epoch" in errors[1]
 
 
+@OVERWRITTEN
 @pytest.mark.slow
 def test_a_killed_process_goes_on_with_breakout(tmp_path: Path) -> None:
     from qpd.recipe_loading import load_recipe
