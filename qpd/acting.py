@@ -32,8 +32,7 @@ class ActingRule:
     def act(self, logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Actions int64 `[batch]` for logits float32 `[batch, num_actions]`.
 
-        `sample` uses the Gumbel-max trick. Randomness is drawn for every row, whatever the kind,
-        so that results depend on the rule and the seed only.
+        `sample` uses the Gumbel-max trick.
         """
         if self.kind == "sample":
             noise = rng.gumbel(size=logits.shape)

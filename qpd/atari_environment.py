@@ -61,6 +61,11 @@ def _next_phases(fire_reset: bool) -> NDArray[np.int64]:
     return table
 
 
+def emulator_seed(seed: int, row: int) -> int:
+    """The seed of environment `row`'s emulator, in [0, 2^31)."""
+    return int(np.random.SeedSequence((seed, row)).generate_state(1)[0] >> 1)
+
+
 def _make_emulator(rom: str, max_frames: int) -> AtariVectorEnv:
     """Build one emulator; life loss is judged here, from the lives, hence no life_loss_info."""
     return AtariVectorEnv(
@@ -279,8 +284,7 @@ class AtariEnvironment:
     def _replay(self, row: int) -> None:
         """Replay one emulator: seeded reset, later resets, then the game's actions."""
         emulator = self._emulators[row]
-        sequence = np.random.SeedSequence((self._seed, row))
-        observation, info = emulator.reset([0], [int(sequence.generate_state(1)[0] >> 1)])
+        observation, info = emulator.reset([0], [emulator_seed(self._seed, row)])
         for _ in range(int(self._resets[row]) - 1):
             observation, info = emulator.reset([0], [-1])
         answer = (observation, [0], [False], [False], info)

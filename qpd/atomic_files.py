@@ -76,7 +76,14 @@ def write_safetensors(
     import safetensors.torch  # costs seconds, and `qpd recipes` never needs it
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, safetensors.torch.save(plain, metadata=dict(metadata or {}) or None))
+    data = safetensors.torch.save(plain, metadata=dict(metadata or {}) or None)
+    start = 8 + int.from_bytes(data[:8], "little")
+    # The library writes metadata in random order: sorted, the same student is the same file.
+    header = json.dumps(json.loads(data[8:start]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    with replace_file(path) as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.write(memoryview(data)[start:])
 
 
 def to_plain(value: Any) -> Any:

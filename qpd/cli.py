@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from typer.exceptions import TyperException
 
 from qpd import __version__
+from qpd.cli_agents import evaluate, teacher_app
+from qpd.cli_output import AsJson, Device, print_json, print_table, progress
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(
@@ -26,23 +26,19 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 app.add_typer(teacher_app, name="teacher")
-stderr = Console(stderr=True)
-stdout = Console(width=None if sys.stdout.isatty() else 140)
+app.command()(evaluate)
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, for example distill.lr=1e-3")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="root of all randomness")]
-Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="run directory; default runs/<recipe name>")
 ]
 TeacherOption = Annotated[
     str | None, typer.Option("--teacher", help="SB3 zip, zoo folder or hub id to use instead")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 RecipeArgument = Annotated[str, typer.Argument(help="recipe file, or the name of a shipped one")]
 RunArgument = Annotated[Path, typer.Argument(help="run directory")]
 
@@ -105,14 +101,21 @@ def distill(
 
 @app.command()
 def quantize(
-    run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
+    run_path: RunArgument,
+    set_: Overrides = None,
+    device: Device = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="a new run from the same distilled student"),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Phase 2: post-training quantization of a distilled student."""
     from qpd import trainer
 
-    with _later_session(run_path, "quantize", set_, device) as session:
+    with _later_session(run_path, "quantize", set_, device, output) as session:
         trainer.quantize(session)
-    _print_run(run_path, as_json)
+    _print_run(output or run_path, as_json)
 
 
 @app.command()
@@ -128,115 +131,6 @@ def finetune(
 
 
 @app.command()
-def evaluate(
-    target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="of a run: teacher, distilled, ptq or qat")
-    ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="full games")] = 50,
-    acting: Annotated[str, typer.Option(help="auto, sample, epsilon or greedy")] = "auto",
-    epsilon: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.01,
-    sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
-    gif: Annotated[Path | None, typer.Option(help="write the first game as a GIF (Atari)")] = None,
-    gif_seconds: Annotated[float, typer.Option(min=1.0)] = 40.0,
-    as_json: AsJson = False,
-) -> None:
-    """Play full games with a teacher, or with any student of a run."""
-    from qpd.evaluation_target import load_target, play
-
-    loaded = load_target(target, policy, env)
-    result = play(loaded, episodes, acting, epsilon, sharpness, max_frames, seed, _progress())
-    if gif is not None:
-        from qpd.video import record_gif
-
-        record_gif(gif, loaded.policy, loaded.env_id, result.acting, seed, gif_seconds)
-    report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
-    if as_json:
-        _print_json(report | {"return": result.to_json()})
-        return
-    low, high = result.interval()
-    header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
-    interval = f"[{low:.1f}, {high:.1f}]"
-    row = [loaded.label, loaded.env_id, f"{result.mean:.1f}", interval, str(episodes)]
-    _print_table(header, [[*row, str(result.acting), str(seed)]])
-
-
-@teacher_app.command("info")
-def teacher_info(
-    source: Annotated[str, typer.Argument(help="SB3 zip, zoo folder, hub id or 'embedded'")],
-    episodes: Annotated[int, typer.Option(min=0, help="games to play; 0 = none")] = 20,
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Tell what an agent is, and its mean return."""
-    from qpd.evaluation_target import load_target, play
-
-    loaded = load_target(source, None, env)
-    teacher = loaded.teacher
-    info: dict[str, Any] = {
-        "source": source,
-        "algo": teacher.algo,
-        "env_id": loaded.env_id,
-        "observation_shape": list(teacher.observation_shape),
-        "num_actions": teacher.num_actions,
-        "num_parameters": teacher.num_parameters,
-        "normalizes_observations": teacher.normalization is not None,
-        "sha256": teacher.sha256,
-    }
-    if episodes:
-        result = play(loaded, episodes, "auto", 0.01, 1.0, None, seed, _progress())
-        info["return"] = result.to_json()
-    if as_json:
-        _print_json(info)
-        return
-    rows = [[key, str(value)] for key, value in info.items() if key != "return"]
-    if episodes:
-        low, high = result.interval()
-        text = f"{result.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games, {result.acting}"
-        rows.append(["return", text])
-    _print_table(["teacher", ""], rows)
-
-
-@teacher_app.command("pull")
-def teacher_pull(
-    repo: Annotated[str, typer.Argument(help="hub id, for example sb3/ppo-BreakoutNoFrameskip-v4")],
-    as_json: AsJson = False,
-) -> None:
-    """Fetch an agent from the Hugging Face hub into its cache."""
-    from teachers.hub import download_agent
-
-    agent = download_agent(repo)
-    if as_json:
-        _print_json({"repo": repo, "path": str(agent.archive)})
-        return
-    print(agent.archive)
-
-
-@teacher_app.command("train")
-def teacher_train(
-    algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
-    env: Annotated[str, typer.Argument(help="environment id")],
-    timesteps: Annotated[int | None, typer.Option(min=1, help="default: the zoo's")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output")] = Path("logs"),
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option()] = "auto",
-    as_json: AsJson = False,
-) -> None:
-    """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
-    from teachers import train_teacher
-
-    folder = train_teacher(algo, env, output, timesteps, seed, device)
-    if as_json:
-        _print_json({"folder": str(folder)})
-        return
-    print(folder)
-
-
-@app.command()
 def show(run_path: RunArgument, as_json: AsJson = False) -> None:
     """Print what a run measured: returns, parameters, bytes."""
     _print_run(run_path, as_json)
@@ -249,9 +143,9 @@ def recipes(as_json: AsJson = False) -> None:
 
     shipped = list_recipes()
     if as_json:
-        _print_json({"recipes": [{"name": r.name, "description": r.description} for r in shipped]})
+        print_json({"recipes": [{"name": r.name, "description": r.description} for r in shipped]})
         return
-    _print_table(["recipe", "what it does"], [[r.name, r.description] for r in shipped])
+    print_table(["recipe", "what it does"], [[r.name, r.description] for r in shipped])
 
 
 def _recipe(
@@ -289,32 +183,45 @@ def _session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
 
 @contextmanager
 def _later_session(
-    path: Path, phase: str, overrides: list[str] | None, device: str | None
+    path: Path,
+    phase: Literal["quantize", "finetune"],
+    overrides: list[str] | None,
+    device: str | None,
+    output: Path | None = None,
 ) -> Iterator[Any]:
-    """An open session for a run directory, with changed settings for `phase` only."""
+    """An open session for a run directory (or a fork of it), with other settings from `phase` on.
+
+    `qpd quantize` may change `quantize.*` and `finetune.*`, `qpd finetune` the latter.
+    """
     from qpd.recipe_loading import override_recipe
     from qpd.run_directory import RunDirectory, RunDirectoryError
+    from qpd.run_fork import fork_run
     from qpd.session import prepare
 
+    changeable = ("quantize.", "finetune.", "name=") if phase == "quantize" else ("finetune.",)
+    foreign = [line for line in overrides or [] if not line.startswith(changeable)]
+    if foreign:
+        allowed = " and ".join(f"{key}*" for key in changeable if key.endswith("."))
+        raise RecipeError(
+            [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign]
+        )
     with RunDirectory.open(path) as opened:
-        needed = {"quantize": "distill", "finetune": "quantize"}[phase]
-        if opened.phase(needed).state != "done":  # type: ignore[arg-type]
+        needed: Literal["distill", "quantize"] = "distill" if phase == "quantize" else "quantize"
+        if opened.phase(needed).state != "done":
             raise RunDirectoryError(
                 [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"]
             )
-        if overrides:
-            foreign = [line for line in overrides if not line.startswith((f"{phase}.",))]
-            if foreign:
-                raise RecipeError(
-                    [f"--set {line}: `qpd {phase}` changes {phase}.* only" for line in foreign]
-                )
-            changed = override_recipe(opened.recipe, overrides)
-            if opened.phase(phase).state != "pending" and changed != opened.recipe:  # type: ignore[arg-type]
-                raise RunDirectoryError(
-                    [f"{path}: {phase} has begun with other settings; copy the run, or start anew"]
-                )
-            opened.replace_recipe(changed)
-        prepared = prepare(opened.recipe, device or opened.recipe.device)
+        changed = override_recipe(opened.recipe, overrides or [])
+        prepared = prepare(changed, device or changed.device)
+        if output is not None:
+            with fork_run(opened, output, changed) as fork, _open(fork, prepared) as session:
+                yield session
+            return
+        if opened.phase(phase).state != "pending" and changed != opened.recipe:
+            raise RunDirectoryError(
+                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"]
+            )
+        opened.replace_recipe(changed)
         with _open(opened, prepared) as session:
             yield session
 
@@ -323,18 +230,12 @@ def _later_session(
 def _open(opened: Any, prepared: Any) -> Iterator[Any]:
     from qpd.session import open_session
 
-    with _progress() as progress:
-        session = open_session(opened, prepared, progress)
+    with progress() as display:
+        session = open_session(opened, prepared, display)
         try:
             yield session
         finally:
             session.close()
-
-
-def _progress() -> Any:
-    from qpd.progress import RunProgress
-
-    return RunProgress(stderr)
 
 
 def _print_run(path: Path, as_json: bool) -> None:
@@ -342,24 +243,11 @@ def _print_run(path: Path, as_json: bool) -> None:
 
     summary = run_summary(path)
     if as_json:
-        _print_json(summary)
+        print_json(summary)
         return
     header, rows = summary_rows(summary)
-    _print_table(header, rows)
+    print_table(header, rows)
     print(summary_caption(summary))
-
-
-def _print_table(header: list[str], rows: list[list[str]]) -> None:
-    from rich.table import Table
-
-    table = Table(*header, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    stdout.print(table)
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, allow_nan=False))
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
@@ -382,6 +270,8 @@ def _error_lines(error: Exception) -> list[str] | None:
         return error.lines
     if isinstance(error, TyperException):
         return [" ".join(str(error).split())]
+    if isinstance(error, OSError):
+        return [f"{error.filename or 'output'}: {error.strerror or error}"]
     ours = (
         CheckpointError,
         EnvironmentConfigError,
@@ -402,10 +292,10 @@ def main(arguments: list[str] | None = None) -> None:
     keep_freed_memory()
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name="qpd", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted: the same command goes on from the last epoch", file=sys.stderr)
+        print("interrupted: the same command goes on from where it was saved", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         lines = _error_lines(error)

@@ -5,6 +5,7 @@ Each loss returns one value per state, `[batch]`; whoever trains takes the mean,
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -54,17 +55,22 @@ def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float)
     """Eq. 2 of the QPD paper: both losses weigh as `actor_weight` says, whatever their size.
 
     `L = (w * La / v(La) + (1 - w) * Lc / v(Lc)) * (v(La) + v(Lc))`, where v(x) is x outside the
-    graph. The losses are scalars (batch means). The value of L is always La + Lc (for w = 1, La).
-    A loss of exactly 0 has nothing left to teach and contributes no gradient instead of NaN.
+    graph. The losses are scalars (batch means). The value of L is La + Lc (for w = 1, La). A loss
+    below 1e-7, float32's resolution of a KL, has nothing left to teach: it contributes no gradient,
+    instead of NaN or of noise blown up.
     """
     if actor_weight >= 1.0:
         return actor_loss
-    actor, critic = actor_loss.detach(), critic_loss.detach()
-    total = actor + critic
-    tiny = 1e-12
-    scaled_actor = actor_weight * actor_loss / actor.clamp_min(tiny)
-    scaled_critic = (1.0 - actor_weight) * critic_loss / critic.clamp_min(tiny)
-    return (scaled_actor + scaled_critic) * total
+    total = (actor_loss + critic_loss).detach()
+    weighted = actor_weight * _per_unit(actor_loss) + (1.0 - actor_weight) * _per_unit(critic_loss)
+    return total + (weighted - weighted.detach()) * total
+
+
+def _per_unit(loss: Tensor) -> Tensor:
+    """loss / v(loss), and 1 outside the graph where that is not known."""
+    value = loss.detach()
+    known = value > 1e-7
+    return (loss / torch.where(known, value, 1.0)).where(known, 1.0)
 
 
 def _same_shape(teacher: Tensor, student: Tensor) -> None:

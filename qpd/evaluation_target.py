@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from qpd.acting import resolve_acting
 from qpd.environment import environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.policy import Policy, network_policy
+from qpd.progress import RunProgress
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
 from qpd.run_directory import RunDirectory
-from qpd.student_files import load_student
+from qpd.session import choose_device
+from qpd.student_files import load_student, stored_architecture
 from teachers import Teacher, load_teacher
 
 
@@ -21,95 +22,132 @@ class TargetError(ValueError):
     """Nothing to evaluate there, or not as asked; one line says why."""
 
 
+ACTOR_CRITICS = ("ppo", "a2c", "trpo")
+
+
 @dataclass(frozen=True)
 class Target:
-    """A policy, the environment it plays, and the teacher it is or comes from.
+    """A policy and the environment it plays.
 
-    `max_frames` is the cap on a game that its run was made with, None for the default.
+    `teacher` is None for the student of a run, which does not need it. `acting`, `epsilon` and
+    `max_frames` are its run's own settings.
     """
 
     label: str
     policy: Policy
-    teacher: Teacher
     env_id: str
+    observation_shape: tuple[int, ...]
+    num_actions: int
+    is_actor_critic: bool
+    teacher: Teacher | None = None
+    acting: str = "auto"
+    epsilon: float = 0.01
     max_frames: int | None = None
 
 
-def load_target(source: str, policy: str | None, env_id: str | None) -> Target:
+def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
     """A run directory's `policy` (default: the last one made), or else a teacher.
 
     Raises TargetError, TeacherError, RunDirectoryError or StudentFileError, one line each.
     """
     if (Path(source) / "manifest.json").is_file():
-        return _from_run(Path(source), policy)
+        return _from_run(Path(source), policy, device)
     if policy not in (None, "teacher"):
         raise TargetError(f"--policy {policy}: {source} is no run directory; only teacher is there")
-    teacher = load_teacher(source, env_id=env_id)
+    return _from_teacher(load_teacher(source, env_id=env_id), device)
+
+
+def _from_teacher(teacher: Teacher, device: str) -> Target:
     if teacher.env_id is None:
-        raise TargetError(f"{source}: nothing tells its environment: name it with --env")
-    return Target("teacher", network_policy(teacher), teacher, teacher.env_id)
+        raise TargetError(f"{teacher.source}: nothing tells its environment: name it with --env")
+    teacher.to(choose_device(device))
+    return Target(
+        "teacher",
+        network_policy(teacher),
+        teacher.env_id,
+        teacher.observation_shape,
+        teacher.num_actions,
+        teacher.has_actor_critic,
+        teacher,
+    )
 
 
-def _from_run(path: Path, policy: str | None) -> Target:
+def _from_run(path: Path, policy: str | None, device: str) -> Target:
     run = RunDirectory.open(path, read_only=True)
-    record, settings = run.manifest.teacher, run.recipe.teacher
+    record, recipe = run.manifest.teacher, run.recipe
     if record is None:
         raise TargetError(f"{path}: this run has not begun: it knows no teacher yet")
-    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
-    if teacher.sha256 != record.sha256:
-        raise TargetError(f"{path}: {settings.source} is no longer the teacher of this run")
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
     made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
     name = policy or (made[-1] if made else "teacher")
-    chosen: Policy
     if name == "teacher":
-        chosen = network_policy(teacher)
+        teacher = load_teacher(
+            recipe.teacher.source, algo=recipe.teacher.algo, env_id=recipe.teacher.env
+        )
+        if teacher.sha256 != record.sha256:
+            raise TargetError(f"{path}: {teacher.source} is no longer the teacher of this run")
+        target = _from_teacher(teacher, device)
     elif name not in made:
         there = ", ".join(["teacher", *made])
         raise TargetError(f"--policy {name}: {path} holds {there}")
-    elif name == "distilled":
-        chosen = network_policy(load_student(files[name]))
     else:
-        chosen = IntegerEngine(load_integer_student(files[name]))
-    return Target(name, chosen, teacher, record.env_id, run.recipe.environment.max_frames)
+        chosen: Policy
+        if name == "distilled":
+            chosen = network_policy(load_student(files[name]).to(choose_device(device)))
+        else:
+            chosen = IntegerEngine(load_integer_student(files[name]))
+        shape = stored_architecture(files[name])
+        is_actor_critic = record.algo in ACTOR_CRITICS
+        target = Target(
+            name, chosen, record.env_id, shape.observation_shape, shape.num_actions, is_actor_critic
+        )
+    settings = recipe.evaluation
+    return replace(
+        target,
+        acting=settings.acting,
+        epsilon=settings.epsilon,
+        max_frames=recipe.environment.max_frames,
+    )
 
 
 def play(
     target: Target,
     episodes: int,
-    acting: str,
-    epsilon: float,
-    sharpness: float,
-    max_frames: int | None,
     seed: int,
-    progress: Any,
+    progress: RunProgress,
+    *,
+    acting: str | None = None,
+    epsilon: float | None = None,
+    sharpness: float = 1.0,
+    max_frames: int | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` full games with `target`; raises TargetError where they do not fit."""
+    """Play `episodes` full games with `target`; None means the target's own setting.
+
+    Raises TargetError where policy and environment do not fit.
+    """
     spec = environment_spec(target.env_id)
-    if spec.num_actions != target.teacher.num_actions:
+    if spec.num_actions != target.num_actions:
         raise TargetError(
-            f"{target.env_id} has {spec.num_actions} actions, "
-            f"the agent {target.teacher.num_actions}"
+            f"{target.env_id} has {spec.num_actions} actions, the agent {target.num_actions}"
         )
-    if spec.observation_shape != target.teacher.observation_shape:
+    if spec.observation_shape != target.observation_shape:
         raise TargetError(
             f"{target.env_id} gives observations of shape {spec.observation_shape}, "
-            f"the agent reads {target.teacher.observation_shape}"
+            f"the agent reads {target.observation_shape}"
         )
     try:
         rule = resolve_acting(
-            acting,
-            is_actor_critic=target.teacher.has_actor_critic,
+            acting or target.acting,
+            is_actor_critic=target.is_actor_critic,
             is_atari=spec.is_atari,
-            epsilon=epsilon,
+            epsilon=target.epsilon if epsilon is None else epsilon,
             sharpness=sharpness,
         )
     except ValueError as error:
         raise TargetError(f"--{error}") from error
-    env = make_vector_env(
-        target.env_id, min(episodes, 64), max_frames=max_frames or target.max_frames
-    )
+    cap = max_frames or target.max_frames
+    env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)
     with progress:
         result = evaluate(
             target.policy,

@@ -82,17 +82,37 @@ class PhaseState:
         self.shuffle.bit_generator.state = json.loads(plain["shuffle"])
 
 
-def make_optimizer(module: nn.Module, settings: TrainingPhase) -> torch.optim.Optimizer:
-    """The recipe's optimizer over all parameters that train."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
+def make_optimizer(
+    module: nn.Module, settings: TrainingPhase, head_factor: float
+) -> torch.optim.Optimizer:
+    """The recipe's optimizer over all parameters that train.
+
+    The actor head learns at `head_factor` times the learning rate: its logits may be so much larger
+    than unit scale (Q-values over a temperature of 0.01; a temperature folded in), and Adam's steps
+    do not grow with them. Ranges and scales of quantizers do not decay.
+    """
+    groups: dict[str, list[nn.Parameter]] = {"trunk": [], "head": [], "quantizers": []}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            is_quantizer = name.startswith(("activation_ranges", "weight_scales"))
+            is_head = "actor" in name.split(".")
+            groups["head" if is_head else "quantizers" if is_quantizer else "trunk"].append(
+                parameter
+            )
+    options: list[dict[str, Any]] = [
+        {"params": groups["trunk"], "lr_factor": 1.0},
+        {"params": groups["head"], "lr_factor": head_factor},
+        {"params": groups["quantizers"], "lr_factor": 1.0, "weight_decay": 0.0},
+    ]
+    options = [group for group in options if group["params"]]
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
     if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, fused=True, **common)
+        return torch.optim.Adam(options, fused=True, **common)
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, fused=True, **common)
+        return torch.optim.AdamW(options, fused=True, **common)
     if settings.optimizer == "rmsprop":
-        return torch.optim.RMSprop(parameters, **common)
-    return torch.optim.SGD(parameters, momentum=0.9, **common)
+        return torch.optim.RMSprop(options, **common)
+    return torch.optim.SGD(options, momentum=0.9, **common)
 
 
 def learning_rate(settings: TrainingPhase, done: float) -> float:

@@ -24,8 +24,8 @@ from teachers.rollout_collector import collect_transitions
 class PlayStream:
     """A rolling replay with the environment and the randomness that feed it, resumable exactly.
 
-    The frames are in `frame_file`; `state_dict` holds all the rest. Rows that a killed process has
-    overwritten since the last checkpoint are written again, with the same content, on resuming.
+    The frames are in `frame_file`; `state_dict` holds all the rest. What a killed process wrote
+    since the last checkpoint lies in spare rows, and is written again on resuming.
     """
 
     def __init__(self, recipe: Recipe, teacher: Teacher, env_id: str, frame_file: Path) -> None:
@@ -37,14 +37,17 @@ class PlayStream:
             max_frames=settings.max_frames,
         )
         self.teacher = teacher
+        self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
+        # One refresh, which may overshoot by a vector step, never touches what a checkpoint needs.
+        spare = self._refresh_count + settings.num_envs
         self.memory = ReplayMemory(
             recipe.replay.capacity,
             settings.num_envs,
             self.env.spec.observation_shape,
             self.env.spec.num_actions,
             frame_file,
+            spare,
         )
-        self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
         collection = recipe.collection
         self._student_envs = round(collection.student_fraction * settings.num_envs)
         self._rule = resolve_acting(
@@ -103,7 +106,11 @@ class PlayStream:
         tensors = {f"replay.{k}": v for k, v in self.memory.state_dict().items()}
         for name, array in self.env.get_state().items():
             tensors[f"environment.{name}"] = torch.from_numpy(np.ascontiguousarray(array))
-        return tensors, {"rng": json.dumps(self._rng.bit_generator.state)}
+        plain = {
+            "rng": json.dumps(self._rng.bit_generator.state),
+            "frame_bytes": self.memory.frame_bytes,
+        }
+        return tensors, plain
 
     def load_state_dict(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         """Go on exactly where `state_dict` was called."""

@@ -6,8 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-Purpose = Literal["collection", "shuffle", "student", "validation", "evaluation"]
-_PURPOSES: tuple[Purpose, ...] = ("collection", "shuffle", "student", "validation", "evaluation")
+Purpose = Literal["collection", "shuffle", "student", "validation", "evaluation", "calibration"]
+_PURPOSES: tuple[Purpose, ...] = (
+    "collection",
+    "shuffle",
+    "student",
+    "validation",
+    "evaluation",
+    "calibration",
+)
 
 
 def _sequence(run_seed: int, purpose: Purpose) -> np.random.SeedSequence:

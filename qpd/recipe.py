@@ -93,7 +93,9 @@ class EnvironmentSettings(RecipeSection):
     """The vector environment that teacher and student act in."""
 
     num_envs: int = Field(64, ge=1, le=4096, description="games played in parallel")
-    num_threads: int = Field(0, ge=0, le=1024, description="emulator threads; 0 = one per core")
+    num_threads: int = Field(
+        0, ge=0, le=1024, description="emulators that run at once; 0 = no limit"
+    )
     max_frames: int | None = Field(
         None, ge=4, description="emulator frames after which a game is cut off; null = the default"
     )
@@ -227,7 +229,8 @@ class EvaluationSettings(RecipeSection):
 
     episodes: int = Field(200, ge=1, description="full games behind each reported return")
     acting: Acting = Field(
-        "auto", description="auto = sample for policy-gradient teachers, epsilon for Q-values"
+        "auto",
+        description="auto = as the RL Zoo: on Atari sample (epsilon for Q-values), else greedy",
     )
     epsilon: float = Field(0.01, ge=0, le=1, description="share of random actions under epsilon")
     num_envs: int | None = Field(

@@ -9,6 +9,7 @@ find their older frames.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,9 @@ class ReplayMemory:
     """A ring of `capacity` transitions from `num_envs` streams.
 
     With `frame_file` the observations live in that file, memory-mapped: what a crash leaves there
-    is what a resumed run reads. Only what `state_dict` returns must be saved beside it.
+    is what a resumed run reads. Only what `state_dict` returns must be saved beside it. The next
+    `spare` transitions added overwrite nothing that can be drawn now, so that a state saved before
+    them stays whole.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class ReplayMemory:
         observation_shape: tuple[int, ...],
         num_actions: int,
         frame_file: Path | None = None,
+        spare: int = 0,
     ) -> None:
         if capacity < 1 or num_envs < 1:
             raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
@@ -54,17 +58,15 @@ class ReplayMemory:
         self.is_image = len(observation_shape) == 3
         self.frame_stack = observation_shape[0] if self.is_image else 1
         margin = num_envs * self.frame_stack if self.is_image else 0
-        self._ring_rows = capacity + margin
+        self._ring_rows = capacity + margin + spare
         row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
         dtype = np.dtype(np.uint8 if self.is_image else np.float32)
         shape = (self._ring_rows + 1, *row_shape)
         if frame_file is None:
             rows = np.zeros(shape, dtype)
         else:
-            matches = frame_file.is_file() and frame_file.stat().st_size == (
-                int(np.prod(shape)) * dtype.itemsize
-            )
-            rows = np.memmap(frame_file, dtype, mode="r+" if matches else "w+", shape=shape)
+            rows = _mapped_rows(frame_file, shape, dtype)
+        self.frame_bytes = int(np.prod(shape)) * dtype.itemsize
         self._rows = torch.from_numpy(rows)
         self._logits = torch.zeros(shape[0], num_actions)
         self._values = torch.zeros(shape[0])
@@ -158,3 +160,23 @@ class ReplayMemory:
             getattr(self, f"_{name}").copy_(state[name])
         self._newest[...] = state["newest"].numpy()
         self.num_added = int(state["num_added"])
+
+
+def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The file's rows, made with all their disk space reserved: a full disk shows here, as OSError.
+
+    A file of another size is made anew.
+    """
+    size = int(np.prod(shape)) * dtype.itemsize
+    if not path.is_file() or path.stat().st_size != size:
+        path.unlink(missing_ok=True)
+        try:
+            with path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    file.truncate(size)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+    return np.memmap(path, dtype, mode="r+", shape=shape)

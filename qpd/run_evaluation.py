@@ -20,6 +20,9 @@ def evaluate_run(session: Session) -> None:
     All policies play the same episodes (one seed), which no checkpoint was chosen on. Where the
     recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
     """
+    if session.run.phase("evaluate").state == "done":
+        session.progress.note(f"evaluate: already done in {session.run.path}, nothing to do")
+        return
     session.run.set_phase("evaluate", "running")
     settings, run = session.recipe.evaluation, session.run
     env: VectorEnvironment | None = None

@@ -56,7 +56,10 @@ def choose_device(name: str) -> torch.device:
         raise SessionError(
             f"device {name}: this machine has no usable CUDA device; use cpu or auto"
         )
-    return torch.device(name)
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SessionError(f"device {name}: this machine has {torch.cuda.device_count()} of them")
+    return device
 
 
 @dataclass
@@ -82,23 +85,29 @@ class Session:
         """The play stream, built once: restored from the checkpoint, or with an empty memory."""
         if self._stream is None:
             frame_file = self.run.checkpoint_folder / "replay.bin"
-            had_frames = frame_file.is_file()
-            self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
             saved = load_checkpoint(self.run.checkpoint_folder)
-            if saved is not None and not had_frames:
+            size = frame_file.stat().st_size if frame_file.is_file() else None
+            if saved is not None and size != saved[1]["stream"]["frame_bytes"]:
                 raise CheckpointError(
-                    f"{frame_file}: is gone or has another size, but belongs to the checkpoint "
-                    f"beside it; delete {frame_file.parent} to start this phase anew"
+                    f"{frame_file}: is missing or has another size, but the checkpoint beside it "
+                    f"needs it; delete {frame_file.parent} to start the unfinished phase anew"
                 )
+            self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
             if saved is not None:
-                self._stream.load_state_dict(saved[0], saved[1]["stream"])
+                try:
+                    self._stream.load_state_dict(saved[0], saved[1]["stream"])
+                except (ValueError, RuntimeError, KeyError) as error:
+                    raise CheckpointError(
+                        f"{frame_file.parent}: the checkpoint does not fit ({error}); "
+                        "delete it to start the unfinished phase anew"
+                    ) from error
         return self._stream
 
-    def acting_rule(self, kind: str | None = None, sharpness: float = 1.0) -> ActingRule:
+    def acting_rule(self, sharpness: float = 1.0) -> ActingRule:
         """How evaluations act: the recipe's rule."""
         settings = self.recipe.evaluation
         return resolve_acting(
-            kind or settings.acting,
+            settings.acting,
             is_actor_critic=self.teacher.has_actor_critic,
             is_atari=environment_spec(self.env_id).is_atari,
             epsilon=settings.epsilon,

@@ -58,7 +58,7 @@ def load_student(path: Path) -> Student:
     try:
         student = Student(architecture_from_json(json.loads(metadata["architecture"])))
         student.load_state_dict(tensors)
-    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: does not describe a student: {reason}") from error
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):

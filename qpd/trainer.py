@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from qpd.checkpoint import load_checkpoint, save_checkpoint
@@ -45,7 +44,8 @@ def distill(session: Session) -> None:
         return
     recipe, stream = session.recipe, session.stream()
     student = Student(session.architecture, seed_for(recipe.seed, "student")).to(session.device)
-    state = _phase_state(student, recipe.distill, recipe.seed)
+    sharpening = max(1.0, 1.0 / session.temperature)  # the size of the logits that Eq. 1 asks for
+    state = _phase_state(student, recipe.distill, recipe.seed, sharpening)
     if not _restore(session, "distill", state):
         _fill(session)
         if not session.architecture.is_image:
@@ -84,7 +84,7 @@ def quantize(session: Session) -> None:
     )
     settings = session.recipe.quantize
     rows = session.stream().memory.transition_rows()
-    rng = np.random.default_rng([session.recipe.seed, 2])
+    rng = generator(session.recipe.seed, "calibration")
     rows = rng.permutation(rows)[: settings.calibration_samples]
     sample = session.stream().memory.gather(torch.from_numpy(rows))
     calibrate(simulation, sample.observations, settings.calibration_percentile)
@@ -104,7 +104,9 @@ def finetune(session: Session) -> None:
     with torch.no_grad():
         simulation.activation_ranges.copy_(torch.tensor(ranges))
     simulation.to(session.device)
-    state = _phase_state(simulation, recipe.finetune, recipe.seed)
+    fold = session.temperature * recipe.student.sharpness
+    sharpening = max(1.0, 1.0 / session.temperature) * fold
+    state = _phase_state(simulation, recipe.finetune, recipe.seed, sharpening)
     if not _restore(session, "finetune", state):
         _fill(session)
         ptq = session.validate(IntegerEngine(integer_student(simulation)))
@@ -120,6 +122,7 @@ def finetune(session: Session) -> None:
         recipe.evaluation.validate_every,
         lambda: network_policy(simulation),
         lambda: session.validate(IntegerEngine(integer_student(simulation))),
+        simulation.keep_ranges_positive,
     )
     _train(session, plan, state)
     if state.best:
@@ -149,8 +152,11 @@ def _already_done(session: Session, phase: PhaseName) -> bool:
     return done
 
 
-def _phase_state(module: torch.nn.Module, settings: TrainingPhase, seed: int) -> PhaseState:
-    return PhaseState(module, make_optimizer(module, settings), generator(seed, "shuffle"))
+def _phase_state(
+    module: torch.nn.Module, settings: TrainingPhase, seed: int, head_factor: float
+) -> PhaseState:
+    optimizer = make_optimizer(module, settings, head_factor)
+    return PhaseState(module, optimizer, generator(seed, "shuffle"))
 
 
 def _fill(session: Session) -> None:

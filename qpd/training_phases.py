@@ -35,7 +35,8 @@ class PhasePlan:
     """All that distinguishes phase 1 from phase 3.
 
     `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
-    who plays where the student collects; `validate` plays the validation episodes.
+    who plays where the student collects; `validate` plays the validation episodes; `after_update`
+    keeps parameters in their domain.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PhasePlan:
     validate_every: int
     acting_policy: Callable[[], Policy]
     validate: Callable[[], EvaluationResult]
+    after_update: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _train_epoch(
     for index, sample in enumerate(memory.epoch(settings.batch_size, state.shuffle, total)):
         done = (state.epoch + count / total) / settings.epochs
         for group in state.optimizer.param_groups:
-            group["lr"] = learning_rate(settings, done)
+            group["lr"] = learning_rate(settings, done) * group["lr_factor"]
         losses = _train_step(plan, state.module, state.optimizer, sample, device)
         sums += losses * len(sample.values)
         count += len(sample.values)
@@ -164,4 +166,6 @@ def _train_step(
     if plan.settings.max_grad_norm is not None:
         nn.utils.clip_grad_norm_(module.parameters(), plan.settings.max_grad_norm)
     optimizer.step()
+    if plan.after_update is not None:
+        plan.after_update()
     return torch.stack([total.detach(), actor.detach(), critic.detach()])

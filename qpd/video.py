@@ -9,10 +9,12 @@ from ale_py.vector_env import AtariVectorEnv
 from PIL import Image
 
 from qpd.acting import ActingRule
+from qpd.atari_environment import emulator_seed
 from qpd.atomic_files import replace_file
 from qpd.environment import EnvironmentConfigError, atari_rom, environment_spec, make_vector_env
 from qpd.policy import Policy
 
+SCREEN = (210, 160)  # of the Atari 2600, in pixels
 AGENT_STEPS_PER_SECOND = 15  # the console shows 60 frames, an action lasts four
 
 
@@ -34,8 +36,15 @@ def play_buttons(
     return [int(button) for button in buttons]
 
 
-def film(env_id: str, seed: int, buttons: list[int]) -> np.ndarray:
-    """The same game in colour: uint8 `[steps + 1, 210, 160, 3]`."""
+def film(
+    env_id: str,
+    seed: int,
+    buttons: list[int],
+    *,
+    size: tuple[int, int] = SCREEN,
+    grey: bool = False,
+) -> np.ndarray:
+    """The same game again: uint8 `[steps + 1, height, width, 3]`, or `[..., 1]` in grey."""
     rom = atari_rom(env_id)
     if rom is None:
         raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
@@ -43,30 +52,37 @@ def film(env_id: str, seed: int, buttons: list[int]) -> np.ndarray:
         rom,
         1,
         num_threads=1,
-        grayscale=False,
-        img_height=210,
-        img_width=160,
+        grayscale=grey,
+        img_height=size[0],
+        img_width=size[1],
         stack_num=1,
         noop_max=30,
         use_fire_reset=False,
         repeat_action_probability=0.0,
         autoreset_mode="NextStep",
     )
-    frame, _ = env.reset(seed=seed)
-    frames = [frame.reshape(210, 160, 3).copy()]
+    frame, _ = env.reset(seed=np.array([emulator_seed(seed, 0)]))
+    shape = (*size, 1 if grey else 3)
+    frames = [frame.reshape(shape).copy()]
     for button in buttons:
         frame, *_ = env.step(np.array([button]))
-        frames.append(frame.reshape(210, 160, 3).copy())
+        frames.append(frame.reshape(shape).copy())
     env.close()
     return np.stack(frames)
+
+
+def check_filmable(path: Path, env_id: str) -> None:
+    """Raise EnvironmentConfigError, before anything is played, where no film can be made."""
+    if not environment_spec(env_id).is_atari:
+        raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
+    if not path.parent.is_dir():
+        raise EnvironmentConfigError(f"--gif {path}: there is no folder {path.parent}")
 
 
 def record_gif(
     path: Path, policy: Policy, env_id: str, rule: ActingRule, seed: int, seconds: float
 ) -> None:
-    """Write the beginning of one game, at the speed of play. Raises EnvironmentConfigError."""
-    if not environment_spec(env_id).is_atari:
-        raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
+    """Write the beginning of one game, at the speed of play."""
     max_steps = round(seconds * AGENT_STEPS_PER_SECOND)
     frames = film(env_id, seed, play_buttons(policy, env_id, rule, seed, max_steps))
     images = [Image.fromarray(frame) for frame in frames]

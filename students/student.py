@@ -116,7 +116,7 @@ class Student(nn.Module):
             self.critic.weight.mul_(max(deviation, 1e-3))
 
     def encode(self, observations: Tensor) -> Tensor:
-        """Observations as layer 1 reads them, float levels in [0, 255].
+        """Observations as layer 1 reads them, levels in [0, 255]: uint8 frames, float vectors.
 
         uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass);
         float `[batch, features]` -> the same shape, clipped to the input range, not rounded.

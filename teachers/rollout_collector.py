@@ -12,8 +12,6 @@ from qpd.environment import VectorEnvironment
 from qpd.transition import TransitionBatch
 from teachers.sb3_teacher import Teacher
 
-Policy = Callable[[np.ndarray], np.ndarray]
-
 
 def collect_transitions(
     teacher: Teacher,
@@ -21,7 +19,7 @@ def collect_transitions(
     rule: ActingRule,
     rng: np.random.Generator,
     *,
-    student: Policy | None = None,
+    student: Callable[[np.ndarray], np.ndarray] | None = None,
     student_envs: int = 0,
 ) -> Iterator[TransitionBatch]:
     """Yield one batch per vector step, for ever; `env` has already taken the step it tells of.

@@ -65,7 +65,10 @@ def _check_environment(env_id: str) -> None:
         near = difflib.get_close_matches(env_id, gymnasium.registry, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise TeacherError(f"environment '{env_id}' is unknown to gymnasium{hint}")
-    environment = gymnasium.make(env_id)
+    try:
+        environment = gymnasium.make(env_id)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise TeacherError(f"environment '{env_id}' cannot be made: {one_line(error)}") from error
     space = environment.action_space
     observations = environment.observation_space
     environment.close()

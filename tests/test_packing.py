@@ -169,7 +169,6 @@ def test_files_of_another_kind_are_refused(
     assert message in error_line(rewritten(tmp_path / "q.safetensors", change))
 
 
-@pytest.mark.xfail(strict=True, reason="load_integer_student does not catch OverflowError")
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     # JSON as Python reads it knows Infinity; int() of it raises OverflowError.
     path = rewritten(tmp_path / "q", lambda m, t: m.update(weight_bits="[Infinity, 4]"))

@@ -35,7 +35,7 @@ def reference(acc: Tensor, gain: Tensor, offset: Tensor, levels: int) -> Tensor:
     """What `quantize_activations` means: scale, clamp, round with the gradient passed on."""
     view = (1, -1) + (1,) * (acc.dim() - 2)
     clamped = (acc * gain.view(view) + offset.view(view)).clamp(0, levels)
-    return clamped + (clamped.round() - clamped).detach()
+    return clamped + ((clamped + 0.5).floor() - clamped).detach()
 
 
 def inputs(shape: tuple[int, ...], factor: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,11 +78,11 @@ def test_values_and_gradients_equal_plain_autograd(
 
 
 def test_values_and_gradients_by_hand() -> None:
-    # acc * 0.5 + 1 = (-1, 2.5, 3, 6) with levels 0..4: below, inside, inside, above.
+    # acc * 0.5 + 1 = (-1, 2.5, 3, 6) with levels 0..4: below, inside (half up), inside, above.
     acc = torch.tensor([[-4.0], [3.0], [4.0], [10.0]], requires_grad=True)
     gain, offset = torch.tensor([0.5], requires_grad=True), torch.tensor([1.0], requires_grad=True)
     out = quantize_activations(acc, gain, offset, 4)
-    assert out.flatten().tolist() == [0, 2, 3, 4]
+    assert out.flatten().tolist() == [0, 3, 3, 4]
     (out.flatten() * torch.tensor([1.0, 10.0, 100.0, 1000.0])).sum().backward()
     assert acc.grad.flatten().tolist() == [0, 5, 50, 0]
     assert gain.grad.tolist() == [10 * 3 + 100 * 4]

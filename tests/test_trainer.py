@@ -218,17 +218,7 @@ MOMENTS: dict[str, Callable[[str, str, int], bool]] = {
 }
 
 
-OVERWRITTEN = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="play collected after the last checkpoint overwrites frames that the epoch still draws",
-)
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [pytest.param(m, marks=[OVERWRITTEN] if "validation" in m else []) for m in MOMENTS],
-)
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_interrupted_and_resumed_equals_uninterrupted(
     moment: str, finished: Path, teacher_zip: Path, tmp_path: Path
 ) -> None:
@@ -254,7 +244,6 @@ def test_students_that_collect_resume_equally(
     assert outcome(whole)["metrics"] != outcome(finished)["metrics"]
 
 
-@pytest.mark.xfail(strict=True, reason="safetensors writes its metadata in random order")
 def test_the_same_student_is_the_same_file(finished: Path, tmp_path: Path) -> None:
     path = finished / "distilled.safetensors"
     written = []
@@ -401,7 +390,6 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
     assert "distill: resumed after epoch" in errors[1]
 
 
-@OVERWRITTEN
 @pytest.mark.slow
 def test_a_killed_process_goes_on_with_breakout(tmp_path: Path) -> None:
     from qpd.recipe_loading import load_recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.quantization.quantized_student import MIN_RANGE, QuantizedStudent
 from students.student import INPUT_LEVELS
 
 
@@ -40,12 +40,13 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
     levels = student.input_levels(observations).float()
     step = 1.0 / INPUT_LEVELS
     top = student.config.activation_levels
-    for position, shape in enumerate(student.student.shapes[:-1]):
+    for position in range(len(student.student.shapes) - 1):
         acc, scale = student.accumulate(position, levels)
-        bias = student.student.bias(shape.name)
+        unit = scale * step
         view = (1, -1) + (1,) * (acc.dim() - 2)
-        activations = (acc * (scale * step).view(view) + bias.view(view)).relu_()
-        ceiling = best_range(activations, top, percentile)
+        bias = student.integer_bias(position, unit)
+        activations = ((acc + bias.view(view)) * unit.view(view)).relu_()
+        ceiling = max(best_range(activations, top, percentile), MIN_RANGE)
         student.activation_ranges[position] = ceiling
         step = ceiling / top
         levels = (activations / step).round_().clamp_(0, top)

@@ -84,9 +84,9 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @torch.no_grad()
 def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
-    """The integers that `simulation` simulates; raises ValueError where int32 cannot hold them."""
+    """The integers that `simulation` simulates; biases are clipped to int32's room."""
     student, top = simulation.student, simulation.config.activation_levels
-    steps = simulation.activation_ranges.clamp_min(1e-6).double().cpu() / top
+    steps = simulation.activation_ranges.double().cpu() / top
     step, layers = torch.tensor(1.0 / INPUT_LEVELS, dtype=torch.float64), []
     for position, shape in enumerate(student.shapes):
         integers, scale = simulation.integer_weight(position)
@@ -97,17 +97,16 @@ def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
             step = steps[position]
         weight = integers.cpu().numpy().astype(np.int16)
+        room = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(1)
         layer = IntegerLayer(
             shape,
             simulation.bits[position],
             weight,
-            np.clip(bias, -INT32_MAX, INT32_MAX).astype(np.int32),
+            np.clip(bias, -room, room).astype(np.int32),
             multiplier,
             shift,
             top,
         )
-        if layer.largest_accumulator > INT32_MAX:
-            raise ValueError(f"layer {shape.name}: accumulators overflow int32")
         layers.append(layer)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not student.architecture.is_image:
@@ -149,7 +148,7 @@ class IntegerEngine:
         raise AssertionError("the last layer is the actor head")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Logits float32 `[batch, num_actions]`, at the teacher's sharpness."""
+        """Logits float32 `[batch, num_actions]`."""
         return self.integer_logits(observations).astype(np.float32) * np.float32(
             self.student.logit_scale
         )

@@ -71,7 +71,7 @@ def load_integer_student(path: Path) -> IntegerStudent:
     metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
     try:
         return _integer_student(metadata, {k: v.numpy() for k, v in tensors.items()})
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
 
 

@@ -13,9 +13,11 @@ from torch.nn import functional as F
 
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
-from qpd.quantization.straight_through import quantize_activations
+from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from students import Student, StudentOutputs
 from students.student import INPUT_LEVELS, apply_layer, compute_dtype
+
+MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
 
 
 class QuantizedStudent(nn.Module):
@@ -42,6 +44,7 @@ class QuantizedStudent(nn.Module):
                     scale if per_channel else scale[:1].clone(),
                     requires_grad=config.learned_ranges,
                 )
+        self.keep_ranges_positive()
 
     def extra_repr(self) -> str:
         """Bits, rounding and scheme."""
@@ -57,8 +60,19 @@ class QuantizedStudent(nn.Module):
         if self.config.scheme == "dorefa":
             unit = weight.new_full((len(weight),), 1.0 / (2**bits - 1))
             return dorefa_integers(weight, bits), unit
-        scale = self.weight_scales[shape.name].clamp_min(1e-8).expand(len(weight))
+        scale = self.weight_scales[shape.name].expand(len(weight))
         return scaled_integers(weight, scale, bits), scale / (2**bits - 1)
+
+    def integer_bias(self, position: int, unit: Tensor) -> Tensor:
+        """Layer `position`'s bias in accumulator units, integers in float `[out]`; `unit [out]`."""
+        return round_straight_through(self.student.bias(self.student.shapes[position].name) / unit)
+
+    @torch.no_grad()
+    def keep_ranges_positive(self) -> None:
+        """After an update: a range or scale that crossed zero could never come back."""
+        self.activation_ranges.clamp_(min=MIN_RANGE)
+        for scale in self.weight_scales.values():
+            scale.clamp_(min=MIN_SCALE)
 
     def input_levels(self, observations: Tensor) -> Tensor:
         """Eq. 4: the observation as 8-bit levels."""
@@ -76,12 +90,13 @@ class QuantizedStudent(nn.Module):
         levels = self.input_levels(observations).to(compute_dtype(self.student.actor.weight))
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / INPUT_LEVELS
-        for position, shape in enumerate(self.student.shapes[:-1]):
+        for position in range(len(self.student.shapes) - 1):
             with torch.autocast(levels.device.type, enabled=False):
                 acc, scale = self.accumulate(position, levels)
-                next_step = self.activation_ranges[position].clamp_min(1e-6) / top
-                bias = self.student.bias(shape.name)
-                levels = quantize_activations(acc, scale * step / next_step, bias / next_step, top)
+                next_step = self.activation_ranges[position] / top
+                gain = scale * step / next_step
+                bias = self.integer_bias(position, scale * step)
+                levels = quantize_activations(acc, gain, bias * gain, top)
             step = next_step
         assert isinstance(step, Tensor)
         return levels, step
@@ -92,7 +107,8 @@ class QuantizedStudent(nn.Module):
         with torch.autocast(levels.device.type, enabled=False):
             levels = levels.float()
             acc, scale = self.accumulate(len(self.student.shapes) - 1, levels)
-            logits = acc * (scale * step) + self.student.actor.bias
+            unit = scale * step
+            logits = (acc + self.integer_bias(len(self.student.shapes) - 1, unit)) * unit
             critic = self.student.critic
             values = F.linear(levels * step, critic.weight, critic.bias)
         return StudentOutputs(logits, values.squeeze(-1))

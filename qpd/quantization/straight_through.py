@@ -27,11 +27,10 @@ class _QuantizeActivations(torch.autograd.Function):
     @staticmethod
     def forward(ctx, acc: Tensor, gain: Tensor, offset: Tensor, levels: float) -> Tensor:  # type: ignore[no-untyped-def]
         shape = (1, -1) + (1,) * (acc.dim() - 2)
-        gain, offset = gain.view(shape).to(acc.dtype), offset.view(shape).to(acc.dtype)
-        scaled = torch.addcmul(offset, acc, gain)
+        scaled = torch.addcmul(offset.view(shape), acc.float(), gain.view(shape))
         clamped = scaled.clamp(0.0, levels)
-        ctx.save_for_backward(acc, gain, clamped == scaled)
-        return clamped.round_()
+        ctx.save_for_backward(acc, gain.view(shape).to(acc.dtype), clamped == scaled)
+        return clamped.add_(0.5).floor_().to(acc.dtype)  # half up, as the integers round
 
     @staticmethod
     def backward(ctx, *grads: Tensor):  # type: ignore[no-untyped-def]

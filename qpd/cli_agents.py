@@ -1,0 +1,135 @@
+"""The commands that look at agents: `qpd evaluate` and `qpd teacher ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpd.cli_output import AsJson, Device, print_json, print_table, progress
+
+teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
+
+
+def evaluate(
+    target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="of a run: teacher, distilled, ptq or qat")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="full games")] = 50,
+    acting: Annotated[
+        str | None, typer.Option(help="auto, sample, epsilon or greedy; default: the run's")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None,
+    sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
+    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
+    gif: Annotated[Path | None, typer.Option(help="also film a game (Atari)")] = None,
+    gif_seconds: Annotated[float, typer.Option(min=1.0)] = 40.0,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play full games with a teacher, or with any student of a run."""
+    from qpd.evaluation_target import load_target, play
+
+    loaded = load_target(target, policy, env, device or "auto")
+    if gif is not None:
+        from qpd.video import check_filmable, record_gif
+
+        check_filmable(gif, loaded.env_id)
+    result = play(
+        loaded,
+        episodes,
+        seed,
+        progress(),
+        acting=acting,
+        epsilon=epsilon,
+        sharpness=sharpness,
+        max_frames=max_frames,
+    )
+    if gif is not None:
+        record_gif(gif, loaded.policy, loaded.env_id, result.acting, seed, gif_seconds)
+    report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
+    if as_json:
+        print_json(report | {"return": result.to_json()})
+        return
+    low, high = result.interval()
+    header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
+    interval = f"[{low:.1f}, {high:.1f}]"
+    row = [loaded.label, loaded.env_id, f"{result.mean:.1f}", interval, str(episodes)]
+    print_table(header, [[*row, str(result.acting), str(seed)]])
+
+
+@teacher_app.command("info")
+def teacher_info(
+    source: Annotated[str, typer.Argument(help="SB3 zip, zoo folder, hub id or 'embedded'")],
+    episodes: Annotated[int, typer.Option(min=0, help="games to play; 0 = none")] = 20,
+    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what an agent is, and its mean return."""
+    from qpd.evaluation_target import load_target, play
+
+    loaded = load_target(source, "teacher", env, "auto")
+    teacher = loaded.teacher
+    assert teacher is not None
+    info: dict[str, Any] = {
+        "source": source,
+        "algo": teacher.algo,
+        "env_id": loaded.env_id,
+        "observation_shape": list(teacher.observation_shape),
+        "num_actions": teacher.num_actions,
+        "num_parameters": teacher.num_parameters,
+        "normalizes_observations": teacher.normalization is not None,
+        "sha256": teacher.sha256,
+    }
+    if episodes:
+        result = play(loaded, episodes, seed, progress())
+        info["return"] = result.to_json()
+    if as_json:
+        print_json(info)
+        return
+    rows = [[key, str(value)] for key, value in info.items() if key != "return"]
+    if episodes:
+        low, high = result.interval()
+        text = f"{result.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games, {result.acting}"
+        rows.append(["return", text])
+    print_table(["teacher", ""], rows)
+
+
+@teacher_app.command("pull")
+def teacher_pull(
+    repo: Annotated[str, typer.Argument(help="hub id, for example sb3/ppo-BreakoutNoFrameskip-v4")],
+    as_json: AsJson = False,
+) -> None:
+    """Fetch an agent from the Hugging Face hub into its cache."""
+    from teachers.hub import download_agent
+
+    agent = download_agent(repo)
+    if as_json:
+        print_json({"repo": repo, "path": str(agent.archive)})
+        return
+    print(agent.archive)
+
+
+@teacher_app.command("train")
+def teacher_train(
+    algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
+    env: Annotated[str, typer.Argument(help="environment id")],
+    timesteps: Annotated[int | None, typer.Option(min=1, help="default: the zoo's")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output")] = Path("logs"),
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option()] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
+    from teachers import train_teacher
+
+    folder = train_teacher(algo, env, output, timesteps, seed, device)
+    if as_json:
+        print_json({"folder": str(folder)})
+        return
+    print(folder)

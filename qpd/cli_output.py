@@ -1,0 +1,38 @@
+"""What the commands print: tables or one JSON object on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+stderr = Console(stderr=True)
+stdout = Console(width=None if sys.stdout.isatty() else 140)
+
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
+
+
+def progress() -> Any:
+    """A progress display on stderr."""
+    from qpd.progress import RunProgress
+
+    return RunProgress(stderr)
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Print a table on stdout."""
+    from rich.table import Table
+
+    table = Table(*header, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    stdout.print(table)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    print(json.dumps(value, allow_nan=False))

@@ -1,0 +1,42 @@
+"""A second run from the same distilled student: other bits, another scheme, one distillation."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory, RunDirectoryError
+
+# What does not depend on phases 2 and 3, and so holds for the fork too.
+_KEPT_EVALUATIONS = ("teacher", "teacher_sharpened", "distilled")
+
+
+def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
+    """Make a run directory at `path` that has finished phase 1 as `source` did, with `recipe`.
+
+    The memory is copied where `source` still has it; else it is filled anew when it is needed.
+    Raises RunDirectoryError where `path` exists.
+    """
+    if path.exists():
+        raise RunDirectoryError([f"{path}: exists already; choose another -o"])
+    fork = RunDirectory.create(path, recipe)
+    try:
+        if source.manifest.teacher is not None:
+            fork.record_teacher(source.manifest.teacher)
+        shutil.copyfile(source.distilled_file, fork.distilled_file)
+        if source.metrics_file.is_file():
+            lines = source.metrics_file.read_text().splitlines(keepends=True)
+            kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
+            fork.metrics_file.write_text("".join(kept))
+        if (source.path / "checkpoint").is_dir():
+            shutil.copytree(source.path / "checkpoint", fork.path / "checkpoint")
+        for name in _KEPT_EVALUATIONS:
+            if name in source.manifest.evaluations:
+                fork.record_evaluation(name, source.manifest.evaluations[name])
+        fork.set_phase("distill", "done", **source.phase("distill").metrics)
+    except BaseException:
+        fork.close()
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    return fork
