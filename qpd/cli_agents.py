@@ -17,7 +17,9 @@ def evaluate(
     policy: Annotated[
         str | None, typer.Option("--policy", help="of a run: teacher, distilled, ptq or qat")
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="full games")] = 50,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="full games; default: the run's, or 50")
+    ] = None,
     acting: Annotated[
         str | None, typer.Option(help="auto, sample, epsilon or greedy; default: the run's")
     ] = None,
@@ -25,14 +27,19 @@ def evaluate(
     sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
     env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
     max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**30, help="default: the run's evaluation, or 0")
+    ] = None,
     gif: Annotated[Path | None, typer.Option(help="also film a game (Atari)")] = None,
     gif_seconds: Annotated[float, typer.Option(min=1.0)] = 40.0,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play full games with a teacher, or with any student of a run."""
-    from qpd.evaluation_target import load_target, play
+    """Play full games with a teacher, or with any student of a run.
+
+    A run's policy, played as its recipe says (no option given), is recorded in its manifest.
+    """
+    from qpd.evaluation_target import load_target, play, record
 
     loaded = load_target(target, policy, env, device or "auto")
     if gif is not None:
@@ -41,16 +48,19 @@ def evaluate(
         check_filmable(gif, loaded.env_id)
     result = play(
         loaded,
-        episodes,
-        seed,
         progress(),
+        episodes=episodes,
+        seed=seed,
         acting=acting,
         epsilon=epsilon,
         sharpness=sharpness,
         max_frames=max_frames,
     )
+    own = (episodes, seed, acting, epsilon, max_frames) == (None,) * 5 and sharpness == 1.0
+    if own and loaded.run_path is not None:
+        record(loaded, result)
     if gif is not None:
-        record_gif(gif, loaded.policy, loaded.env_id, result.acting, seed, gif_seconds)
+        record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
     if as_json:
         print_json(report | {"return": result.to_json()})
@@ -58,8 +68,8 @@ def evaluate(
     low, high = result.interval()
     header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
     interval = f"[{low:.1f}, {high:.1f}]"
-    row = [loaded.label, loaded.env_id, f"{result.mean:.1f}", interval, str(episodes)]
-    print_table(header, [[*row, str(result.acting), str(seed)]])
+    row = [loaded.label, loaded.env_id, f"{result.mean:.1f}", interval, str(len(result.returns))]
+    print_table(header, [[*row, str(result.acting), str(result.seed)]])
 
 
 @teacher_app.command("info")
@@ -87,7 +97,7 @@ def teacher_info(
         "sha256": teacher.sha256,
     }
     if episodes:
-        result = play(loaded, episodes, seed, progress())
+        result = play(loaded, progress(), episodes=episodes, seed=seed)
         info["return"] = result.to_json()
     if as_json:
         print_json(info)

@@ -8,10 +8,12 @@ from pathlib import Path
 from qpd.acting import resolve_acting
 from qpd.environment import environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
+from qpd.manifest import EvaluatedPolicy
 from qpd.policy import Policy, network_policy
 from qpd.progress import RunProgress
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
+from qpd.random_seeds import seed_for
 from qpd.run_directory import RunDirectory
 from qpd.session import choose_device
 from qpd.student_files import load_student, stored_architecture
@@ -29,8 +31,8 @@ ACTOR_CRITICS = ("ppo", "a2c", "trpo")
 class Target:
     """A policy and the environment it plays.
 
-    `teacher` is None for the student of a run, which does not need it. `acting`, `epsilon` and
-    `max_frames` are its run's own settings.
+    `teacher` is None for the student of a run, which does not need it. The settings from `run_path`
+    on are its run's own.
     """
 
     label: str
@@ -40,6 +42,9 @@ class Target:
     num_actions: int
     is_actor_critic: bool
     teacher: Teacher | None = None
+    run_path: Path | None = None
+    episodes: int = 50
+    seed: int = 0
     acting: str = "auto"
     epsilon: float = 0.01
     max_frames: int | None = None
@@ -105,6 +110,9 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     settings = recipe.evaluation
     return replace(
         target,
+        run_path=path,
+        episodes=settings.episodes,
+        seed=seed_for(recipe.seed, "evaluation"),
         acting=settings.acting,
         epsilon=settings.epsilon,
         max_frames=recipe.environment.max_frames,
@@ -113,16 +121,16 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
 
 def play(
     target: Target,
-    episodes: int,
-    seed: int,
     progress: RunProgress,
     *,
+    episodes: int | None = None,
+    seed: int | None = None,
     acting: str | None = None,
     epsilon: float | None = None,
     sharpness: float = 1.0,
     max_frames: int | None = None,
 ) -> EvaluationResult:
-    """Play `episodes` full games with `target`; None means the target's own setting.
+    """Play full games with `target`; None means the target's own setting.
 
     Raises TargetError where policy and environment do not fit.
     """
@@ -146,7 +154,8 @@ def play(
         )
     except ValueError as error:
         raise TargetError(f"--{error}") from error
-    cap = max_frames or target.max_frames
+    cap, episodes = max_frames or target.max_frames, episodes or target.episodes
+    seed = target.seed if seed is None else seed
     env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)
     with progress:
         result = evaluate(
@@ -159,3 +168,11 @@ def play(
         )
     env.close()
     return result
+
+
+def record(target: Target, result: EvaluationResult) -> None:
+    """Write the result into the manifest of the target's run."""
+    assert target.run_path is not None
+    name: EvaluatedPolicy = target.label  # type: ignore[assignment]
+    with RunDirectory.open(target.run_path) as run:
+        run.record_evaluation(name, result.to_json())

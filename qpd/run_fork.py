@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from qpd.checkpoint import load_checkpoint, save_checkpoint
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
 
@@ -29,8 +30,11 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
             lines = source.metrics_file.read_text().splitlines(keepends=True)
             kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
             fork.metrics_file.write_text("".join(kept))
-        if (source.path / "checkpoint").is_dir():
-            shutil.copytree(source.path / "checkpoint", fork.path / "checkpoint")
+        saved = load_checkpoint(source.checkpoint_folder)
+        if saved is not None:
+            shutil.copytree(source.checkpoint_folder, fork.checkpoint_folder, dirs_exist_ok=True)
+            tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
+            save_checkpoint(fork.checkpoint_folder, tensors, plain | {"phase": "distill"})
         for name in _KEPT_EVALUATIONS:
             if name in source.manifest.evaluations:
                 fork.record_evaluation(name, source.manifest.evaluations[name])

@@ -87,7 +87,7 @@ class Session:
             frame_file = self.run.checkpoint_folder / "replay.bin"
             saved = load_checkpoint(self.run.checkpoint_folder)
             size = frame_file.stat().st_size if frame_file.is_file() else None
-            if saved is not None and size != saved[1]["stream"]["frame_bytes"]:
+            if saved is not None and size != saved[1]["stream"].get("frame_bytes"):
                 raise CheckpointError(
                     f"{frame_file}: is missing or has another size, but the checkpoint beside it "
                     f"needs it; delete {frame_file.parent} to start the unfinished phase anew"

@@ -246,3 +246,51 @@ def test_no_arguments_show_the_help() -> None:
         [sys.executable, "-m", "qpd.cli"], capture_output=True, text=True, env=environment
     )
     assert "Distil a Stable-Baselines3 agent" in done.stdout and "Traceback" not in done.stderr
+
+
+def test_a_fork_quantizes_the_same_student_at_other_bits(
+    cartpole_zip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = [
+        "environment.num_envs=4",
+        "replay.capacity=64",
+        "distill.epochs=1",
+        "finetune.epochs=2",
+        "evaluation.episodes=2",
+        "evaluation.validation_episodes=2",
+        "save.tensorboard=false",
+        "save.keep_replay=true",
+    ]
+    options = [part for line in small for part in ("--set", line)]
+    run = ["run", "classic/ppo-cartpole", "--teacher", str(cartpole_zip), "-o", "eight", *options]
+    code, _, err = call(capsys, *run)
+    assert code == 0, err
+    code, _, err = call(
+        capsys, "quantize", "eight", "-o", "three", "--set", "quantize.weight_bits=3"
+    )
+    assert code == 0, err
+    eight, three = Path("eight"), Path("three")
+    assert (three / "distilled.safetensors").read_bytes() == (
+        eight / "distilled.safetensors"
+    ).read_bytes()
+    small_file, large_file = (path / "ptq.safetensors" for path in (three, eight))
+    assert small_file.stat().st_size < large_file.stat().st_size
+    code, out, err = call(capsys, "finetune", "three", "--json")
+    assert code == 0, err
+    # Its own two epochs, although the memory's checkpoint came from a finished phase 3.
+    rows = (three / "metrics.csv").read_text().splitlines()
+    assert [row.split(",")[:2] for row in rows[1:]] == [
+        ["distill", "1"],
+        ["finetune", "1"],
+        ["finetune", "2"],
+    ]
+    summary = json.loads(out)
+    assert summary["policies"]["qat"]["weight_bits"] == 3
+    assert "return" not in summary["policies"]["qat"]
+    # Evaluating as the recipe says is recorded; other episodes are only printed.
+    assert call(capsys, "evaluate", "three", "--episodes", "3")[0] == 0
+    assert "qat" not in json.loads((three / "manifest.json").read_text())["evaluations"]
+    assert call(capsys, "evaluate", "three")[0] == 0
+    assert json.loads((three / "manifest.json").read_text())["evaluations"]["qat"]["episodes"] == 2
+    code, _, err = call(capsys, "quantize", "eight", "-o", "three")
+    assert code == 2 and "exists already" in err
