@@ -64,13 +64,13 @@ class RunProgress:
         """Say how the epoch went."""
         self._epoch = report.epoch
         line = (
-            f"{self._name} epoch {report.epoch}/{self._epochs}: loss {report.loss:.4f} "
+            f"{self._name} {report.epoch}/{self._epochs}: loss {report.loss:.4f} "
             f"(actor {report.actor_loss:.4f}, critic {report.critic_loss:.4f}), "
             f"{report.samples_per_second:,.0f} samples/s"
         )
         if report.validation is not None:
             low, high = report.validation.interval()
-            line += f", validation return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"
+            line += f", return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"
         self.note(line)
 
     def episodes(self, what: str, done: int, total: int) -> None:
