@@ -215,6 +215,13 @@ class QuantizeSettings(RecipeSection):
         "dorefa_scaled", description="dorefa = Eq. 5 as written, which drops each layer's scale"
     )
     per_channel: bool = Field(True, description="one weight scale per output channel")
+    equalization: float = Field(
+        0.75,
+        ge=0,
+        le=1,
+        description="evens out the channels' activation ranges before quantizing; 0 = not at all "
+        "(and never under dorefa)",
+    )
     calibration_samples: int = Field(4096, ge=1, description="observations that set the ranges")
     calibration_percentile: float = Field(
         99.99, ge=50, le=100, description="percentile of the activations taken as their maximum"

@@ -5,17 +5,22 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import safetensors
+import safetensors.torch
 import torch
 
-from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.atomic_files import write_safetensors
+from qpd.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from qpd.manifest import PhaseName
 from qpd.metrics_log import MetricsLog
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.policy import network_policy
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.equalization import equalize
 from qpd.quantization.integer_student import IntegerEngine, integer_student
 from qpd.quantization.packing import save_integer_student
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -79,15 +84,17 @@ def quantize(session: Session) -> None:
         return
     session.run.set_phase("quantize", "running")
     _fill(session)
-    simulation = QuantizedStudent(
-        load_student(session.run.distilled_file), quantization_config(session.recipe)
-    )
     settings = session.recipe.quantize
+    student = load_student(session.run.distilled_file)
     rows = session.stream().memory.transition_rows()
     rng = generator(session.recipe.seed, "calibration")
     rows = rng.permutation(rows)[: settings.calibration_samples]
     sample = session.stream().memory.gather(torch.from_numpy(rows))
+    if settings.scheme == "dorefa_scaled":
+        equalize(student, sample.observations, settings.equalization)
+    simulation = QuantizedStudent(student, quantization_config(session.recipe))
     calibrate(simulation, sample.observations, settings.calibration_percentile)
+    write_safetensors(_calibrated_file(session), simulation.state_dict())
     _save_quantized(session, simulation, "ptq")
     ranges = simulation.activation_ranges.tolist()
     session.run.set_phase("quantize", "done", activation_ranges=ranges)
@@ -100,9 +107,7 @@ def finetune(session: Session) -> None:
     recipe = session.recipe
     student = load_student(session.run.distilled_file)
     simulation = QuantizedStudent(student, quantization_config(recipe))
-    ranges = session.run.phase("quantize").metrics["activation_ranges"]
-    with torch.no_grad():
-        simulation.activation_ranges.copy_(torch.tensor(ranges))
+    simulation.load_state_dict(_calibrated(session))
     simulation.to(session.device)
     fold = session.temperature * recipe.student.sharpness
     sharpening = max(1.0, 1.0 / session.temperature) * fold
@@ -129,6 +134,21 @@ def finetune(session: Session) -> None:
         simulation.load_state_dict(state.best)
     _save_quantized(session, simulation, "qat")
     session.run.set_phase("finetune", "done", **_summary(state))
+
+
+def _calibrated_file(session: Session) -> Path:
+    """What phase 3 starts from: the student as phase 2 left it, in floats."""
+    return session.run.checkpoint_folder / "calibrated.safetensors"
+
+
+def _calibrated(session: Session) -> dict[str, torch.Tensor]:
+    path = _calibrated_file(session)
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: is missing or damaged; `qpd quantize {session.run.path} -o NEW` makes another"
+        ) from error
 
 
 def quantization_config(recipe: Recipe) -> QuantizationConfig:
