@@ -20,8 +20,8 @@ LABELS = {
 def run_summary(path: Path) -> dict[str, Any]:
     """What the run at `path` measured, as plain data; policies not evaluated yet have no return.
 
-    `size_bytes` is the file's size; where the file is not there (the teacher's, or a student's
-    left out of a committed run), 4 bytes a parameter. Raises RunDirectoryError, StudentFileError.
+    `size_bytes` is the file's size, for the teacher 4 bytes a parameter; None where a student's
+    file was left out of a committed run. Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
@@ -50,13 +50,13 @@ def run_summary(path: Path) -> dict[str, Any]:
     for name, phase, file, weight_bits in students:
         if manifest.phases[phase].state == "done" and files:  # type: ignore[index]
             count = stored_architecture(files[0]).num_parameters
-            size = file.stat().st_size if file.is_file() else 4 * count
+            size = file.stat().st_size if file.is_file() else None
             policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
     return summary
 
 
 def _entry(
-    parameters: int, size_bytes: int, bits: int, evaluation: dict[str, Any] | None
+    parameters: int, size_bytes: int | None, bits: int, evaluation: dict[str, Any] | None
 ) -> dict[str, Any]:
     entry = {"num_parameters": parameters, "size_bytes": size_bytes, "weight_bits": bits}
     return entry | ({"return": evaluation} if evaluation is not None else {})
@@ -75,7 +75,8 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             if base and base["mean"] > 0:
                 ratio = f"{evaluation['mean'] / base['mean']:.0%}"
         sizes = [f"{entry['num_parameters']:,}", str(entry["weight_bits"])]
-        rows.append([LABELS[name], shown, ratio, *sizes, f"{entry['size_bytes']:,}"])
+        size = entry["size_bytes"]
+        rows.append([LABELS[name], shown, ratio, *sizes, "-" if size is None else f"{size:,}"])
     return header, rows
 
 
