@@ -75,7 +75,8 @@ def assert_equals_sb3(teacher: Teacher, model) -> None:
     assert logits.dtype == values.dtype == torch.float32
     assert logits.shape == (7, teacher.num_actions) and values.shape == (7,)
     if teacher.has_actor_critic:  # SB3 subtracts the log-sum-exp
-        torch.testing.assert_close(logits.log_softmax(1), expected_logits, rtol=0, atol=1e-6)
+        # float32 rounding of the log-sum-exp; images that are not divided make large logits
+        torch.testing.assert_close(logits.log_softmax(1), expected_logits, rtol=1e-6, atol=1e-5)
     else:
         assert torch.equal(logits, expected_logits)
     assert torch.equal(values, expected_values)
