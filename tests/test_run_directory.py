@@ -183,7 +183,8 @@ def test_second_process_is_refused_until_the_first_is_gone(path: Path, recipe: R
 def test_refusal_frees_the_lock(path: Path, recipe: Recipe) -> None:
     RunDirectory.create(path, recipe).close()
     refusal(path, load_recipe("ci", ["seed=5"]))
-    RunDirectory.open(path).close()
+    with RunDirectory.open(path) as run:
+        assert run.recipe == recipe
 
 
 def test_nothing_is_written_after_close_or_when_reading(path: Path, recipe: Recipe) -> None:
