@@ -14,6 +14,7 @@ from torch import Tensor
 from qpd.acting import resolve_acting
 from qpd.environment import VectorEnvironment, make_vector_env
 from qpd.policy import Policy
+from qpd.precision import compute_precision
 from qpd.random_seeds import generator, seed_for
 from qpd.recipe import Recipe
 from qpd.replay_memory import ReplayMemory
@@ -36,7 +37,8 @@ class PlayStream:
             num_threads=settings.num_threads,
             max_frames=settings.max_frames,
         )
-        self.teacher = teacher
+        device = next(teacher.parameters()).device
+        self._teacher = teacher.in_precision(compute_precision(recipe.collection.precision, device))
         self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
         # One refresh, which may overshoot by a vector step, never touches what a checkpoint needs.
         spare = self._refresh_count + settings.num_envs
@@ -87,7 +89,7 @@ class PlayStream:
             self._started = True
         goal = self.memory.num_added + count
         batches = collect_transitions(
-            self.teacher,
+            self._teacher,
             self.env,
             self._rule,
             self._rng,

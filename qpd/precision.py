@@ -1,4 +1,4 @@
-"""Which arithmetic trains: bfloat16 where the hardware multiplies it, else float32."""
+"""Which arithmetic trains and labels: bfloat16 where the hardware multiplies it, else float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 
-def training_dtype(precision: str, device: torch.device) -> torch.dtype:
+def compute_precision(precision: str, device: torch.device) -> torch.dtype:
     """`fp32` and `bf16` as asked; `auto` is bf16 where the device has units for it."""
     if precision == "auto":
         precision = "bf16" if has_bfloat16_units(device.type) else "fp32"

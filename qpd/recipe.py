@@ -59,6 +59,7 @@ def _check_name(value: str) -> str:
     )
 
 
+Precision = Literal["auto", "fp32", "bf16"]
 Width = Annotated[int, Field(ge=1, le=65536)]
 Size = Annotated[str, AfterValidator(_check_size)]
 ConvChannels = Annotated[tuple[Width, Width, Width], BeforeValidator(_as_tuple)]
@@ -112,6 +113,9 @@ class CollectionSettings(RecipeSection):
         0.0, ge=0, le=1, description="share of environments the student plays in (DAgger)"
     )
     sharpness: float = Field(1.0, gt=0, description="factor on the logits when sampling")
+    precision: Precision = Field(
+        "auto", description="arithmetic of the teacher; auto = bf16 where the hardware has it"
+    )
 
 
 class ReplaySettings(RecipeSection):
@@ -181,7 +185,7 @@ class TrainingPhase(RecipeSection):
     loss: Literal["forward_kl", "reverse_kl"] = Field(
         "forward_kl", description="forward = KL(teacher || student), as in the paper"
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field(
+    precision: Precision = Field(
         "auto", description="arithmetic of training; auto = bf16 where the hardware has it"
     )
     patience: int | None = Field(

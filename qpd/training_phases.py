@@ -21,7 +21,7 @@ from qpd.evaluation import EvaluationResult
 from qpd.phase_state import PhaseState, learning_rate
 from qpd.play_stream import PlayStream
 from qpd.policy import Policy
-from qpd.precision import training_dtype
+from qpd.precision import compute_precision
 from qpd.recipe import TrainingPhase
 from qpd.replay_memory import ReplaySample
 
@@ -157,7 +157,7 @@ def _train_step(
             sample.logits.to(device, non_blocking=True),
             sample.values.to(device, non_blocking=True),
         )
-    dtype = training_dtype(plan.settings.precision, device)
+    dtype = compute_precision(plan.settings.precision, device)
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         outputs = module(sample.observations)
     total, actor, critic = phase_losses(outputs, sample, plan)

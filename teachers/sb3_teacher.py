@@ -1,5 +1,6 @@
 """load_teacher(): SB3 zip, RL Zoo folder or hub id -> a frozen Teacher."""
 
+import copy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ class Teacher(nn.Module):
         self.num_parameters = sum(p.numel() for p in network.parameters())
         self.normalization = normalization
         self._scales_images = scales_images
+        self._dtype = torch.float32
         self._register_normalization(normalization)
         self.requires_grad_(False)
         self.train(False)
@@ -103,6 +105,19 @@ class Teacher(nn.Module):
         """Stays in eval mode: a teacher is frozen."""
         return super().train(False)
 
+    def in_precision(self, dtype: torch.dtype) -> "Teacher":
+        """Returns this teacher computing in `dtype`: itself, or a copy that is faster on images.
+
+        In bfloat16 its policy moves by about 1e-5 nats. Vectors stay in float32.
+        """
+        if dtype == self._dtype or not self.is_image:
+            return self
+        other = copy.deepcopy(self)
+        other._dtype = dtype
+        other.network.to(dtype)
+        other.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return other
+
     def forward(self, observations: Tensor) -> TeacherOutputs:
         """Returns logits and values for uint8 [batch, 4, 84, 84] or float32 [batch, d].
 
@@ -120,7 +135,10 @@ class Teacher(nn.Module):
         if self.is_image:
             if observations.dtype != torch.uint8:
                 raise ValueError(f"images are {observations.dtype}; this teacher sees uint8")
-            return observations.float() / 255.0 if self._scales_images else observations.float()
+            images = observations.to(self._dtype)
+            if self._dtype != torch.float32 and images.dim() == 4:
+                images = images.contiguous(memory_format=torch.channels_last)
+            return images.div_(255.0) if self._scales_images else images
         if self._mean is None or self._deviation is None or self.normalization is None:
             return observations.float()
         scaled = (observations.double() - self._mean) / self._deviation  # float64 as in SB3

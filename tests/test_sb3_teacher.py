@@ -202,16 +202,22 @@ def test_teacher_is_frozen():
     assert not outputs.logits.requires_grad
 
 
-def test_bf16_channels_last_when_the_caller_wraps_it():
+def test_bfloat16_teacher_says_nearly_the_same():
     teacher = load_teacher("embedded")
     observations = torch.from_numpy(observations_for(teacher))
-    exact = teacher(observations)
-    teacher.to(memory_format=torch.channels_last)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        fast = teacher(observations.contiguous(memory_format=torch.channels_last))
+    fast_teacher = teacher.in_precision(torch.bfloat16)
+    exact, fast = teacher(observations), fast_teacher(observations)
     assert fast.logits.dtype == fast.values.dtype == torch.float32
     assert not torch.equal(fast.logits, exact.logits)
     torch.testing.assert_close(fast.logits, exact.logits, rtol=0.05, atol=0.1)
+    assert torch.equal(teacher(observations).logits, exact.logits)  # the teacher itself is intact
+    assert fast_teacher.in_precision(torch.bfloat16) is fast_teacher
+
+
+def test_vectors_stay_in_float32(tmp_path):
+    A2C("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent.zip")
+    teacher = load_teacher(tmp_path / "agent.zip", env_id="CartPole-v1")
+    assert teacher.in_precision(torch.bfloat16) is teacher
 
 
 def test_wrong_observations_are_refused():
