@@ -196,6 +196,10 @@ class TrainingPhase(RecipeSection):
 class DistillSettings(TrainingPhase):
     """Phase 1: full-precision distillation."""
 
+    recycle_dormant: bool = Field(
+        True, description="start units that no state activates anew, after each early epoch (ReDo)"
+    )
+
 
 class FinetuneSettings(TrainingPhase):
     """Phase 3: distillation with quantized weights and activations in the forward pass."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 from qpd.atomic_files import write_safetensors
 from qpd.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from qpd.dormant_units import recycle_dormant_units
 from qpd.manifest import PhaseName
 from qpd.metrics_log import MetricsLog
 from qpd.phase_state import PhaseState, make_optimizer
@@ -68,6 +70,7 @@ def distill(session: Session) -> None:
         recipe.evaluation.validate_every,
         lambda: network_policy(student, fold),
         lambda: session.validate(network_policy(student, fold)),
+        after_early_epoch=_recycler(session, student, state),
     )
     _train(session, plan, state)
     if state.best:
@@ -76,6 +79,24 @@ def distill(session: Session) -> None:
     about = {"recipe": recipe.name, "env_id": session.env_id, "phase": "distill"}
     save_student(session.run.distilled_file, student, about)
     session.run.set_phase("distill", "done", **_summary(state))
+
+
+def _recycler(session: Session, student: Student, state: PhaseState) -> Callable[[], None]:
+    """Recycling of dormant units, on observations drawn from the memory."""
+
+    def recycle() -> None:
+        if not session.recipe.distill.recycle_dormant:
+            return
+        memory = session.stream().memory
+        rows = state.shuffle.choice(memory.transition_rows(), min(len(memory), 4096), False)
+        observations = memory.gather(torch.from_numpy(rows)).observations.to(session.device)
+        count = recycle_dormant_units(
+            student, state.optimizer, observations, int(state.shuffle.integers(2**31))
+        )
+        if count:
+            session.progress.note(f"epoch {state.epoch}: {count} dormant units start anew")
+
+    return recycle
 
 
 def quantize(session: Session) -> None:

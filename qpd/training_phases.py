@@ -36,7 +36,7 @@ class PhasePlan:
 
     `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
     who plays where the student collects; `validate` plays the validation episodes; `after_update`
-    keeps parameters in their domain.
+    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half.
     """
 
     name: str
@@ -47,6 +47,7 @@ class PhasePlan:
     acting_policy: Callable[[], Policy]
     validate: Callable[[], EvaluationResult]
     after_update: Callable[[], None] | None = None
+    after_early_epoch: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,8 @@ def train_phase(
                 f"{plan.name}: the loss is no longer finite in epoch {state.epoch}: "
                 f"lower {plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
             )
+        if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
+            plan.after_early_epoch()
         stream.refresh(plan.acting_policy())
         collected = time.perf_counter()
         validation = None

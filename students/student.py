@@ -8,6 +8,7 @@ PyTorch's ordinary layout; only the arithmetic uses the other one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -126,14 +127,21 @@ class Student(nn.Module):
         span = self.input_high - self.input_low
         return ((observations - self.input_low) / span).clamp(0.0, 1.0) * INPUT_LEVELS
 
-    def features(self, observations: Tensor) -> Tensor:
-        """Activations of the last shared layer, float `[batch, width]`."""
+    def hidden_activations(self, observations: Tensor) -> Iterator[Tensor]:
+        """Activations of each hidden layer in turn, float `[batch, channels, ...]`."""
         hidden = self.encode(observations).to(compute_dtype(self.actor.weight))
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
             weight = module.weight / INPUT_LEVELS if position == 0 else module.weight
-            hidden = F.relu_(apply_layer(shape, hidden, weight, module.bias))
-        return hidden
+            # Not in place: on the view that a layer may return, autograd would copy it all again.
+            hidden = F.relu(apply_layer(shape, hidden, weight, module.bias))
+            yield hidden
+
+    def features(self, observations: Tensor) -> Tensor:
+        """Activations of the last shared layer, float `[batch, width]`."""
+        for hidden in self.hidden_activations(observations):
+            last = hidden
+        return last
 
     def forward(self, observations: Tensor) -> StudentOutputs:
         """Logits and values, float32, of frames (blocked or not) or vector observations."""
