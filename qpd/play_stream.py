@@ -71,19 +71,20 @@ class PlayStream:
         """Let the teacher play until the memory is full (nothing to do if it is)."""
         missing = self.memory.capacity - len(self.memory)
         if missing > 0:
-            self._collect(missing, None, on_progress)
+            self.collect(missing, None, on_progress)
 
     def refresh(self, student: Policy | None = None) -> None:
         """Replace the oldest part of the memory; `student` acts in its share of environments."""
         if self._refresh_count > 0:
-            self._collect(self._refresh_count, student)
+            self.collect(self._refresh_count, student)
 
-    def _collect(
+    def collect(
         self,
         count: int,
-        student: Policy | None,
+        student: Policy | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
+        """Add at least `count` transitions, whole vector steps, to the memory."""
         if not self._started:
             self.env.reset(self._seed)
             self._started = True

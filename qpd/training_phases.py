@@ -137,7 +137,7 @@ def _train_epoch(
         done = (state.epoch + count / total) / settings.epochs
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate(settings, done) * group["lr_factor"]
-        losses = _train_step(plan, state.module, state.optimizer, sample, device)
+        losses = train_step(plan, state.module, state.optimizer, sample, device)
         sums += losses * len(sample.values)
         count += len(sample.values)
         if index % 16 == 15:
@@ -146,7 +146,7 @@ def _train_epoch(
     return sums.cpu(), count
 
 
-def _train_step(
+def train_step(
     plan: PhasePlan,
     module: nn.Module,
     optimizer: torch.optim.Optimizer,

@@ -1,0 +1,1 @@
+"""Speed and memory, measured beside a named baseline: see README.md here."""

@@ -1,0 +1,30 @@
+"""Real Breakout play for the benchmarks that need frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qpd.play_stream import PlayStream
+from qpd.recipe_loading import load_recipe
+from teachers import Teacher, load_teacher
+
+ENV_ID = "BreakoutNoFrameskip-v4"
+
+
+def teacher_play(folder: Path, capacity: int, num_envs: int = 64) -> tuple[Teacher, PlayStream]:
+    """The embedded teacher, and an empty memory of `capacity` that it can fill."""
+    overrides = [f"replay.capacity={capacity}", f"environment.num_envs={num_envs}"]
+    recipe = load_recipe("quickstart", overrides)
+    teacher = load_teacher(recipe.teacher.source)
+    return teacher, PlayStream(recipe, teacher, ENV_ID, folder / "replay.bin")
+
+
+def stacked_observations(stream: PlayStream) -> np.ndarray:
+    """The memory's observations as anyone would store them, uint8 `[n, 4, 84, 84]`."""
+    rows = torch.from_numpy(stream.memory.transition_rows())
+    blocked = stream.memory.gather(rows).observations
+    patches = blocked.view(len(rows), 4, 21, 21, 4, 4).transpose(3, 4)
+    return np.ascontiguousarray(patches.reshape(len(rows), 4, 84, 84).numpy())

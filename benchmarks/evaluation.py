@@ -1,0 +1,97 @@
+"""How long it takes to play 200 full games: in parallel environments, and one after the other.
+
+python -m benchmarks.evaluation STUDENT [--episodes 200] [--single-episodes 10] [--threads 2]
+
+STUDENT is a run directory. The baseline is the loop that everyone writes: one SB3 environment, one
+observation at a time, the float student; it plays a few games, and its time is scaled up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.baseline import PlainStudent, sb3_environment
+from benchmarks.breakout_play import ENV_ID
+from benchmarks.timing import print_rates
+from qpd.acting import ActingRule
+from qpd.environment import make_vector_env
+from qpd.evaluation import evaluate
+from qpd.quantization.integer_student import IntegerEngine
+from qpd.quantization.packing import load_integer_student
+from qpd.student_files import load_student
+
+
+def single_environment_loop(student: PlainStudent, episodes: int) -> tuple[float, int]:
+    """Seconds and agent steps of `episodes` full games in one environment."""
+    env, rng = sb3_environment(1, False), np.random.default_rng(0)
+    observation, finished, steps, began = env.reset(), 0, 0, time.perf_counter()
+    while finished < episodes:
+        with torch.no_grad():
+            logits, _ = student(torch.as_tensor(observation).float() / 255)
+        action = np.argmax(logits.numpy() + rng.gumbel(size=logits.shape), axis=1)
+        observation, _, _, infos = env.step(action)
+        finished += "episode" in infos[0]
+        steps += 1
+    seconds = time.perf_counter() - began
+    env.close()
+    return seconds, steps
+
+
+def plain_copy(run: Path) -> PlainStudent:
+    """The run's distilled student as the baseline's network."""
+    student = load_student(run / "distilled.safetensors")
+    size = next(
+        name for name in ("XXS", "XS", "S", "M", "L", "XL", "XXL")
+        if PlainStudent(name).trunk[7].weight.shape == student.layer("linear1").weight.shape
+        and PlainStudent(name).trunk[0].weight.shape == student.layer("conv1").weight.shape
+    )  # fmt: skip
+    plain = PlainStudent(size)
+    ours = [student.layer(shape.name) for shape in student.shapes] + [student.critic]
+    theirs = [m for m in plain.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+    for source, target in zip(ours, theirs, strict=True):
+        target.load_state_dict(source.state_dict())
+    return plain
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("student", type=Path)
+    parser.add_argument("--episodes", type=int, default=200)
+    parser.add_argument("--single-episodes", type=int, default=10)
+    parser.add_argument("--envs", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    seconds, steps = single_environment_loop(
+        plain_copy(arguments.student), arguments.single_episodes
+    )
+    loop = seconds / steps
+    engine = IntegerEngine(load_integer_student(arguments.student / "quantized.safetensors"))
+    env = make_vector_env(ENV_ID, arguments.envs)
+    began = time.perf_counter()
+    result = evaluate(engine, env, arguments.episodes, ActingRule("sample"), seed=0)
+    ours = time.perf_counter() - began
+    env.close()
+    total = int(result.lengths.sum())
+    low, high = result.interval()
+    rows = [
+        ["one SB3 environment, fp32 (scaled)", f"{loop * total:,.0f}", f"{1 / loop:,.0f}", "1.0x"],
+        [
+            f"QPD, {arguments.envs} environments, integers",
+            f"{ours:,.0f}",
+            f"{total / ours:,.0f}",
+            f"{loop * total / ours:.1f}x",
+        ],
+    ]
+    title = f"{arguments.episodes} full games ({result.mean:.1f} [{low:.1f}, {high:.1f}])"
+    print_rates(title, ["evaluation", "seconds", "agent steps/s", "of the loop"], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What the replay memory costs: its gather beside a training step, and its bytes at full size.
+
+python -m benchmarks.replay [--capacity 540000] [--batch 512] [--threads 2]
+
+The baseline of the gather is numpy's fancy indexing over stacked observations. `--capacity` sets
+the size of the memory that is filled (with real frames, repeated) to measure resident memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.breakout_play import stacked_observations, teacher_play
+from benchmarks.timing import interleave, print_rates
+from benchmarks.training import QpdTraining
+from qpd.allocator import keep_freed_memory
+from qpd.replay_memory import ReplayMemory
+from qpd.transition import TransitionBatch
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, mapped files included (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def fill(memory: ReplayMemory, rows: int, observations: np.ndarray, num_envs: int) -> None:
+    """Add vector steps of real frames until `rows` are written."""
+    streams, ages = np.arange(num_envs), np.full(num_envs, 3)
+    logits, values = torch.zeros(num_envs, 4), torch.zeros(num_envs)
+    chunks = len(observations) // num_envs
+    step = 0
+    while memory.num_added < rows:
+        chunk = observations[step % chunks * num_envs :][:num_envs]
+        memory.add(TransitionBatch(chunk, ages, streams, logits, values))
+        step += 1
+
+
+def main() -> None:
+    """Measure, and print two tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--capacity", type=int, default=540_000)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        _, stream = teacher_play(Path(folder), 8192)
+        stream.fill()
+        observations = stacked_observations(stream)
+        training = QpdTraining("XXS", stream, arguments.batch, False)
+        rng = np.random.default_rng(0)
+        rows = torch.from_numpy(rng.permutation(stream.memory.transition_rows()))
+        picks = rng.permutation(len(observations))
+
+        def gather() -> int:
+            for batch in rows.split(arguments.batch):
+                stream.memory.gather(batch)
+            return len(rows)
+
+        def numpy_gather() -> int:
+            for start in range(0, len(picks), arguments.batch):
+                observations[picks[start : start + arguments.batch]]
+            return len(picks)
+
+        rates = interleave(
+            {
+                "numpy, stacked": numpy_gather,
+                "QPD gather": gather,
+                "QPD training step, XXS": lambda: training.steps(8),
+            },
+            arguments.rounds,
+        )
+        stream.close()
+        step = rates["QPD training step, XXS"]
+        table = [
+            [name, f"{rate:,.0f}", f"{arguments.batch / rate * 1e3:.2f}", f"{step / rate:.0%}"]
+            for name, rate in rates.items()
+        ]
+        headers = ["batch of " + str(arguments.batch), "samples/s", "ms", "of the training step"]
+        print_rates("Replay gather", headers, table)
+
+        before = resident_bytes()
+        spare = arguments.capacity // 10 + 64  # what a refresh of 10% asks for
+        file = Path(folder) / "full.bin"
+        memory = ReplayMemory(arguments.capacity, 64, (4, 84, 84), 4, file, spare)
+        fill(memory, arguments.capacity + spare + 256, observations, 64)
+        held = resident_bytes() - before
+        stacked = arguments.capacity * 4 * 84 * 84
+        table = [
+            ["stacked observations", f"{stacked / 1e9:.2f}", "-"],
+            ["QPD, computed", f"{memory.num_bytes / 1e9:.2f}", f"{memory.num_bytes / stacked:.0%}"],
+            ["QPD, resident when full", f"{held / 1e9:.2f}", f"{held / stacked:.0%}"],
+        ]
+        title = f"Memory of {arguments.capacity:,} transitions"
+        print_rates(title, ["storage", "GB", "of stacked"], table)
+
+
+if __name__ == "__main__":
+    main()

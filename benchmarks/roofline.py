@@ -1,0 +1,110 @@
+"""Arithmetic per training sample, how much of the machine's peak it reaches, where the rest goes.
+
+python -m benchmarks.roofline [--sizes XXS S XL] [--batch 256] [--threads 2] [--profile XXS]
+
+A multiplication and an addition count as two operations. Forward, plus twice that backward, less
+the gradient of the input, which nobody needs. The peak is the best of several square bfloat16
+matrix products on the same threads, float32 where there are no bfloat16 units.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.breakout_play import teacher_play
+from benchmarks.timing import interleave, print_rates
+from benchmarks.training import QpdTraining
+from qpd.allocator import keep_freed_memory
+from qpd.precision import compute_precision
+from students import architecture_for
+from students.size_grid import SIZE_GRID
+
+
+def training_operations(size: str) -> int:
+    """Floating-point operations of one sample's forward and backward pass."""
+    shapes = architecture_for(size, (4, 84, 84), 4).layer_shapes()
+    total, pixels = 0, {"conv1": 400, "conv2": 81, "conv3": 49}
+    for position, shape in enumerate(shapes):
+        weights = 1
+        for extent in shape.weight_shape:
+            weights *= extent
+        forward = 2 * weights * pixels.get(shape.name, 1)
+        total += forward * (2 if position == 0 else 3)
+    features = shapes[-1].weight_shape[1]
+    return total + 3 * 2 * features  # the critic head
+
+
+def matmul_peak(dtype: torch.dtype, rounds: int = 5) -> float:
+    """Best operations per second of square matrix products."""
+    best = 0.0
+    for extent in (512, 1024, 2048):
+        a, b = torch.randn(extent, extent).to(dtype), torch.randn(extent, extent).to(dtype)
+        for _ in range(rounds):
+            began = time.perf_counter()
+            a @ b
+            best = max(best, 2 * extent**3 / (time.perf_counter() - began))
+    return best
+
+
+def main() -> None:
+    """Measure, and print a table of sizes and one of operators."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--profile", default="XXS", choices=list(SIZE_GRID))
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
+    dtype = compute_precision("auto", torch.device("cpu"))
+    peak = matmul_peak(dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        _, stream = teacher_play(Path(folder), 8192)
+        stream.fill()
+        programs = {
+            size: QpdTraining(size, stream, arguments.batch, False)
+            for size in dict.fromkeys([*arguments.sizes, arguments.profile])
+        }
+        rates = interleave(
+            {name: partial(run.steps, 4) for name, run in programs.items()},
+            arguments.rounds,
+        )
+        rows = []
+        for size in arguments.sizes:
+            operations = training_operations(size)
+            achieved = rates[size] * operations
+            rows.append(
+                [
+                    size,
+                    f"{operations / 1e6:.1f}",
+                    f"{rates[size]:,.0f}",
+                    f"{achieved / 1e9:,.0f}",
+                    f"{achieved / peak:.0%}",
+                ]
+            )
+        title = f"Phase 1, batches of {arguments.batch}; peak {peak / 1e9:,.0f} GFLOP/s ({dtype})"
+        headers = ["student", "MFLOP/sample", "samples/s", "GFLOP/s", "of the peak"]
+        print_rates(title, headers, rows)
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            programs[arguments.profile].steps(20)
+        stream.close()
+    events = profiler.key_averages()
+    whole = sum(event.self_cpu_time_total for event in events)
+    events = sorted(events, key=lambda event: -event.self_cpu_time_total)[:12]
+    rows = [
+        [e.key, f"{e.self_cpu_time_total / whole:.1%}", f"{e.self_cpu_time_total / 2e4:.2f}"]
+        for e in events
+    ]
+    print_rates(f"Where a step of {arguments.profile} goes", ["operator", "share", "ms"], rows)
+
+
+if __name__ == "__main__":
+    main()

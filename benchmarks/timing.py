@@ -1,0 +1,53 @@
+"""How every benchmark here measures: cases in turn, several rounds, medians, ratios."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+
+def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
+    """Median items per second of each case; a case returns how many items it handled.
+
+    All cases run once unmeasured, then in turn in every round: what else the machine does meets all
+    of them alike.
+    """
+    for case in cases.values():
+        case()
+    rates: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, case in cases.items():
+            began = time.perf_counter()
+            items = case()
+            rates[name].append(items / (time.perf_counter() - began))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def machine() -> str:
+    """The machine and the packages that the numbers belong to, in one line."""
+    model = platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    threads = torch.get_num_threads()
+    return f"{model}, {threads} threads{gpu}, torch {torch.__version__}, {platform.system()}"
+
+
+def print_rates(title: str, headers: list[str], rows: list[list[str]]) -> None:
+    """A table that can be pasted into a README."""
+    table = Table(title=f"{title}\n{machine()}", title_justify="left")
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=120).print(table)

@@ -1,0 +1,100 @@
+"""Samples per second of a training step (gather, forward, backward, update), for every size.
+
+python -m benchmarks.training [--sizes XXS XS S] [--batch 256] [--rounds 5] [--threads 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.baseline import PlainTraining
+from benchmarks.breakout_play import stacked_observations, teacher_play
+from benchmarks.timing import interleave, print_rates
+from qpd.allocator import keep_freed_memory
+from qpd.phase_state import make_optimizer
+from qpd.play_stream import PlayStream
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.recipe import DistillSettings, FinetuneSettings, TrainingPhase
+from qpd.replay_memory import ReplaySample
+from qpd.training_phases import PhasePlan, train_step
+from students import Student, architecture_for
+from students.size_grid import SIZE_GRID
+
+
+class QpdTraining:
+    """Phase 1 or phase 3 of QPD on the memory of `stream`."""
+
+    def __init__(self, size: str, stream: PlayStream, batch_size: int, quantized: bool) -> None:
+        self.memory, self.batch_size = stream.memory, batch_size
+        self.module: torch.nn.Module = Student(architecture_for(size, (4, 84, 84), 4), 0)
+        settings: TrainingPhase = DistillSettings(batch_size=batch_size)
+        if quantized:
+            settings = FinetuneSettings(batch_size=batch_size)
+            self.module = QuantizedStudent(self.module, QuantizationConfig())
+        self.optimizer = make_optimizer(self.module, settings, 1.0)
+        self.plan = PhasePlan("distill", settings, 3.0, 1.0, 1, _unused, _unused)
+        self.batches = self._endless()
+
+    def _endless(self) -> Iterator[ReplaySample]:
+        rng = np.random.default_rng(0)
+        while True:
+            full = len(self.memory) // self.batch_size * self.batch_size
+            yield from self.memory.epoch(self.batch_size, rng, full)
+
+    def steps(self, count: int) -> int:
+        """Take `count` optimizer steps; returns the samples they used."""
+        device = torch.device("cpu")
+        for _ in range(count):
+            train_step(self.plan, self.module, self.optimizer, next(self.batches), device)
+        return count * self.batch_size
+
+
+def _unused() -> Any:
+    raise AssertionError("this benchmark does not play")
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        teacher, stream = teacher_play(Path(folder), 8192)
+        stream.fill()
+        observations = stacked_observations(stream)
+        for size in arguments.sizes:
+            batch = arguments.batch
+            programs: dict[str, PlainTraining | QpdTraining] = {
+                "baseline": PlainTraining(size, observations, teacher, batch),
+                "without teacher": PlainTraining(size, observations, None, batch),
+                "phase 1": QpdTraining(size, stream, batch, False),
+                "phase 3": QpdTraining(size, stream, batch, True),
+            }
+            count = {"XL": 4, "XXL": 2}.get(size, 8)
+            cases = {name: partial(run.steps, count) for name, run in programs.items()}
+            rates = interleave(cases, arguments.rounds)
+            base = rates["baseline"]
+            cells = [f"{rate:,.0f} ({rate / base:.1f}x)" for rate in list(rates.values())[1:]]
+            rows.append([size, f"{base:,.0f}", *cells])
+        stream.close()
+    headers = ["student", "baseline", "its student alone", "QPD phase 1", "QPD phase 3"]
+    print_rates(f"Training, samples/s, batches of {arguments.batch}", headers, rows)
+
+
+if __name__ == "__main__":
+    main()
