@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qpd.manifest import Manifest
 from qpd.run_directory import RunDirectory
 from qpd.student_files import stored_architecture
 
@@ -31,6 +32,7 @@ def run_summary(path: Path) -> dict[str, Any]:
         "seed": manifest.seed,
         "phases": {name: record.state for name, record in manifest.phases.items()},
         "policies": {},
+        "seconds": _seconds(manifest),
     }
     policies = summary["policies"]
     evaluations = {str(k): v for k, v in manifest.evaluations.items()}
@@ -53,6 +55,33 @@ def run_summary(path: Path) -> dict[str, Any]:
             size = file.stat().st_size if file.is_file() else None
             policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
     return summary
+
+
+def _seconds(manifest: Manifest) -> dict[str, float]:
+    """Where the run's time went: collect, gather, train, validate, evaluate."""
+    total: dict[str, float] = {}
+    for record in manifest.phases.values():
+        for what, seconds in record.metrics.get("seconds", {}).items():
+            total[what] = total.get(what, 0.0) + seconds
+    played = [e["seconds"] for e in manifest.evaluations.values() if "seconds" in e]
+    return total | ({"evaluate": sum(played)} if played else {})
+
+
+def time_line(summary: dict[str, Any]) -> str:
+    """Where the time went, in one line; empty where nothing was timed."""
+    spent = summary["seconds"]
+    total = sum(spent.values())
+    if total <= 0:
+        return ""
+    order = [
+        name for name in ("collect", "gather", "train", "validate", "evaluate") if name in spent
+    ]
+    parts = [f"{name} {_clock(spent[name])} ({spent[name] / total:.0%})" for name in order]
+    return f"time {_clock(total)}: {', '.join(parts)}"
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _entry(

@@ -12,7 +12,10 @@ from torch import Tensor
 
 from qpd.atomic_files import write_safetensors
 
-FILE_NAME = "state.safetensors"
+
+def checkpoint_file(folder: Path) -> Path:
+    """The file of the checkpoint in `folder`; without it the unfinished phase starts anew."""
+    return folder / "state.safetensors"
 
 
 class CheckpointError(ValueError):
@@ -21,12 +24,12 @@ class CheckpointError(ValueError):
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
     """Replace the checkpoint by these tensors and this plain (JSON) state."""
-    write_safetensors(folder / FILE_NAME, tensors, {"state": json.dumps(plain)})
+    write_safetensors(checkpoint_file(folder), tensors, {"state": json.dumps(plain)})
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Tensors and plain state; None where there is no checkpoint. Raises CheckpointError."""
-    path = folder / FILE_NAME
+    path = checkpoint_file(folder)
     if not path.is_file():
         return None
     try:
@@ -36,5 +39,5 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | 
     except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(
-            f"{path}: the checkpoint is damaged ({reason}); delete {folder} to start this run anew"
+            f"{path}: is damaged ({reason}); delete it to start the unfinished phase anew"
         ) from error

@@ -239,7 +239,7 @@ def _open(opened: Any, prepared: Any) -> Iterator[Any]:
 
 
 def _print_run(path: Path, as_json: bool) -> None:
-    from analysis.run_table import run_summary, summary_caption, summary_rows
+    from analysis.run_table import run_summary, summary_caption, summary_rows, time_line
 
     summary = run_summary(path)
     if as_json:
@@ -248,6 +248,7 @@ def _print_run(path: Path, as_json: bool) -> None:
     header, rows = summary_rows(summary)
     print_table(header, rows)
     print(summary_caption(summary))
+    print(time_line(summary))
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
 from qpd.evaluation import evaluate
@@ -31,6 +33,7 @@ def evaluate_run(session: Session) -> None:
             continue
         if env is None:
             env = session.make_env(settings.num_envs or min(settings.episodes, 64))
+        began = time.perf_counter()
         result = evaluate(
             policy,
             env,
@@ -41,7 +44,8 @@ def evaluate_run(session: Session) -> None:
                 f"evaluating {name}", done, settings.episodes
             ),
         )
-        run.record_evaluation(name, result.to_json())
+        seconds = {"seconds": time.perf_counter() - began}
+        run.record_evaluation(name, result.to_json() | seconds)
         low, high = result.interval()
         session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
     if env is not None:

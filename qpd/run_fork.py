@@ -37,7 +37,9 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
             save_checkpoint(fork.checkpoint_folder, tensors, plain | {"phase": "distill"})
         for name in _KEPT_EVALUATIONS:
             if name in source.manifest.evaluations:
-                fork.record_evaluation(name, source.manifest.evaluations[name])
+                result = source.manifest.evaluations[name]
+                timeless = {key: value for key, value in result.items() if key != "seconds"}
+                fork.record_evaluation(name, timeless)
         fork.set_phase("distill", "done", **source.phase("distill").metrics)
     except BaseException:
         fork.close()

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from qpd.acting import ActingRule, resolve_acting
-from qpd.checkpoint import CheckpointError, load_checkpoint
+from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import TeacherRecord
@@ -90,7 +90,7 @@ class Session:
             if saved is not None and size != saved[1]["stream"].get("frame_bytes"):
                 raise CheckpointError(
                     f"{frame_file}: is missing or has another size, but the checkpoint beside it "
-                    f"needs it; delete {frame_file.parent} to start the unfinished phase anew"
+                    f"needs it; delete {checkpoint_file(frame_file.parent)} to start the phase anew"
                 )
             self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
             if saved is not None:
@@ -98,8 +98,8 @@ class Session:
                     self._stream.load_state_dict(saved[0], saved[1]["stream"])
                 except (ValueError, RuntimeError, KeyError) as error:
                     raise CheckpointError(
-                        f"{frame_file.parent}: the checkpoint does not fit ({error}); "
-                        "delete it to start the unfinished phase anew"
+                        f"{checkpoint_file(frame_file.parent)}: the checkpoint does not fit "
+                        f"({error}); delete it to start the unfinished phase anew"
                     ) from error
         return self._stream
 

@@ -54,7 +54,7 @@ def distill(session: Session) -> None:
     sharpening = max(1.0, 1.0 / session.temperature)  # the size of the logits that Eq. 1 asks for
     state = _phase_state(student, recipe.distill, recipe.seed, sharpening)
     if not _restore(session, "distill", state):
-        _fill(session)
+        state.spend("collect", _fill(session))
         if not session.architecture.is_image:
             low, high = stream.memory.observation_range()
             margin = 0.05 * (high - low)
@@ -104,7 +104,15 @@ def quantize(session: Session) -> None:
     if _already_done(session, "quantize"):
         return
     session.run.set_phase("quantize", "running")
-    _fill(session)
+    stream = session.stream()
+    if len(stream.memory) < stream.memory.capacity:  # a fork's: phase 3 shall find it filled
+        _fill(session)
+        tensors, plain = stream.state_dict()
+        save_checkpoint(
+            session.run.checkpoint_folder,
+            tensors,
+            {"phase": "quantize", "state": {}, "stream": plain},
+        )
     settings = session.recipe.quantize
     student = load_student(session.run.distilled_file)
     rows = session.stream().memory.transition_rows()
@@ -134,7 +142,7 @@ def finetune(session: Session) -> None:
     sharpening = max(1.0, 1.0 / session.temperature) * fold
     state = _phase_state(simulation, recipe.finetune, recipe.seed, sharpening)
     if not _restore(session, "finetune", state):
-        _fill(session)
+        state.spend("collect", _fill(session))
         ptq = session.validate(IntegerEngine(integer_student(simulation)))
         session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
         state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from
@@ -200,7 +208,8 @@ def _phase_state(
     return PhaseState(module, optimizer, generator(seed, "shuffle"))
 
 
-def _fill(session: Session) -> None:
+def _fill(session: Session) -> float:
+    """Fill the memory if it is not full; returns the seconds that took."""
     began = time.perf_counter()
     memory = session.stream().memory
     before = memory.num_added
@@ -208,6 +217,7 @@ def _fill(session: Session) -> None:
     if memory.num_added > before:
         rate = (memory.num_added - before) / (time.perf_counter() - began)
         session.progress.note(f"memory filled: {len(memory):,} transitions at {rate:,.0f}/s")
+    return time.perf_counter() - began
 
 
 def _restore(session: Session, phase: PhaseName, state: PhaseState) -> bool:

@@ -116,7 +116,6 @@ def train_phase(
         if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
             validation = plan.validate()
             state.keep_if_best(validation.mean)
-        state.spend("train", trained - began)
         state.spend("collect", collected - trained)
         state.spend("validate", time.perf_counter() - collected)
         total, actor, critic = (sums / count).tolist()
@@ -133,7 +132,12 @@ def _train_epoch(
     total = min(settings.samples_per_epoch or len(memory), len(memory))
     device = next(state.module.parameters()).device
     sums, count, began = torch.zeros(3, device=device), 0, time.perf_counter()
-    for index, sample in enumerate(memory.epoch(settings.batch_size, state.shuffle, total)):
+    gathering = 0.0
+    batches = memory.epoch(settings.batch_size, state.shuffle, total)
+    for index in range(-(-total // settings.batch_size)):
+        asked = time.perf_counter()
+        sample = next(batches)
+        gathering += time.perf_counter() - asked
         done = (state.epoch + count / total) / settings.epochs
         for group in state.optimizer.param_groups:
             group["lr"] = learning_rate(settings, done) * group["lr_factor"]
@@ -143,6 +147,8 @@ def _train_epoch(
         if index % 16 == 15:
             speed = count / (time.perf_counter() - began)
             observer.batch_done(count, total, float(sums[0]) / count, speed)
+    state.spend("gather", gathering)
+    state.spend("train", time.perf_counter() - began - gathering)
     return sums.cpu(), count
 
 

@@ -1,6 +1,7 @@
 """load_teacher(): SB3 zip, RL Zoo folder or hub id -> a frozen Teacher."""
 
 import copy
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,8 @@ class Teacher(nn.Module):
         observation_shape: shape of one observation, such as (4, 84, 84).
         is_image: observations are uint8 images, channels first; else float32 vectors.
         has_actor_critic: `logits` are a policy's logits; False: they are Q-values.
-        sha256: of the zip (of `data` + `policy.pth` for an unpacked folder).
+        sha256: of the zip (of `data` + `policy.pth` for an unpacked folder), and of the
+            normalization where there is one.
         source: what load_teacher was given.
         num_parameters: weights and biases, critic included, nothing counted twice.
         num_timesteps: agent steps it was trained for, None where unknown.
@@ -80,7 +82,7 @@ class Teacher(nn.Module):
         self.observation_shape = observation_shape
         self.is_image = is_image
         self.has_actor_critic = isinstance(network, ActorCriticNetwork)
-        self.sha256 = archive.sha256
+        self.sha256 = _identity(archive.sha256, normalization)
         self.source = source
         self.num_timesteps = archive.num_timesteps
         self.num_parameters = sum(p.numel() for p in network.parameters())
@@ -144,6 +146,16 @@ class Teacher(nn.Module):
         scaled = (observations.double() - self._mean) / self._deviation  # float64 as in SB3
         clip = self.normalization.clip_obs
         return scaled.clamp_(-clip, clip).float()
+
+
+def _identity(archive_sha256: str, normalization: ObservationNormalization | None) -> str:
+    if normalization is None:
+        return archive_sha256
+    digest = hashlib.sha256(bytes.fromhex(archive_sha256))
+    for statistic in (normalization.mean, normalization.var):
+        digest.update(statistic.tobytes())
+    digest.update(f"{normalization.epsilon} {normalization.clip_obs}".encode())
+    return digest.hexdigest()
 
 
 def load_teacher(

@@ -80,6 +80,8 @@ def test_a_tiny_run_prints_one_json_object(tmp_path: Path) -> None:
     assert done.stdout.count("\n") == 1
     assert set(summary["phases"].values()) == {"done"}
     assert (summary["name"], summary["seed"]) == ("ci", 5)
+    assert set(summary["seconds"]) == {"collect", "gather", "train", "validate", "evaluate"}
+    assert min(summary["seconds"].values()) > 0
     policies = summary["policies"]
     assert {"teacher", "distilled", "ptq", "qat"} <= set(policies)
     assert policies["teacher"]["num_parameters"] == 1_686_693
