@@ -44,6 +44,15 @@ class ActingRule:
             best = np.where(explore, uniform, best)
         return best
 
+    def log_probs(self, logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Log-probabilities float32 `[batch]` of sampled `actions`; NaN for the other rules."""
+        if self.kind != "sample":
+            return np.full(len(actions), np.nan, np.float32)
+        scaled = self.sharpness * logits.astype(np.float64)
+        scaled -= scaled.max(axis=1, keepdims=True)
+        chosen = scaled[np.arange(len(actions)), actions]
+        return (chosen - np.log(np.exp(scaled).sum(axis=1))).astype(np.float32)
+
 
 def resolve_acting(
     kind: str, *, is_actor_critic: bool, is_atari: bool, epsilon: float, sharpness: float = 1.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpd.acting import resolve_acting
+from qpd.acting import ActingRule, resolve_acting
 from qpd.environment import VectorEnvironment, make_vector_env
 from qpd.policy import Policy
+from qpd.policy_gradient import PlayedStep, generalized_advantages
 from qpd.precision import compute_precision
 from qpd.random_seeds import generator, seed_for
-from qpd.recipe import Recipe
+from qpd.recipe import Recipe, RewardSettings
 from qpd.replay_memory import ReplayMemory
+from qpd.transition import TransitionBatch
 from teachers import Teacher
 from teachers.rollout_collector import collect_transitions
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Ring rows int64 `[n]` of what was played, and returns float64 of the games that ended."""
+
+    rows: np.ndarray
+    game_returns: np.ndarray
 
 
 class PlayStream:
@@ -41,7 +52,9 @@ class PlayStream:
         self._teacher = teacher.in_precision(compute_precision(recipe.collection.precision, device))
         self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
         # One refresh, which may overshoot by a vector step, never touches what a checkpoint needs.
-        spare = self._refresh_count + settings.num_envs
+        reward = recipe.finetune.reward
+        most = max(self._refresh_count, reward.rollout if reward is not None else 0)
+        spare = most + settings.num_envs
         self.memory = ReplayMemory(
             recipe.replay.capacity,
             settings.num_envs,
@@ -85,24 +98,51 @@ class PlayStream:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Add at least `count` transitions, whole vector steps, to the memory."""
-        if not self._started:
-            self.env.reset(self._seed)
-            self._started = True
         goal = self.memory.num_added + count
-        batches = collect_transitions(
-            self._teacher,
-            self.env,
-            self._rule,
-            self._rng,
-            student=student,
-            student_envs=self._student_envs,
-        )
-        for batch in batches:
+        for batch in self._play(student, self._student_envs, self._rule):
             self.memory.add(batch)
             if on_progress is not None:
                 on_progress(len(self.memory), self.memory.capacity)
             if self.memory.num_added >= goal:
                 return
+
+    def rollout(self, student: Policy, settings: RewardSettings) -> Rollout:
+        """Let the `student` play everywhere, sampling its actions, and note their advantages.
+
+        They are normalised to mean 0 and deviation 1. On Atari rewards are clipped to their sign,
+        as they were for the teacher, whose critic is the baseline.
+        """
+        rows, steps, returns = [], [], []
+        goal = self.memory.num_added + settings.rollout
+        for batch in self._play(student, self.env.num_envs, ActingRule("sample")):
+            assert batch.outcome is not None
+            rewards = batch.outcome.rewards
+            if self.env.spec.is_atari:
+                rewards = np.sign(rewards)
+            values = batch.values.numpy().astype(np.float64)
+            rows.append(self.memory.add(batch))
+            steps.append(PlayedStep(batch.streams, rewards, values, batch.outcome.ended))
+            returns.append(batch.outcome.game_returns)
+            if self.memory.num_added >= goal:
+                break
+        advantages = np.concatenate(
+            generalized_advantages(steps, self.env.num_envs, settings.discount, settings.gae_lambda)
+        )
+        known = np.isfinite(advantages)
+        usable, values = np.concatenate(rows)[known], advantages[known]
+        self.memory.set_advantages(usable, (values - values.mean()) / (values.std() + 1e-8))
+        finished = np.concatenate(returns)
+        return Rollout(usable, finished[np.isfinite(finished)])
+
+    def _play(
+        self, student: Policy | None, student_envs: int, rule: ActingRule
+    ) -> Iterator[TransitionBatch]:
+        if not self._started:
+            self.env.reset(self._seed)
+            self._started = True
+        return collect_transitions(
+            self._teacher, self.env, rule, self._rng, student=student, student_envs=student_envs
+        )
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors, and what JSON can hold."""

@@ -68,6 +68,8 @@ class RunProgress:
             f"(actor {report.actor_loss:.4f}, critic {report.critic_loss:.4f}), "
             f"{report.samples_per_second:,.0f} samples/s"
         )
+        if report.rollout_return is not None:
+            line += f", games played {report.rollout_return:.1f}"
         if report.validation is not None:
             low, high = report.validation.interval()
             line += f", return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"

@@ -201,10 +201,26 @@ class DistillSettings(TrainingPhase):
     )
 
 
+class RewardSettings(RecipeSection):
+    """A reward term for phase 3, beyond the paper: PPO on the student's own games."""
+
+    imitation: float = Field(0.3, ge=0, description="weight of Eq. 2 beside PPO's objective")
+    rollout: int = Field(
+        8192, ge=64, description="transitions the student plays before each epoch trains on them"
+    )
+    passes: int = Field(2, ge=1, le=100, description="passes over a rollout in an epoch")
+    clip: float = Field(0.1, gt=0, lt=1, description="PPO's clip range")
+    discount: float = Field(0.99, gt=0, le=1, description="gamma; the teacher's, as a rule")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of the advantages (GAE)")
+
+
 class FinetuneSettings(TrainingPhase):
     """Phase 3: distillation with quantized weights and activations in the forward pass."""
 
     lr: float = Field(1e-4, gt=0, le=10, description="learning rate at the start")
+    reward: RewardSettings | None = Field(
+        None, description="learn from rewards too, to go past the teacher; null = the paper's phase"
+    )
 
 
 class QuantizeSettings(RecipeSection):

@@ -26,12 +26,24 @@ BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 @dataclass(frozen=True)
 class ReplaySample:
     """`observations` uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`;
-    `logits` float32 `[batch, num_actions]`; `values` float32 `[batch]`.
+    `logits` float32 `[batch, num_actions]`; `values` float32 `[batch]`. What the reward term needs,
+    meaningful for the transitions of a rollout only: `actions` int64, `log_probs` and `advantages`
+    float32, all `[batch]`.
     """
 
     observations: Tensor
     logits: Tensor
     values: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+
+    def to(self, device: torch.device) -> ReplaySample:
+        """The same on `device`."""
+        if device == self.values.device:
+            return self
+        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        return ReplaySample(*(field.to(device, non_blocking=True) for field in fields))
 
 
 class ReplayMemory:
@@ -70,6 +82,9 @@ class ReplayMemory:
         self._rows = torch.from_numpy(rows)
         self._logits = torch.zeros(shape[0], num_actions)
         self._values = torch.zeros(shape[0])
+        self._actions = torch.zeros(shape[0], dtype=torch.int64)
+        self._log_probs = torch.zeros(shape[0])
+        self._advantages = torch.zeros(shape[0])
         self._stack = torch.zeros(shape[0], self.frame_stack, dtype=torch.int32)
         self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
         self.num_added = 0
@@ -81,14 +96,15 @@ class ReplayMemory:
     @property
     def num_bytes(self) -> int:
         """Bytes held, frames and teacher outputs together."""
-        parts = (self._rows, self._logits, self._values, self._stack)
+        outputs = [self._logits, self._values, self._actions, self._log_probs, self._advantages]
+        parts = [self._rows, self._stack, *outputs]
         return sum(part.numel() * part.element_size() for part in parts)
 
-    def add(self, batch: TransitionBatch) -> None:
-        """Store one vector step's transitions; the oldest make room."""
+    def add(self, batch: TransitionBatch) -> np.ndarray:
+        """Store one vector step's transitions; the oldest make room. Returns their ring rows."""
         count = len(batch)
         if count == 0:
-            return
+            return np.zeros(0, np.int64)
         rows = (self.num_added + np.arange(count)) % self._ring_rows + 1
         index = torch.from_numpy(rows)
         if self.is_image:
@@ -100,7 +116,15 @@ class ReplayMemory:
         self._logits[index] = batch.logits
         self._values[index] = batch.values
         self._stack[index] = torch.from_numpy(self._stack_rows(batch, rows))
+        if batch.outcome is not None:
+            self._actions[index] = torch.from_numpy(batch.outcome.actions)
+            self._log_probs[index] = torch.from_numpy(batch.outcome.log_probs)
         self.num_added += count
+        return rows
+
+    def set_advantages(self, rows: np.ndarray, advantages: np.ndarray) -> None:
+        """Note the advantages, float `[n]`, of the transitions at ring `rows`, int `[n]`."""
+        self._advantages[torch.from_numpy(rows)] = torch.from_numpy(advantages).float()
 
     def _stack_rows(self, batch: TransitionBatch, rows: np.ndarray) -> np.ndarray:
         """Rows of each new observation's frames, oldest first, 0 where the episode has none."""
@@ -123,16 +147,25 @@ class ReplayMemory:
         if self.is_image:
             frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
         return ReplaySample(
-            frames, self._logits.index_select(0, rows), self._values.index_select(0, rows)
+            frames,
+            self._logits.index_select(0, rows),
+            self._values.index_select(0, rows),
+            self._actions.index_select(0, rows),
+            self._log_probs.index_select(0, rows),
+            self._advantages.index_select(0, rows),
         )
 
     def epoch(
-        self, batch_size: int, rng: np.random.Generator, num_samples: int | None = None
+        self,
+        batch_size: int,
+        rng: np.random.Generator,
+        num_samples: int | None = None,
+        rows: np.ndarray | None = None,
     ) -> Iterator[ReplaySample]:
-        """Every transition once, shuffled, in batches; `num_samples` stops earlier."""
-        order = torch.from_numpy(rng.permutation(self.transition_rows()))
-        for rows in order[:num_samples].split(batch_size):
-            yield self.gather(rows)
+        """Every transition (or those at `rows`) once, shuffled; `num_samples` stops earlier."""
+        order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
+        for batch in order[:num_samples].split(batch_size):
+            yield self.gather(batch)
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each vector feature in memory, float32 `[features]`."""

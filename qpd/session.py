@@ -186,6 +186,11 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
             f"teacher {teacher.source} has {teacher.num_actions} actions, "
             f"environment {env_id} {spec.num_actions}"
         )
+    if recipe.finetune.reward is not None and teacher.normalization is not None:
+        raise SessionError(
+            f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
+            "other units than the rewards; remove finetune.reward"
+        )
     chosen = choose_device(device)
     architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
     teacher.to(chosen)

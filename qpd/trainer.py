@@ -20,6 +20,7 @@ from qpd.manifest import PhaseName
 from qpd.metrics_log import MetricsLog
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.policy import network_policy
+from qpd.precision import compute_precision
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.equalization import equalize
@@ -42,6 +43,7 @@ COLUMNS = (
     "validation_return",
     "validation_low",
     "validation_high",
+    "rollout_return",
 )
 
 
@@ -147,6 +149,10 @@ def finetune(session: Session) -> None:
         session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
         state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from
         _save(session, "finetune", state)
+    # With rewards, who plays must be who trains, in its very arithmetic.
+    dtype = torch.float32
+    if recipe.finetune.reward is not None:
+        dtype = compute_precision(recipe.finetune.precision, session.device)
     temperature = phase_temperature(recipe.finetune, session.teacher)
     plan = PhasePlan(
         "finetune",
@@ -154,8 +160,9 @@ def finetune(session: Session) -> None:
         temperature,
         temperature * recipe.student.sharpness,
         recipe.evaluation.validate_every,
-        lambda: network_policy(simulation),
+        lambda: network_policy(simulation, dtype=dtype),
         lambda: session.validate(IntegerEngine(integer_student(simulation))),
+        recipe.finetune.reward,
         simulation.keep_ranges_positive,
     )
     _train(session, plan, state)
@@ -267,6 +274,7 @@ class _Observer:
         if report.validation is not None:
             row["validation_return"] = report.validation.mean
             row["validation_low"], row["validation_high"] = report.validation.interval()
+        row["rollout_return"] = report.rollout_return
         self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
         _save(self.session, self.phase, self.state)
         self.session.progress.epoch(report)

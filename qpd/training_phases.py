@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import torch
@@ -19,11 +20,12 @@ from qpd.distillation_losses import (
 )
 from qpd.evaluation import EvaluationResult
 from qpd.phase_state import PhaseState, learning_rate
-from qpd.play_stream import PlayStream
+from qpd.play_stream import PlayStream, Rollout
 from qpd.policy import Policy
+from qpd.policy_gradient import clipped_objective
 from qpd.precision import compute_precision
-from qpd.recipe import TrainingPhase
-from qpd.replay_memory import ReplaySample
+from qpd.recipe import RewardSettings, TrainingPhase
+from qpd.replay_memory import ReplayMemory, ReplaySample
 
 
 class TrainingError(RuntimeError):
@@ -36,7 +38,8 @@ class PhasePlan:
 
     `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
     who plays where the student collects; `validate` plays the validation episodes; `after_update`
-    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half.
+    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half. With
+    `reward` the student plays before each epoch, which trains on that rollout alone.
     """
 
     name: str
@@ -46,13 +49,17 @@ class PhasePlan:
     validate_every: int
     acting_policy: Callable[[], Policy]
     validate: Callable[[], EvaluationResult]
+    reward: RewardSettings | None = None
     after_update: Callable[[], None] | None = None
     after_early_epoch: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
 class EpochReport:
-    """Batch means over one epoch: losses in nats and value units, speed, validation if any."""
+    """Batch means over one epoch: losses in nats and value units, speed, validation if any.
+
+    `rollout_return`: mean return of the games that ended in the epoch's rollout, if any did.
+    """
 
     epoch: int
     loss: float
@@ -61,6 +68,7 @@ class EpochReport:
     lr: float
     samples_per_second: float
     validation: EvaluationResult | None
+    rollout_return: float | None = None
 
 
 class PhaseObserver(Protocol):
@@ -99,8 +107,12 @@ def train_phase(
     while state.epoch < settings.epochs:
         if settings.patience is not None and state.stale >= settings.patience:
             return
+        started = time.perf_counter()
+        rollout = None
+        if plan.reward is not None:
+            rollout = stream.rollout(plan.acting_policy(), plan.reward)
         began = time.perf_counter()
-        sums, count = _train_epoch(plan, state, stream, observer)
+        sums, count = _train_epoch(plan, state, stream, observer, rollout)
         trained = time.perf_counter()
         state.epoch += 1
         if not math.isfinite(float(sums.sum())):
@@ -110,31 +122,55 @@ def train_phase(
             )
         if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
             plan.after_early_epoch()
-        stream.refresh(plan.acting_policy())
+        if plan.reward is None:
+            stream.refresh(plan.acting_policy())
         collected = time.perf_counter()
         validation = None
         if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
             validation = plan.validate()
             state.keep_if_best(validation.mean)
-        state.spend("collect", collected - trained)
+        state.spend("collect", began - started + collected - trained)
         state.spend("validate", time.perf_counter() - collected)
         total, actor, critic = (sums / count).tolist()
         lr = learning_rate(settings, state.epoch / settings.epochs)
         speed = count / (trained - began)
-        observer.epoch_done(EpochReport(state.epoch, total, actor, critic, lr, speed, validation))
+        played = None
+        if rollout is not None and len(rollout.game_returns):
+            played = float(rollout.game_returns.mean())
+        observer.epoch_done(
+            EpochReport(state.epoch, total, actor, critic, lr, speed, validation, played)
+        )
+
+
+def _batches(
+    plan: PhasePlan, state: PhaseState, memory: ReplayMemory, rollout: Rollout | None
+) -> tuple[Iterator[ReplaySample], int, int]:
+    """An epoch's batches, their number, and that of the samples in them."""
+    settings = plan.settings
+    size, passes, rows = settings.batch_size, 1, None
+    total = min(settings.samples_per_epoch or len(memory), len(memory))
+    if plan.reward is not None and rollout is not None:
+        rows, passes, total = rollout.rows, plan.reward.passes, len(rollout.rows)
+    batches = chain.from_iterable(
+        memory.epoch(size, state.shuffle, total, rows) for _ in range(passes)
+    )
+    return batches, passes * -(-total // size), passes * total
 
 
 def _train_epoch(
-    plan: PhasePlan, state: PhaseState, stream: PlayStream, observer: PhaseObserver
+    plan: PhasePlan,
+    state: PhaseState,
+    stream: PlayStream,
+    observer: PhaseObserver,
+    rollout: Rollout | None,
 ) -> tuple[Tensor, int]:
     """One pass over the memory: loss sums (total, actor, critic) and samples drawn."""
-    settings, memory = plan.settings, stream.memory
-    total = min(settings.samples_per_epoch or len(memory), len(memory))
+    settings = plan.settings
+    batches, num_batches, total = _batches(plan, state, stream.memory, rollout)
     device = next(state.module.parameters()).device
     sums, count, began = torch.zeros(3, device=device), 0, time.perf_counter()
     gathering = 0.0
-    batches = memory.epoch(settings.batch_size, state.shuffle, total)
-    for index in range(-(-total // settings.batch_size)):
+    for index in range(num_batches):
         asked = time.perf_counter()
         sample = next(batches)
         gathering += time.perf_counter() - asked
@@ -160,16 +196,16 @@ def train_step(
     device: torch.device,
 ) -> Tensor:
     """One update; returns the three losses, `[3]`, outside the graph."""
-    if device.type != "cpu":
-        sample = ReplaySample(
-            sample.observations.to(device, non_blocking=True),
-            sample.logits.to(device, non_blocking=True),
-            sample.values.to(device, non_blocking=True),
-        )
+    sample = sample.to(device)
     dtype = compute_precision(plan.settings.precision, device)
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         outputs = module(sample.observations)
     total, actor, critic = phase_losses(outputs, sample, plan)
+    if plan.reward is not None:
+        objective = clipped_objective(
+            outputs[0], sample.actions, sample.log_probs, sample.advantages, plan.reward.clip
+        )
+        total = plan.reward.imitation * total + objective.mean()
     optimizer.zero_grad(set_to_none=True)
     total.backward()
     if plan.settings.max_grad_norm is not None:

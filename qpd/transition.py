@@ -9,6 +9,23 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class StepOutcome:
+    """What was done in each state and what came of it; every field `[batch]`.
+
+    actions: int64. log_probs: float32, the actions' under the policy that sampled them; NaN where
+        none was sampled.
+    rewards: float32, raw. ended: bool, the episode in SB3's sense was over.
+    game_returns: float64, the return of the whole game where it was over, else NaN.
+    """
+
+    actions: np.ndarray
+    log_probs: np.ndarray
+    rewards: np.ndarray
+    ended: np.ndarray
+    game_returns: np.ndarray
+
+
+@dataclass(frozen=True)
 class TransitionBatch:
     """Observations with the teacher's answer to them; shapes are checked on construction.
 
@@ -18,6 +35,7 @@ class TransitionBatch:
     streams: int `[batch]`, the environment that each row comes from.
     logits: float32 `[batch, num_actions]`, the teacher's (Q-values for DQN).
     values: float32 `[batch]`, the teacher's.
+    outcome: what was done then, where that is known.
     """
 
     observations: np.ndarray
@@ -25,6 +43,7 @@ class TransitionBatch:
     streams: np.ndarray
     logits: Tensor
     values: Tensor
+    outcome: StepOutcome | None = None
 
     def __post_init__(self) -> None:
         count = len(self.observations)

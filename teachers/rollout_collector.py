@@ -9,7 +9,7 @@ import torch
 
 from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
-from qpd.transition import TransitionBatch
+from qpd.transition import StepOutcome, TransitionBatch
 from teachers.sb3_teacher import Teacher
 
 
@@ -43,6 +43,14 @@ def collect_transitions(
             acting_logits[by_student] = student(observations[by_student])
         actions = np.zeros(env.num_envs, np.int64)
         actions[streams] = rule.act(acting_logits, rng)
-        env.step(actions)
+        step = env.step(actions)
         if len(streams):
-            yield TransitionBatch(observations, ages, streams, logits, values)
+            ended = (step.terminated | step.truncated)[streams]
+            outcome = StepOutcome(
+                actions[streams],
+                rule.log_probs(acting_logits, actions[streams]),
+                step.rewards[streams],
+                ended,
+                np.where(step.game_over, step.game_returns, np.nan)[streams],
+            )
+            yield TransitionBatch(observations, ages, streams, logits, values, outcome)

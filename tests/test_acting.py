@@ -115,3 +115,13 @@ def test_the_text_says_what_was_done() -> None:
     assert str(ActingRule("sample", sharpness=3.0)) == "sampled from softmax(3 * logits)"
     assert str(ActingRule("epsilon", epsilon=0.01)) == "epsilon-greedy (0.01)"
     assert str(ActingRule("greedy")) == "greedy"
+
+
+def test_log_probs_are_those_of_what_is_sampled() -> None:
+    logits = np.array([[0.0, 1.0, 2.0], [1000.0, 0.0, 0.0]], np.float32)
+    rule = ActingRule("sample", sharpness=2.0)
+    found = rule.log_probs(logits, np.array([1, 0]))
+    assert found.dtype == np.float32
+    normaliser = np.log(1 + np.exp(2.0) + np.exp(4.0))
+    np.testing.assert_allclose(found, [2.0 - normaliser, 0.0], rtol=1e-6, atol=1e-12)
+    assert np.isnan(ActingRule("greedy").log_probs(logits, np.array([1, 0]))).all()
