@@ -244,6 +244,37 @@ def test_students_that_collect_resume_equally(
     assert outcome(whole)["metrics"] != outcome(finished)["metrics"]
 
 
+def test_rewards_lead_past_a_teacher_that_knows_nothing(teacher_zip: Path, tmp_path: Path) -> None:
+    finetune = {
+        "epochs": 25,
+        "batch_size": 64,
+        "lr": 0.01,
+        "reward": {"imitation": 0.0, "rollout": 512, "passes": 4, "clip": 0.2},
+    }
+    evaluation = {"episodes": 4, "validation_episodes": 16, "validate_every": 5}
+    recipe = recipe_of(
+        teacher_zip,
+        quantize={"weight_bits": 8, "activation_bits": 8},
+        distill={"epochs": 2},
+        finetune=finetune,
+        evaluation={**evaluation, "acting": "greedy"},
+        environment={"max_frames": 200},
+    )
+    whole, path = tmp_path / "whole", tmp_path / "interrupted"
+    follower = work(whole, recipe, Follower())
+    before = next(float(note.split()[-1]) for note in follower.notes if "before phase 3" in note)
+    rows = [row for row in outcome(whole)["metrics"] if row["phase"] == "finetune"]
+    best = max(float(row["validation_return"]) for row in rows if row["validation_return"])
+    assert before < 100 and best > 150
+    played = [float(row["rollout_return"]) for row in rows]
+    assert np.mean(played[-5:]) > 3 * np.mean(played[:3])
+    # The student's own play resumes as exactly as the teacher's.
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(lambda event, phase, epoch: (event, epoch) == ("batch", 7)))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(whole)
+
+
 def test_the_same_student_is_the_same_file(finished: Path, tmp_path: Path) -> None:
     path = finished / "distilled.safetensors"
     written = []
