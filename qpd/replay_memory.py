@@ -162,10 +162,12 @@ class ReplayMemory:
         num_samples: int | None = None,
         rows: np.ndarray | None = None,
     ) -> Iterator[ReplaySample]:
-        """Every transition (or those at `rows`) once, shuffled; `num_samples` stops earlier."""
+        """Every transition (or those at `rows`) once, shuffled; `num_samples` stops earlier.
+
+        Which they are is decided now, whatever is added while the batches are drawn.
+        """
         order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
-        for batch in order[:num_samples].split(batch_size):
-            yield self.gather(batch)
+        return (self.gather(batch) for batch in order[:num_samples].split(batch_size))
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each vector feature in memory, float32 `[features]`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import time
 from collections.abc import Callable
@@ -70,7 +71,7 @@ def distill(session: Session) -> None:
         session.temperature,
         1.0,
         recipe.evaluation.validate_every,
-        lambda: network_policy(student, fold),
+        lambda: network_policy(copy.deepcopy(student), fold),
         lambda: session.validate(network_policy(student, fold)),
         after_early_epoch=_recycler(session, student, state),
     )
@@ -160,7 +161,7 @@ def finetune(session: Session) -> None:
         temperature,
         temperature * recipe.student.sharpness,
         recipe.evaluation.validate_every,
-        lambda: network_policy(simulation, dtype=dtype),
+        lambda: network_policy(copy.deepcopy(simulation), dtype=dtype),
         lambda: session.validate(IntegerEngine(integer_student(simulation))),
         recipe.finetune.reward,
         simulation.keep_ranges_positive,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -108,12 +110,19 @@ def train_phase(
         if settings.patience is not None and state.stale >= settings.patience:
             return
         started = time.perf_counter()
-        rollout = None
+        rollout, collection = None, None
         if plan.reward is not None:
             rollout = stream.rollout(plan.acting_policy(), plan.reward)
+        batches, num_batches, total = _batches(plan, state, stream.memory, rollout)
+        if rollout is None:
+            collection = _Collection(stream, plan.acting_policy())
         began = time.perf_counter()
-        sums, count = _train_epoch(plan, state, stream, observer, rollout)
-        trained = time.perf_counter()
+        try:
+            sums, count = _train_epoch(plan, state, batches, num_batches, total, observer)
+        finally:
+            trained = time.perf_counter()
+            if collection is not None:
+                collection.wait()
         state.epoch += 1
         if not math.isfinite(float(sums.sum())):
             raise TrainingError(
@@ -122,8 +131,6 @@ def train_phase(
             )
         if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
             plan.after_early_epoch()
-        if plan.reward is None:
-            stream.refresh(plan.acting_policy())
         collected = time.perf_counter()
         validation = None
         if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
@@ -151,22 +158,42 @@ def _batches(
     total = min(settings.samples_per_epoch or len(memory), len(memory))
     if plan.reward is not None and rollout is not None:
         rows, passes, total = rollout.rows, plan.reward.passes, len(rollout.rows)
-    batches = chain.from_iterable(
-        memory.epoch(size, state.shuffle, total, rows) for _ in range(passes)
-    )
-    return batches, passes * -(-total // size), passes * total
+    epochs = [memory.epoch(size, state.shuffle, total, rows) for _ in range(passes)]
+    return chain(*epochs), passes * -(-total // size), passes * total
+
+
+class _Collection:
+    """An epoch's new play, by the student as it was when the epoch began.
+
+    It fills spare rows that the epoch does not draw from, so it may run beside the training: where
+    a core is free for it, it does. The numbers are the same either way.
+    """
+
+    def __init__(self, stream: PlayStream, student: Policy) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        if (os.cpu_count() or 1) > 2:
+            self._thread = ThreadPoolExecutor(1)
+            self._done = self._thread.submit(stream.refresh, student)
+        else:
+            stream.refresh(student)
+
+    def wait(self) -> None:
+        """Until all of it is in the memory; raises what went wrong there."""
+        if self._thread is not None:
+            with self._thread:
+                self._done.result()
 
 
 def _train_epoch(
     plan: PhasePlan,
     state: PhaseState,
-    stream: PlayStream,
+    batches: Iterator[ReplaySample],
+    num_batches: int,
+    total: int,
     observer: PhaseObserver,
-    rollout: Rollout | None,
 ) -> tuple[Tensor, int]:
-    """One pass over the memory: loss sums (total, actor, critic) and samples drawn."""
+    """One pass over the batches: loss sums (total, actor, critic) and samples drawn."""
     settings = plan.settings
-    batches, num_batches, total = _batches(plan, state, stream.memory, rollout)
     device = next(state.module.parameters()).device
     sums, count, began = torch.zeros(3, device=device), 0, time.perf_counter()
     gathering = 0.0

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from stable_baselines3 import PPO
 
 from qpd import trainer
 from qpd.metrics_log import MetricsLogError
+from qpd.play_stream import PlayStream
 from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
@@ -244,6 +246,25 @@ def test_students_that_collect_resume_equally(
     assert outcome(whole)["metrics"] != outcome(finished)["metrics"]
 
 
+def test_collecting_beside_training_changes_no_number(
+    teacher_zip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.5})
+    threads = []
+    refresh = PlayStream.refresh
+
+    def spy(stream: PlayStream, student: Any = None) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        refresh(stream, student)
+
+    monkeypatch.setattr(PlayStream, "refresh", spy)
+    for cores in (1, 64):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        work(tmp_path / str(cores), recipe, Follower())
+    assert outcome(tmp_path / "1") == outcome(tmp_path / "64")
+    assert threads == [True] * 10 + [False] * 10
+
+
 def test_rewards_lead_past_a_teacher_that_knows_nothing(teacher_zip: Path, tmp_path: Path) -> None:
     finetune = {
         "epochs": 25,
@@ -395,7 +416,11 @@ def assert_survives_signals(
         assert process.returncode == 0, text
     assert outcome(path) == outcome(tmp_path / "whole")
     stopped, whole = (RunDirectory.open(p, read_only=True) for p in (path, tmp_path / "whole"))
-    assert stopped.manifest.evaluations == whole.manifest.evaluations
+    found, expected_results = (
+        {name: {**result, "seconds": None} for name, result in run.manifest.evaluations.items()}
+        for run in (stopped, whole)
+    )
+    assert found == expected_results
     return errors
 
 
