@@ -62,6 +62,7 @@ class PlayStream:
             self.env.spec.num_actions,
             frame_file,
             spare,
+            device,
         )
         collection = recipe.collection
         self._student_envs = round(collection.student_fraction * settings.num_envs)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from qpd.transition import TransitionBatch
 
+CPU = torch.device("cpu")
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 
@@ -52,7 +53,8 @@ class ReplayMemory:
     With `frame_file` the observations live in that file, memory-mapped: what a crash leaves there
     is what a resumed run reads. Only what `state_dict` returns must be saved beside it. The next
     `spare` transitions added overwrite nothing that can be drawn now, so that a state saved before
-    them stays whole.
+    them stays whole. On another `device` than the CPU a copy of it all lives there, in uint8, and
+    `gather` reads that; the file serves for resuming alone.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ReplayMemory:
         num_actions: int,
         frame_file: Path | None = None,
         spare: int = 0,
+        device: torch.device = CPU,
     ) -> None:
         if capacity < 1 or num_envs < 1:
             raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
@@ -79,13 +82,16 @@ class ReplayMemory:
         else:
             rows = _mapped_rows(frame_file, shape, dtype)
         self.frame_bytes = int(np.prod(shape)) * dtype.itemsize
+        self.device = device
         self._rows = torch.from_numpy(rows)
-        self._logits = torch.zeros(shape[0], num_actions)
-        self._values = torch.zeros(shape[0])
-        self._actions = torch.zeros(shape[0], dtype=torch.int64)
-        self._log_probs = torch.zeros(shape[0])
-        self._advantages = torch.zeros(shape[0])
-        self._stack = torch.zeros(shape[0], self.frame_stack, dtype=torch.int32)
+        self._copy = None if device == CPU else self._rows.to(device, copy=True)
+        count = shape[0]
+        self._logits = torch.zeros(count, num_actions, device=device)
+        self._values = torch.zeros(count, device=device)
+        self._actions = torch.zeros(count, dtype=torch.int64, device=device)
+        self._log_probs = torch.zeros(count, device=device)
+        self._advantages = torch.zeros(count, device=device)
+        self._stack = torch.zeros(count, self.frame_stack, dtype=torch.int32, device=device)
         self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
         self.num_added = 0
 
@@ -107,24 +113,31 @@ class ReplayMemory:
             return np.zeros(0, np.int64)
         rows = (self.num_added + np.arange(count)) % self._ring_rows + 1
         index = torch.from_numpy(rows)
+        stored = torch.from_numpy(batch.observations)
         if self.is_image:
-            newest = torch.from_numpy(batch.observations[:, -1])
-            blocked = newest.view(count, 21, 4, 21, 4).transpose(2, 3)
-            self._rows[index] = blocked.reshape(count, *BLOCKED_FRAME)
-        else:
-            self._rows[index] = torch.from_numpy(batch.observations)
-        self._logits[index] = batch.logits
-        self._values[index] = batch.values
-        self._stack[index] = torch.from_numpy(self._stack_rows(batch, rows))
+            blocked = stored[:, -1].view(count, 21, 4, 21, 4).transpose(2, 3)
+            stored = blocked.reshape(count, *BLOCKED_FRAME)
+        self._rows[index] = stored
+        index = index.to(self.device)
+        if self._copy is not None:
+            self._copy[index] = stored.to(self.device)
+        columns = [
+            (self._logits, batch.logits),
+            (self._values, batch.values),
+            (self._stack, torch.from_numpy(self._stack_rows(batch, rows))),
+        ]
         if batch.outcome is not None:
-            self._actions[index] = torch.from_numpy(batch.outcome.actions)
-            self._log_probs[index] = torch.from_numpy(batch.outcome.log_probs)
+            columns.append((self._actions, torch.from_numpy(batch.outcome.actions)))
+            columns.append((self._log_probs, torch.from_numpy(batch.outcome.log_probs)))
+        for column, values in columns:
+            column[index] = values.to(self.device)
         self.num_added += count
         return rows
 
     def set_advantages(self, rows: np.ndarray, advantages: np.ndarray) -> None:
         """Note the advantages, float `[n]`, of the transitions at ring `rows`, int `[n]`."""
-        self._advantages[torch.from_numpy(rows)] = torch.from_numpy(advantages).float()
+        index = torch.from_numpy(rows).to(self.device)
+        self._advantages[index] = torch.from_numpy(advantages).float().to(self.device)
 
     def _stack_rows(self, batch: TransitionBatch, rows: np.ndarray) -> np.ndarray:
         """Rows of each new observation's frames, oldest first, 0 where the episode has none."""
@@ -141,9 +154,11 @@ class ReplayMemory:
         return (first + np.arange(len(self))) % self._ring_rows + 1
 
     def gather(self, rows: Tensor) -> ReplaySample:
-        """The transitions at ring `rows`, int64 `[batch]`."""
+        """The transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
+        rows = rows.to(self.device)
+        source = self._rows if self._copy is None else self._copy
         stack = self._stack.index_select(0, rows).flatten()
-        frames = self._rows.index_select(0, stack if self.is_image else rows)
+        frames = source.index_select(0, stack if self.is_image else rows)
         if self.is_image:
             frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
         return ReplaySample(
@@ -167,6 +182,7 @@ class ReplayMemory:
         Which they are is decided now, whatever is added while the batches are drawn.
         """
         order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
+        order = order.to(self.device)
         return (self.gather(batch) for batch in order[:num_samples].split(batch_size))
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
@@ -176,15 +192,16 @@ class ReplayMemory:
 
     def value_moments(self) -> tuple[float, float]:
         """Mean and standard deviation of the teacher's values in memory."""
-        values = self._values.index_select(0, torch.from_numpy(self.transition_rows()))
+        rows = torch.from_numpy(self.transition_rows()).to(self.device)
+        values = self._values.index_select(0, rows)
         return float(values.mean()), float(values.std(correction=0))
 
     def state_dict(self) -> dict[str, Tensor]:
         """All but the observations, which the frame file holds."""
         return {
-            "logits": self._logits,
-            "values": self._values,
-            "stack": self._stack,
+            "logits": self._logits.cpu(),
+            "values": self._values.cpu(),
+            "stack": self._stack.cpu(),
             "newest": torch.from_numpy(self._newest),
             "num_added": torch.tensor(self.num_added),
         }
@@ -193,6 +210,8 @@ class ReplayMemory:
         """Restore what `state_dict` saved; the observations must be those of the frame file."""
         for name in ("logits", "values", "stack"):
             getattr(self, f"_{name}").copy_(state[name])
+        if self._copy is not None:
+            self._copy.copy_(self._rows)
         self._newest[...] = state["newest"].numpy()
         self.num_added = int(state["num_added"])
 

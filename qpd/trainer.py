@@ -121,7 +121,7 @@ def quantize(session: Session) -> None:
     rows = session.stream().memory.transition_rows()
     rng = generator(session.recipe.seed, "calibration")
     rows = rng.permutation(rows)[: settings.calibration_samples]
-    sample = session.stream().memory.gather(torch.from_numpy(rows))
+    sample = session.stream().memory.gather(torch.from_numpy(rows)).to(torch.device("cpu"))
     if settings.scheme == "dorefa_scaled":
         equalize(student, sample.observations, settings.equalization)
     simulation = QuantizedStudent(student, quantization_config(session.recipe))

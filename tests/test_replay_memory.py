@@ -130,6 +130,27 @@ def test_an_epoch_draws_every_transition_once_in_random_order(shape: tuple[int, 
     assert part == orders[0][:50]
 
 
+@pytest.mark.parametrize("shape", [FRAMES, (4,)])
+def test_a_copy_on_a_device_gives_the_same_and_is_restored(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    device = torch.device("cpu:0")  # not the plain CPU: the memory keeps a copy there
+    plain = ReplayMemory(100, 4, shape, ACTIONS)
+    copied = ReplayMemory(100, 4, shape, ACTIONS, tmp_path / "a.bin", device=device)
+    for memory in (plain, copied):
+        fill_with_ids(memory, 130, shape)
+    restored = ReplayMemory(100, 4, shape, ACTIONS, tmp_path / "a.bin", device=device)
+    restored.load_state_dict(copied.state_dict())
+    rows = torch.from_numpy(plain.transition_rows())
+    expected = plain.gather(rows)
+    for memory in (copied, restored):
+        found = memory.gather(rows)
+        assert torch.equal(found.observations, expected.observations)
+        assert torch.equal(found.logits, expected.logits)
+        assert torch.equal(found.values, expected.values)
+        assert memory.value_moments() == plain.value_moments()
+
+
 def fill_with_ids(memory: ReplayMemory, count: int, shape: tuple[int, ...]) -> None:
     """Transitions whose value is their number, in vector steps of 4 (the last one shorter)."""
     dtype = np.uint8 if len(shape) == 3 else np.float32
