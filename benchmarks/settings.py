@@ -1,0 +1,119 @@
+"""How far phase 1 gets with other settings, on the same memory and the same number of samples.
+
+python -m benchmarks.settings "distill.lr=1e-3" "distill.lr=4e-3" "distill.lr=4e-3 student.size=S"
+
+Each argument is one run: overrides of the quickstart recipe, separated by spaces. The baseline is
+the quickstart itself. Printed for transitions that no run has seen: Eq. 1 at tau 3 and Eq. 3, the
+KL to the policy that the student stands for (softmax(3 * logits)), and how often both prefer the
+same action. Dormant units are counted at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.breakout_play import teacher_play
+from benchmarks.timing import print_rates
+from qpd.allocator import keep_freed_memory
+from qpd.distillation_losses import critic_huber, kl_teacher_student
+from qpd.dormant_units import recycle_dormant_units
+from qpd.phase_state import learning_rate, make_optimizer
+from qpd.recipe import Recipe
+from qpd.recipe_loading import load_recipe
+from qpd.replay_memory import ReplayMemory
+from qpd.training_phases import PhasePlan, train_step
+from students import Student, architecture_for
+
+HELD_OUT = 6000
+RECYCLINGS = 10  # in the first half, as with 20 epochs
+
+
+def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) -> Student:
+    """Phase 1 on the transitions at `rows` alone."""
+    settings = recipe.distill
+    assert recipe.student.size is not None
+    student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
+    student.set_value_range(*memory.value_moments())
+    tau = settings.temperature or 3.0
+    optimizer = make_optimizer(student, settings, max(1.0, 1.0 / tau))
+    plan = PhasePlan("distill", settings, tau, 1.0, 1, _unused, _unused)
+    rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
+    every = max(1, steps // (2 * RECYCLINGS))
+    while step < steps:
+        for sample in memory.epoch(settings.batch_size, rng, rows=rows):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
+            train_step(plan, student, optimizer, sample, memory.device)
+            step += 1
+            if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
+                some = torch.from_numpy(rng.choice(rows, 4096, replace=False))
+                observations = memory.gather(some).observations
+                recycle_dormant_units(student, optimizer, observations, step)
+            if step == steps:
+                break
+    return student
+
+
+def _unused() -> Any:
+    raise AssertionError("this benchmark does not play")
+
+
+@torch.no_grad()
+def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarray) -> list[str]:
+    """Losses on the transitions at `rows`, and the number of dormant units."""
+    sample = memory.gather(torch.from_numpy(rows))
+    logits, values = student(sample.observations)
+    logits = logits * (recipe.distill.temperature or 3.0)  # the teacher's scale
+    dormant = sum(
+        int((hidden.transpose(0, 1).flatten(1).amax(1) <= 0).sum())
+        for hidden in student.hidden_activations(sample.observations)
+    )
+    agree = (logits.argmax(1) == sample.logits.argmax(1)).float().mean()
+    return [
+        f"{kl_teacher_student(sample.logits, logits, 3.0, 3.0).mean():.4f}",
+        f"{critic_huber(sample.values, values).mean():.4f}",
+        f"{kl_teacher_student(3 * sample.logits, 3 * logits, 1.0).mean():.3f}",
+        f"{agree:.1%}",
+        str(dormant),
+    ]
+
+
+def main() -> None:
+    """Train all variants, and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("variants", nargs="*")
+    parser.add_argument("--samples", type=int, default=1_200_000)
+    parser.add_argument("--memory", type=int, default=150_000)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
+    recipes = {
+        variant or "quickstart": load_recipe("quickstart", variant.split())
+        for variant in ["", *arguments.variants]
+    }
+    table = []
+    with tempfile.TemporaryDirectory() as folder:
+        _, stream = teacher_play(Path(folder), arguments.memory)
+        stream.fill()
+        rows = np.random.default_rng(0).permutation(stream.memory.transition_rows())
+        for name, recipe in recipes.items():
+            began = time.perf_counter()
+            student = train(recipe, stream.memory, rows[HELD_OUT:], arguments.samples)
+            cells = judge(student, recipe, stream.memory, rows[:HELD_OUT])
+            table.append([name, *cells, f"{time.perf_counter() - began:.0f}"])
+            print(*table[-1], flush=True)
+        stream.close()
+    headers = ["settings", "KL, tau 3", "Huber", "KL, acting", "same action", "dormant", "s"]
+    print_rates(f"Phase 1 after {arguments.samples:,} samples", headers, table)
+
+
+if __name__ == "__main__":
+    main()
