@@ -1,8 +1,8 @@
 """The reward term of phase 3, beyond the paper: PPO on the student's own games.
 
-An imitator plays at best as its teacher. With a reward term the quantized student also learns from
-what its own actions earned, the teacher's critic as the baseline and Eq. 2 beside it: proximal
-policy distillation (Spigler 2024) through the quantizers.
+Imitation stops about where the teacher is. With a reward term the quantized student also learns
+from what its own actions earned, the teacher's critic as the baseline and Eq. 2 beside it: proximal
+policy distillation (Spigler 2024), through the quantizers.
 """
 
 from __future__ import annotations

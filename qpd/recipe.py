@@ -322,6 +322,17 @@ class Recipe(RecipeSection):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rollouts_have_successors(self) -> Self:
+        reward, num_envs = self.finetune.reward, self.environment.num_envs
+        if reward is not None and reward.rollout < 2 * num_envs:
+            raise PydanticCustomError(
+                "cross_field",
+                "{rollout} must be at least twice environment.num_envs, which is {num_envs}",
+                {"rollout": reward.rollout, "num_envs": num_envs, "key": "finetune.reward.rollout"},
+            )
+        return self
+
     def to_yaml(self) -> str:
         """Return the resolved recipe as YAML that `load_recipe` reads back unchanged."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

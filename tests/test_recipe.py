@@ -202,6 +202,7 @@ def test_mistake_names_the_file_it_stands_in(tmp_path: Path) -> None:
         ("student.hidden=[4, 0]", "student.hidden.1: 0 must be greater than or equal to 1"),
         ("replay=5", "replay: 5 must be a mapping"),
         ("replay.capacity=5", "replay.capacity: 5 must be at least environment.num_envs"),
+        ("finetune.reward.clip=1", "finetune.reward.clip: 1 must be less than 1"),
         ("distill.lr=[", "not valid YAML"),
         ("distill.lr=&a 1", "anchors and aliases are not allowed"),
         ("base=ci", "base can be set in a file only"),
