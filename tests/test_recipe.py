@@ -220,3 +220,10 @@ def test_student_needs_exactly_one_form(tmp_path: Path) -> None:
         lines = mistakes(write(tmp_path, f"student: {text}"))
         assert "mine.yaml:1: student: " in lines[0], lines
     assert "student: is missing" in mistakes(write(tmp_path, ""))[0]
+
+
+def test_a_rollout_has_two_steps_of_every_game() -> None:
+    with pytest.raises(RecipeError, match="finetune.reward.rollout: 100 must be at least twice"):
+        load_recipe("quickstart", ["finetune.reward.rollout=100"])  # of 64 games
+    recipe = load_recipe("quickstart", ["finetune.reward.rollout=128"])
+    assert recipe.finetune.reward is not None and recipe.finetune.reward.passes == 2
