@@ -116,6 +116,13 @@ class Teacher(nn.Module):
             return self
         other = copy.deepcopy(self)
         other._dtype = dtype
+        extractors = [m for m in other.network.modules() if isinstance(m, NatureCnn)]
+        if self._scales_images and extractors:  # the division by 255 goes into the first layer
+            for extractor in extractors:
+                first = extractor.convolutions[0]
+                assert isinstance(first, nn.Conv2d)
+                first.weight.div_(255.0)
+            other._scales_images = False
         other.network.to(dtype)
         other.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return other
