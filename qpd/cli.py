@@ -191,17 +191,20 @@ def _later_session(
 ) -> Iterator[Any]:
     """An open session for a run directory (or a fork of it), with other settings from `phase` on.
 
-    `qpd quantize` may change `quantize.*` and `finetune.*`, `qpd finetune` the latter.
+    `qpd quantize` may change `quantize.*`, `finetune.*` and `evaluation.*`, `qpd finetune` only
+    `finetune.*`.
     """
     from qpd.recipe_loading import override_recipe
     from qpd.run_directory import RunDirectory, RunDirectoryError
     from qpd.run_fork import fork_run
     from qpd.session import prepare
 
-    changeable = ("quantize.", "finetune.", "name=") if phase == "quantize" else ("finetune.",)
+    changeable: tuple[str, ...] = ("finetune.",)
+    if phase == "quantize":
+        changeable = ("quantize.", "finetune.", "evaluation.", "name=")
     foreign = [line for line in overrides or [] if not line.startswith(changeable)]
     if foreign:
-        allowed = " and ".join(f"{key}*" for key in changeable if key.endswith("."))
+        allowed = ", ".join(f"{key}*" for key in changeable if key.endswith("."))
         raise RecipeError(
             [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign]
         )

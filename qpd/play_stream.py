@@ -52,9 +52,8 @@ class PlayStream:
         self._teacher = teacher.in_precision(compute_precision(recipe.collection.precision, device))
         self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
         # One refresh, which may overshoot by a vector step, never touches what a checkpoint needs.
-        reward = recipe.finetune.reward
-        most = max(self._refresh_count, reward.rollout if reward is not None else 0)
-        spare = most + settings.num_envs
+        # (A rollout may touch that: it draws from nothing but itself, and is played again.)
+        spare = self._refresh_count + settings.num_envs
         self.memory = ReplayMemory(
             recipe.replay.capacity,
             settings.num_envs,

@@ -323,15 +323,21 @@ class Recipe(RecipeSection):
         return self
 
     @model_validator(mode="after")
-    def _rollouts_have_successors(self) -> Self:
+    def _rollouts_fit(self) -> Self:
         reward, num_envs = self.finetune.reward, self.environment.num_envs
-        if reward is not None and reward.rollout < 2 * num_envs:
-            raise PydanticCustomError(
-                "cross_field",
-                "{rollout} must be at least twice environment.num_envs, which is {num_envs}",
-                {"rollout": reward.rollout, "num_envs": num_envs, "key": "finetune.reward.rollout"},
-            )
-        return self
+        if reward is None or 2 * num_envs <= reward.rollout <= self.replay.capacity:
+            return self
+        raise PydanticCustomError(
+            "cross_field",
+            "{rollout} must be between twice environment.num_envs ({num_envs}) and replay.capacity "
+            "({capacity})",
+            {
+                "rollout": reward.rollout,
+                "num_envs": num_envs,
+                "capacity": self.replay.capacity,
+                "key": "finetune.reward.rollout",
+            },
+        )
 
     def to_yaml(self) -> str:
         """Return the resolved recipe as YAML that `load_recipe` reads back unchanged."""

@@ -36,7 +36,8 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
             tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
             save_checkpoint(fork.checkpoint_folder, tensors, plain | {"phase": "distill"})
         for name in _KEPT_EVALUATIONS:
-            if name in source.manifest.evaluations:
+            same = source.recipe.evaluation == recipe.evaluation
+            if same and name in source.manifest.evaluations:
                 result = source.manifest.evaluations[name]
                 timeless = {key: value for key, value in result.items() if key != "seconds"}
                 fork.record_evaluation(name, timeless)

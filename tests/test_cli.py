@@ -120,7 +120,7 @@ def test_a_small_run_in_steps_and_again(
     code, _, err = call(capsys, "finetune", "run")
     assert code == 2 and "finetune needs a finished quantize" in err
     code, _, err = call(capsys, "quantize", "run", "--set", "distill.lr=1e-3")
-    assert code == 2 and "changes quantize.* and finetune.* only" in err
+    assert code == 2 and "changes quantize.*, finetune.*, evaluation.* only" in err
     code, out, err = call(capsys, "quantize", "run", "--set", "quantize.weight_bits=3", "--json")
     assert code == 0, err
     assert json.loads(out)["policies"]["ptq"]["weight_bits"] == 3

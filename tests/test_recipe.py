@@ -222,8 +222,9 @@ def test_student_needs_exactly_one_form(tmp_path: Path) -> None:
     assert "student: is missing" in mistakes(write(tmp_path, ""))[0]
 
 
-def test_a_rollout_has_two_steps_of_every_game() -> None:
-    with pytest.raises(RecipeError, match="finetune.reward.rollout: 100 must be at least twice"):
-        load_recipe("quickstart", ["finetune.reward.rollout=100"])  # of 64 games
+def test_a_rollout_has_two_steps_of_every_game_and_fits_the_memory() -> None:
+    for rollout in (100, 100_001):  # of 64 games, and a memory of 100,000
+        with pytest.raises(RecipeError, match=f"finetune.reward.rollout: {rollout} must be betwe"):
+            load_recipe("quickstart", [f"finetune.reward.rollout={rollout}"])
     recipe = load_recipe("quickstart", ["finetune.reward.rollout=128"])
     assert recipe.finetune.reward is not None and recipe.finetune.reward.passes == 2
