@@ -23,7 +23,7 @@ from qpd.phase_state import make_optimizer
 from qpd.play_stream import PlayStream
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe import DistillSettings, FinetuneSettings, TrainingPhase
+from qpd.recipe_phases import DistillSettings, FinetuneSettings, TrainingPhase
 from qpd.replay_memory import ReplaySample
 from qpd.training_phases import PhasePlan, train_step
 from students import Student, architecture_for

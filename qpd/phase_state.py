@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qpd.recipe import TrainingPhase
+from qpd.recipe_phases import TrainingPhase
 
 
 @dataclass

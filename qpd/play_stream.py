@@ -18,7 +18,8 @@ from qpd.policy import Policy
 from qpd.policy_gradient import PlayedStep, generalized_advantages
 from qpd.precision import compute_precision
 from qpd.random_seeds import generator, seed_for
-from qpd.recipe import Recipe, RewardSettings
+from qpd.recipe import Recipe
+from qpd.recipe_phases import RewardSettings
 from qpd.replay_memory import ReplayMemory
 from qpd.transition import TransitionBatch
 from teachers import Teacher

@@ -15,7 +15,8 @@ from qpd.manifest import TeacherRecord
 from qpd.play_stream import PlayStream
 from qpd.policy import Policy
 from qpd.random_seeds import seed_for
-from qpd.recipe import Recipe, TrainingPhase
+from qpd.recipe import Recipe
+from qpd.recipe_phases import TrainingPhase
 from qpd.run_directory import RunDirectory
 from qpd.training_phases import EpochReport
 from students import StudentArchitecture, architecture_for

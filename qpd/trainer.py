@@ -29,7 +29,8 @@ from qpd.quantization.integer_student import IntegerEngine, integer_student
 from qpd.quantization.packing import save_integer_student
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.random_seeds import generator, seed_for
-from qpd.recipe import Recipe, TrainingPhase
+from qpd.recipe import Recipe
+from qpd.recipe_phases import TrainingPhase
 from qpd.session import Session, phase_temperature
 from qpd.student_files import load_student, save_student
 from qpd.training_phases import EpochReport, PhasePlan, train_phase

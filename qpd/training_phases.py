@@ -26,7 +26,7 @@ from qpd.play_stream import PlayStream, Rollout
 from qpd.policy import Policy
 from qpd.policy_gradient import clipped_objective
 from qpd.precision import compute_precision
-from qpd.recipe import RewardSettings, TrainingPhase
+from qpd.recipe_phases import RewardSettings, TrainingPhase
 from qpd.replay_memory import ReplayMemory, ReplaySample
 
 
