@@ -296,3 +296,9 @@ def test_a_fork_quantizes_the_same_student_at_other_bits(
     assert json.loads((three / "manifest.json").read_text())["evaluations"]["qat"]["episodes"] == 2
     code, _, err = call(capsys, "quantize", "eight", "-o", "three")
     assert code == 2 and "exists already" in err
+    # Measured otherwise: what the first run evaluated does not count there.
+    kept = json.loads((three / "manifest.json").read_text())["evaluations"]
+    more = ("quantize", "eight", "-o", "more", "--set", "evaluation.episodes=3")
+    assert call(capsys, *more)[0] == 0
+    assert "teacher" in kept
+    assert json.loads((Path("more") / "manifest.json").read_text())["evaluations"] == {}
