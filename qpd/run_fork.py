@@ -31,7 +31,7 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
             kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
             fork.metrics_file.write_text("".join(kept))
         saved = load_checkpoint(source.checkpoint_folder)
-        if saved is not None:
+        if saved is not None and (source.checkpoint_folder / "replay.bin").is_file():
             shutil.copytree(source.checkpoint_folder, fork.checkpoint_folder, dirs_exist_ok=True)
             tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
             save_checkpoint(fork.checkpoint_folder, tensors, plain | {"phase": "distill"})
