@@ -42,7 +42,7 @@ def main() -> None:
             name: PlainRollouts(teacher, 8, in_processes, capacity)
             for name, in_processes in (("DummyVecEnv(8)", False), ("SubprocVecEnv(8)", True))
         }
-        alone = make_vector_env(ENV_ID, arguments.envs, num_threads=arguments.threads)
+        alone = make_vector_env(ENV_ID, arguments.envs)
         alone.reset(0)
         raw = AtariVectorEnv("breakout", arguments.envs, num_threads=arguments.threads)
         raw.reset(seed=0)
