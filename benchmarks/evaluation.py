@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.baseline import PlainStudent, sb3_environment
 from benchmarks.breakout_play import ENV_ID
-from benchmarks.timing import print_rates
+from benchmarks.timing import parse_arguments, print_rates
 from qpd.acting import ActingRule
 from qpd.environment import make_vector_env
 from qpd.evaluation import evaluate
@@ -65,9 +65,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--single-episodes", type=int, default=10)
     parser.add_argument("--envs", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    arguments = parse_arguments(parser)
     seconds, steps = single_environment_loop(
         plain_copy(arguments.student), arguments.single_episodes
     )

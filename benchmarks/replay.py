@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from benchmarks.breakout_play import stacked_observations, teacher_play
-from benchmarks.timing import interleave, print_rates
+from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
-from qpd.allocator import keep_freed_memory
 from qpd.replay_memory import ReplayMemory
 from qpd.transition import TransitionBatch
 
@@ -46,10 +45,7 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, default=540_000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
+    arguments = parse_arguments(parser)
     with tempfile.TemporaryDirectory() as folder:
         _, stream = teacher_play(Path(folder), 8192)
         stream.fill()

@@ -15,13 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from ale_py.vector_env import AtariVectorEnv
 
 from benchmarks.baseline import PlainRollouts
 from benchmarks.breakout_play import ENV_ID, teacher_play
-from benchmarks.timing import interleave, print_rates
-from qpd.allocator import keep_freed_memory
+from benchmarks.timing import interleave, parse_arguments, print_rates
 from qpd.environment import make_vector_env
 
 
@@ -31,10 +29,7 @@ def main() -> None:
     parser.add_argument("--envs", type=int, default=64)
     parser.add_argument("--steps", type=int, default=40, help="vector steps per round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
+    arguments = parse_arguments(parser)
     with tempfile.TemporaryDirectory() as folder:
         capacity = arguments.envs * arguments.steps
         teacher, stream = teacher_play(Path(folder), capacity, arguments.envs)

@@ -19,9 +19,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.breakout_play import teacher_play
-from benchmarks.timing import interleave, print_rates
+from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
-from qpd.allocator import keep_freed_memory
 from qpd.precision import compute_precision
 from students import architecture_for
 from students.size_grid import SIZE_GRID
@@ -59,11 +58,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--profile", default="XXS", choices=list(SIZE_GRID))
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
+    arguments = parse_arguments(parser)
     dtype = compute_precision("auto", torch.device("cpu"))
     peak = matmul_peak(dtype)
     with tempfile.TemporaryDirectory() as folder:

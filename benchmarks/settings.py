@@ -14,21 +14,20 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.breakout_play import teacher_play
-from benchmarks.timing import print_rates
-from qpd.allocator import keep_freed_memory
+from benchmarks.timing import parse_arguments, print_rates
+from benchmarks.training import training_plan
 from qpd.distillation_losses import critic_huber, kl_teacher_student
-from qpd.dormant_units import recycle_dormant_units
+from qpd.dormant_units import dormant_units, recycle_dormant_units
 from qpd.phase_state import learning_rate, make_optimizer
 from qpd.recipe import Recipe
 from qpd.recipe_loading import load_recipe
 from qpd.replay_memory import ReplayMemory
-from qpd.training_phases import PhasePlan, train_step
+from qpd.training_phases import train_step
 from students import Student, architecture_for
 
 HELD_OUT = 6000
@@ -43,7 +42,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
     optimizer = make_optimizer(student, settings, max(1.0, 1.0 / tau))
-    plan = PhasePlan("distill", settings, tau, 1.0, 1, _unused, _unused)
+    plan = training_plan(settings, tau)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     every = max(1, steps // (2 * RECYCLINGS))
     while step < steps:
@@ -61,10 +60,6 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     return student
 
 
-def _unused() -> Any:
-    raise AssertionError("this benchmark does not play")
-
-
 @torch.no_grad()
 def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarray) -> list[str]:
     """Losses on the transitions at `rows`, and the number of dormant units."""
@@ -72,7 +67,7 @@ def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarr
     logits, values = student(sample.observations)
     logits = logits * (recipe.distill.temperature or 3.0)  # the teacher's scale
     dormant = sum(
-        int((hidden.transpose(0, 1).flatten(1).amax(1) <= 0).sum())
+        int(dormant_units(hidden).sum())
         for hidden in student.hidden_activations(sample.observations)
     )
     agree = (logits.argmax(1) == sample.logits.argmax(1)).float().mean()
@@ -91,10 +86,7 @@ def main() -> None:
     parser.add_argument("variants", nargs="*")
     parser.add_argument("--samples", type=int, default=1_200_000)
     parser.add_argument("--memory", type=int, default=150_000)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
+    arguments = parse_arguments(parser)
     recipes = {
         variant or "quickstart": load_recipe("quickstart", variant.split())
         for variant in ["", *arguments.variants]

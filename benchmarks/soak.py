@@ -14,13 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from benchmarks.replay import resident_bytes
-from benchmarks.timing import print_rates
+from benchmarks.timing import parse_arguments, print_rates
 from qpd import trainer
-from qpd.allocator import keep_freed_memory
 from qpd.progress import RunProgress
 from qpd.recipe_loading import load_recipe
 from qpd.run_directory import RunDirectory
@@ -48,10 +46,7 @@ def main() -> None:
     """Run, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
+    arguments = parse_arguments(parser)
     epochs = arguments.epochs
     recipe = load_recipe(
         "quickstart",

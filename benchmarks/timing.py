@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
 import statistics
 import time
@@ -11,6 +12,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+
+from qpd.allocator import keep_freed_memory
 
 
 def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
@@ -28,6 +31,15 @@ def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str,
             items = case()
             rates[name].append(items / (time.perf_counter() - began))
     return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line, with --threads, which is set, and memory kept as `qpd` keeps it."""
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    keep_freed_memory()
+    return arguments
 
 
 def machine() -> str:

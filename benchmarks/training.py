@@ -17,8 +17,7 @@ import torch
 
 from benchmarks.baseline import PlainTraining
 from benchmarks.breakout_play import stacked_observations, teacher_play
-from benchmarks.timing import interleave, print_rates
-from qpd.allocator import keep_freed_memory
+from benchmarks.timing import interleave, parse_arguments, print_rates
 from qpd.phase_state import make_optimizer
 from qpd.play_stream import PlayStream
 from qpd.quantization.config import QuantizationConfig
@@ -41,7 +40,7 @@ class QpdTraining:
             settings = FinetuneSettings(batch_size=batch_size)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
         self.optimizer = make_optimizer(self.module, settings, 1.0)
-        self.plan = PhasePlan("distill", settings, 3.0, 1.0, 1, _unused, _unused)
+        self.plan = training_plan(settings, 3.0)
         self.batches = self._endless()
 
     def _endless(self) -> Iterator[ReplaySample]:
@@ -58,6 +57,11 @@ class QpdTraining:
         return count * self.batch_size
 
 
+def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
+    """A phase that takes steps and never plays."""
+    return PhasePlan("distill", settings, temperature, 1.0, 1, _unused, _unused)
+
+
 def _unused() -> Any:
     raise AssertionError("this benchmark does not play")
 
@@ -68,10 +72,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    keep_freed_memory()
+    arguments = parse_arguments(parser)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         teacher, stream = teacher_play(Path(folder), 8192)

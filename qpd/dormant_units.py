@@ -13,6 +13,11 @@ from torch import Tensor
 from students import Student
 
 
+def dormant_units(hidden: Tensor) -> Tensor:
+    """Units with no positive activation in `[batch, channels, ...]`: bool `[channels]`."""
+    return hidden.amax([axis for axis in range(hidden.dim()) if axis != 1]) <= 0
+
+
 @torch.no_grad()
 def recycle_dormant_units(
     student: Student, optimizer: torch.optim.Optimizer, observations: Tensor, seed: int
@@ -27,7 +32,7 @@ def recycle_dormant_units(
     recycled = 0
     shapes = student.shapes
     for position, hidden in enumerate(student.hidden_activations(observations)):
-        units = hidden.amax([axis for axis in range(hidden.dim()) if axis != 1]) <= 0
+        units = dormant_units(hidden)
         count = int(units.sum())
         if count == 0:
             continue
