@@ -21,8 +21,9 @@ since (each draws one no-op count, and nothing else draws) and the actions of th
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
@@ -86,6 +87,14 @@ def _make_emulator(rom: str, max_frames: int) -> AtariVectorEnv:
     )
 
 
+class _BegunStep(NamedTuple):
+    """What the end of a step must know of its beginning, each [n]."""
+
+    active: NDArray[np.bool_]
+    was_acting: NDArray[np.bool_]
+    lives_before: NDArray[np.int64]
+
+
 class AtariEnvironment:
     """A VectorEnvironment of one Atari game; see ``VectorEnvironment`` for the contract.
 
@@ -128,6 +137,9 @@ class AtariEnvironment:
         self._resets = np.zeros(n, dtype=np.int64)
         self._log = np.zeros((n, 1024), dtype=np.uint8)
         self._log_length = np.zeros(n, dtype=np.int64)
+        self._begun: deque[_BegunStep] = deque()
+        self._unsent: deque[tuple[int, int]] = deque()  # emulator, button
+        self._num_running = 0
 
     def reset(self, seed: int) -> None:
         """Start the first game of each emulator; seeding reloads the ROM (0.08 CPU-s each)."""
@@ -143,23 +155,45 @@ class AtariEnvironment:
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> VectorStep:
         """Step the active emulators; see ``VectorEnvironment.step``."""
+        self.begin_step(actions, active)
+        return self.finish_step()
+
+    def begin_step(self, actions: np.ndarray, active: np.ndarray | None = None) -> None:
+        """Set the active emulators going; see ``VectorEnvironment.begin_step``."""
         if self._seed < 0:
             raise ValueError("reset() or set_state() must come before step()")
         active = checked_active(active, self.num_envs)
+        if any((active & begun.active).any() for begun in self._begun):
+            raise ValueError("an environment that is being stepped cannot begin another step")
         was_acting = active & self.acting
         actions = checked_actions(actions, was_acting, self.spec.num_actions)
-        lives_before = self._lives.copy()
-        self._emulate(active, np.where(was_acting, actions, _FORCED_ACTION[self._phase]))
+        self._begun.append(_BegunStep(active, was_acting, self._lives.copy()))
+        buttons = np.where(was_acting, actions, _FORCED_ACTION[self._phase])
+        self._write_log(active, buttons)
+        rows = np.flatnonzero(active)
+        self._unsent.extend(zip(rows.tolist(), buttons[rows].tolist(), strict=True))
+        self._send()
+
+    def finish_step(self) -> VectorStep:
+        """Collect the step that was begun first; see ``VectorEnvironment.finish_step``."""
+        if not self._begun:
+            raise ValueError("finish_step() without begin_step()")
+        active, was_acting, lives_before = self._begun.popleft()
+        for row in np.flatnonzero(active).tolist():
+            self._receive(row, self._emulators[row].recv())
+            self._num_running -= 1
+            self._send()
         game_over = active & (self._terminated | self._truncated)
         life_lost = active & (self._lives > 0) & (self._lives < lives_before)
         self._observe(was_acting, active & (self._phase == self._first_frame_phase))
         outcome = np.where(game_over, 2, life_lost)
         self._phase = np.where(active, self._next_phase[self._phase, outcome], self._phase)
         self.acting = self._phase == _ACT
-        self._returns += self._rewards
+        rewards = np.where(active, self._rewards, np.float32(0))
+        self._returns += rewards
         self._lengths += was_acting
         result = VectorStep(
-            rewards=self._rewards.copy(),
+            rewards=rewards,
             terminated=was_acting & (self._terminated | life_lost),
             truncated=was_acting & self._truncated,
             game_over=game_over,
@@ -172,6 +206,8 @@ class AtariEnvironment:
 
     def get_state(self) -> State:
         """Seed, resets, actions of the current games, and the bookkeeping around them."""
+        if self._begun:
+            raise ValueError("finish_step() must come before get_state()")
         logs = [self._log[i, :length] for i, length in enumerate(self._log_length)]
         return {name: array.copy() for name, array in self._state_arrays().items()} | {
             "game_actions": np.concatenate(logs)
@@ -240,20 +276,12 @@ class AtariEnvironment:
         self.observations[rows, -1] = self._frames[rows]
         self.age[rows] = 0
 
-    def _emulate(self, active: NDArray[np.bool_], actions: NDArray[np.int64]) -> None:
-        """Send the actions to the active emulators, log them, and collect what they answer."""
-        self._write_log(active, actions)
-        self._rewards[:] = 0
-        rows = np.flatnonzero(active).tolist()
-        buttons = actions.tolist()
-        for row in rows[: self._in_flight]:
-            self._emulators[row].send([buttons[row]], _PADDLE_STRENGTH)
-        waiting = iter(rows[self._in_flight :])
-        for row in rows:
-            self._receive(row, self._emulators[row].recv())
-            following = next(waiting, None)
-            if following is not None:
-                self._emulators[following].send([buttons[following]], _PADDLE_STRENGTH)
+    def _send(self) -> None:
+        """Give buttons to waiting emulators, oldest first, as many as may run at once."""
+        while self._unsent and self._num_running < self._in_flight:
+            row, button = self._unsent.popleft()
+            self._emulators[row].send([button], _PADDLE_STRENGTH)
+            self._num_running += 1
 
     def _receive(self, row: int, answer: tuple[Any, ...]) -> None:
         """Store what emulator ``row`` answered."""

@@ -83,6 +83,17 @@ class VectorEnvironment(Protocol):
         Raises ValueError on wrong shapes and on actions outside [0, num_actions).
         """
 
+    def begin_step(self, actions: np.ndarray, active: np.ndarray | None = None) -> None:
+        """Set a step going and return; ``step`` is this and ``finish_step``.
+
+        Other environments may be begun meanwhile. What belongs to one that is being stepped means
+        nothing until its step is finished. Raises ValueError as ``step`` does, and where an
+        environment is already being stepped.
+        """
+
+    def finish_step(self) -> VectorStep:
+        """Wait for the step that was begun first; ValueError if there is none."""
+
     def get_state(self) -> State:
         """All that ``set_state`` needs, as plain numeric arrays (copies)."""
 

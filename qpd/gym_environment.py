@@ -7,6 +7,7 @@ makes a state small and exact: the episode's number and the actions since it beg
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import gymnasium
@@ -46,6 +47,7 @@ class GymEnvironment:
         self._returns = np.zeros(n, dtype=np.float64)
         self._episodes = np.zeros(n, dtype=np.int64)
         self._logs: list[list[int]] = [[] for _ in range(n)]
+        self._begun: deque[tuple[NDArray[np.int64], NDArray[np.bool_]]] = deque()
 
     def reset(self, seed: int) -> None:
         """Start episode 0 of every environment."""
@@ -56,10 +58,23 @@ class GymEnvironment:
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> VectorStep:
         """Step the active environments; see ``VectorEnvironment.step``."""
+        self.begin_step(actions, active)
+        return self.finish_step()
+
+    def begin_step(self, actions: np.ndarray, active: np.ndarray | None = None) -> None:
+        """Note the actions; these environments run when their step is finished."""
         if self._seed < 0:
             raise ValueError("reset() or set_state() must come before step()")
         active = checked_active(active, self.num_envs)
-        actions = checked_actions(actions, active, self.spec.num_actions)
+        if any((active & begun).any() for _, begun in self._begun):
+            raise ValueError("an environment that is being stepped cannot begin another step")
+        self._begun.append((checked_actions(actions, active, self.spec.num_actions), active))
+
+    def finish_step(self) -> VectorStep:
+        """Take the step that was begun first; see ``VectorEnvironment.finish_step``."""
+        if not self._begun:
+            raise ValueError("finish_step() without begin_step()")
+        actions, active = self._begun.popleft()
         rewards = np.zeros(self.num_envs, dtype=np.float32)
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
@@ -81,6 +96,8 @@ class GymEnvironment:
 
     def get_state(self) -> State:
         """Seed, episode numbers and the actions of the current episodes."""
+        if self._begun:
+            raise ValueError("finish_step() must come before get_state()")
         return {name: array.copy() for name, array in self._state_arrays().items()} | {
             "game_actions": np.array([a for log in self._logs for a in log], dtype=np.uint8)
         }

@@ -99,13 +99,10 @@ class PlayStream:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Add at least `count` transitions, whole vector steps, to the memory."""
-        goal = self.memory.num_added + count
-        for batch in self._play(student, self._student_envs, self._rule):
+        for batch in self._play(student, self._student_envs, self._rule, count):
             self.memory.add(batch)
             if on_progress is not None:
                 on_progress(len(self.memory), self.memory.capacity)
-            if self.memory.num_added >= goal:
-                return
 
     def rollout(self, student: Policy, settings: RewardSettings) -> Rollout:
         """Let the `student` play everywhere, sampling its actions, and note their advantages.
@@ -114,8 +111,8 @@ class PlayStream:
         as they were for the teacher, whose critic is the baseline.
         """
         rows, steps, returns = [], [], []
-        goal = self.memory.num_added + settings.rollout
-        for batch in self._play(student, self.env.num_envs, ActingRule("sample")):
+        rule = ActingRule("sample")
+        for batch in self._play(student, self.env.num_envs, rule, settings.rollout):
             assert batch.outcome is not None
             rewards = batch.outcome.rewards
             if self.env.spec.is_atari:
@@ -124,8 +121,6 @@ class PlayStream:
             rows.append(self.memory.add(batch))
             steps.append(PlayedStep(batch.streams, rewards, values, batch.outcome.ended))
             returns.append(batch.outcome.game_returns)
-            if self.memory.num_added >= goal:
-                break
         advantages = np.concatenate(
             generalized_advantages(steps, self.env.num_envs, settings.discount, settings.gae_lambda)
         )
@@ -136,13 +131,19 @@ class PlayStream:
         return Rollout(usable, finished[np.isfinite(finished)])
 
     def _play(
-        self, student: Policy | None, student_envs: int, rule: ActingRule
+        self, student: Policy | None, student_envs: int, rule: ActingRule, count: int
     ) -> Iterator[TransitionBatch]:
         if not self._started:
             self.env.reset(self._seed)
             self._started = True
         return collect_transitions(
-            self._teacher, self.env, rule, self._rng, student=student, student_envs=student_envs
+            self._teacher,
+            self.env,
+            rule,
+            self._rng,
+            count,
+            student=student,
+            student_envs=student_envs,
         )
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

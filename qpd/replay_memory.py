@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from qpd.transition import TransitionBatch
+from students.student import space_to_depth
 
 CPU = torch.device("cpu")
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
@@ -115,9 +116,8 @@ class ReplayMemory:
         index = torch.from_numpy(rows)
         stored = torch.from_numpy(batch.observations)
         if self.is_image:
-            blocked = stored[:, -1].view(count, 21, 4, 21, 4).transpose(2, 3)
-            stored = blocked.reshape(count, *BLOCKED_FRAME)
-        self._rows[index] = stored
+            stored = space_to_depth(stored[:, -1].contiguous())
+        self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
         index = index.to(self.device)
         if self._copy is not None:
             self._copy[index] = stored.to(self.device)

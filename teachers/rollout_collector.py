@@ -1,16 +1,54 @@
-"""Teacher play as a stream of transitions; limits and statistics belong to the caller."""
+"""Teacher play as a stream of transitions; statistics belong to the caller."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from qpd.acting import ActingRule
-from qpd.environment import VectorEnvironment
+from qpd.environment import VectorEnvironment, VectorStep
 from qpd.transition import StepOutcome, TransitionBatch
 from teachers.sb3_teacher import Teacher
+
+StudentPolicy = Callable[[np.ndarray], np.ndarray]
+_OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """What was seen and chosen in the environments that are now being stepped.
+
+    A row for each of the `streams` that acted: int64; `observations` and `ages` as the environment
+    had them; the teacher's `logits` and `values`; `actions` int64, `log_probs` float32.
+    """
+
+    streams: np.ndarray
+    observations: np.ndarray
+    ages: np.ndarray
+    logits: Tensor
+    values: Tensor
+    actions: np.ndarray
+    log_probs: np.ndarray
+
+    def transitions(self, step: VectorStep) -> TransitionBatch:
+        """With what came of it."""
+        streams = self.streams
+        outcome = StepOutcome(
+            self.actions,
+            self.log_probs,
+            step.rewards[streams],
+            (step.terminated | step.truncated)[streams],
+            np.where(step.game_over, step.game_returns, np.nan)[streams],
+        )
+        return TransitionBatch(
+            self.observations, self.ages, streams, self.logits, self.values, outcome
+        )
 
 
 def collect_transitions(
@@ -18,39 +56,80 @@ def collect_transitions(
     env: VectorEnvironment,
     rule: ActingRule,
     rng: np.random.Generator,
+    count: int,
     *,
-    student: Callable[[np.ndarray], np.ndarray] | None = None,
+    student: StudentPolicy | None = None,
     student_envs: int = 0,
 ) -> Iterator[TransitionBatch]:
-    """Yield one batch per vector step, for ever; `env` has already taken the step it tells of.
+    """Yield batches of at least `count` transitions in all, those of the last vector step included.
+
+    Two halves of the environments take turns: while one is emulated, the teacher thinks about the
+    other. Nothing is in flight when the last batch is yielded; all of them must be drawn.
 
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
     given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
     """
-    device = next(teacher.parameters()).device
-    while True:
-        streams = np.flatnonzero(env.acting)
-        observations = env.observations[streams]
-        ages = env.age[streams].copy()
-        with torch.inference_mode():
-            outputs = teacher(torch.from_numpy(observations).to(device))
+    halves = 2 if env.num_envs >= _OVERLAP_FROM else 1
+    groups = [np.arange(env.num_envs) % halves == half for half in range(halves)]
+    flying: deque[_Decision] = deque()
+    begun, turn = 0, 0
+    with _beside_emulators():
+        while begun < count or flying:
+            if begun < count and len(flying) < halves:
+                group = groups[turn % halves]
+                decision = _decide(teacher, env, group, rule, rng, student, student_envs)
+                actions = np.zeros(env.num_envs, np.int64)
+                actions[decision.streams] = decision.actions
+                env.begin_step(actions, group)
+                flying.append(decision)
+                begun += len(decision.streams)
+                turn += 1
+            else:
+                decision = flying.popleft()
+                batch = decision.transitions(env.finish_step())
+                if len(decision.streams):
+                    yield batch
+
+
+def _decide(
+    teacher: Teacher,
+    env: VectorEnvironment,
+    group: np.ndarray,
+    rule: ActingRule,
+    rng: np.random.Generator,
+    student: StudentPolicy | None,
+    student_envs: int,
+) -> _Decision:
+    """Label the group's observations, and choose actions where it acts."""
+    streams = np.flatnonzero(env.acting & group)
+    observations = env.observations[streams]
+    with torch.inference_mode():
+        outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
         logits, values = outputs.logits.cpu(), outputs.values.cpu()
         acting_logits = logits.numpy()
         by_student = streams < student_envs
         if student is not None and by_student.any():
             acting_logits = acting_logits.copy()
             acting_logits[by_student] = student(observations[by_student])
-        actions = np.zeros(env.num_envs, np.int64)
-        actions[streams] = rule.act(acting_logits, rng)
-        step = env.step(actions)
-        if len(streams):
-            ended = (step.terminated | step.truncated)[streams]
-            outcome = StepOutcome(
-                actions[streams],
-                rule.log_probs(acting_logits, actions[streams]),
-                step.rewards[streams],
-                ended,
-                np.where(step.game_over, step.game_returns, np.nan)[streams],
-            )
-            yield TransitionBatch(observations, ages, streams, logits, values, outcome)
+    actions = rule.act(acting_logits, rng)
+    return _Decision(
+        streams,
+        observations,
+        env.age[streams].copy(),
+        logits,
+        values,
+        actions,
+        rule.log_probs(acting_logits, actions),
+    )
+
+
+@contextmanager
+def _beside_emulators() -> Iterator[None]:
+    """Half of PyTorch's threads: with all, every layer of the teacher waits for a free core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // 2))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

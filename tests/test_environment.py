@@ -373,6 +373,48 @@ def test_inactive_environments_do_not_change(env_id: str) -> None:
                 assert mine[0] == theirs[0]
 
 
+@pytest.mark.parametrize("env_id", [BREAKOUT, "CartPole-v1"])
+@pytest.mark.parametrize("num_threads", [0, 1])
+def test_steps_in_flight_together_are_those_taken_one_by_one(env_id: str, num_threads: int) -> None:
+    """Two halves that take turns, one begun before the other is finished, see the same games."""
+    env, plain = make_vector_env(env_id, 4, num_threads=num_threads), make_vector_env(env_id, 4)
+    env.reset(0)
+    plain.reset(0)
+    halves = [np.array([True, False, True, False]), np.array([False, True, False, True])]
+    rng = np.random.default_rng(0)
+    env.begin_step(first := rng.integers(0, 2, 4), halves[0])
+    expected = [plain.step(first, halves[0])]
+    for turn in range(1, 200):
+        actions, half = rng.integers(0, 2, 4), halves[turn % 2]
+        env.begin_step(actions, half)
+        result, wanted = env.finish_step(), expected.pop()
+        other = halves[1 - turn % 2]
+        for mine, theirs in zip(vars(result).values(), vars(wanted).values(), strict=True):
+            np.testing.assert_array_equal(mine[other], theirs[other])
+        np.testing.assert_array_equal(env.observations[other], plain.observations[other])
+        np.testing.assert_array_equal(env.acting[other], plain.acting[other])
+        assert not result.rewards[half].any() and not result.game_over[half].any()
+        expected.append(plain.step(actions, half))
+    env.finish_step()
+    np.testing.assert_array_equal(env.observations, plain.observations)
+    np.testing.assert_equal(env.get_state(), plain.get_state())
+
+
+@pytest.mark.parametrize("env_id", [BREAKOUT, "CartPole-v1"])
+def test_a_step_in_flight_is_guarded(env_id: str) -> None:
+    env = make_vector_env(env_id, 2)
+    env.reset(0)
+    with pytest.raises(ValueError, match="without begin_step"):
+        env.finish_step()
+    env.begin_step(np.zeros(2, dtype=int), np.array([True, False]))
+    with pytest.raises(ValueError, match="being stepped"):
+        env.begin_step(np.zeros(2, dtype=int))
+    with pytest.raises(ValueError, match="before get_state"):
+        env.get_state()
+    env.finish_step()
+    env.get_state()
+
+
 def test_truncated_game_reports_its_return_and_length() -> None:
     env = make_vector_env(BREAKOUT, 1, max_frames=400)
     env.reset(0)
