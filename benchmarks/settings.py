@@ -49,7 +49,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
         for sample in memory.epoch(settings.batch_size, rng, rows=rows):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
-            train_step(plan, student, optimizer, sample, memory.device)
+            train_step(plan, student, optimizer, sample)
             step += 1
             if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
                 some = torch.from_numpy(rng.choice(rows, 4096, replace=False))

@@ -2,7 +2,7 @@
 
 python -m benchmarks.soak [--epochs 200] [--threads 2]
 
-Phase 1 through the trainer, with checkpoints, metrics and the student playing half of the games.
+Phase 1 in a run directory, with checkpoints, metrics and the student playing half of the games.
 The baseline of each number is the same one after a tenth of the run.
 """
 
@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.replay import resident_bytes
 from benchmarks.timing import parse_arguments, print_rates
-from qpd import trainer
+from qpd.phase_distill import distill
 from qpd.progress import RunProgress
 from qpd.recipe_loading import load_recipe
 from qpd.run_directory import RunDirectory
@@ -34,7 +34,7 @@ class Recorder(RunProgress):
         self.began = time.perf_counter()
         self.epochs: list[tuple[float, int, int]] = []
 
-    def epoch(self, report: EpochReport) -> None:
+    def epoch(self, report: EpochReport, label: str = "") -> None:
         """Note the epoch."""
         now = time.perf_counter()
         files = len(list(Path("/proc/self/fd").iterdir()))
@@ -64,7 +64,7 @@ def main() -> None:
         run = RunDirectory.create(Path(folder) / "run", recipe)
         session = open_session(run, prepare(recipe, "cpu"), recorder)
         try:
-            trainer.distill(session)
+            distill(session)
         finally:
             session.close()
     tenth = max(1, epochs // 10)

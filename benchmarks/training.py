@@ -51,9 +51,8 @@ class QpdTraining:
 
     def steps(self, count: int) -> int:
         """Take `count` optimizer steps; returns the samples they used."""
-        device = torch.device("cpu")
         for _ in range(count):
-            train_step(self.plan, self.module, self.optimizer, next(self.batches), device)
+            train_step(self.plan, self.module, self.optimizer, next(self.batches))
         return count * self.batch_size
 
 

@@ -15,7 +15,8 @@ from typer.exceptions import TyperException
 
 from qpd import __version__
 from qpd.cli_agents import evaluate, teacher_app
-from qpd.cli_output import AsJson, Device, print_json, print_table, progress
+from qpd.cli_group import distill_group
+from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(
@@ -69,15 +70,17 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
-    from qpd import trainer
+    from qpd import phase_distill, phase_finetune, phase_quantize, phase_runner
     from qpd.run_evaluation import evaluate_run
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
     with _session(resolved, output) as session:
-        for phase in (trainer.distill, trainer.quantize, trainer.finetune, evaluate_run):
-            phase(session)
-        trainer.finish(session)
-    _print_run(output or _default_output(resolved), as_json)
+        phase_distill.distill(session)
+        phase_quantize.quantize(session)
+        phase_finetune.finetune(session)
+        evaluate_run(session)
+        phase_runner.finish(session)
+    print_run(output or _default_output(resolved), as_json)
 
 
 @app.command()
@@ -88,15 +91,25 @@ def distill(
     device: Device = None,
     output: Output = None,
     teacher: TeacherOption = None,
+    students: Annotated[
+        str | None, typer.Option("--students", help="several sizes at once: XXS,S,M")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="several seeds at once: 0,1,2")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 1: full-precision distillation."""
-    from qpd import trainer
+    """Phase 1: full-precision distillation; of several students, one play serves them all."""
+    from qpd.phase_distill import distill as distill_one
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
+    folder = output or _default_output(resolved)
+    if students is not None or seeds is not None:
+        distill_group(resolved, folder, students, seeds, as_json)
+        return
     with _session(resolved, output) as session:
-        trainer.distill(session)
-    _print_run(output or _default_output(resolved), as_json)
+        distill_one(session)
+    print_run(folder, as_json)
 
 
 @app.command()
@@ -111,11 +124,11 @@ def quantize(
     as_json: AsJson = False,
 ) -> None:
     """Phase 2: post-training quantization of a distilled student."""
-    from qpd import trainer
+    from qpd.phase_quantize import quantize as quantize_run
 
     with _later_session(run_path, "quantize", set_, device, output) as session:
-        trainer.quantize(session)
-    _print_run(output or run_path, as_json)
+        quantize_run(session)
+    print_run(output or run_path, as_json)
 
 
 @app.command()
@@ -123,17 +136,17 @@ def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
     """Phase 3: quantization-aware training of a quantized student."""
-    from qpd import trainer
+    from qpd.phase_finetune import finetune as finetune_run
 
     with _later_session(run_path, "finetune", set_, device) as session:
-        trainer.finetune(session)
-    _print_run(run_path, as_json)
+        finetune_run(session)
+    print_run(run_path, as_json)
 
 
 @app.command()
 def show(run_path: RunArgument, as_json: AsJson = False) -> None:
     """Print what a run measured: returns, parameters, bytes."""
-    _print_run(run_path, as_json)
+    print_run(run_path, as_json)
 
 
 @app.command()
@@ -239,19 +252,6 @@ def _open(opened: Any, prepared: Any) -> Iterator[Any]:
             yield session
         finally:
             session.close()
-
-
-def _print_run(path: Path, as_json: bool) -> None:
-    from analysis.run_table import run_summary, summary_caption, summary_rows, time_line
-
-    summary = run_summary(path)
-    if as_json:
-        print_json(summary)
-        return
-    header, rows = summary_rows(summary)
-    print_table(header, rows)
-    print(summary_caption(summary))
-    print(time_line(summary))
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

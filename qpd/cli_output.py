@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,3 +37,17 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
     print(json.dumps(value, allow_nan=False))
+
+
+def print_run(path: Path, as_json: bool) -> None:
+    """Print what a run directory holds."""
+    from analysis.run_table import run_summary, summary_caption, summary_rows, time_line
+
+    summary = run_summary(path)
+    if as_json:
+        print_json(summary)
+        return
+    header, rows = summary_rows(summary)
+    print_table(header, rows)
+    print(summary_caption(summary))
+    print(time_line(summary))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,5 +27,18 @@ def network_policy(
             outputs: Any = network(torch.from_numpy(observations).to(device))
         logits: np.ndarray = outputs.logits.float().cpu().numpy()
         return logits * np.float32(logit_factor)
+
+    return policy
+
+
+def shared_policy(policies: Sequence[Policy]) -> Policy:
+    """Several policies as one: each answers for its share of a batch's rows."""
+    if len(policies) == 1:
+        return policies[0]
+
+    def policy(observations: np.ndarray) -> np.ndarray:
+        shares = np.array_split(observations, len(policies))
+        answers = zip(policies, shares, strict=True)
+        return np.concatenate([answer(share) for answer, share in answers if len(share)])
 
     return policy

@@ -60,10 +60,11 @@ class RunProgress:
         )
         self._show(self._name, self._epoch + done / total, self._epochs, status)
 
-    def epoch(self, report: EpochReport) -> None:
-        """Say how the epoch went."""
+    def epoch(self, report: EpochReport, label: str = "") -> None:
+        """Say how the epoch went, for the student called `label` if there are several."""
         self._epoch = report.epoch
-        line = (
+        line = f"{label}: " if label else ""
+        line += (
             f"{self._name} {report.epoch}/{self._epochs}: loss {report.loss:.4f} "
             f"(actor {report.actor_loss:.4f}, critic {report.critic_loss:.4f}), "
             f"{report.samples_per_second:,.0f} samples/s"

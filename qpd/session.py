@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -35,8 +36,8 @@ class Progress(Protocol):
     def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
         """Samples drawn in this epoch, of how many."""
 
-    def epoch(self, report: EpochReport) -> None:
-        """An epoch is over."""
+    def epoch(self, report: EpochReport, label: str = "") -> None:
+        """An epoch of the student called `label` is over."""
 
     def episodes(self, what: str, done: int, total: int) -> None:
         """Episodes of an evaluation that are finished."""
@@ -65,7 +66,11 @@ def choose_device(name: str) -> torch.device:
 
 @dataclass
 class Session:
-    """A run directory with its teacher, student architecture and environments."""
+    """A run directory with its teacher, student architecture and environments.
+
+    `store` is where checkpoint and frames are: the run's own folder, or one that several students
+    share; `label` tells them apart there.
+    """
 
     run: RunDirectory
     recipe: Recipe
@@ -74,6 +79,8 @@ class Session:
     architecture: StudentArchitecture
     device: torch.device
     progress: Progress
+    store: Path
+    label: str = ""
     _stream: PlayStream | None = None
     _validation_env: VectorEnvironment | None = None
 
@@ -85,8 +92,8 @@ class Session:
     def stream(self) -> PlayStream:
         """The play stream, built once: restored from the checkpoint, or with an empty memory."""
         if self._stream is None:
-            frame_file = self.run.checkpoint_folder / "replay.bin"
-            saved = load_checkpoint(self.run.checkpoint_folder)
+            frame_file = self.store / "replay.bin"
+            saved = load_checkpoint(self.store)
             size = frame_file.stat().st_size if frame_file.is_file() else None
             if saved is not None and size != saved[1]["stream"].get("frame_bytes"):
                 raise CheckpointError(
@@ -103,6 +110,10 @@ class Session:
                         f"({error}); delete it to start the unfinished phase anew"
                     ) from error
         return self._stream
+
+    def share(self, stream: PlayStream) -> None:
+        """Draw from this stream, another session's or one's own."""
+        self._stream = stream
 
     def acting_rule(self, sharpness: float = 1.0) -> ActingRule:
         """How evaluations act: the recipe's rule."""
@@ -198,8 +209,17 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     return Prepared(teacher, env_id, architecture, chosen)
 
 
-def open_session(run: RunDirectory, prepared: Prepared, progress: Progress) -> Session:
-    """Record the teacher in the manifest, and begin; RunDirectoryError if it is another one."""
+def open_session(
+    run: RunDirectory,
+    prepared: Prepared,
+    progress: Progress,
+    store: Path | None = None,
+    label: str = "",
+) -> Session:
+    """Record the teacher in the manifest, and begin; RunDirectoryError if it is another one.
+
+    `store` and `label` are for students that share a stream; see Session.
+    """
     teacher = prepared.teacher
     run.record_teacher(
         TeacherRecord(
@@ -218,6 +238,8 @@ def open_session(run: RunDirectory, prepared: Prepared, progress: Progress) -> S
         prepared.architecture,
         prepared.device,
         progress,
+        store or run.checkpoint_folder,
+        label,
     )
 
 

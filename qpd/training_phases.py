@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -23,7 +23,7 @@ from qpd.distillation_losses import (
 from qpd.evaluation import EvaluationResult
 from qpd.phase_state import PhaseState, learning_rate
 from qpd.play_stream import PlayStream, Rollout
-from qpd.policy import Policy
+from qpd.policy import Policy, shared_policy
 from qpd.policy_gradient import clipped_objective
 from qpd.precision import compute_precision
 from qpd.recipe_phases import RewardSettings, TrainingPhase
@@ -80,7 +80,7 @@ class PhaseObserver(Protocol):
         """Hear of every few updates: samples drawn so far in this epoch, of how many."""
 
     def epoch_done(self, report: EpochReport) -> None:
-        """Log the epoch and save a checkpoint."""
+        """Log the epoch."""
 
 
 def phase_losses(
@@ -98,55 +98,96 @@ def phase_losses(
     return normalised_sum(actor, critic, plan.settings.actor_weight), actor, critic
 
 
-def train_phase(
-    plan: PhasePlan, state: PhaseState, stream: PlayStream, observer: PhaseObserver
-) -> None:
-    """Run the epochs that `state` has not seen, up to the limit or the plateau.
+@dataclass(frozen=True)
+class Trainee:
+    """One student in training: its plan, its state, and who follows it."""
 
+    plan: PhasePlan
+    state: PhaseState
+    observer: PhaseObserver
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether its validations have stopped improving for as long as the recipe waits."""
+        patience = self.plan.settings.patience
+        return patience is not None and self.state.stale >= patience
+
+
+def train_together(
+    trainees: Sequence[Trainee], stream: PlayStream, save: Callable[[], None]
+) -> None:
+    """Train students on one stream: every batch is drawn once and goes to each of them.
+
+    Their settings are the same. Runs the epochs that none has seen yet, up to the limit; a student
+    that has settled stops earlier. Where students collect, each plays a share of their games. A
+    reward term wants a student alone. `save` is called when an epoch has been observed.
     Raises TrainingError when a loss is not finite.
     """
-    settings = plan.settings
-    while state.epoch < settings.epochs:
-        if settings.patience is not None and state.stale >= settings.patience:
+    settings = trainees[0].plan.settings
+    epoch = max(trainee.state.epoch for trainee in trainees)
+    while epoch < settings.epochs:
+        active = [t for t in trainees if t.state.epoch == epoch and not t.has_settled]
+        if not active:
             return
-        started = time.perf_counter()
-        rollout, collection = None, None
-        if plan.reward is not None:
-            rollout = stream.rollout(plan.acting_policy(), plan.reward)
-        batches, num_batches, total = _batches(plan, state, stream.memory, rollout)
-        if rollout is None:
-            collection = _Collection(stream, plan.acting_policy())
-        began = time.perf_counter()
-        try:
-            sums, count = _train_epoch(plan, state, batches, num_batches, total, observer)
-        finally:
-            trained = time.perf_counter()
-            if collection is not None:
-                collection.wait()
-        state.epoch += 1
-        if not math.isfinite(float(sums.sum())):
-            raise TrainingError(
-                f"{plan.name}: the loss is no longer finite in epoch {state.epoch}: "
-                f"lower {plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
-            )
-        if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
-            plan.after_early_epoch()
-        collected = time.perf_counter()
-        validation = None
-        if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
-            validation = plan.validate()
-            state.keep_if_best(validation.mean)
-        state.spend("collect", began - started + collected - trained)
-        state.spend("validate", time.perf_counter() - collected)
-        total, actor, critic = (sums / count).tolist()
-        lr = learning_rate(settings, state.epoch / settings.epochs)
-        speed = count / (trained - began)
-        played = None
-        if rollout is not None and len(rollout.game_returns):
-            played = float(rollout.game_returns.mean())
-        observer.epoch_done(
-            EpochReport(state.epoch, total, actor, critic, lr, speed, validation, played)
+        _one_epoch(active, stream)
+        epoch += 1
+        save()
+
+
+def _one_epoch(trainees: list[Trainee], stream: PlayStream) -> None:
+    """Collect, train, validate and report; the first trainee's randomness shuffles."""
+    lead = trainees[0]
+    plan, state = lead.plan, lead.state
+    started = time.perf_counter()
+    rollout, collection = None, None
+    if plan.reward is not None:
+        rollout = stream.rollout(plan.acting_policy(), plan.reward)
+    batches, num_batches, total = _batches(plan, state, stream.memory, rollout)
+    if rollout is None:
+        players = [trainee.plan.acting_policy() for trainee in trainees]
+        collection = _Collection(stream, shared_policy(players))
+    began = time.perf_counter()
+    try:
+        sums, count = _train_epoch(trainees, batches, num_batches, total)
+    finally:
+        trained = time.perf_counter()
+        if collection is not None:
+            collection.wait()
+    collected = time.perf_counter()
+    state.spend("collect", began - started + collected - trained)
+    played = None
+    if rollout is not None and len(rollout.game_returns):
+        played = float(rollout.game_returns.mean())
+    for trainee, loss_sums in zip(trainees, sums, strict=True):
+        _end_epoch(trainee, loss_sums / count, count / (trained - began), played)
+
+
+def _end_epoch(
+    trainee: Trainee, losses: Tensor, samples_per_second: float, rollout_return: float | None
+) -> None:
+    """Validate where it is due, and report; `losses` are the epoch's means, `[3]`."""
+    plan, state, began = trainee.plan, trainee.state, time.perf_counter()
+    settings = plan.settings
+    state.epoch += 1
+    if not math.isfinite(float(losses.sum())):
+        raise TrainingError(
+            f"{plan.name}: the loss is no longer finite in epoch {state.epoch}: "
+            f"lower {plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
         )
+    if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
+        plan.after_early_epoch()
+    validation = None
+    if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
+        validation = plan.validate()
+        state.keep_if_best(validation.mean)
+    state.spend("validate", time.perf_counter() - began)
+    total, actor, critic = losses.tolist()
+    lr = learning_rate(settings, state.epoch / settings.epochs)
+    trainee.observer.epoch_done(
+        EpochReport(
+            state.epoch, total, actor, critic, lr, samples_per_second, validation, rollout_return
+        )
+    )
 
 
 def _batches(
@@ -185,34 +226,31 @@ class _Collection:
 
 
 def _train_epoch(
-    plan: PhasePlan,
-    state: PhaseState,
-    batches: Iterator[ReplaySample],
-    num_batches: int,
-    total: int,
-    observer: PhaseObserver,
-) -> tuple[Tensor, int]:
-    """One pass over the batches: loss sums (total, actor, critic) and samples drawn."""
-    settings = plan.settings
-    device = next(state.module.parameters()).device
-    sums, count, began = torch.zeros(3, device=device), 0, time.perf_counter()
-    gathering = 0.0
+    trainees: list[Trainee], batches: Iterator[ReplaySample], num_batches: int, total: int
+) -> tuple[list[Tensor], int]:
+    """One pass over the batches: each student's loss sums (total, actor, critic), samples drawn."""
+    lead = trainees[0]
+    settings = lead.plan.settings
+    device = next(lead.state.module.parameters()).device
+    sums = [torch.zeros(3, device=device) for _ in trainees]
+    count, gathering, began = 0, 0.0, time.perf_counter()
     for index in range(num_batches):
         asked = time.perf_counter()
-        sample = next(batches)
+        sample = next(batches).to(device)
         gathering += time.perf_counter() - asked
-        done = (state.epoch + count / total) / settings.epochs
-        for group in state.optimizer.param_groups:
-            group["lr"] = learning_rate(settings, done) * group["lr_factor"]
-        losses = train_step(plan, state.module, state.optimizer, sample, device)
-        sums += losses * len(sample.values)
+        done = (lead.state.epoch + count / total) / settings.epochs
+        for trainee, loss_sums in zip(trainees, sums, strict=True):
+            for group in trainee.state.optimizer.param_groups:
+                group["lr"] = learning_rate(settings, done) * group["lr_factor"]
+            losses = train_step(trainee.plan, trainee.state.module, trainee.state.optimizer, sample)
+            loss_sums += losses * len(sample.values)
         count += len(sample.values)
         if index % 16 == 15:
             speed = count / (time.perf_counter() - began)
-            observer.batch_done(count, total, float(sums[0]) / count, speed)
-    state.spend("gather", gathering)
-    state.spend("train", time.perf_counter() - began - gathering)
-    return sums.cpu(), count
+            lead.observer.batch_done(count, total, float(sums[0][0]) / count, speed)
+    lead.state.spend("gather", gathering)
+    lead.state.spend("train", time.perf_counter() - began - gathering)
+    return [loss_sums.cpu() for loss_sums in sums], count
 
 
 def train_step(
@@ -220,10 +258,9 @@ def train_step(
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
     sample: ReplaySample,
-    device: torch.device,
 ) -> Tensor:
-    """One update; returns the three losses, `[3]`, outside the graph."""
-    sample = sample.to(device)
+    """One update; `sample` is on the module's device. Returns the losses, `[3]`, without graph."""
+    device = sample.values.device
     dtype = compute_precision(plan.settings.precision, device)
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         outputs = module(sample.observations)

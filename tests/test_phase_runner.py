@@ -22,8 +22,10 @@ import torch
 import yaml
 from stable_baselines3 import PPO
 
-from qpd import trainer
 from qpd.metrics_log import MetricsLogError
+from qpd.phase_distill import distill
+from qpd.phase_finetune import finetune
+from qpd.phase_quantize import quantize
 from qpd.play_stream import PlayStream
 from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
@@ -36,7 +38,7 @@ from teachers import load_teacher
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
-PHASES = (trainer.distill, trainer.quantize, trainer.finetune)
+PHASES = (distill, quantize, finetune)
 STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
 
 
@@ -98,7 +100,7 @@ class Follower:
     def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
         self.hear("batch")
 
-    def epoch(self, report: EpochReport) -> None:
+    def epoch(self, report: EpochReport, label: str = "") -> None:
         self.epoch_number = report.epoch
         self.reports.append(report)
         self.hear("epoch")

@@ -1,0 +1,58 @@
+"""Phase 3 of Algorithm 1: training through the quantizers (straight-through estimator)."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from qpd.phase_quantize import load_calibrated, quantization_config, save_quantized
+from qpd.phase_runner import already_done, fill, phase_state, restore, run_phase, save, summary
+from qpd.policy import network_policy
+from qpd.precision import compute_precision
+from qpd.quantization.integer_student import IntegerEngine, integer_student
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.session import Session, phase_temperature
+from qpd.student_files import load_student
+from qpd.training_phases import PhasePlan
+
+
+def finetune(session: Session) -> None:
+    """Phase 3: training through the quantizers; writes quantized.safetensors."""
+    if already_done(session, "finetune"):
+        return
+    recipe = session.recipe
+    student = load_student(session.run.distilled_file)
+    simulation = QuantizedStudent(student, quantization_config(recipe))
+    simulation.load_state_dict(load_calibrated(session))
+    simulation.to(session.device)
+    fold = session.temperature * recipe.student.sharpness
+    sharpening = max(1.0, 1.0 / session.temperature) * fold
+    state = phase_state(simulation, recipe.finetune, recipe.seed, sharpening)
+    if not restore("finetune", [(session, state)]):
+        state.spend("collect", fill(session))
+        ptq = session.validate(IntegerEngine(integer_student(simulation)))
+        session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
+        state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from
+        save("finetune", [(session, state)])
+    # With rewards, who plays must be who trains, in its very arithmetic.
+    dtype = torch.float32
+    if recipe.finetune.reward is not None:
+        dtype = compute_precision(recipe.finetune.precision, session.device)
+    temperature = phase_temperature(recipe.finetune, session.teacher)
+    plan = PhasePlan(
+        "finetune",
+        recipe.finetune,
+        temperature,
+        temperature * recipe.student.sharpness,
+        recipe.evaluation.validate_every,
+        lambda: network_policy(copy.deepcopy(simulation), dtype=dtype),
+        lambda: session.validate(IntegerEngine(integer_student(simulation))),
+        recipe.finetune.reward,
+        simulation.keep_ranges_positive,
+    )
+    run_phase([(session, plan, state)])
+    if state.best:
+        simulation.load_state_dict(state.best)
+    save_quantized(session, simulation, "qat")
+    session.run.set_phase("finetune", "done", **summary(state))

@@ -1,0 +1,92 @@
+"""Phase 2 of Algorithm 1: post-training quantization, calibrated on observations of the memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+
+from qpd.atomic_files import write_safetensors
+from qpd.checkpoint import CheckpointError, save_checkpoint
+from qpd.phase_runner import already_done, fill
+from qpd.quantization.calibration import calibrate
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.equalization import equalize
+from qpd.quantization.integer_student import integer_student
+from qpd.quantization.packing import save_integer_student
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.random_seeds import generator
+from qpd.recipe import Recipe
+from qpd.session import Session
+from qpd.student_files import load_student
+
+
+def quantize(session: Session) -> None:
+    """Phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
+    if already_done(session, "quantize"):
+        return
+    session.run.set_phase("quantize", "running")
+    stream = session.stream()
+    if len(stream.memory) < stream.memory.capacity:  # a fork's: phase 3 shall find it filled
+        fill(session)
+        tensors, plain = stream.state_dict()
+        save_checkpoint(
+            session.store,
+            tensors,
+            {"phase": "quantize", "states": {}, "stream": plain},
+        )
+    settings = session.recipe.quantize
+    student = load_student(session.run.distilled_file)
+    rows = session.stream().memory.transition_rows()
+    rng = generator(session.recipe.seed, "calibration")
+    rows = rng.permutation(rows)[: settings.calibration_samples]
+    sample = session.stream().memory.gather(torch.from_numpy(rows)).to(torch.device("cpu"))
+    if settings.scheme == "dorefa_scaled":
+        equalize(student, sample.observations, settings.equalization)
+    simulation = QuantizedStudent(student, quantization_config(session.recipe))
+    calibrate(simulation, sample.observations, settings.calibration_percentile)
+    write_safetensors(_calibrated_file(session), simulation.state_dict())
+    save_quantized(session, simulation, "ptq")
+    ranges = simulation.activation_ranges.tolist()
+    session.run.set_phase("quantize", "done", activation_ranges=ranges)
+
+
+def save_quantized(session: Session, simulation: QuantizedStudent, kind: str) -> None:
+    """Write quantized.safetensors; `kind` is `ptq` (then ptq.safetensors too) or `qat`."""
+    student = integer_student(simulation)
+    about = {"recipe": session.recipe.name, "env_id": session.env_id, "phase": kind}
+    if kind == "ptq":
+        save_integer_student(session.run.ptq_file, student, about)
+    save_integer_student(session.run.quantized_file, student, about)
+
+
+def _calibrated_file(session: Session) -> Path:
+    """What phase 3 starts from: the student as phase 2 left it, in floats."""
+    return session.store / "calibrated.safetensors"
+
+
+def load_calibrated(session: Session) -> dict[str, torch.Tensor]:
+    """What phase 2 left for phase 3. Raises CheckpointError where it is missing or damaged."""
+    path = _calibrated_file(session)
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: is missing or damaged; `qpd quantize {session.run.path} -o NEW` makes another"
+        ) from error
+
+
+def quantization_config(recipe: Recipe) -> QuantizationConfig:
+    """The recipe's quantizers."""
+    settings = recipe.quantize
+    return QuantizationConfig(
+        settings.weight_bits,
+        settings.activation_bits,
+        settings.first_layer_bits,
+        settings.last_layer_bits,
+        settings.scheme,
+        settings.per_channel,
+        settings.learned_ranges,
+    )

@@ -1,0 +1,147 @@
+"""Runs training phases in run directories: filled, logged, checkpointed and restored."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.manifest import PhaseName
+from qpd.metrics_log import MetricsLog
+from qpd.phase_state import PhaseState, make_optimizer
+from qpd.random_seeds import generator
+from qpd.recipe_phases import TrainingPhase
+from qpd.session import Session
+from qpd.training_phases import EpochReport, PhasePlan, Trainee, train_together
+
+COLUMNS = (
+    "loss",
+    "actor_loss",
+    "critic_loss",
+    "lr",
+    "samples_per_second",
+    "validation_return",
+    "validation_low",
+    "validation_high",
+    "rollout_return",
+)
+
+
+def already_done(session: Session, phase: PhaseName) -> bool:
+    """Whether the run directory holds the phase's result; says so."""
+    done = session.run.phase(phase).state == "done"
+    if done:
+        session.progress.note(f"{phase}: already done in {session.run.path}, nothing to do")
+    return done
+
+
+def phase_state(
+    module: torch.nn.Module, settings: TrainingPhase, seed: int, head_factor: float
+) -> PhaseState:
+    """A phase's beginning; the actor head learns `head_factor` times as fast."""
+    optimizer = make_optimizer(module, settings, head_factor)
+    return PhaseState(module, optimizer, generator(seed, "shuffle"))
+
+
+def fill(session: Session) -> float:
+    """Fill the memory if it is not full; returns the seconds that took."""
+    began = time.perf_counter()
+    memory = session.stream().memory
+    before = memory.num_added
+    session.stream().fill(session.progress.filling)
+    if memory.num_added > before:
+        rate = (memory.num_added - before) / (time.perf_counter() - began)
+        session.progress.note(f"memory filled: {len(memory):,} transitions at {rate:,.0f}/s")
+    return time.perf_counter() - began
+
+
+def save(phase: PhaseName, members: Sequence[tuple[Session, PhaseState]]) -> None:
+    """One checkpoint of the stream and of all students on it."""
+    session = members[0][0]
+    tensors, stream = session.stream().state_dict()
+    states: dict[str, Any] = {}
+    for member, state in members:
+        own, states[member.label] = state.state_dict()
+        tensors |= {f"{member.label}/{name}": tensor for name, tensor in own.items()}
+    everything: dict[str, Any] = {"phase": phase, "states": states, "stream": stream}
+    save_checkpoint(session.store, tensors, everything)
+
+
+def restore(phase: PhaseName, members: Sequence[tuple[Session, PhaseState]]) -> bool:
+    """Load the checkpoint into the states if it belongs to this phase."""
+    saved = load_checkpoint(members[0][0].store)
+    if saved is None or saved[1]["phase"] != phase:
+        return False
+    tensors, plain = saved
+    for session, state in members:
+        prefix = f"{session.label}/"
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        state.load_state_dict(own, plain["states"][session.label])
+    return True
+
+
+def run_phase(members: Sequence[tuple[Session, PhasePlan, PhaseState]]) -> None:
+    """Train the members on their one stream; a checkpoint follows the metrics rows of an epoch."""
+    lead, plan, _ = members[0]
+    phase: PhaseName = "distill" if plan.name == "distill" else "finetune"
+    epoch = max(state.epoch for _, _, state in members)
+    lead.progress.phase(phase, plan.settings.epochs, epoch)
+    with ExitStack() as logs:
+        trainees = []
+        for session, own_plan, state in members:
+            session.run.set_phase(phase, "running")
+            log = logs.enter_context(_metrics_log(session, phase, state.epoch))
+            trainees.append(Trainee(own_plan, state, _Observer(session, log)))
+        pairs = [(session, state) for session, _, state in members]
+        train_together(trainees, lead.stream(), lambda: save(phase, pairs))
+
+
+def _metrics_log(session: Session, phase: PhaseName, epoch: int) -> MetricsLog:
+    folder = session.run.tensorboard_folder if session.recipe.save.tensorboard else None
+    return MetricsLog(
+        session.run.metrics_file,
+        COLUMNS,
+        phase=phase,
+        resume_epoch=epoch,
+        tensorboard_folder=folder,
+    )
+
+
+@dataclass
+class _Observer:
+    session: Session
+    log: MetricsLog
+
+    def batch_done(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        self.session.progress.batch(done, total, loss, samples_per_second)
+
+    def epoch_done(self, report: EpochReport) -> None:
+        row: dict[str, float | None] = {name: getattr(report, name) for name in COLUMNS[:5]}
+        if report.validation is not None:
+            row["validation_return"] = report.validation.mean
+            row["validation_low"], row["validation_high"] = report.validation.interval()
+        row["rollout_return"] = report.rollout_return
+        self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
+        self.session.progress.epoch(report, self.session.label)
+
+
+def summary(state: PhaseState) -> dict[str, Any]:
+    """What the manifest says of a finished phase."""
+    return {
+        "epochs": state.epoch,
+        "best_epoch": state.best_epoch if state.best else None,
+        "best_validation_return": state.best_score if state.best else None,
+        "seconds": state.seconds,
+    }
+
+
+def finish(session: Session) -> None:
+    """Drop the checkpoint and the frames of a finished run, unless the recipe keeps them."""
+    if not session.recipe.save.keep_replay:
+        shutil.rmtree(session.store, ignore_errors=True)
