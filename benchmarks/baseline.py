@@ -54,13 +54,20 @@ class PlainTraining:
     """
 
     def __init__(
-        self, size: str, observations: np.ndarray, teacher: Teacher | None, batch_size: int
+        self,
+        size: str,
+        observations: np.ndarray,
+        teacher: Teacher | None,
+        batch_size: int,
+        device: torch.device | None = None,
     ) -> None:
-        self.student, self.teacher = PlainStudent(size), teacher
+        self.device = device or torch.device("cpu")
+        self.student, self.teacher = PlainStudent(size).to(self.device), teacher
         self.optimizer = torch.optim.Adam(self.student.parameters(), lr=1e-3)
         self.observations, self.batch_size = observations, batch_size
         self.rng = np.random.default_rng(0)
-        self.outputs = (torch.randn(batch_size, 4), torch.randn(batch_size))
+        outputs = (torch.randn(batch_size, 4), torch.randn(batch_size))
+        self.outputs = (outputs[0].to(self.device), outputs[1].to(self.device))
 
     def steps(self, count: int) -> int:
         """Take `count` optimizer steps; returns the samples they used."""
@@ -68,11 +75,12 @@ class PlainTraining:
             batch = self.observations[
                 self.rng.integers(len(self.observations), size=self.batch_size)
             ]
+            frames = torch.as_tensor(batch).to(self.device)
             logits, values = self.outputs
             if self.teacher is not None:
                 with torch.no_grad():
-                    logits, values = self.teacher(torch.as_tensor(batch))
-            student_logits, student_values = self.student(torch.as_tensor(batch).float() / 255)
+                    logits, values = self.teacher(frames)
+            student_logits, student_values = self.student(frames.float() / 255)
             target = F.log_softmax(logits / 3.0, dim=-1)
             actor = F.kl_div(
                 F.log_softmax(student_logits, dim=-1),

@@ -27,7 +27,7 @@ from qpd.phase_state import learning_rate, make_optimizer
 from qpd.recipe import Recipe
 from qpd.recipe_loading import load_recipe
 from qpd.replay_memory import ReplayMemory
-from qpd.training_phases import train_step
+from qpd.train_step import TrainStep
 from students import Student, architecture_for
 
 HELD_OUT = 6000
@@ -42,14 +42,14 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
     optimizer = make_optimizer(student, settings, max(1.0, 1.0 / tau))
-    plan = training_plan(settings, tau)
+    update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     every = max(1, steps // (2 * RECYCLINGS))
     while step < steps:
         for sample in memory.epoch(settings.batch_size, rng, rows=rows):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
-            train_step(plan, student, optimizer, sample)
+            update(sample)
             step += 1
             if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
                 some = torch.from_numpy(rng.choice(rows, 4096, replace=False))

@@ -18,13 +18,14 @@ import torch
 from benchmarks.baseline import PlainTraining
 from benchmarks.breakout_play import stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
+from qpd.phase_plan import PhasePlan
 from qpd.phase_state import make_optimizer
 from qpd.play_stream import PlayStream
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe_phases import DistillSettings, FinetuneSettings, TrainingPhase
 from qpd.replay_memory import ReplaySample
-from qpd.training_phases import PhasePlan, train_step
+from qpd.train_step import TrainStep
 from students import Student, architecture_for
 from students.size_grid import SIZE_GRID
 
@@ -40,7 +41,7 @@ class QpdTraining:
             settings = FinetuneSettings(batch_size=batch_size)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
         self.optimizer = make_optimizer(self.module, settings, 1.0)
-        self.plan = training_plan(settings, 3.0)
+        self.step = TrainStep(training_plan(settings, 3.0), self.module, self.optimizer)
         self.batches = self._endless()
 
     def _endless(self) -> Iterator[ReplaySample]:
@@ -52,7 +53,7 @@ class QpdTraining:
     def steps(self, count: int) -> int:
         """Take `count` optimizer steps; returns the samples they used."""
         for _ in range(count):
-            train_step(self.plan, self.module, self.optimizer, next(self.batches))
+            self.step(next(self.batches))
         return count * self.batch_size
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from qpd.dormant_units import recycle_dormant_units
+from qpd.phase_plan import PhasePlan
 from qpd.phase_runner import already_done, fill, phase_state, restore, run_phase, save, summary
 from qpd.phase_state import PhaseState
 from qpd.policy import network_policy
 from qpd.random_seeds import seed_for
 from qpd.session import Session
 from qpd.student_files import save_student
-from qpd.training_phases import PhasePlan
 from students import Student
 
 

@@ -6,6 +6,7 @@ import copy
 
 import torch
 
+from qpd.phase_plan import PhasePlan
 from qpd.phase_quantize import load_calibrated, quantization_config, save_quantized
 from qpd.phase_runner import already_done, fill, phase_state, restore, run_phase, save, summary
 from qpd.policy import network_policy
@@ -14,7 +15,6 @@ from qpd.quantization.integer_student import IntegerEngine, integer_student
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.session import Session, phase_temperature
 from qpd.student_files import load_student
-from qpd.training_phases import PhasePlan
 
 
 def finetune(session: Session) -> None:

@@ -14,11 +14,12 @@ import torch
 from qpd.checkpoint import load_checkpoint, save_checkpoint
 from qpd.manifest import PhaseName
 from qpd.metrics_log import MetricsLog
+from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.random_seeds import generator
 from qpd.recipe_phases import TrainingPhase
 from qpd.session import Session
-from qpd.training_phases import EpochReport, PhasePlan, Trainee, train_together
+from qpd.training_phases import EpochReport, Trainee, train_together
 
 COLUMNS = (
     "loss",

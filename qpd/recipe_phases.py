@@ -40,6 +40,9 @@ class TrainingPhase(RecipeSection):
     precision: Precision = Field(
         "auto", description="arithmetic of training; auto = bf16 where the hardware has it"
     )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
+    )
     patience: int | None = Field(
         None, ge=1, description="validations without improvement that end the phase; null = none"
     )

@@ -8,52 +8,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from qpd.distillation_losses import (
-    critic_huber,
-    kl_student_teacher,
-    kl_teacher_student,
-    normalised_sum,
-)
 from qpd.evaluation import EvaluationResult
+from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState, learning_rate
 from qpd.play_stream import PlayStream, Rollout
 from qpd.policy import Policy, shared_policy
-from qpd.policy_gradient import clipped_objective
-from qpd.precision import compute_precision
-from qpd.recipe_phases import RewardSettings, TrainingPhase
 from qpd.replay_memory import ReplayMemory, ReplaySample
+from qpd.train_step import TrainStep
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on; one line says in which phase and epoch, and what may help."""
-
-
-@dataclass(frozen=True)
-class PhasePlan:
-    """All that distinguishes phase 1 from phase 3.
-
-    `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
-    who plays where the student collects; `validate` plays the validation episodes; `after_update`
-    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half. With
-    `reward` the student plays before each epoch, which trains on that rollout alone.
-    """
-
-    name: str
-    settings: TrainingPhase
-    teacher_temperature: float
-    student_temperature: float
-    validate_every: int
-    acting_policy: Callable[[], Policy]
-    validate: Callable[[], EvaluationResult]
-    reward: RewardSettings | None = None
-    after_update: Callable[[], None] | None = None
-    after_early_epoch: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,21 +55,6 @@ class PhaseObserver(Protocol):
         """Log the epoch."""
 
 
-def phase_losses(
-    outputs: tuple[Tensor, Tensor], sample: ReplaySample, plan: PhasePlan
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Total (Eq. 2), actor (Eq. 1) and critic (Eq. 3) loss of a batch, all scalars."""
-    logits, values = outputs
-    divergence = kl_teacher_student
-    if plan.settings.loss == "reverse_kl":
-        divergence = kl_student_teacher
-    actor = divergence(
-        sample.logits, logits, plan.teacher_temperature, plan.student_temperature
-    ).mean()
-    critic = critic_huber(sample.values, values).mean()
-    return normalised_sum(actor, critic, plan.settings.actor_weight), actor, critic
-
-
 @dataclass(frozen=True)
 class Trainee:
     """One student in training: its plan, its state, and who follows it."""
@@ -105,6 +62,11 @@ class Trainee:
     plan: PhasePlan
     state: PhaseState
     observer: PhaseObserver
+
+    @cached_property
+    def step(self) -> TrainStep:
+        """Its update, compiled once where it is compiled."""
+        return TrainStep(self.plan, self.state.module, self.state.optimizer)
 
     @property
     def has_settled(self) -> bool:
@@ -242,8 +204,7 @@ def _train_epoch(
         for trainee, loss_sums in zip(trainees, sums, strict=True):
             for group in trainee.state.optimizer.param_groups:
                 group["lr"] = learning_rate(settings, done) * group["lr_factor"]
-            losses = train_step(trainee.plan, trainee.state.module, trainee.state.optimizer, sample)
-            loss_sums += losses * len(sample.values)
+            loss_sums += trainee.step(sample) * len(sample.values)
         count += len(sample.values)
         if index % 16 == 15:
             speed = count / (time.perf_counter() - began)
@@ -251,30 +212,3 @@ def _train_epoch(
     lead.state.spend("gather", gathering)
     lead.state.spend("train", time.perf_counter() - began - gathering)
     return [loss_sums.cpu() for loss_sums in sums], count
-
-
-def train_step(
-    plan: PhasePlan,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    sample: ReplaySample,
-) -> Tensor:
-    """One update; `sample` is on the module's device. Returns the losses, `[3]`, without graph."""
-    device = sample.values.device
-    dtype = compute_precision(plan.settings.precision, device)
-    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        outputs = module(sample.observations)
-    total, actor, critic = phase_losses(outputs, sample, plan)
-    if plan.reward is not None:
-        objective = clipped_objective(
-            outputs[0], sample.actions, sample.log_probs, sample.advantages, plan.reward.clip
-        )
-        total = plan.reward.imitation * total + objective.mean()
-    optimizer.zero_grad(set_to_none=True)
-    total.backward()
-    if plan.settings.max_grad_norm is not None:
-        nn.utils.clip_grad_norm_(module.parameters(), plan.settings.max_grad_norm)
-    optimizer.step()
-    if plan.after_update is not None:
-        plan.after_update()
-    return torch.stack([total.detach(), actor.detach(), critic.detach()])

@@ -1,0 +1,107 @@
+"""Student-samples per second on a GPU: one student, and several seeds on one stream.
+
+python -m benchmarks.gpu [--size XXS] [--seeds 5] [--batch 256 1024 4096] [--device cuda]
+
+The replay is resident on the device in uint8, every batch is gathered there once and goes to each
+student; forward and backward passes are CUDA graphs. The baseline is what a user writes: fp32 NCHW
+students in eager PyTorch, stacked uint8 observations in host memory, the teacher's forward pass
+inside the loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.baseline import PlainTraining
+from benchmarks.breakout_play import stacked_observations, teacher_play
+from benchmarks.replay import fill
+from benchmarks.timing import interleave, parse_arguments, print_rates
+from benchmarks.training import training_plan
+from qpd.phase_state import make_optimizer
+from qpd.recipe_phases import DistillSettings
+from qpd.replay_memory import ReplayMemory
+from qpd.train_step import TrainStep
+from students import Student, architecture_for
+
+CAPACITY = 65_536
+
+
+class StudentsTogether:
+    """Students of several seeds that train on the same batches."""
+
+    def __init__(self, size: str, seeds: int, memory: ReplayMemory, batch_size: int) -> None:
+        settings = DistillSettings(batch_size=batch_size)
+        self.memory, self.batch_size, self.steps = memory, batch_size, []
+        for seed in range(seeds):
+            student = Student(architecture_for(size, (4, 84, 84), 4), seed).to(memory.device)
+            optimizer = make_optimizer(student, settings, 1.0)
+            self.steps.append(TrainStep(training_plan(settings, 3.0), student, optimizer))
+
+    def train(self, samples: int) -> int:
+        """Draw at least `samples`; returns the student-samples."""
+        rng, drawn = np.random.default_rng(0), 0
+        while drawn < samples:
+            for sample in self.memory.epoch(self.batch_size, rng, samples):
+                if len(sample.values) < self.batch_size:
+                    break
+                for step in self.steps:
+                    step(sample)
+                drawn += self.batch_size
+        if self.memory.device.type == "cuda":
+            torch.cuda.synchronize()
+        return drawn * len(self.steps)
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", default="XXS")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--batch", type=int, nargs="+", default=[256, 1024, 4096])
+    parser.add_argument("--samples", type=int, default=CAPACITY)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cuda")
+    arguments = parse_arguments(parser)
+    device = torch.device(arguments.device)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        teacher, stream = teacher_play(Path(folder), 4096)
+        stream.fill()
+        observations = stacked_observations(stream)
+        stream.close()
+        memory = ReplayMemory(CAPACITY, 64, (4, 84, 84), 4, device=device)
+        fill(memory, CAPACITY, observations, 64)
+        teacher.to(device)
+        for batch in arguments.batch:
+            plain = PlainTraining(arguments.size, observations, teacher, batch, device)
+            one = StudentsTogether(arguments.size, 1, memory, batch)
+            many = StudentsTogether(arguments.size, arguments.seeds, memory, batch)
+            count = max(1, arguments.samples // batch // 4)
+
+            def baseline(plain: PlainTraining = plain, count: int = count) -> int:
+                done = plain.steps(count)
+                if device.type == "cuda":
+                    torch.cuda.synchronize()
+                return done
+
+            cases: dict[str, Callable[[], int]] = {
+                "baseline": baseline,
+                "one": lambda one=one: one.train(arguments.samples),  # type: ignore[misc]
+                "many": lambda many=many: many.train(arguments.samples),  # type: ignore[misc]
+            }
+            rates = interleave(cases, arguments.rounds)
+            base = rates["baseline"]
+            cells = [f"{rate:,.0f} ({rate / base:.1f}x)" for rate in list(rates.values())[1:]]
+            rows.append([str(batch), f"{base:,.0f}", *cells])
+    headers = ["batch", "baseline", "QPD, one student", f"QPD, {arguments.seeds} seeds together"]
+    print_rates(f"{arguments.size}, student-samples/s on {device}", headers, rows)
+
+
+if __name__ == "__main__":
+    main()
