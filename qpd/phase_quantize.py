@@ -22,6 +22,12 @@ from qpd.recipe import Recipe
 from qpd.session import Session
 from qpd.student_files import load_student
 
+# What a device must do before it may ask a student for an action.
+PREPROCESSING = (
+    "every 4th frame, maximum of the last two, grey, area-resized to 84x84, last 4 stacked, "
+    "oldest first, zeros before an episode; uint8"
+)
+
 
 def quantize(session: Session) -> None:
     """Phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
@@ -56,7 +62,14 @@ def quantize(session: Session) -> None:
 def save_quantized(session: Session, simulation: QuantizedStudent, kind: str) -> None:
     """Write quantized.safetensors; `kind` is `ptq` (then ptq.safetensors too) or `qat`."""
     student = integer_student(simulation)
-    about = {"recipe": session.recipe.name, "env_id": session.env_id, "phase": kind}
+    about = {
+        "recipe": session.recipe.name,
+        "env_id": session.env_id,
+        "phase": kind,
+        "teacher": {"algo": session.teacher.algo, "sha256": session.teacher.sha256},
+        "preprocessing": PREPROCESSING if session.architecture.is_image else "none",
+        "scheme": session.recipe.quantize.scheme,
+    }
     if kind == "ptq":
         save_integer_student(session.run.ptq_file, student, about)
     save_integer_student(session.run.quantized_file, student, about)

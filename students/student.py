@@ -30,7 +30,7 @@ class StudentOutputs(NamedTuple):
 def space_to_depth(frames: Tensor) -> Tensor:
     """Frames `[..., 84, 84]` -> `[..., 21, 21, 16]`: each 4x4 patch becomes 16 channels."""
     lead = frames.shape[:-2]
-    if frames.dtype == torch.uint8 and frames.is_contiguous():
+    if frames.dtype == torch.uint8 and frames.is_contiguous() and frames.numel():
         words = frames.view(torch.int32).view(*lead, 21, 4, 21)  # 4 pixels at a time: 7x faster
         return words.transpose(-2, -1).contiguous().view(torch.uint8).view(*lead, 21, 21, 16)
     patches = frames.reshape(*lead, 21, 4, 21, 4)

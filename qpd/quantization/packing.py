@@ -20,7 +20,7 @@ from qpd.student_files import (
 )
 
 FORMAT = "qpd-integer-student"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def pack_levels(levels: np.ndarray, bits: int) -> np.ndarray:
@@ -41,29 +41,39 @@ def unpack_levels(packed: np.ndarray, bits: int, shape: tuple[int, ...]) -> np.n
 
 
 def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, Any]) -> None:
-    """Write the integer student; weights are stored as levels n of the odd integers 2n - M."""
+    """Write the integer student; `about` says whose it is: plain data, kept as it is.
+
+    Weights are stored as levels n of the odd integers 2n - M, a tensor for each layer. Biases of
+    all layers follow each other in `biases`, what requantizes the hidden ones in `multipliers` and
+    `shifts`: every tensor of its own would cost 70 bytes of header.
+    """
     tensors: dict[str, torch.Tensor] = {}
     for layer in student.layers:
-        name = layer.shape.name
         levels = (layer.weight.astype(np.int32) + (2**layer.bits - 1)) // 2
-        tensors[f"{name}.weight"] = torch.from_numpy(pack_levels(levels, layer.bits))
-        tensors[f"{name}.bias"] = torch.from_numpy(layer.bias)
-        if layer.multiplier is not None and layer.shift is not None:
-            tensors[f"{name}.multiplier"] = torch.from_numpy(layer.multiplier)
-            tensors[f"{name}.shift"] = torch.from_numpy(layer.shift.astype(np.uint8))
+        tensors[f"{layer.shape.name}.weight"] = torch.from_numpy(pack_levels(levels, layer.bits))
+    gains = [(x.multiplier, x.shift) for x in student.layers[:-1]]
+    multipliers = [multiplier for multiplier, _ in gains if multiplier is not None]
+    shifts = [shift.astype(np.uint8) for _, shift in gains if shift is not None]
+    tensors["biases"] = torch.from_numpy(np.concatenate([x.bias for x in student.layers]))
+    tensors["multipliers"] = torch.from_numpy(np.concatenate(multipliers))
+    tensors["shifts"] = torch.from_numpy(np.concatenate(shifts))
     if student.input_low is not None and student.input_high is not None:
         tensors["input_low"] = torch.from_numpy(student.input_low)
         tensors["input_high"] = torch.from_numpy(student.input_high)
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
-        "architecture": json.dumps(architecture_to_json(student.architecture)),
-        "weight_bits": json.dumps([layer.bits for layer in student.layers]),
+        "architecture": _compact(architecture_to_json(student.architecture)),
+        "weight_bits": _compact([layer.bits for layer in student.layers]),
         "activation_levels": str(student.layers[0].levels),
         "logit_scale": repr(student.logit_scale),
-        "about": json.dumps(about),
+        "about": _compact(about),
     }
     write_safetensors(path, tensors, metadata)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def load_integer_student(path: Path) -> IntegerStudent:
@@ -84,19 +94,21 @@ def _integer_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) ->
         raise ValueError(f"weight_bits {bits_per_layer} for {len(shapes)} layers")
     if top not in [2**bits - 1 for bits in range(2, 9)]:
         raise ValueError(f"activation_levels {top}")
-    layers = []
+    widths = [shape.weight_shape[0] for shape in shapes]
+    biases = _vector(arrays, "biases", np.int32, sum(widths))
+    multipliers = _vector(arrays, "multipliers", np.int32, sum(widths[:-1]))
+    shifts = _vector(arrays, "shifts", np.uint8, sum(widths[:-1])).astype(np.int32)
+    if (multipliers < 0).any() or (shifts < 1).any() or (shifts > 62).any():
+        raise ValueError("multipliers or shifts out of range")
+    layers, end = [], 0
     for shape, bits in zip(shapes, bits_per_layer, strict=True):
         levels = unpack_levels(arrays[f"{shape.name}.weight"], bits, shape.weight_shape)
-        bias = _vector(arrays, f"{shape.name}.bias", np.int32, shape.weight_shape[0])
-        multiplier = shift = None
-        if shape.name != "actor":
-            out = shape.weight_shape[0]
-            multiplier = _vector(arrays, f"{shape.name}.multiplier", np.int32, out)
-            shift = _vector(arrays, f"{shape.name}.shift", np.uint8, out).astype(np.int32)
-            if (multiplier < 0).any() or (shift < 1).any() or (shift > 62).any():
-                raise ValueError(f"{shape.name}: multiplier or shift out of range")
+        here = slice(end, end + shape.weight_shape[0])
+        end = here.stop
+        hidden = shape.name != "actor"
+        multiplier, shift = (multipliers[here], shifts[here]) if hidden else (None, None)
         weight = 2 * levels.astype(np.int16) - np.int16(2**bits - 1)
-        layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))
+        layers.append(IntegerLayer(shape, bits, weight, biases[here], multiplier, shift, top))
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not architecture.is_image:
         width = architecture.observation_shape[0]
