@@ -34,7 +34,7 @@ int qpd_act(const uint8_t *observation, int32_t *logits)
 {
     const uint8_t *input = observation;
 #ifdef QPD_LAYER_VNNI_H
-    qpd_vnni_prepare();
+    qpd_vnni_prepare(qpd_arena.even, qpd_arena.odd);
 #endif
     for (uint32_t i = 0; i < QPD_LAYERS; ++i) {
         uint8_t *output = i % 2 ? qpd_arena.odd : qpd_arena.even;
