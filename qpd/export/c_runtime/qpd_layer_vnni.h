@@ -120,9 +120,9 @@ QPD_INLINE void qpd_sum_cells(int32_t cells[21][21], uint32_t y)
 static void qpd_frames_vnni(const struct qpd_layer *layer, const uint8_t *frames, uint8_t *levels)
 {
     struct qpd_work moving = {layer, frames, qpd_vnni.layer_weights[0], qpd_vnni.moving,
-                              qpd_vnni.sums, levels, 0, 4};
+                              qpd_vnni.sums, levels, 0};
     struct qpd_work still = {layer, frames, qpd_vnni.still_weights, qpd_vnni.still,
-                             qpd_vnni.sums, levels, 0, 1};
+                             qpd_vnni.sums, levels, 0};
     int32_t cells[21][21];
     uint32_t still_rows[21];
     qpd_survey(frames, cells, still_rows);
@@ -135,15 +135,15 @@ static void qpd_frames_vnni(const struct qpd_layer *layer, const uint8_t *frames
         moving.count = qpd_list(layer, qpd_vnni.moving, moving.count, live & ~alike, y);
         qpd_fill_dead(layer, qpd_vnni.dead[0], y, levels);
     }
-    qpd_patches_vnni(&moving);
-    qpd_patches_vnni(&still);
+    qpd_frames_patches(&moving);
+    qpd_still_patches(&still);
 }
 
 static void qpd_conv_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
 {
     const struct qpd_layer *layer = &qpd_layers[i];
     struct qpd_work work = {layer, input, qpd_vnni.layer_weights[i], qpd_vnni.moving,
-                            qpd_vnni.sums, levels, 0, 1};
+                            qpd_vnni.sums, levels, 0};
     qpd_mark_dead(i, layer->rows, (uint32_t)layer->step_x * layer->rows / layer->row_bytes);
     for (uint32_t y = 0; y < layer->side; ++y) {
         const uint32_t live = ~qpd_vnni.dead_rows[y] & ((UINT32_C(1) << layer->side) - 1);
@@ -154,7 +154,7 @@ static void qpd_conv_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
         const struct qpd_patch patch = qpd_vnni.moving[j];
         qpd_vnni.sums[patch.position] = qpd_patch_sum(layer, input + patch.offset);
     }
-    qpd_patches_vnni(&work);
+    qpd_conv_patches(&work);
 }
 
 /* Layer i where this file can do it; else returns 0. */

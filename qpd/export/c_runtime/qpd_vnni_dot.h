@@ -13,7 +13,7 @@ struct qpd_patch {
     uint32_t offset, position;
 };
 
-/* Patches to compute: `weights` laid out for `planes` planes. */
+/* Patches to compute. */
 struct qpd_work {
     const struct qpd_layer *layer;
     const uint8_t *input;
@@ -21,7 +21,7 @@ struct qpd_work {
     const struct qpd_patch *patches;
     const int32_t *sums; /* by position: the sum of the patch */
     uint8_t *levels;
-    uint32_t count, planes;
+    uint32_t count;
 };
 
 /* Requantization of 16 outputs, 64-bit lanes for the even and the odd ones. */
@@ -77,13 +77,39 @@ QPD_INLINE __m512i qpd_broadcast(const uint8_t *x)
     return _mm512_set1_epi32(word);
 }
 
-/* P patches times B blocks of 16 outputs, from `block` on; with `still`, blocks 2b and 2b + 1 are
- * the quarters and the rests of the summed weights of block b. */
+/* Adds the products of one run of 4 * words bytes of P patches and B blocks of weights. */
+QPD_INLINE void qpd_run(__m512i *acc, const uint8_t *const *x, size_t at, const int8_t *w,
+                        size_t block_bytes, uint32_t words, const uint32_t P, const uint32_t B)
+{
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < words; ++c) {
+        __m512i weights[4];
+#pragma GCC unroll 4
+        for (uint32_t b = 0; b < B; ++b) {
+            weights[b] = _mm512_loadu_si512(w + b * block_bytes + 64 * c);
+        }
+#pragma GCC unroll 8
+        for (uint32_t p = 0; p < P; ++p) {
+            const __m512i levels = qpd_broadcast(x[p] + at + 4 * c);
+#pragma GCC unroll 4
+            for (uint32_t b = 0; b < B; ++b) {
+                acc[p * B + b] = _mm512_dpbusd_epi32(acc[p * B + b], levels, weights[b]);
+            }
+        }
+    }
+}
+
+/* P patches times B blocks of 16 outputs, from `block` on. `planes` is 1, or 4 for the frames of
+ * conv1; with `still`, one frame stands for four, and blocks 2b and 2b + 1 are the quarters and the
+ * rests of the summed weights of block b. */
 QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t from, uint32_t to,
-                          const uint32_t P, const uint32_t B, const int still)
+                          const uint32_t P, const uint32_t B, const uint32_t planes,
+                          const int still)
 {
     const struct qpd_layer *layer = work->layer;
-    const uint32_t words = work->planes * layer->rows * layer->row_bytes / 4;
+    const int frames = still || planes == 4; /* conv1, whose geometry is known here */
+    const uint32_t words = frames ? 16 * planes : layer->inputs / 4;
+    const size_t block_bytes = (size_t)words * 64;
     const uint32_t outputs = layer->outputs, real = still ? B / 2 : B;
     struct qpd_scales scales[4];
 #pragma GCC unroll 4
@@ -91,7 +117,7 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
         scales[b] = qpd_load_scales(layer, block + b);
     }
     for (uint32_t j = from; j < to; j += P) {
-        const int8_t *w = work->weights + (still ? 2 * block : block) * words * 64;
+        const int8_t *w = work->weights + (still ? 2 * block : block) * block_bytes;
         const uint8_t *x[8];
         uint32_t position[8];
         __m512i acc[16];
@@ -105,26 +131,15 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
         for (uint32_t a = 0; a < P * B; ++a) {
             acc[a] = _mm512_setzero_si512();
         }
-        for (uint32_t plane = 0; plane < work->planes; ++plane) {
-            for (uint32_t row = 0; row < layer->rows; ++row) {
-                const size_t run = (size_t)(plane * layer->plane_stride + row * layer->row_stride);
-                for (uint32_t c = 0; c < layer->row_bytes; c += 4, w += 64) {
-                    __m512i weights[4];
-#pragma GCC unroll 4
-                    for (uint32_t b = 0; b < B; ++b) {
-                        weights[b] = _mm512_loadu_si512(w + (size_t)b * words * 64);
-                    }
+        for (uint32_t plane = 0; frames && plane < planes; ++plane) {
 #pragma GCC unroll 8
-                    for (uint32_t p = 0; p < P; ++p) {
-                        const __m512i levels = qpd_broadcast(x[p] + run + c);
-#pragma GCC unroll 4
-                        for (uint32_t b = 0; b < B; ++b) {
-                            acc[p * B + b] =
-                                _mm512_dpbusd_epi32(acc[p * B + b], levels, weights[b]);
-                        }
-                    }
-                }
+            for (uint32_t row = 0; row < 8; ++row, w += 128) {
+                qpd_run(acc, x, plane * 7056 + row * 84, w, block_bytes, 2, P, B);
             }
+        }
+        for (uint32_t row = 0; !frames && row < layer->rows; ++row, w += 16 * layer->row_bytes) {
+            qpd_run(acc, x, (size_t)(row * layer->row_stride), w, block_bytes,
+                    layer->row_bytes / 4u, P, B);
         }
 #pragma GCC unroll 8
         for (uint32_t p = 0; p < P; ++p) {
@@ -145,41 +160,59 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
     }
 }
 
-#define QPD_GROUP(name, P, B, still)                                        \
-    static void name(const struct qpd_work *work, uint32_t block)           \
-    {                                                                       \
-        const uint32_t whole = work->count / (P) * (P);                     \
-        qpd_group(work, block, 0, whole, P, B, still);                      \
-        if (work->count - whole > 2) {                                      \
-            qpd_group(work, block, whole, work->count, (P) / 2, B, still);  \
-        } else if (work->count > whole) {                                   \
-            qpd_group(work, block, whole, work->count, 1, B, still);        \
-        }                                                                   \
+#define QPD_GROUP(name, P, B, planes, still)                                       \
+    static void name(const struct qpd_work *work, uint32_t block)                  \
+    {                                                                              \
+        const uint32_t whole = work->count / (P) * (P);                            \
+        qpd_group(work, block, 0, whole, P, B, planes, still);                     \
+        if (work->count - whole > 2) {                                             \
+            qpd_group(work, block, whole, work->count, (P) / 2, B, planes, still); \
+        } else if (work->count > whole) {                                          \
+            qpd_group(work, block, whole, work->count, 1, B, planes, still);       \
+        }                                                                          \
     }
 
-QPD_GROUP(qpd_group_1, 8, 1, 0)
-QPD_GROUP(qpd_group_2, 8, 2, 0)
-QPD_GROUP(qpd_group_4, 4, 4, 0)
-QPD_GROUP(qpd_group_still_1, 8, 2, 1)
-QPD_GROUP(qpd_group_still_2, 4, 4, 1)
+QPD_GROUP(qpd_group_1, 8, 1, 1, 0)
+QPD_GROUP(qpd_group_2, 8, 2, 1, 0)
+QPD_GROUP(qpd_group_4, 4, 4, 1, 0)
+QPD_GROUP(qpd_group_frames_1, 8, 1, 4, 0)
+QPD_GROUP(qpd_group_frames_2, 8, 2, 4, 0)
+QPD_GROUP(qpd_group_frames_4, 4, 4, 4, 0)
+QPD_GROUP(qpd_group_still_1, 8, 2, 1, 1)
+QPD_GROUP(qpd_group_still_2, 4, 4, 1, 1)
 
-static void qpd_patches_vnni(const struct qpd_work *work)
+/* All blocks of the layer; `one`, `two` and `four` do so many at a time (`four` may be null). */
+typedef void (*qpd_group_function)(const struct qpd_work *, uint32_t);
+
+static void qpd_all_blocks(const struct qpd_work *work, qpd_group_function one,
+                           qpd_group_function two, qpd_group_function four)
 {
     const uint32_t blocks = (work->layer->outputs + 15u) / 16u;
-    const int still = work->planes < work->layer->planes;
-    for (uint32_t block = 0; block < blocks;) {
-        const uint32_t rest = blocks - block;
-        if (still) {
-            rest >= 2 ? qpd_group_still_2(work, block) : qpd_group_still_1(work, block);
-            block += rest >= 2 ? 2 : 1;
-        } else if (rest >= 4) {
-            qpd_group_4(work, block);
-            block += 4;
-        } else {
-            rest >= 2 ? qpd_group_2(work, block) : qpd_group_1(work, block);
-            block += rest >= 2 ? 2 : 1;
-        }
+    uint32_t block = 0;
+    for (; four && block + 4 <= blocks; block += 4) {
+        four(work, block);
     }
+    for (; block + 2 <= blocks; block += 2) {
+        two(work, block);
+    }
+    if (block < blocks) {
+        one(work, block);
+    }
+}
+
+static void qpd_frames_patches(const struct qpd_work *work)
+{
+    qpd_all_blocks(work, qpd_group_frames_1, qpd_group_frames_2, qpd_group_frames_4);
+}
+
+static void qpd_still_patches(const struct qpd_work *work)
+{
+    qpd_all_blocks(work, qpd_group_still_1, qpd_group_still_2, 0);
+}
+
+static void qpd_conv_patches(const struct qpd_work *work)
+{
+    qpd_all_blocks(work, qpd_group_1, qpd_group_2, qpd_group_4);
 }
 
 /* The sum of n bytes. */
