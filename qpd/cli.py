@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 
 from qpd import __version__
 from qpd.cli_agents import evaluate, teacher_app
+from qpd.cli_export import export
 from qpd.cli_output import AsJson, Device, print_json, print_table, progress
 from qpd.recipe import Recipe, RecipeError
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(teacher_app, name="teacher")
 app.command()(evaluate)
+app.command()(export)
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, for example distill.lr=1e-3")
@@ -263,6 +265,7 @@ def _error_lines(error: Exception) -> list[str] | None:
     from qpd.checkpoint import CheckpointError
     from qpd.environment import EnvironmentConfigError
     from qpd.evaluation_target import TargetError
+    from qpd.export.bundle import ExportError
     from qpd.metrics_log import MetricsLogError
     from qpd.run_directory import RunDirectoryError
     from qpd.session import SessionError
@@ -279,6 +282,7 @@ def _error_lines(error: Exception) -> list[str] | None:
     ours = (
         CheckpointError,
         EnvironmentConfigError,
+        ExportError,
         MetricsLogError,
         StudentFileError,
         SessionError,
