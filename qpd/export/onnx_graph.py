@@ -90,7 +90,11 @@ class _Graph:
             self.nodes,
             "qpd_student",
             [helper.make_tensor_value_info(INPUT, kind, shape)],
-            [helper.make_tensor_value_info(OUTPUT, types.FLOAT, ["batch", architecture.num_actions])],
+            [
+                helper.make_tensor_value_info(
+                    OUTPUT, types.FLOAT, ["batch", architecture.num_actions]
+                )
+            ],
             list(self.constants.values()),
             doc_string=f"QPD student {source.name}",
         )
@@ -126,7 +130,7 @@ def _encode(graph: _Graph) -> str:
 
 
 def _flat(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
-    """Levels as this layer reads them: `[batch, features]` for the first linear one after images."""
+    """Levels as this layer reads them: flattened where it is the first linear one of images."""
     is_first_linear = layer.shape.name == "linear1" and graph.student.architecture.is_image
     return graph.node("Flatten", [levels], "flat") if is_first_linear else levels
 
@@ -169,5 +173,7 @@ def _float_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     view = (-1, 1, 1) if layer.shape.kind == "conv" else (-1,)
     gain = graph.constant(f"{name}_gain", requantization_gain(layer).reshape(view))
     scaled = graph.node("Mul", [total, gain], f"{name}_scaled")
-    rounded = graph.node("Floor", [graph.node("Add", [scaled, "half"], f"{name}_up")], f"{name}_whole")
+    rounded = graph.node(
+        "Floor", [graph.node("Add", [scaled, "half"], f"{name}_up")], f"{name}_whole"
+    )
     return graph.node("Clip", [rounded, "bottom", "top"], f"{name}_levels")
