@@ -13,13 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from qpd.export.bundle import ExportError, ExportSource
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.quantization.integer_student import IntegerLayer
 
 INPUT, OUTPUT = "observations", "logits"
 ZERO_POINT = -128
 RELU6_TOP = 6.0
+
+
+def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+    """The files of the bundle; ExportError without the ai-edge-litert package."""
+    metadata = model_metadata(source)
+    kind = "frames" if source.student.architecture.is_image else "vectors"
+    return {
+        "student.tflite": litert_model(source, metadata),
+        "golden.npz": golden_npz(source, golden),
+        "selftest.py": bundle_text("litert_selftest.py", {}),
+        "README.md": bundle_text(f"litert_{kind}.md", metadata),
+    }
 
 
 def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
@@ -60,7 +73,7 @@ class _Graph:
         self,
         name: str,
         shape: tuple[int, ...],
-        dtype: type,
+        dtype: Any,
         scale: np.ndarray | float | None = None,
         data: Any = None,
     ) -> int:
@@ -127,7 +140,7 @@ def _aligned_builder(flatbuffers: Any) -> Any:
     packer forgets it, and ARM kernels read int32 and vectors from there).
     """
 
-    class AlignedBuilder(flatbuffers.Builder):  # type: ignore[misc, name-defined]
+    class AlignedBuilder(flatbuffers.Builder):
         def StartVector(self, elemSize: int, numElems: int, alignment: int) -> Any:
             return super().StartVector(elemSize, numElems, 16 if elemSize == 1 else alignment)
 
@@ -145,7 +158,7 @@ def _encode(graph: _Graph) -> tuple[int, float]:
     steps = (
         ("SUB", "above_low", student.input_low, graph.schema.SubOptionsT()),
         ("DIV", "unit", student.input_high - student.input_low, graph.schema.DivOptionsT()),
-        ("MUL", "scaled", np.float32([TOP]), graph.schema.MulOptionsT()),
+        ("MUL", "scaled", np.array([TOP]), graph.schema.MulOptionsT()),
     )
     for kind, name, operand, options in steps:
         constant = graph.tensor(f"{name}_by", operand.shape, np.float32, data=operand)
@@ -173,7 +186,7 @@ def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: flo
     faster than the few bytes of a pixel.
     """
     shape, schema, name = graph.shape(levels), graph.schema, layer.shape.name
-    top = graph.tensor(f"{name}_top", (1,), np.int8, scale, np.int8([TOP + ZERO_POINT]))
+    top = graph.tensor(f"{name}_top", (1,), np.int8, scale, [TOP + ZERO_POINT])
     complement = graph.tensor(f"{name}_complement", shape, np.int8, scale)
     graph.operator("SUB", [top, levels], complement, schema.SubOptionsT())
     options = schema.ConcatenationOptionsT()
@@ -269,7 +282,7 @@ def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None
     ]
     total = graph.tensor("actor_accumulators", (1, actions), np.float32)
     graph.operator("FULLY_CONNECTED", operands, total, schema.FullyConnectedOptionsT())
-    unit = np.float32([graph.student.logit_scale / scale])
+    unit = [graph.student.logit_scale / scale]
     factor = graph.tensor("logit_scale", (1,), np.float32, data=unit)
     logits = graph.tensor(OUTPUT, (1, actions), np.float32)
     graph.operator("MUL", [total, factor], logits, schema.MulOptionsT())

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd import __version__
-from qpd.export.bundle import ExportError, ExportSource
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
 from qpd.quantization.integer_student import IntegerLayer, IntegerStudent
 
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 OPSET, IR_VERSION = 18, 8
 INPUT, OUTPUT = "observations", "logits"
 ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
+
+
+def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+    """The files of the bundle; ExportError without the onnx package."""
+    metadata = model_metadata(source)
+    return {
+        "student_int8.onnx": quantized_graph(source, metadata).SerializeToString(),
+        "student_fp32.onnx": float_graph(source, metadata).SerializeToString(),
+        "golden.npz": golden_npz(source, golden),
+        "selftest.py": bundle_text("onnx_selftest.py", {}),
+        "README.md": bundle_text("onnx.md", metadata),
+    }
 
 
 def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:

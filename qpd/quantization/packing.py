@@ -42,6 +42,14 @@ def unpack_levels(packed: np.ndarray, bits: int, shape: tuple[int, ...]) -> np.n
 
 def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, Any]) -> None:
     """Write the integer student; weights are stored as levels n of the odd integers 2n - M."""
+    tensors, metadata = pack_student(student, about)
+    write_safetensors(path, tensors, metadata)
+
+
+def pack_student(
+    student: IntegerStudent, about: dict[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors and the metadata of a quantized.safetensors; `unpack_student` inverts it."""
     tensors: dict[str, torch.Tensor] = {}
     for layer in student.layers:
         name = layer.shape.name
@@ -63,19 +71,20 @@ def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, A
         "logit_scale": repr(student.logit_scale),
         "about": json.dumps(about),
     }
-    write_safetensors(path, tensors, metadata)
+    return tensors, metadata
 
 
 def load_integer_student(path: Path) -> IntegerStudent:
     """Read what `save_integer_student` wrote; raises StudentFileError for anything else."""
     metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
     try:
-        return _integer_student(metadata, {k: v.numpy() for k, v in tensors.items()})
+        return unpack_student(metadata, {k: v.numpy() for k, v in tensors.items()})
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
 
 
-def _integer_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
+def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
+    """What `pack_student` packed; KeyError, ValueError, TypeError or OverflowError otherwise."""
     architecture = architecture_from_json(json.loads(metadata["architecture"]))
     shapes = architecture.layer_shapes()
     bits_per_layer = [int(bits) for bits in json.loads(metadata["weight_bits"])]
