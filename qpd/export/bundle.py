@@ -20,10 +20,9 @@ import numpy as np
 from qpd import __version__
 from qpd.atomic_files import write_bytes, write_json
 from qpd.quantization.integer_student import IntegerStudent, reference_logits
-from qpd.quantization.packing import FORMAT as STUDENT_FORMAT
-from qpd.quantization.packing import FORMAT_VERSION as STUDENT_FORMAT_VERSION
 from qpd.quantization.packing import load_integer_student
-from qpd.student_files import architecture_to_json, read_safetensors
+from qpd.student_about import student_about
+from qpd.student_files import architecture_to_json
 
 FORMAT = "qpd-export"
 FORMAT_VERSION = 1
@@ -57,10 +56,9 @@ def load_export_source(path: Path) -> ExportSource:
     """The student in a run directory, or in a quantized.safetensors. Raises StudentFileError."""
     file = path / "quantized.safetensors" if path.is_dir() else path
     student = load_integer_student(file)
-    metadata, _ = read_safetensors(file, STUDENT_FORMAT, STUDENT_FORMAT_VERSION)
     folder = file.resolve().parent.name
     name = folder if file.name == "quantized.safetensors" else file.stem
-    return ExportSource(student, json.loads(metadata.get("about", "{}")), name)
+    return ExportSource(student, student_about(file), name)
 
 
 def golden_vectors(
