@@ -34,9 +34,9 @@ def bench(
     seconds: Annotated[
         float, typer.Option(min=0.01, max=600, help="of a turn in each round")
     ] = 0.5,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="the device's JSON")
-    ] = Path("device.json"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="the device's JSON")] = Path(
+        "device.json"
+    ),
     device_name: Annotated[
         str | None, typer.Option(help="default: the board's or the processor's")
     ] = None,
@@ -114,7 +114,7 @@ def _print(record: DeviceRecord) -> None:
     measured = [row for row in record.rows if row.status == "measured"]
     print_table([*header, "x teacher", "peak MB", "file KB"], [_cells(row) for row in measured])
     others = [row for row in record.rows if row.status != "measured"]
-    lines = {}
+    lines: dict[tuple[str, str, str | None], list[str]] = {}
     for row in others:
         about = lines.setdefault((row.runtime, row.status, row.reason), [])
         about.append(row.model)

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from qpd.atomic_files import write_json
 from qpd.bench.c_json import record_of_c_lines
 
-FORMAT = "qpd-device"
-SCHEMA_VERSION = 1
-FP32 = 32
+FORMAT, SCHEMA_VERSION = "qpd-device", 1
+FP32 = 32  # what `weight_bits` is for float weights
 
 
 class BenchError(ValueError):
@@ -61,8 +60,8 @@ class BenchRow(_Plain):
 class DeviceRecord(_Plain):
     """A device and its rows. `date` is ISO 8601, UTC; `settings` says how was measured."""
 
-    format: Literal["qpd-device"] = FORMAT
-    schema_version: Literal[1] = SCHEMA_VERSION
+    format: Literal["qpd-device"] = "qpd-device"
+    schema_version: Literal[1] = 1
     device: str
     cpu: str
     cores: int | None
