@@ -39,6 +39,10 @@ def time_calls(forward: Callable[[Any], Any], inputs: Sequence[Any], seconds: fl
     finally:
         if was_enabled:
             gc.enable()
-    nanoseconds.sort()
-    calls = len(nanoseconds)
-    return Turn(calls, nanoseconds[calls // 2] / 1e3, nanoseconds[calls - 1 - calls // 100] / 1e3)
+    return summarize(nanoseconds)
+
+
+def summarize(nanoseconds: Sequence[int]) -> Turn:
+    """Median and p99 of latencies, at least one."""
+    ordered, calls = sorted(nanoseconds), len(nanoseconds)
+    return Turn(calls, ordered[calls // 2] / 1e3, ordered[calls - 1 - calls // 100] / 1e3)

@@ -50,6 +50,11 @@ class WorkerProcess:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
     def turn(self, seconds: float) -> TimedTurn:
         """Time calls for `seconds`. Raises ContestantError where the process is gone."""
         return TimedTurn(**self._ask({"seconds": seconds}, START_SECONDS + seconds))
