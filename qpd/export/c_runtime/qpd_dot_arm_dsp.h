@@ -34,8 +34,10 @@ static inline int32_t qpd_sum(const uint8_t *x, uint32_t n)
     return (int32_t)sum;
 }
 
+/* Two patches with two rows: as much as 14 registers hold. */
 static inline void qpd_dot_2x2(const uint8_t *x0, const uint8_t *x1, const int8_t *w0,
-                               const int8_t *w1, uint32_t n, int32_t *dot)
+                               const int8_t *w1, uint32_t n, int32_t *dot0,
+                               int32_t *dot1)
 {
     int32_t a = 0, b = 0, c = 0, d = 0;
     uint32_t i = 0;
@@ -63,10 +65,10 @@ static inline void qpd_dot_2x2(const uint8_t *x0, const uint8_t *x1, const int8_
         c += x1[i] * w0[i];
         d += x1[i] * w1[i];
     }
-    dot[0] = a;
-    dot[1] = b;
-    dot[2] = c;
-    dot[3] = d;
+    dot0[0] = a;
+    dot0[1] = b;
+    dot1[0] = c;
+    dot1[1] = d;
 }
 
 static inline void qpd_dot_1x2(const uint8_t *x, const int8_t *w0, const int8_t *w1, uint32_t n,
@@ -88,6 +90,21 @@ static inline void qpd_dot_1x2(const uint8_t *x, const int8_t *w0, const int8_t 
     }
     dot[0] = a;
     dot[1] = b;
+}
+
+/* dot[j] = x.w[j] */
+static inline void qpd_dot_1x4(const uint8_t *x, const int8_t *const *w, uint32_t n, int32_t *dot)
+{
+    qpd_dot_1x2(x, w[0], w[1], n, dot);
+    qpd_dot_1x2(x, w[2], w[3], n, dot + 2);
+}
+
+/* dot0[j] = x0.w[j], dot1[j] = x1.w[j] */
+static inline void qpd_dot_2x4(const uint8_t *x0, const uint8_t *x1, const int8_t *const *w,
+                               uint32_t n, int32_t *dot0, int32_t *dot1)
+{
+    qpd_dot_2x2(x0, x1, w[0], w[1], n, dot0, dot1);
+    qpd_dot_2x2(x0, x1, w[2], w[3], n, dot0 + 2, dot1 + 2);
 }
 
 #endif
