@@ -7,7 +7,8 @@
 
 #if !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_DOTPROD)
 #include "qpd_dot_neon.h"
-#elif !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_SIMD32) && !defined(__ARM_BIG_ENDIAN)
+#elif !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__) && \
+    defined(__OPTIMIZE__) && !defined(__ARM_BIG_ENDIAN) /* -O0 has too few registers for it */
 #include "qpd_dot_arm_dsp.h"
 #else
 #include "qpd_dot_portable.h"
