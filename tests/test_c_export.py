@@ -41,13 +41,13 @@ def write(folder: Path, student: IntegerStudent, observations: np.ndarray | None
     return folder
 
 
-def compiled(folder: Path, flags: list[str], *, optimize: str = "-O2") -> ctypes.CDLL:
-    """The export as a shared library."""
+def compiled(folder: Path, flags: list[str]) -> ctypes.CDLL:
+    """The export as a shared library; test_c_export_proof.py has -O3, which takes seconds."""
     sources = [str(folder / name) for name in ("qpd_network.c", "qpd_sample.c")]
     if (folder / "qpd_preprocess.c").exists():
         sources.append(str(folder / "qpd_preprocess.c"))
     library = folder / f"student{abs(hash(tuple(flags)))}.so"
-    command = ["gcc", *WARNINGS, optimize, *flags, "-shared", "-fPIC", "-o", str(library)]
+    command = ["gcc", *WARNINGS, "-O1", *flags, "-shared", "-fPIC", "-o", str(library)]
     subprocess.run([*command, *sources], check=True)
     return ctypes.CDLL(str(library))
 
@@ -85,12 +85,13 @@ def play() -> Callable[[int], np.ndarray]:
 
 @pytest.fixture(scope="session")
 def some_play(play: Callable[[int], np.ndarray]) -> np.ndarray:
-    return play(300)
+    return play(200)
 
 
 @needs_gcc
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("name", ["xxs", "xxs-4bit", "xxs-2bit", "s"])
+@pytest.mark.parametrize(
+    ("name", "kernels"), [("xxs", "native"), ("xxs-4bit", "native"), ("xxs", "portable")]
+)
 def test_real_observations_give_the_reference_logits(
     name: str, kernels: str, some_play: np.ndarray, tmp_path: Path
 ) -> None:
@@ -112,8 +113,10 @@ ODD = [
 
 
 @needs_gcc
-@pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("case", range(len(ODD)))
+@pytest.mark.parametrize(
+    ("case", "kernels"),
+    [(0, "native"), (1, "native"), (3, "native"), (0, "portable"), (4, "portable")],
+)
 def test_any_architecture_gives_the_reference_logits(
     case: int, kernels: str, tmp_path: Path
 ) -> None:
@@ -160,7 +163,7 @@ def test_extreme_requantization_is_exact(kernels: str, tmp_path: Path) -> None:
 def test_make_test_tells_right_from_wrong(tmp_path: Path) -> None:
     student = load_export_source(RUNS / "breakout-ppo-xxs-4bit").student
     folder = write(tmp_path / "out", student)
-    command = ["make", "test", "CFLAGS=-O1 -Werror"]
+    command = ["make", "test", "CFLAGS=-O1 -Werror", "PORTABLE=1"]
     right = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert right.returncode == 0 and "ok: 8 golden vectors" in right.stdout, right.stderr
     header = folder / "qpd_layers.h"
@@ -177,7 +180,7 @@ def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
     student = random_student(ODD[1][0], 4, 1, 4)
     folder = write(tmp_path / "out", student)
     program = folder / "test"
-    flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     sources = ["qpd_test.c", "qpd_network.c", "qpd_sample.c", "qpd_preprocess.c"]
     command = ["gcc", *WARNINGS, *flags, *KERNELS[kernels], "-o", str(program), *sources]
     if subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode:
@@ -192,7 +195,7 @@ def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
 @needs_gcc
 def test_samples_follow_the_softmax(tmp_path: Path) -> None:
     student = load_export_source(RUNS / "breakout-ppo-xxs").student
-    library = compiled(write(tmp_path / "out", student), [])
+    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
     unit = 1.0 / student.logit_scale
     logits = np.array([0.0, -1.0, -2.5, 0.5]) * unit
     exact = np.exp(logits * student.logit_scale)
@@ -210,7 +213,7 @@ def test_samples_follow_the_softmax(tmp_path: Path) -> None:
 @needs_gcc
 def test_preprocessing_is_ales_in_breakout(tmp_path: Path) -> None:
     student = random_student(architecture_for("XXS", (4, 84, 84), 4))
-    library = compiled(write(tmp_path / "out", student), [])
+    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
     games = AtariVectorEnv(
         "breakout", 1, noop_max=0, use_fire_reset=False, repeat_action_probability=0.0
     )
