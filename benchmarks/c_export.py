@@ -69,7 +69,8 @@ def size_rows() -> list[list[str]]:
 def real_observations(count: int = 16) -> np.ndarray:
     """uint8 `[count, 4, 84, 84]`, 20 steps apart, of the XXS student's play."""
     engine = IntegerEngine(load_export_source(RUNS / "breakout-ppo-xxs").student)
-    env, rng, seen = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0), []
+    env, rng = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0)
+    seen: list[np.ndarray] = []
     env.reset(0)
     while len(seen) < 20 * count:
         if env.acting[0]:
