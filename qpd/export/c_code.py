@@ -77,8 +77,13 @@ def weight_bytes(student: IntegerStudent) -> int:
 def arena_bytes(student: IntegerStudent) -> int:
     """The runtime's static RAM, as QPD_ARENA_BYTES (observation and stack come on top)."""
     sizes = _sizes(student)
-    scratch = STRIP * sizes["QPD_PATCH_BYTES"] + 2 * sizes["QPD_UNPACKED_BYTES"]
-    return sizes["QPD_EVEN_BYTES"] + sizes["QPD_ODD_BYTES"] + -(-scratch // 4) * 4
+    scratch = STRIP * sizes["QPD_PATCH_BYTES"] + 4 * sizes["QPD_UNPACKED_BYTES"]
+    return sizes["QPD_EVEN_BYTES"] + sizes["QPD_ODD_BYTES"] + scratch + 4 * _strip_outputs(student)
+
+
+def _strip_outputs(student: IntegerStudent) -> int:
+    """Dot products of the largest strip, outputs rounded up to fours."""
+    return max(-(-len(y.weight) // 4) * 4 * min(STRIP, _side(y)) for y in student.layers)
 
 
 def _check(student: IntegerStudent) -> None:
@@ -153,6 +158,7 @@ def _student_header(source: ExportSource) -> str:
         "QPD_CONSTANT_BYTES": weight_bytes(student),
         "QPD_ARENA_BYTES": arena_bytes(student),
         "QPD_STRIP": STRIP,
+        "QPD_STRIP_OUTPUTS": _strip_outputs(student),
         "QPD_PREPARED_BYTES": prepared,
         **_sizes(student),
     }

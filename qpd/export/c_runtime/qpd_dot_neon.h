@@ -48,47 +48,53 @@ static inline int32_t qpd_offset(const int8_t *w, uint32_t n)
 }
 #endif
 
-static inline void qpd_dot_2x2(const uint8_t *x0, const uint8_t *x1, const int8_t *w0,
-                               const int8_t *w1, uint32_t n, int32_t *dot)
+/* dot[j] = x.w[j] */
+static inline void qpd_dot_1x4(const uint8_t *x, const int8_t *const *w, uint32_t n, int32_t *dot)
 {
-    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
+    int32x4_t acc[4];
     const uint32_t whole = n & ~15u;
-    for (uint32_t i = 0; i < whole; i += 16) {
-        const uint8x16_t xa = vld1q_u8(x0 + i), xb = vld1q_u8(x1 + i);
-        const int8x16_t wa = vld1q_s8(w0 + i), wb = vld1q_s8(w1 + i);
-        a = QPD_DOT(a, xa, wa);
-        b = QPD_DOT(b, xa, wb);
-        c = QPD_DOT(c, xb, wa);
-        d = QPD_DOT(d, xb, wb);
+    for (int j = 0; j < 4; ++j) {
+        acc[j] = vdupq_n_s32(0);
     }
-    const int32_t offset0 = qpd_offset(w0, whole), offset1 = qpd_offset(w1, whole);
-    dot[0] = vaddvq_s32(a) + offset0;
-    dot[1] = vaddvq_s32(b) + offset1;
-    dot[2] = vaddvq_s32(c) + offset0;
-    dot[3] = vaddvq_s32(d) + offset1;
-    for (uint32_t i = whole; i < n; ++i) {
-        dot[0] += x0[i] * w0[i];
-        dot[1] += x0[i] * w1[i];
-        dot[2] += x1[i] * w0[i];
-        dot[3] += x1[i] * w1[i];
+    for (uint32_t i = 0; i < whole; i += 16) {
+        const uint8x16_t levels = vld1q_u8(x + i);
+        for (int j = 0; j < 4; ++j) {
+            acc[j] = QPD_DOT(acc[j], levels, vld1q_s8(w[j] + i));
+        }
+    }
+    for (int j = 0; j < 4; ++j) {
+        dot[j] = vaddvq_s32(acc[j]) + qpd_offset(w[j], whole);
+        for (uint32_t i = whole; i < n; ++i) {
+            dot[j] += x[i] * w[j][i];
+        }
     }
 }
 
-static inline void qpd_dot_1x2(const uint8_t *x, const int8_t *w0, const int8_t *w1, uint32_t n,
-                               int32_t *dot)
+/* dot0[j] = x0.w[j], dot1[j] = x1.w[j] */
+static inline void qpd_dot_2x4(const uint8_t *x0, const uint8_t *x1, const int8_t *const *w,
+                               uint32_t n, int32_t *dot0, int32_t *dot1)
 {
-    int32x4_t a = vdupq_n_s32(0), b = a;
+    int32x4_t acc[8];
     const uint32_t whole = n & ~15u;
-    for (uint32_t i = 0; i < whole; i += 16) {
-        const uint8x16_t xa = vld1q_u8(x + i);
-        a = QPD_DOT(a, xa, vld1q_s8(w0 + i));
-        b = QPD_DOT(b, xa, vld1q_s8(w1 + i));
+    for (int j = 0; j < 8; ++j) {
+        acc[j] = vdupq_n_s32(0);
     }
-    dot[0] = vaddvq_s32(a) + qpd_offset(w0, whole);
-    dot[1] = vaddvq_s32(b) + qpd_offset(w1, whole);
-    for (uint32_t i = whole; i < n; ++i) {
-        dot[0] += x[i] * w0[i];
-        dot[1] += x[i] * w1[i];
+    for (uint32_t i = 0; i < whole; i += 16) {
+        const uint8x16_t levels0 = vld1q_u8(x0 + i), levels1 = vld1q_u8(x1 + i);
+        for (int j = 0; j < 4; ++j) {
+            const int8x16_t weights = vld1q_s8(w[j] + i);
+            acc[j] = QPD_DOT(acc[j], levels0, weights);
+            acc[4 + j] = QPD_DOT(acc[4 + j], levels1, weights);
+        }
+    }
+    for (int j = 0; j < 4; ++j) {
+        const int32_t offset = qpd_offset(w[j], whole);
+        dot0[j] = vaddvq_s32(acc[j]) + offset;
+        dot1[j] = vaddvq_s32(acc[4 + j]) + offset;
+        for (uint32_t i = whole; i < n; ++i) {
+            dot0[j] += x0[i] * w[j][i];
+            dot1[j] += x1[i] * w[j][i];
+        }
     }
 }
 

@@ -32,10 +32,8 @@ struct qpd_layer {
 /* clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, top); a negative acc gives 0. */
 static inline uint8_t qpd_requantize(int32_t acc, int32_t multiplier, uint8_t shift, uint8_t top)
 {
-    if (acc <= 0) {
-        return 0;
-    }
-    const uint64_t product = (uint64_t)(uint32_t)acc * (uint32_t)multiplier;
+    /* Without branches, which half of the activations would take at random. */
+    const uint64_t product = (uint64_t)(uint32_t)(acc > 0 ? acc : 0) * (uint32_t)multiplier;
     const uint64_t level = (product + (UINT64_C(1) << (shift - 1))) >> shift;
     return level < top ? (uint8_t)level : top;
 }

@@ -1,5 +1,5 @@
 /* A layer by dot products: patches of a strip of positions are gathered once, then multiplied with
- * two rows of weights at a time. Serves every CPU; qpd_dot_*.h has the inner loops. */
+ * four rows of weights at a time. Serves every CPU; qpd_dot_*.h has the inner loops. */
 #ifndef QPD_LAYER_DOT_H
 #define QPD_LAYER_DOT_H
 
@@ -7,16 +7,19 @@
 
 #if !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_DOTPROD)
 #include "qpd_dot_neon.h"
-#elif !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_SIMD32) && !defined(__ARM_BIG_ENDIAN)
+#elif !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__) && \
+    defined(__OPTIMIZE__) && !defined(__ARM_BIG_ENDIAN) /* -O0 has too few registers for it */
 #include "qpd_dot_arm_dsp.h"
 #else
 #include "qpd_dot_portable.h"
 #endif
 
-/* What gathering and unpacking need: QPD_STRIP patches and two rows of weights. */
+/* What gathering and unpacking need: QPD_STRIP patches, four rows of weights, and
+ * the dot products of a strip. */
 struct qpd_scratch {
     uint8_t patches[QPD_STRIP * QPD_PATCH_BYTES];
-    int8_t rows[2][QPD_UNPACKED_BYTES];
+    int8_t rows[4][QPD_UNPACKED_BYTES];
+    int32_t dots[QPD_STRIP_OUTPUTS];
 };
 
 static void qpd_gather(const struct qpd_layer *layer, const uint8_t *input, uint8_t *patch)
@@ -35,16 +38,23 @@ static void qpd_gather(const struct qpd_layer *layer, const uint8_t *input, uint
     }
 }
 
-/* 2 dot + sum + bias to the level, or (in the head) to the logit. */
-static inline void qpd_finish(const struct qpd_layer *layer, uint32_t output, int32_t dot,
-                              int32_t sum, uint8_t *levels, int32_t *logits)
+/* 2 dot + sum + bias of all outputs of one patch: to levels, or (in the head) to logits. In a loop
+ * of its own, which compilers vectorize. */
+static void qpd_finish(const struct qpd_layer *layer, const int32_t *restrict dots, int32_t sum,
+                       uint8_t *restrict levels, int32_t *restrict logits)
 {
-    const int32_t acc = 2 * dot + sum + layer->bias[output];
-    if (layer->multiplier) {
-        levels[output] =
-            qpd_requantize(acc, layer->multiplier[output], layer->shift[output], layer->top);
-    } else {
-        logits[output] = acc;
+    const int32_t *restrict bias = layer->bias, *restrict multiplier = layer->multiplier;
+    const uint8_t *restrict shift = layer->shift;
+    const uint8_t top = layer->top;
+    const uint32_t outputs = layer->outputs;
+    if (!multiplier) {
+        for (uint32_t o = 0; o < outputs; ++o) {
+            logits[o] = 2 * dots[o] + sum + bias[o];
+        }
+        return;
+    }
+    for (uint32_t o = 0; o < outputs; ++o) {
+        levels[o] = qpd_requantize(2 * dots[o] + sum + bias[o], multiplier[o], shift[o], top);
     }
 }
 
@@ -53,29 +63,28 @@ static void qpd_strip(const struct qpd_layer *layer, const uint8_t *patches, uin
                       uint32_t count, struct qpd_scratch *scratch, uint8_t *levels,
                       int32_t *logits)
 {
-    int32_t sums[QPD_STRIP], dot[4];
-    const uint32_t outputs = layer->outputs, n = layer->inputs;
+    int32_t sums[QPD_STRIP];
+    const int8_t *w[4];
+    const uint32_t outputs = layer->outputs, n = layer->inputs, wide = (outputs + 3u) & ~3u;
     for (uint32_t p = 0; p < count; ++p) {
         sums[p] = qpd_sum(patches + p * stride, n);
     }
-    for (uint32_t o = 0; o < outputs; o += 2) {
-        const uint32_t next = o + 1 < outputs ? o + 1 : o; /* an odd last row is done twice */
-        const int8_t *w0 = qpd_weight_row(layer, o, scratch->rows[0]);
-        const int8_t *w1 = qpd_weight_row(layer, next, scratch->rows[1]);
+    for (uint32_t o = 0; o < outputs; o += 4) {
+        int32_t *dots = scratch->dots + o;
+        for (uint32_t j = 0; j < 4; ++j) { /* rows past the end are the last one again */
+            w[j] = o + j < outputs ? qpd_weight_row(layer, o + j, scratch->rows[j]) : w[j - 1];
+        }
         uint32_t p = 0;
         for (; p + 2 <= count; p += 2) {
             const uint8_t *x = patches + p * stride;
-            qpd_dot_2x2(x, x + stride, w0, w1, n, dot);
-            qpd_finish(layer, o, dot[0], sums[p], levels + p * outputs, logits);
-            qpd_finish(layer, next, dot[1], sums[p], levels + p * outputs, logits);
-            qpd_finish(layer, o, dot[2], sums[p + 1], levels + (p + 1) * outputs, logits);
-            qpd_finish(layer, next, dot[3], sums[p + 1], levels + (p + 1) * outputs, logits);
+            qpd_dot_2x4(x, x + stride, w, n, dots + p * wide, dots + (p + 1) * wide);
         }
         if (p < count) {
-            qpd_dot_1x2(patches + p * stride, w0, w1, n, dot);
-            qpd_finish(layer, o, dot[0], sums[p], levels + p * outputs, logits);
-            qpd_finish(layer, next, dot[1], sums[p], levels + p * outputs, logits);
+            qpd_dot_1x4(patches + p * stride, w, n, dots + p * wide);
         }
+    }
+    for (uint32_t p = 0; p < count; ++p) {
+        qpd_finish(layer, scratch->dots + p * wide, sums[p], levels + p * outputs, logits);
     }
 }
 
