@@ -209,6 +209,36 @@ def test_int8_models_hold_no_float_weights(bundle) -> None:
     assert max(onnx_bytes, litert_bytes) < 35_796 + 8_000
 
 
+def test_litert_buffers_lie_where_kernels_read_them(bundle) -> None:
+    """At multiples of 16 bytes, as the schema asks: ARM faults on int32 biases that do not."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    content = np.fromfile(bundle("breakout-ppo-xxs", "litert") / "student.tflite", np.uint8)
+    model = schema.Model.GetRootAs(content, 0)
+    starts = []
+    for index in range(model.BuffersLength()):
+        if model.Buffers(index).DataLength():
+            data = model.Buffers(index).DataAsNumpy()
+            starts.append(data.__array_interface__["data"][0] - content.ctypes.data)
+    assert len(starts) > 10 and all(start % 16 == 0 for start in starts)
+
+
+@pytest.mark.parametrize("run", ["breakout-ppo-xxs", "breakout-ppo-xxs-4bit"])
+def test_litert_takes_batches_after_resizing(bundle, run: str) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    folder, observations = bundle(run, "litert"), real_observations(run)[:7]
+    interpreter = Interpreter(str(folder / "student.tflite"), num_threads=1)
+    source = interpreter.get_input_details()[0]["index"]
+    interpreter.resize_tensor_input(source, [7, 84, 84, 4])
+    interpreter.allocate_tensors()
+    last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1) ^ 128).view(np.int8)
+    interpreter.set_tensor(source, last)
+    interpreter.invoke()
+    logits = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_array_equal(logits, litert_policy(folder)(observations))
+
+
 @pytest.mark.parametrize(
     ("run", "target"),
     [("breakout-ppo-xxs", "onnx"), ("breakout-ppo-xxs", "litert"), ("classic-dqn-cartpole", "onnx"),
