@@ -13,8 +13,8 @@ from teachers.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 
 def student_about(file: Path) -> dict[str, Any]:
-    """`env_id`, `recipe`, `phase` of the student in `file`; `algo`, its teacher's, where the run's
-    manifest lies beside it. Raises StudentFileError for no student's file.
+    """`env_id`, `recipe`, `phase` of the student in `file`, whatever else it says; and `algo`, its
+    teacher's, where the run's manifest lies beside it. Raises StudentFileError for another file.
     """
     try:
         with safetensors.safe_open(file, framework="np") as stored:
@@ -39,7 +39,9 @@ def _teacher_algo(manifest: Path) -> str | None:
 
 def imitates_policy(about: dict[str, Any]) -> bool:
     """Whether the logits are a policy's (PPO, A2C, or nothing known) rather than Q-values (DQN)."""
-    return about.get("algo", "ppo") in ACTOR_CRITIC_ALGORITHMS
+    teacher = about.get("teacher")
+    stored = teacher.get("algo") if isinstance(teacher, dict) else None
+    return (about.get("algo") or stored or "ppo") in ACTOR_CRITIC_ALGORITHMS
 
 
 def acting_hint(about: dict[str, Any]) -> str:

@@ -64,6 +64,16 @@ def test_students_of_dqn_explore_rarely() -> None:
     assert 0.002 < (actions != greedy).mean() < 0.01  # half of 0.01: two actions
 
 
+@pytest.mark.parametrize(("algo", "explores"), [("qrdqn", True), ("a2c", False)])
+def test_a_file_alone_tells_its_teacher(tmp_path: Path, algo: str, explores: bool) -> None:
+    student = Student(StudentArchitecture((3,), 2, (), (8,)), seed=2)
+    student.scale_logits(1e4)  # sampling is then as good as the argmax
+    save_student(tmp_path / "distilled.safetensors", student, {"teacher": {"algo": algo}})
+    loaded, observation = qpd.load_student_policy(tmp_path), np.ones((20_000, 3), np.float32)
+    greedy, _ = loaded.predict(observation, deterministic=True)
+    assert (loaded.predict(observation)[0] != greedy).any() == explores
+
+
 def test_files_of_every_kind(tmp_path: Path) -> None:
     student = Student(StudentArchitecture((3,), 2, (), (8,)), seed=2)
     save_student(tmp_path / "distilled.safetensors", student, {})
