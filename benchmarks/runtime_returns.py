@@ -10,6 +10,7 @@ the same games (one seed) through each. Actions are compared as argmax.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -108,6 +109,7 @@ def main() -> None:
     rows = [["engine", "-", "-", "-", *returns(played, played)]]
     with tempfile.TemporaryDirectory() as folder:
         for runtime in arguments.runtimes:
+            print(f"{runtime}: {count:,} observations, then games", file=sys.stderr)
             policy = exported_policy(source, runtime, Path(folder))
             logits = batched(policy, observations)
             result = evaluate(policy, env, arguments.episodes, rule, seed)

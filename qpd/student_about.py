@@ -41,7 +41,9 @@ def _teacher_algo(manifest: Path) -> str | None:
 
 def imitates_policy(about: dict[str, Any]) -> bool:
     """Whether the logits are a policy's (PPO, A2C, or nothing known) rather than Q-values (DQN)."""
-    return about.get("algo", "ppo") in ACTOR_CRITIC_ALGORITHMS
+    teacher = about.get("teacher")
+    stored = teacher.get("algo") if isinstance(teacher, dict) else None
+    return (about.get("algo") or stored or "ppo") in ACTOR_CRITIC_ALGORITHMS
 
 
 def acting_hint(about: dict[str, Any]) -> str:

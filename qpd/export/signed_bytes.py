@@ -6,7 +6,7 @@ to 255. With x the input level and y = 255 - x its complement (of the bits, in u
     w x = (a - b) x = a x + b y - 255 b,    a = floor(w / 2), b = a - w, both in [-128, 127]
 
 so the layer reads each input twice, once complemented, and the constant goes into the bias.
-Rounding w / 2 to one signed byte instead changes 6 to 13% of an 8-bit student's actions.
+Rounding w / 2 to one signed byte instead would move every single weight by half a step.
 """
 
 from __future__ import annotations
