@@ -172,7 +172,8 @@ def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ..
                 notes[f"{place}: not shown: no size of the grid"] = None
             elif not _belongs(row, is_quantized):
                 if is_quantized and row.weight_bits != FP32:
-                    notes[f"{place}: not shown: {row.weight_bits} bits"] = None
+                    bits = "unknown" if row.weight_bits is None else row.weight_bits
+                    notes[f"{place}: not shown: {bits} bits"] = None
             else:
                 key = (record.device, row.runtime, row.threads, column)
                 if seen.setdefault(key, row.model) != row.model:

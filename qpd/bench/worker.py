@@ -17,7 +17,6 @@ from typing import TextIO
 import numpy as np
 
 from qpd.bench.forwards import load_forward
-from qpd.bench.peak_memory import peak_rss_bytes
 from qpd.bench.timed_calls import time_calls
 
 
@@ -29,7 +28,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     _send(answers, {"logits": logits.tolist()})
     for line in requests:
         turn = time_calls(forward, inputs, json.loads(line)["seconds"])
-        _send(answers, turn._asdict() | {"peak_rss_bytes": peak_rss_bytes()})
+        _send(answers, turn._asdict())
 
 
 def _send(answers: TextIO, value: object) -> None:

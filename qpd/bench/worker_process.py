@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 import qpd
-from qpd.bench.contestant import ContestantError, MissingError, TimedTurn
+from qpd.bench.contestant import ContestantError, MissingError
+from qpd.bench.timed_turn import TimedTurn
 
 START_SECONDS = 600.0  # torch.compile on a small board
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
