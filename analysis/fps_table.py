@@ -136,7 +136,8 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
         for (device, _, threads), fps in rows.items():
             if (device, threads) in teachers:
                 fps[TEACHER] = teachers[device, threads]
-    return [FpsRow(*key, fps) for key, fps in rows.items()]
+    order = {record.device: place for place, record in reversed(list(enumerate(devices)))}
+    return [FpsRow(*key, rows[key]) for key in sorted(rows, key=lambda key: order[key[0]])]
 
 
 def _column(row: BenchRow) -> str | None:

@@ -71,7 +71,7 @@ def test_from_the_benchmark_to_the_tables(capsys: pytest.CaptureFixture[str]) ->
     [
         (["--sizes", "XXXL"], "--sizes XXXL: one of XXS"),
         (["--runtimes", "tensorrt"], "--runtimes tensorrt: one of torch, torch-compile"),
-        (["--runtimes", "torch", "--ssh", "u@h"], "--runtimes torch: over ssh one of c, c-simd"),
+        (["--runtimes", "torch", "--ssh", "u@h"], "--runtimes torch: over ssh, one of c, c-simd"),
         (["--threads", "0"], "--threads 0: numbers from 1"),
         (["--threads", "1,many"], "--threads many: numbers from 1"),
         (["nowhere"], "nowhere"),

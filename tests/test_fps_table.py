@@ -88,7 +88,7 @@ def test_files_of_one_device_are_joined_and_threads_kept_apart() -> None:
         row("torch", "S", 32, 6000, threads=8),
         row("torch", "my-run", 32, 4100, size="S"),
     )
-    table_1, _ = fps_tables([DESK, more, device("pi", row("torch", "S", 32, 90))])
+    table_1, _ = fps_tables([DESK, device("pi", row("torch", "S", 32, 90)), more])
     assert shown(table_1, "device", "threads", "XXS", "S") == [
         ["desk", "1", "5,000", "4,000"],
         ["desk", "8", "-", "6,000"],

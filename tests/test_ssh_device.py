@@ -22,10 +22,13 @@ from qpd.bench.device_record import BenchError, read_device_record
 from qpd.bench.machine import c_compiler
 from qpd.bench.models import run_model
 from qpd.bench.ssh_device import SshMachine, bench_over_ssh
+from qpd.export.bundle import load_export_source
+from qpd.export.c_code import weight_bytes
 
-RUN = Path(__file__).parents[1] / "runs-reference" / "classic-ppo-cartpole"
+RUNS = Path(__file__).parents[1] / "runs-reference"
+RUN, OTHER_RUN = RUNS / "classic-ppo-cartpole", RUNS / "classic-a2c-acrobot"
 SSHD = shutil.which("sshd", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"]))
-SETTINGS = BenchSettings(("c", "c-simd"), (1,), rounds=2, seconds=0.02)
+SETTINGS = BenchSettings(("c",), (1,), rounds=2, seconds=0.02)
 
 pytestmark = [
     pytest.mark.skipif(SSHD is None, reason="no sshd (Debian: openssh-server)"),
@@ -120,8 +123,9 @@ def test_the_command_copies_builds_tests_runs_and_fetches(
     remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "there.json"
-    command = ["bench", str(RUN), "--ssh", remote.target, "--ssh-config", str(remote.config)]
-    command += ["--rounds", "2", "--seconds", "0.02", "-o", str(output), "--json"]
+    command = ["bench", str(RUN), str(OTHER_RUN), "--runtimes", "c", "--rounds", "2"]
+    command += ["--ssh", remote.target, "--ssh-config", str(remote.config)]
+    command += ["--seconds", "0.02", "-o", str(output), "--json"]
     with pytest.raises(SystemExit) as caught:
         cli.main([*command, "--device-name", "a board"])
     captured = capsys.readouterr()
@@ -129,11 +133,13 @@ def test_the_command_copies_builds_tests_runs_and_fetches(
     record = read_device_record(output)
     assert json.loads(captured.out) == record.model_dump()
     assert (record.device, record.cores) == ("a board", os.cpu_count())
-    assert [row.runtime for row in record.rows] == ["c", "c-simd"]
+    assert [row.model for row in record.rows] == [RUN.name, OTHER_RUN.name]
+    constants = [weight_bytes(load_export_source(run).student) for run in (RUN, OTHER_RUN)]
+    assert [row.file_bytes for row in record.rows] == constants  # each row is its own program's
     for row in record.rows:
         assert row.status == "measured" and len(row.round_medians_us) == 2
         assert row.peak_rss_bytes is not None and row.peak_rss_bytes < 20e6
-    assert record.rows[0].kernels == "portable"
+        assert (row.runtime, row.kernels) == ("c", "portable")
     assert list(remote.temporary.iterdir()) == []
 
 

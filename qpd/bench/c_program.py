@@ -59,9 +59,9 @@ def build(folder: Path, portable: bool) -> Path:
     if shutil.which("make") is None:
         raise MissingError("needs make")
     name = "portable" if portable else "simd"
-    arguments = ["make", "-s", "-j2", f"CC={compiler}", f"NAME={name}", f"PORTABLE={'1' * portable}"]
+    variables = [f"CC={compiler}", f"NAME={name}", f"PORTABLE={'1' * portable}"]
     programs = [f"build/{name}/{program}" for program in ("qpd_test", "qpd_bench")]
-    built = _call([*arguments, *programs], folder)
+    built = _call(["make", "-s", "-j2", *variables, *programs], folder)
     if built.returncode != 0:
         raise ContestantError(f"does not compile: {_outcome(built)}")
     tested = _call([str(folder / programs[0])])

@@ -36,6 +36,13 @@ def _send(answers: TextIO, value: object) -> None:
     answers.flush()
 
 
+def _one_line(error: Exception) -> str:
+    """The error's first line; torch.compile's ends with a colon, and the second is what counts."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__}: {text}"
+
+
 def main() -> None:
     """Serve on stdin and stdout; whatever a runtime prints goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
@@ -43,14 +50,8 @@ def main() -> None:
     try:
         serve(sys.stdin, answers)
     except Exception as error:
-        text = str(error).strip().splitlines() or [""]
-        _send(
-            answers,
-            {
-                "error": f"{type(error).__name__}: {text[0]}",
-                "is_missing": isinstance(error, ImportError),
-            },
-        )
+        is_missing = isinstance(error, ImportError)
+        _send(answers, {"error": _one_line(error), "is_missing": is_missing})
         sys.exit(1)
 
 

@@ -98,7 +98,10 @@ class WorkerProcess:
         return answer
 
     def _last_words(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(timeout=30.0)
+        except subprocess.TimeoutExpired:  # it closed its output, and lives on
+            return "the worker fell silent"
         how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
