@@ -15,6 +15,9 @@ from typer.exceptions import TyperException
 
 from qpd import __version__
 from qpd.cli_agents import evaluate, teacher_app
+from qpd.cli_analyze import analyze_app
+from qpd.cli_bench import bench
+from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
 from qpd.recipe import Recipe, RecipeError
@@ -29,6 +32,9 @@ app = typer.Typer(
 )
 app.add_typer(teacher_app, name="teacher")
 app.command()(evaluate)
+app.command()(export)
+app.command()(bench)
+app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="KEY=VALUE, for example distill.lr=1e-3")
@@ -260,9 +266,11 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 def _error_lines(error: Exception) -> list[str] | None:
     """What to print for an error that is the user's to mend; None for one that is ours."""
+    from qpd.bench.device_record import BenchError
     from qpd.checkpoint import CheckpointError
     from qpd.environment import EnvironmentConfigError
     from qpd.evaluation_target import TargetError
+    from qpd.export.bundle import ExportError
     from qpd.metrics_log import MetricsLogError
     from qpd.run_directory import RunDirectoryError
     from qpd.session import SessionError
@@ -277,8 +285,10 @@ def _error_lines(error: Exception) -> list[str] | None:
     if isinstance(error, OSError):
         return [f"{error.filename or 'output'}: {error.strerror or error}"]
     ours = (
+        BenchError,
         CheckpointError,
         EnvironmentConfigError,
+        ExportError,
         MetricsLogError,
         StudentFileError,
         SessionError,

@@ -30,6 +30,7 @@ __all__ = [
     "EnvironmentSpec",
     "VectorEnvironment",
     "VectorStep",
+    "action_names",
     "environment_spec",
     "make_vector_env",
 ]
@@ -97,6 +98,12 @@ def atari_rom(env_id: str) -> str | None:
     if env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4"):
         return str(spec.kwargs["game"])
     return None
+
+
+def action_names(env_id: str) -> list[str] | None:
+    """What each action presses, such as NOOP, FIRE, RIGHT, LEFT; None outside Atari."""
+    rom = atari_rom(env_id)
+    return None if rom is None else [action.name for action in _minimal_actions(rom)]
 
 
 @lru_cache(maxsize=64)

@@ -18,13 +18,11 @@ from qpd.run_directory import RunDirectory
 from qpd.session import choose_device
 from qpd.student_files import load_student, stored_architecture
 from teachers import Teacher, load_teacher
+from teachers.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 
 class TargetError(ValueError):
     """Nothing to evaluate there, or not as asked; one line says why."""
-
-
-ACTOR_CRITICS = ("ppo", "a2c", "trpo")
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         else:
             chosen = IntegerEngine(load_integer_student(files[name]))
         shape = stored_architecture(files[name])
-        is_actor_critic = record.algo in ACTOR_CRITICS
+        is_actor_critic = record.algo in ACTOR_CRITIC_ALGORITHMS
         target = Target(
             name, chosen, record.env_id, shape.observation_shape, shape.num_actions, is_actor_critic
         )

@@ -76,6 +76,18 @@ def stored_architecture(path: Path) -> StudentArchitecture:
         raise StudentFileError(f"{path}: does not describe a student: {error}") from error
 
 
+def stored_format(path: Path) -> str:
+    """What kind of student's file `path` is. Raises StudentFileError where it is no safetensors."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {}).get("format", "unknown"))
+    except FileNotFoundError as error:
+        raise StudentFileError(f"{path}: no such file; run the phase that writes it") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
+
+
 def read_safetensors(
     path: Path, expected_format: str, version: int
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:

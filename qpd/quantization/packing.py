@@ -41,7 +41,15 @@ def unpack_levels(packed: np.ndarray, bits: int, shape: tuple[int, ...]) -> np.n
 
 
 def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, Any]) -> None:
-    """Write the integer student; `about` says whose it is: plain data, kept as it is.
+    """Write the integer student; `about` says whose it is: plain data, kept as it is."""
+    tensors, metadata = pack_student(student, about)
+    write_safetensors(path, tensors, metadata)
+
+
+def pack_student(
+    student: IntegerStudent, about: dict[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors and the metadata of a quantized.safetensors; `unpack_student` inverts it.
 
     Weights are stored as levels n of the odd integers 2n - M, a tensor for each layer. Biases of
     all layers follow each other in `biases`, what requantizes the hidden ones in `multipliers` and
@@ -69,7 +77,7 @@ def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, A
         "logit_scale": repr(student.logit_scale),
         "about": _compact(about),
     }
-    write_safetensors(path, tensors, metadata)
+    return tensors, metadata
 
 
 def _compact(value: Any) -> str:
@@ -80,12 +88,13 @@ def load_integer_student(path: Path) -> IntegerStudent:
     """Read what `save_integer_student` wrote; raises StudentFileError for anything else."""
     metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
     try:
-        return _integer_student(metadata, {k: v.numpy() for k, v in tensors.items()})
+        return unpack_student(metadata, {k: v.numpy() for k, v in tensors.items()})
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
 
 
-def _integer_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
+def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
+    """What `pack_student` packed; KeyError, ValueError, TypeError or OverflowError otherwise."""
     architecture = architecture_from_json(json.loads(metadata["architecture"]))
     shapes = architecture.layer_shapes()
     bits_per_layer = [int(bits) for bits in json.loads(metadata["weight_bits"])]

@@ -1,0 +1,34 @@
+"""Integer students of any size with random numbers: what speed and memory need, and tests."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from qpd.quantization.integer_student import IntegerLayer, IntegerStudent, fixed_point
+from students import StudentArchitecture
+
+
+def random_student(
+    architecture: StudentArchitecture, bits: int = 8, seed: int = 0, activation_bits: int = 8
+) -> IntegerStudent:
+    """Uniform weights; gains chosen so that activations use their range, about half of them 0."""
+    rng, layers, top = np.random.default_rng(seed), [], 2**activation_bits - 1
+    inputs_top = 255
+    for shape in architecture.layer_shapes():
+        most = 2**bits - 1
+        weight = (2 * rng.integers(0, 2**bits, shape.weight_shape) - most).astype(np.int16)
+        spread = 0.25 * most * inputs_top * prod(shape.weight_shape[1:]) ** 0.5
+        bias = (spread * rng.normal(0.0, 0.5, shape.weight_shape[0])).astype(np.int32)
+        multiplier = shift = None
+        if shape.name != "actor":
+            spread_of_gains = np.exp(rng.normal(0.0, 0.3, shape.weight_shape[0]))
+            multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
+        layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))
+        inputs_top = top
+    ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    if not architecture.is_image:
+        width = architecture.observation_shape[0]
+        ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
+    return IntegerStudent(architecture, tuple(layers), 0.01, *ranges)

@@ -1,0 +1,113 @@
+"""A student's exports as policies: what each runtime answers, in batches.
+
+Every function takes the folder of a bundle and returns a policy: observations as the environment
+gives them -> logits float32 `[batch, actions]`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qpd.export.bundle import MANIFEST
+from qpd.policy import Policy
+
+
+def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Policy:
+    """ONNX Runtime on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        str(folder / model), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda observations: session.run(None, {"observations": observations})[0]
+
+
+def onnx_float_policy(folder: Path) -> Policy:
+    """ONNX Runtime, the fp32 graph."""
+    return onnx_policy(folder, "student_fp32.onnx")
+
+
+def litert_policy(folder: Path) -> Policy:
+    """LiteRT on one thread, one observation at a time."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(folder / "student.tflite"), num_threads=1)
+    interpreter.allocate_tensors()
+    source = interpreter.get_input_details()[0]["index"]
+    target = interpreter.get_output_details()[0]["index"]
+
+    def one(observation: np.ndarray) -> np.ndarray:
+        interpreter.set_tensor(source, observation[None])
+        interpreter.invoke()
+        logits: np.ndarray = interpreter.get_tensor(target)[0]
+        return logits
+
+    def policy(observations: np.ndarray) -> np.ndarray:
+        if observations.ndim == 4:
+            last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1))
+            observations = (last ^ 128).view(np.int8)
+        return np.array([one(observation) for observation in observations])
+
+    return policy
+
+
+def sb3_policy(folder: Path) -> Policy:
+    """Stable-Baselines3's own policy network, its logits before they are normalised."""
+    import stable_baselines3
+
+    algo = "PPO" if "import PPO" in (folder / "README.md").read_text() else "DQN"
+    network = getattr(stable_baselines3, algo).load(folder / "student.zip", device="cpu").policy
+
+    @torch.no_grad()
+    def policy(observations: np.ndarray) -> np.ndarray:
+        inputs, _ = network.obs_to_tensor(observations)
+        if algo == "DQN":
+            logits = network.q_net(inputs)
+        else:
+            features = network.extract_features(inputs, network.pi_features_extractor)
+            logits = network.action_net(network.mlp_extractor.forward_actor(features))
+        return np.asarray(logits.numpy(), np.float32)
+
+    return policy
+
+
+def c_policy(folder: Path) -> Policy:
+    """The C export, compiled here with gcc -O3 -march=native and called one observation at a time.
+
+    Frames only: vectors are encoded outside of the C code.
+    """
+    library = folder / "libqpd.so"
+    flags = ["-std=c99", "-O3", "-march=native", "-shared", "-fPIC", "-o", library.name]
+    subprocess.run(["gcc", *flags, "qpd_network.c", "qpd_sample.c"], cwd=folder, check=True)
+    act = ctypes.CDLL(str(library)).qpd_act
+    manifest = json.loads((folder / MANIFEST).read_text())
+    num_actions = int(manifest["architecture"]["num_actions"])
+    scale = np.float32(manifest["logit_scale"])
+
+    def policy(observations: np.ndarray) -> np.ndarray:
+        observations = np.ascontiguousarray(observations)
+        logits = np.zeros((len(observations), num_actions), np.int32)
+        for observation, row in zip(observations, logits, strict=True):
+            act(observation.ctypes.data_as(ctypes.c_void_p), row.ctypes.data_as(ctypes.c_void_p))
+        return logits.astype(np.float32) * scale
+
+    return policy
+
+
+# runtime -> format of `qpd export`, and the policy of its bundle
+RUNTIMES: dict[str, tuple[str, Callable[[Path], Policy]]] = {
+    "onnx": ("onnx", onnx_policy),
+    "onnx-fp32": ("onnx", onnx_float_policy),
+    "litert": ("litert", litert_policy),
+    "sb3": ("sb3", sb3_policy),
+    "c": ("c", c_policy),
+}

@@ -1,0 +1,115 @@
+"""One device's benchmark: every runtime, model and number of threads beside the SB3 teacher."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from qpd.bench.contestant import Contestant
+from qpd.bench.device_record import BenchRow, DeviceRecord
+from qpd.bench.machine import cpu_model, device_name, system, usable_cores, versions
+from qpd.bench.models import BREAKOUT, NUM_OBSERVATIONS, BenchModel
+from qpd.bench.rounds import bench_row, forwards_per_second, take_turns
+from qpd.bench.runtimes import BASELINE, RUNTIMES, start_student, start_teacher
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What to run, and for how long: `rounds` turns of `seconds` each."""
+
+    runtimes: tuple[str, ...]
+    threads: tuple[int, ...]
+    rounds: int
+    seconds: float
+
+
+def run_benchmark(
+    models: Sequence[BenchModel],
+    settings: BenchSettings,
+    device: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
+) -> DeviceRecord:
+    """Benchmark `models` one after the other; the teacher takes its turns beside each.
+
+    `note` is told what goes on.
+    """
+    with tempfile.TemporaryDirectory(prefix="qpd-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        teachers = _teachers(settings, folder, stack)
+        rows: list[BenchRow] = []
+        for index, model in enumerate(models):
+            note(f"{model.name} ({index + 1} of {len(models)}): building, checking")
+            with ExitStack() as group:
+                students = _students(model, settings, folder / str(index), group)
+                note(f"{model.name}: {settings.rounds} rounds")
+                take_turns([*teachers, *students], settings.rounds, settings.seconds)
+                rows += [bench_row(x, _baseline(x, model, teachers, settings)) for x in students]
+        if not models:
+            take_turns(teachers, settings.rounds, settings.seconds)
+        rows = [*(_teacher_row(x, teachers) for x in teachers), *rows]
+    return DeviceRecord(
+        device=device or device_name(),
+        cpu=cpu_model(),
+        cores=usable_cores(),
+        os=system(),
+        versions=versions(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        settings={"rounds": settings.rounds, "seconds": settings.seconds},
+        rows=rows,
+    )
+
+
+def _teachers(settings: BenchSettings, folder: Path, stack: ExitStack) -> list[Contestant]:
+    """The baseline for every number of threads, and the teacher in other runtimes asked for."""
+    frames = np.random.default_rng(0).integers(
+        0, 256, (NUM_OBSERVATIONS, *BREAKOUT[0]), dtype=np.uint8
+    )
+    others = [name for name in settings.runtimes if RUNTIMES[name].runs_teacher]
+    teachers = []
+    for runtime in dict.fromkeys([BASELINE, *others]):
+        for threads in settings.threads:
+            place = folder / f"teacher-{runtime}-{threads}"
+            teachers.append(start_teacher(runtime, threads, place, frames))
+            stack.callback(teachers[-1].close)
+    return teachers
+
+
+def _students(
+    model: BenchModel, settings: BenchSettings, folder: Path, stack: ExitStack
+) -> list[Contestant]:
+    students = []
+    for runtime in settings.runtimes:
+        for threads in settings.threads if RUNTIMES[runtime].has_threads else (1,):
+            place = folder / f"{runtime}-{threads}"
+            students.append(start_student(runtime, model, threads, place))
+            stack.callback(students[-1].close)
+    return students
+
+
+def _baseline(
+    student: Contestant,
+    model: BenchModel,
+    teachers: Sequence[Contestant],
+    settings: BenchSettings,
+) -> float | None:
+    """The teacher's forward passes per second beside this model; None for vector observations:
+    no teacher of theirs comes with QPD.
+    """
+    for teacher in teachers:
+        if (teacher.runtime, teacher.threads) == (BASELINE, student.threads):
+            is_image = model.student.architecture.is_image
+            return forwards_per_second(teacher, settings.rounds) if is_image else None
+    return None
+
+
+def _teacher_row(teacher: Contestant, teachers: Sequence[Contestant]) -> BenchRow:
+    for baseline in teachers:
+        if (baseline.runtime, baseline.threads) == (BASELINE, teacher.threads):
+            return bench_row(teacher, forwards_per_second(baseline, len(baseline.turns)))
+    return bench_row(teacher)

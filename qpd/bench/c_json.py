@@ -1,0 +1,78 @@
+"""What the C export's benchmark prints (a line for each student) as a device's record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from students import SIZE_GRID, StudentArchitecture, architecture_for
+
+PORTABLE_KERNELS = "portable"
+
+
+def record_of_c_lines(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of a DeviceRecord. KeyError or TypeError where a line lacks what it needs."""
+    first = lines[0]
+    return {
+        "device": str(first["device"]),
+        "cpu": str(first["device"]),
+        "cores": first.get("cores"),
+        "os": str(first.get("os", "unknown")),
+        "versions": {"compiler": str(first.get("compiler", "unknown"))},
+        "date": first.get("date"),
+        "settings": {"source": "the C export's benchmark"},
+        "rows": [row_of_c_line(line) for line in lines],
+    }
+
+
+def row_of_c_line(line: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a BenchRow."""
+    size, bits = size_of_constants(int(line["constant_bytes"]))
+    size = line.get("size") or size or (line["student"] if line["student"] in SIZE_GRID else None)
+    bits = min(line["weight_bits"]) if "weight_bits" in line else bits
+    median_us = float(line["median_ns"]) / 1e3
+    return {
+        "runtime": c_runtime(line["kernels"]),
+        "model": str(line["student"]),
+        "size": size,
+        "weight_bits": bits or 8,
+        "threads": int(line["threads"]),
+        "status": "measured",
+        "kernels": str(line["kernels"]),
+        "median_us": median_us,
+        "p99_us": float(line["p99_ns"]) / 1e3,
+        "forwards_per_second": 1e6 / median_us,
+        "peak_rss_bytes": int(line["peak_rss_bytes"]),
+        "file_bytes": int(line["constant_bytes"]),
+        "round_medians_us": [median_us],
+    }
+
+
+def c_runtime(kernels: str) -> str:
+    """`c` for the portable build, `c-simd` for one with vector instructions written out."""
+    return "c" if kernels == PORTABLE_KERNELS else "c-simd"
+
+
+def size_of_constants(constant_bytes: int) -> tuple[str | None, int | None]:
+    """Size and bits per weight of the student whose constants take so many bytes.
+
+    The sizes of the grid differ far more than their numbers of actions (2 to 18) do. Unknown
+    sizes, and students that mix bits, give None.
+    """
+    for size in SIZE_GRID:
+        for num_actions in range(2, 19):
+            architecture = architecture_for(size, (4, 84, 84), num_actions)
+            for bits in range(2, 9):
+                if _constant_bytes(architecture, bits) == constant_bytes:
+                    return size, bits
+    return None, None
+
+
+def _constant_bytes(architecture: StudentArchitecture, bits: int) -> int:
+    """Weights packed by output, a bias of 4 bytes, and but for the head 5 bytes of gain."""
+    total = 0
+    for shape in architecture.layer_shapes():
+        row = (prod(shape.weight_shape[1:]) * bits + 7) // 8
+        total += shape.weight_shape[0] * (row + (4 if shape.name == "actor" else 9))
+    return total

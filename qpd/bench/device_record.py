@@ -1,0 +1,128 @@
+"""The JSON of one device: what it is, and a row for each runtime, model and number of threads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from qpd.atomic_files import write_json
+from qpd.bench.c_json import record_of_c_lines
+
+FORMAT, SCHEMA_VERSION = "qpd-device", 1
+FP32 = 32  # what `weight_bits` is for float weights
+
+
+class BenchError(ValueError):
+    """A benchmark that cannot be run, or a file that is none; one line says why."""
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GoldenCheck(_Plain):
+    """How far golden vectors were met; `largest_error` is a fraction of the logits' spread."""
+
+    vectors: int
+    same_actions: int
+    largest_error: float
+
+
+class BenchRow(_Plain):
+    """One model in one runtime. Times are medians over rounds, null unless `status` is measured.
+
+    `model` is `teacher`, a size or a run's name; `size` is the grid's name for its shape, or null;
+    `weight_bits` the fewest of any layer, 32 for fp32; `ratio` compares forward passes per second
+    with the teacher's in PyTorch eager, same threads, same rounds.
+    """
+
+    runtime: str
+    model: str
+    size: str | None
+    weight_bits: int
+    threads: int
+    status: Literal["measured", "skipped", "wrong", "failed"]
+    reason: str | None = None
+    kernels: str | None = None
+    median_us: float | None = None
+    p99_us: float | None = None
+    forwards_per_second: float | None = None
+    ratio: float | None = None
+    peak_rss_bytes: int | None = None
+    file_bytes: int | None = None
+    check: GoldenCheck | None = None
+    round_medians_us: list[float] = []
+
+
+class DeviceRecord(_Plain):
+    """A device and its rows. `date` is ISO 8601, UTC; `settings` says how was measured."""
+
+    format: Literal["qpd-device"] = "qpd-device"
+    schema_version: Literal[1] = 1
+    device: str
+    cpu: str
+    cores: int | None
+    os: str
+    versions: dict[str, str]
+    date: str | None
+    settings: dict[str, Any]
+    rows: list[BenchRow]
+
+
+def write_device_record(path: Path, record: DeviceRecord) -> None:
+    """Replace `path` by the record."""
+    write_json(path, record.model_dump())
+
+
+def refuse_foreign_file(path: Path) -> None:
+    """BenchError unless `path` can be written: nothing is there, or an earlier record."""
+    if not path.parent.is_dir():
+        raise BenchError(f"{path}: the folder {path.parent} does not exist")
+    if path.exists():
+        try:
+            read_device_record(path)
+        except BenchError as error:
+            raise BenchError(f"{path}: is there already, and no device's JSON; use -o") from error
+
+
+def read_device_record(path: Path) -> DeviceRecord:
+    """What `qpd bench` wrote, or the lines that the C export's benchmark printed.
+
+    Raises BenchError for anything else.
+    """
+    try:
+        objects = _json_objects(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise BenchError(f"{path}: {reason}") from error
+    except ValueError as error:
+        raise BenchError(f"{path}: is no JSON of `qpd bench` or `make bench`: {error}") from error
+    try:
+        if objects and all("median_ns" in found for found in objects):
+            return DeviceRecord.model_validate(record_of_c_lines(objects))
+        if len(objects) != 1 or objects[0].get("format") != FORMAT:
+            raise BenchError(f"{path}: holds nothing that `qpd bench` or `make bench` printed")
+        version = objects[0].get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise BenchError(f"{path}: has schema {version}, this QPD reads {SCHEMA_VERSION}")
+        return DeviceRecord.model_validate(objects[0])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BenchError(f"{path}: {where}: {first['msg']}") from error
+    except (KeyError, TypeError) as error:
+        raise BenchError(f"{path}: a line of the C benchmark lacks {error}") from error
+
+
+def _json_objects(text: str) -> list[dict[str, Any]]:
+    """One object over many lines, or one on each line; ValueError for anything else."""
+    try:
+        objects = [json.loads(text)]
+    except ValueError:
+        objects = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if not all(isinstance(found, dict) for found in objects):
+        raise ValueError("it holds no JSON object")
+    return objects

@@ -1,0 +1,88 @@
+"""The runtimes that run in Python: a model's file as a function of one observation.
+
+Each loader returns the inputs, in the form and layout that the runtime reads, and a function from
+one of them to logits `[1, actions]` in NumPy. The conversion is not timed: an agent's frames can be
+kept in any layout. Imports stay inside: a worker's memory is its own runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Forward = Callable[[Any], np.ndarray]
+Loaded = tuple[list[Any], Forward]
+
+
+def load_forward(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+    """What `spec` describes (`kind`, `file`, `threads` and more). ImportError without its extra."""
+    loaders = {"torch": _torch, "onnx": _onnx, "litert": _litert}
+    return loaders[spec["kind"]](spec, observations)
+
+
+def _torch(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+    import torch
+
+    torch.set_num_threads(spec["threads"])
+    network: Any
+    if spec["file"] is None:
+        from teachers import load_teacher
+
+        network = load_teacher("embedded")
+    else:
+        from pathlib import Path
+
+        from qpd.bench.plain_network import PlainNetwork
+        from qpd.student_files import load_student
+
+        network = PlainNetwork(load_student(Path(spec["file"]))).requires_grad_(False)
+    if spec["compiled"]:
+        network = torch.compile(network, fullgraph=True, dynamic=False)
+
+    @torch.inference_mode()
+    def forward(observation: np.ndarray) -> np.ndarray:
+        logits: np.ndarray = network(torch.from_numpy(observation))[0].numpy()
+        return logits
+
+    return [observation[None] for observation in observations], forward
+
+
+def _onnx(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = spec["threads"]
+    if spec["precise"]:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(
+        spec["file"], options, providers=["CPUExecutionProvider"]
+    )
+    source = session.get_inputs()[0].name
+
+    def forward(observation: np.ndarray) -> np.ndarray:
+        logits: np.ndarray = session.run(None, {source: observation})[0]
+        return logits
+
+    return [observation[None] for observation in observations], forward
+
+
+def _litert(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(spec["file"], num_threads=spec["threads"])
+    interpreter.allocate_tensors()
+    source = interpreter.get_input_details()[0]["index"]
+    target = interpreter.get_output_details()[0]["index"]
+    if observations.ndim == 4:  # int8, channels last
+        last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1))
+        observations = (last ^ 128).view(np.int8)
+
+    def forward(observation: np.ndarray) -> np.ndarray:
+        interpreter.set_tensor(source, observation)
+        interpreter.invoke()
+        logits: np.ndarray = interpreter.get_tensor(target)
+        return logits
+
+    return [observation[None] for observation in observations], forward

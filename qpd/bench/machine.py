@@ -1,0 +1,71 @@
+"""What this machine is: processor, cores, system, versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from qpd import __version__
+
+PACKAGES = ("numpy", "torch", "onnx", "onnxruntime", "ai-edge-litert")
+COMPILERS = ("gcc", "cc", "clang")
+
+
+def board() -> str | None:
+    """The board's name, such as `Raspberry Pi 4 Model B`, where a device tree tells it."""
+    try:
+        text = Path("/proc/device-tree/model").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.strip("\0 \n") or None
+
+
+def cpu_model() -> str:
+    """The processor's name, or at least its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), None) or platform.processor() or platform.machine()
+
+
+def device_name() -> str:
+    """What to call this device unless told: its board, else its processor."""
+    return board() or cpu_model()
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def system() -> str:
+    """Operating system, its version, and the instruction set."""
+    return f"{platform.system()} {platform.release()} {platform.machine()}"
+
+
+def versions() -> dict[str, str]:
+    """Python, QPD, the runtimes that are installed, and the C compiler."""
+    found = {"python": platform.python_version(), "qpd": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    compiler = c_compiler()
+    if compiler is not None:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+        found["compiler"] = next(iter(done.stdout.splitlines()), compiler)
+    return found
+
+
+def c_compiler() -> str | None:
+    """The first C compiler there is."""
+    return next((name for name in COMPILERS if shutil.which(name)), None)

@@ -1,0 +1,94 @@
+"""What is benchmarked: the students of runs, and random ones of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qpd.bench.device_record import BenchError
+from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
+from qpd.quantization.calibration import calibrate
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.integer_student import IntegerStudent, integer_student
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.student_files import load_student
+from students import SIZE_GRID, Student, StudentArchitecture, architecture_for
+
+BREAKOUT = ((4, 84, 84), 4)  # what random students read, and their number of actions
+NUM_OBSERVATIONS = 8
+
+
+@dataclass(frozen=True)
+class BenchModel:
+    """A student in float and in integers, and what to feed it.
+
+    `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_logits` int32
+    `[n, actions]` is what the integers give for them.
+    """
+
+    name: str
+    size: str | None
+    student: Student
+    source: ExportSource
+    observations: np.ndarray
+    integer_logits: np.ndarray
+
+    @property
+    def weight_bits(self) -> int:
+        """The fewest bits of any layer's weights."""
+        return min(layer.bits for layer in self.source.student.layers)
+
+
+def random_model(size: str, seed: int = 0) -> BenchModel:
+    """A student that learned nothing, 8-bit: speed does not depend on the weights.
+
+    Raises BenchError for a size that is not in the grid.
+    """
+    if size not in SIZE_GRID:
+        raise BenchError(f"--sizes {size}: one of {', '.join(SIZE_GRID)}, or all")
+    student = Student(architecture_for(size, *BREAKOUT), seed)
+    frames = torch.randint(
+        0, 256, (4, *BREAKOUT[0]), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
+    simulation = QuantizedStudent(student, QuantizationConfig())
+    calibrate(simulation, frames)
+    return _model(student, ExportSource(integer_student(simulation), {}, size), size)
+
+
+def run_model(path: Path) -> BenchModel:
+    """The student of a run directory, or of a quantized.safetensors.
+
+    Where its full-precision student was not kept, a random one of the same shape takes its place.
+    Raises StudentFileError.
+    """
+    source = load_export_source(path)
+    architecture = source.student.architecture
+    distilled = (path if path.is_dir() else path.parent) / "distilled.safetensors"
+    student = load_student(distilled) if distilled.is_file() else _random_student(source.student)
+    return _model(student, source, size_name(architecture))
+
+
+def size_name(architecture: StudentArchitecture) -> str | None:
+    """The grid's name for it, whatever the number of actions."""
+    for name in SIZE_GRID:
+        if architecture.is_image and architecture == architecture_for(
+            name, architecture.observation_shape, architecture.num_actions
+        ):
+            return name
+    return None
+
+
+def _random_student(integers: IntegerStudent) -> Student:
+    student = Student(integers.architecture)
+    if integers.input_low is not None and integers.input_high is not None:
+        low, high = torch.from_numpy(integers.input_low), torch.from_numpy(integers.input_high)
+        student.set_input_range(low, high)
+    return student
+
+
+def _model(student: Student, source: ExportSource, size: str | None) -> BenchModel:
+    golden = golden_vectors(source.student, n=NUM_OBSERVATIONS)
+    return BenchModel(source.name, size, student, source, golden.observations, golden.logits)

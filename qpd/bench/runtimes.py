@@ -1,0 +1,166 @@
+"""The runtimes, and how each gets a model: files in a folder, then something that can be timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from qpd.bench.c_program import CProgram
+from qpd.bench.contestant import Contestant, ContestantError, MissingError, WrongAnswerError
+from qpd.bench.device_record import FP32
+from qpd.bench.golden_check import FLOAT_TOLERANCE, QUANTIZED_TOLERANCE, compare, refuse_wrong
+from qpd.bench.models import BenchModel
+from qpd.bench.plain_network import PlainNetwork, exact_logits
+from qpd.bench.worker_process import WorkerProcess
+from qpd.export.bundle import ExportError, GoldenVectors
+from qpd.student_files import save_student
+from teachers import load_teacher
+
+BASELINE = "torch"  # the teacher in PyTorch eager: every ratio's denominator
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`start` gives a contestant its runner, or raises ContestantError; `folder` is its own."""
+
+    start: Callable[[Contestant, BenchModel, Path], None]
+    is_quantized: bool = True
+    runs_teacher: bool = False
+    has_threads: bool = True
+
+
+def start_student(runtime: str, model: BenchModel, threads: int, folder: Path) -> Contestant:
+    """`model` in `runtime`: ready to be timed, or its `error` tells why not."""
+    bits = model.weight_bits if RUNTIMES[runtime].is_quantized else FP32
+    contestant = Contestant(runtime, model.name, model.size, bits, threads)
+    return _started(contestant, partial(RUNTIMES[runtime].start, contestant, model), folder)
+
+
+def start_teacher(runtime: str, threads: int, folder: Path, frames: np.ndarray) -> Contestant:
+    """The embedded SB3 agent (PPO, NatureCNN), shown uint8 `frames` `[n, 4, 84, 84]`."""
+    contestant = Contestant(runtime, "teacher", None, FP32, threads)
+    return _started(contestant, partial(_start_teacher, contestant, frames), folder)
+
+
+def _started(contestant: Contestant, start: Callable[[Path], None], folder: Path) -> Contestant:
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        start(folder)
+    except ContestantError as error:
+        contestant.give_up(error)
+    except ExportError as error:  # a package is missing, or the student does not fit the format
+        contestant.give_up(MissingError(str(error)))
+    return contestant
+
+
+def _start_teacher(contestant: Contestant, frames: np.ndarray, folder: Path) -> None:
+    teacher = load_teacher("embedded")
+    contestant.file_bytes = 4 * teacher.num_parameters
+    wanted = exact_logits(teacher.network, torch.from_numpy(frames).double() / 255.0)
+    spec = {"kind": "torch", "file": None, "compiled": contestant.runtime == "torch-compile"}
+    _start_worker(contestant, folder, spec, frames, wanted.numpy(), FLOAT_TOLERANCE)
+
+
+def _start_torch(
+    contestant: Contestant, model: BenchModel, folder: Path, compiled: bool = False
+) -> None:
+    file = folder / "float.safetensors"
+    save_student(file, model.student, {})
+    contestant.file_bytes = file.stat().st_size
+    spec = {"kind": "torch", "file": str(file), "compiled": compiled}
+    wanted = exact_logits(PlainNetwork(model.student), torch.from_numpy(model.observations))
+    _start_worker(contestant, folder, spec, model.observations, wanted.numpy(), FLOAT_TOLERANCE)
+
+
+def _start_onnx(contestant: Contestant, model: BenchModel, folder: Path, name: str) -> None:
+    _require("onnxruntime", 'onnxruntime is missing: pip install "qpd[onnx]"')
+    from qpd.export.onnx_graph import export_onnx
+
+    file = folder / name
+    file.write_bytes(export_onnx(model.source, _golden(model))[name])
+    contestant.file_bytes = file.stat().st_size
+    spec = {"kind": "onnx", "file": str(file), "precise": False}
+    try:
+        _start_quantized(contestant, model, folder, spec)
+    except WrongAnswerError:
+        # x86 without VNNI adds pairs of 8-bit products in 16 bits, unless told not to.
+        _start_quantized(contestant, model, folder, spec | {"precise": True})
+        contestant.kernels = "x64quantprecision"
+
+
+def _start_litert(contestant: Contestant, model: BenchModel, folder: Path) -> None:
+    from qpd.export.litert_flatbuffer import export_litert
+
+    file = folder / "student.tflite"
+    file.write_bytes(export_litert(model.source, _golden(model))["student.tflite"])
+    contestant.file_bytes = file.stat().st_size
+    _start_quantized(contestant, model, folder, {"kind": "litert", "file": str(file)})
+
+
+def _start_c(contestant: Contestant, model: BenchModel, folder: Path, portable: bool) -> None:
+    from qpd.export.c_code import export_c
+
+    for name, content in export_c(model.source, _golden(model)).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    observations = folder / "observations.bin"
+    observations.write_bytes(model.source.student.encode(model.observations).tobytes())
+    program = CProgram(folder, portable, observations)
+    contestant.runner, contestant.kernels = program, str(program.line["kernels"])
+    contestant.file_bytes = int(program.line["constant_bytes"])
+
+
+def _start_quantized(
+    contestant: Contestant, model: BenchModel, folder: Path, spec: dict[str, Any]
+) -> None:
+    wanted = model.integer_logits * np.float64(model.source.student.logit_scale)
+    _start_worker(contestant, folder, spec, model.observations, wanted, QUANTIZED_TOLERANCE)
+
+
+def _start_worker(
+    contestant: Contestant,
+    folder: Path,
+    spec: dict[str, Any],
+    observations: np.ndarray,
+    wanted: np.ndarray,
+    tolerance: float,
+) -> None:
+    """A worker process that has given the golden logits."""
+    file = folder / "observations.npy"
+    np.save(file, observations)
+    worker = WorkerProcess(spec | {"observations": str(file), "threads": contestant.threads})
+    contestant.runner, contestant.check = worker, compare(worker.logits, wanted)
+    try:
+        refuse_wrong(contestant.check, tolerance)
+    except WrongAnswerError:
+        contestant.close()
+        raise
+
+
+def _golden(model: BenchModel) -> GoldenVectors:
+    return GoldenVectors(model.observations, model.integer_logits)
+
+
+def _require(module: str, message: str) -> None:
+    if find_spec(module) is None:
+        raise MissingError(message)
+
+
+RUNTIMES = {
+    "torch": Runtime(_start_torch, is_quantized=False, runs_teacher=True),
+    "torch-compile": Runtime(
+        partial(_start_torch, compiled=True), is_quantized=False, runs_teacher=True
+    ),
+    "onnx-fp32": Runtime(partial(_start_onnx, name="student_fp32.onnx"), is_quantized=False),
+    "onnx-int8": Runtime(partial(_start_onnx, name="student_int8.onnx")),
+    "litert-int8": Runtime(_start_litert),
+    "c": Runtime(partial(_start_c, portable=True), has_threads=False),
+    "c-simd": Runtime(partial(_start_c, portable=False), has_threads=False),
+}

@@ -1,0 +1,177 @@
+"""The C export on another machine: copied, built, tested and timed there over ssh.
+
+Nothing is needed there but sshd, a C compiler and make. The system's own ssh and scp are used, so
+keys, agents and `~/.ssh/config` count; nothing asks for a password.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qpd import __version__
+from qpd.bench.c_program import turn_of_line
+from qpd.bench.contestant import Contestant
+from qpd.bench.device_record import BenchError, DeviceRecord
+from qpd.bench.models import BenchModel
+from qpd.bench.rounds import bench_row
+from qpd.export.bundle import GoldenVectors, write_bundle
+from qpd.export.c_code import export_c
+
+if TYPE_CHECKING:
+    from qpd.bench.benchmark import BenchSettings
+
+CONNECT_SECONDS = 15
+TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>\d+))?")
+
+
+class SshMachine:
+    """Commands on another machine. Raises BenchError, one line, where there is no way to it."""
+
+    def __init__(self, target: str, config: Path | None = None) -> None:
+        match = TARGET.fullmatch(target)
+        if match is None or target.startswith("-"):
+            raise BenchError(f"--ssh {target}: user@host, or user@host:port")
+        for program in ("ssh", "scp"):
+            if shutil.which(program) is None:
+                raise BenchError(f"--ssh needs {program}, which is not installed here")
+        self.target, self.login, port = target, match["login"], match["port"]
+        options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
+        options += ["-F", str(config)] if config is not None else []
+        self._ssh = ["ssh", *options, *(["-p", port] if port else [])]
+        self._scp = ["scp", "-q", "-r", *options, *(["-P", port] if port else [])]
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Feed `script` to a POSIX shell there; BenchError if the connection fails."""
+        bare = self.login.replace("[", "").replace("]", "")
+        command = [*self._ssh, bare, "sh -s"]
+        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+        if done.returncode == 255:
+            raise BenchError(f"--ssh {self.target}: {_last_line(done.stderr)}")
+        return done
+
+    def copy(self, folder: Path, there: str) -> None:
+        """Copy what is in `folder` into `there`."""
+        entries = [str(entry) for entry in sorted(folder.iterdir())]
+        done = subprocess.run(
+            [*self._scp, *entries, f"{self.login}:{there}/"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BenchError(f"--ssh {self.target}: scp: {_last_line(done.stderr)}")
+
+    @contextmanager
+    def temporary_folder(self) -> Iterator[str]:
+        """A new folder there, removed whatever happens."""
+        made = self.run("mktemp -d\n")
+        folder = made.stdout.strip()
+        if made.returncode != 0 or not folder.startswith("/"):
+            raise BenchError(f"--ssh {self.target}: mktemp -d: {_last_line(made.stderr)}")
+        try:
+            yield folder
+        finally:
+            self.run(f"rm -rf {shlex.quote(folder)}\n")
+
+
+def bench_over_ssh(
+    target: str,
+    models: Sequence[BenchModel],
+    settings: BenchSettings,
+    device: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    config: Path | None = None,
+) -> DeviceRecord:
+    """Benchmark the C export of `models` at `target`. Raises BenchError, one line."""
+    machine = SshMachine(target, config)
+    contestants = [
+        Contestant(runtime, model.name, model.size, model.weight_bits, 1)
+        for model in models
+        for runtime in settings.runtimes
+    ]
+    builds = [
+        (f"model{index}", runtime == "c")
+        for index in range(len(models))
+        for runtime in settings.runtimes
+    ]
+    with tempfile.TemporaryDirectory(prefix="qpd-bench-") as name:
+        for index, model in enumerate(models):
+            _export(model, Path(name) / f"model{index}")
+        note(f"copying to {target}")
+        with machine.temporary_folder() as folder:
+            machine.copy(Path(name), folder)
+            note(f"building, testing and timing at {target}")
+            done = machine.run(remote_script(folder, builds, settings.rounds, settings.seconds))
+    if done.returncode != 0:
+        raise BenchError(f"--ssh {target}: {_last_line(done.stdout)}")
+    facts = _collect(done.stdout, contestants)
+    return DeviceRecord(
+        device=device or facts["device"],
+        cpu=facts["device"],
+        cores=int(facts["cores"]) if facts["cores"].isdecimal() else None,
+        os=facts["os"],
+        versions={"qpd": __version__, "compiler": facts["compiler"]},
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        settings={"rounds": settings.rounds, "seconds": settings.seconds, "source": "ssh"},
+        rows=[bench_row(contestant) for contestant in contestants],
+    )
+
+
+def remote_script(
+    folder: str, builds: Sequence[tuple[str, bool]], rounds: int, seconds: float
+) -> str:
+    """The shell script that runs there: (export's folder, portable?) of each build in `builds`."""
+    body = files("qpd.bench").joinpath("remote_bench.sh").read_text(encoding="utf-8")
+    listed = " ".join(f"{name}:{'1' * portable}" for name, portable in builds)
+    settings = {"FOLDER": folder, "BUILDS": listed, "ROUNDS": rounds, "SECONDS_EACH": seconds}
+    lines = [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
+    return "\n".join([*lines, body])
+
+
+def _export(model: BenchModel, folder: Path) -> None:
+    golden = GoldenVectors(model.observations, model.integer_logits)
+    write_bundle(folder, "c", model.source, export_c(model.source, golden))
+    levels = model.source.student.encode(model.observations)
+    (folder / "observations.bin").write_bytes(levels.tobytes())
+
+
+def _collect(output: str, contestants: Sequence[Contestant]) -> dict[str, str]:
+    """Turns into the contestants they belong to; returns the facts about the machine."""
+    facts = {"device": "unknown", "cores": "", "os": "unknown", "compiler": "unknown"}
+    for line in output.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "fact":
+            name, _, value = rest.partition(" ")
+            facts[name] = value or facts[name]
+        elif kind == "turn":
+            number, _, text = rest.partition(" ")
+            contestant, found = contestants[int(number)], _parsed(text)
+            contestant.turns.append(turn_of_line(found))
+            contestant.kernels = str(found["kernels"])
+            contestant.file_bytes = int(found["constant_bytes"])
+            facts["device"] = str(found["device"])
+    return facts
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        line: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise BenchError(f"the benchmark there printed no JSON: {text[:80]!r}") from error
+    return line
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it failed without a word"

@@ -1,0 +1,48 @@
+"""Times single calls: what one observation costs, not how many fit into a batch."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+WARM_UP = 5  # at the start of each turn: others had the caches in between
+
+
+class Turn(NamedTuple):
+    """What one turn measured; times in microseconds. p99: a hundredth of the calls took longer."""
+
+    calls: int
+    median_us: float
+    p99_us: float
+
+
+def time_calls(forward: Callable[[Any], Any], inputs: Sequence[Any], seconds: float) -> Turn:
+    """Call `forward` on each of `inputs` in turn for `seconds`, at least ten times."""
+    for i in range(WARM_UP):
+        forward(inputs[i % len(inputs)])
+    nanoseconds: list[int] = []
+    clock, count = time.perf_counter_ns, len(inputs)
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        end = clock() + int(seconds * 1e9)
+        while True:
+            value = inputs[len(nanoseconds) % count]
+            began = clock()
+            forward(value)
+            after = clock()
+            nanoseconds.append(after - began)
+            if after >= end and len(nanoseconds) >= 10:
+                break
+    finally:
+        if was_enabled:
+            gc.enable()
+    return summarize(nanoseconds)
+
+
+def summarize(nanoseconds: Sequence[int]) -> Turn:
+    """Median and p99 of latencies, at least one."""
+    ordered, calls = sorted(nanoseconds), len(nanoseconds)
+    return Turn(calls, ordered[calls // 2] / 1e3, ordered[calls - 1 - calls // 100] / 1e3)

@@ -1,0 +1,59 @@
+"""A worker process: one model in one runtime. `python -m qpd.bench.worker`, JSON lines.
+
+in    {"kind": ..., "observations": "FILE.npy", ...}     out  {"logits": [[...]]}
+in    {"seconds": 0.5}                                   out  {"calls": ..., "median_us": ..., ...}
+out, of anything that goes wrong: {"error": "...", "is_missing": true where an import failed}
+
+Imports NumPy and the runtime only, so that its memory is the runtime's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TextIO
+
+import numpy as np
+
+from qpd.bench.forwards import load_forward
+from qpd.bench.peak_memory import peak_rss_bytes
+from qpd.bench.timed_calls import time_calls
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Load what the first line asks for, answer the golden observations, then take turns."""
+    spec = json.loads(requests.readline())
+    inputs, forward = load_forward(spec, np.load(spec["observations"]))
+    logits = np.concatenate([forward(value) for value in inputs]).astype(np.float64)
+    _send(answers, {"logits": logits.tolist()})
+    for line in requests:
+        turn = time_calls(forward, inputs, json.loads(line)["seconds"])
+        _send(answers, turn._asdict() | {"peak_rss_bytes": peak_rss_bytes()})
+
+
+def _send(answers: TextIO, value: object) -> None:
+    answers.write(json.dumps(value) + "\n")
+    answers.flush()
+
+
+def main() -> None:
+    """Serve on stdin and stdout; whatever a runtime prints goes to stderr."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        serve(sys.stdin, answers)
+    except Exception as error:
+        text = str(error).strip().splitlines() or [""]
+        _send(
+            answers,
+            {
+                "error": f"{type(error).__name__}: {text[0]}",
+                "is_missing": isinstance(error, ImportError),
+            },
+        )
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

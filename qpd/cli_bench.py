@@ -1,0 +1,140 @@
+"""`qpd bench`: how fast students run on this device, or on one that ssh reaches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qpd.cli_output import AsJson, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from qpd.bench.benchmark import BenchSettings
+    from qpd.bench.device_record import BenchRow, DeviceRecord
+    from qpd.bench.models import BenchModel
+
+DEFAULT_SIZES = "XXS,S,XL"
+
+
+def bench(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(help="run directories, or quantized.safetensors", metavar="[RUN]..."),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(help=f"random students: all, or such as {DEFAULT_SIZES} (where no RUN is)"),
+    ] = None,
+    runtimes: Annotated[
+        str, typer.Option(help="all, or some of torch,torch-compile,onnx-fp32,onnx-int8,...")
+    ] = "all",
+    threads: Annotated[str, typer.Option(help="such as 1, or 1,all")] = "1",
+    rounds: Annotated[int, typer.Option(min=1, max=1000)] = 7,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, max=600, help="of a turn in each round")
+    ] = 0.5,
+    output: Annotated[Path, typer.Option("-o", "--output", help="the device's JSON")] = Path(
+        "device.json"
+    ),
+    device_name: Annotated[
+        str | None, typer.Option(help="default: the board's or the processor's")
+    ] = None,
+    ssh: Annotated[
+        str | None,
+        typer.Option(metavar="USER@HOST[:PORT]", help="there, and the C export only"),
+    ] = None,
+    ssh_config: Annotated[
+        Path | None, typer.Option(help="instead of ~/.ssh/config: keys, jump hosts, ...")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time single forward passes of students in every runtime, beside the SB3 teacher.
+
+    Writes the device's JSON; `qpd analyze fps` makes tables of several devices.
+    """
+    from qpd.bench.benchmark import run_benchmark
+    from qpd.bench.device_record import refuse_foreign_file, write_device_record
+    from qpd.bench.ssh_device import bench_over_ssh
+
+    settings = _settings(runtimes, threads, rounds, seconds, over_ssh=ssh is not None)
+    refuse_foreign_file(output)
+    note = progress().note
+    models = _models(runs or [], sizes)
+    if ssh is None:
+        record = run_benchmark(models, settings, device_name, note)
+    else:
+        record = bench_over_ssh(ssh, models, settings, device_name, note, ssh_config)
+    write_device_record(output, record)
+    if as_json:
+        print_json(record.model_dump())
+        return
+    _print(record)
+    print(f"{output}: the device's JSON, for qpd analyze fps")
+
+
+def _settings(
+    runtimes: str, threads: str, rounds: int, seconds: float, over_ssh: bool
+) -> BenchSettings:
+    from qpd.bench.benchmark import BenchSettings
+    from qpd.bench.device_record import BenchError
+    from qpd.bench.machine import usable_cores
+    from qpd.bench.runtimes import RUNTIMES
+
+    known = [name for name in RUNTIMES if name.startswith("c") or not over_ssh]
+    chosen = known if runtimes == "all" else _listed(runtimes)
+    for name in chosen:
+        if name not in known:
+            where = " over ssh" if over_ssh else ""
+            raise BenchError(f"--runtimes {name}:{where} one of {', '.join(known)}, or all")
+    numbers = []
+    for text in _listed(threads):
+        if text != "all" and (not text.isdecimal() or not 1 <= int(text) <= 1024):
+            raise BenchError(f"--threads {text}: numbers from 1 to 1024, and all, such as 1,all")
+        numbers.append(usable_cores() if text == "all" else int(text))
+    return BenchSettings(tuple(chosen), tuple(dict.fromkeys(numbers)), rounds, seconds)
+
+
+def _models(runs: list[str], sizes: str | None) -> list[BenchModel]:
+    from qpd.bench.models import random_model, run_model
+    from students import SIZE_GRID
+
+    if sizes is None:
+        sizes = "" if runs else DEFAULT_SIZES
+    names = list(SIZE_GRID) if sizes == "all" else _listed(sizes) if sizes else []
+    return [*(run_model(Path(run)) for run in runs), *(random_model(name) for name in names)]
+
+
+def _listed(text: str) -> list[str]:
+    return list(dict.fromkeys(item.strip() for item in text.split(",")))
+
+
+def _print(record: DeviceRecord) -> None:
+    header = ["model", "runtime", "bits", "threads", "median us", "p99 us", "passes/s"]
+    measured = [row for row in record.rows if row.status == "measured"]
+    print_table([*header, "x teacher", "peak MB", "file KB"], [_cells(row) for row in measured])
+    others = [row for row in record.rows if row.status != "measured"]
+    lines: dict[tuple[str, str, str | None], list[str]] = {}
+    for row in others:
+        about = lines.setdefault((row.runtime, row.status, row.reason), [])
+        about.append(row.model)
+    for (runtime, status, reason), about in lines.items():
+        print(f"{runtime} {status} ({', '.join(dict.fromkeys(about))}): {reason}")
+    print(f"{record.device}: {record.cpu}, {record.cores} cores, {record.os}")
+
+
+def _cells(row: BenchRow) -> list[str]:
+    assert row.median_us is not None and row.p99_us is not None
+    assert row.forwards_per_second is not None and row.peak_rss_bytes is not None
+    return [
+        row.model,
+        row.runtime + (f" ({row.kernels})" if row.kernels else ""),
+        "fp32" if row.weight_bits == 32 else str(row.weight_bits),
+        str(row.threads),
+        f"{row.median_us:,.1f}",
+        f"{row.p99_us:,.1f}",
+        f"{row.forwards_per_second:,.0f}",
+        "-" if row.ratio is None else f"{row.ratio:.2f}",
+        f"{row.peak_rss_bytes / 1e6:.1f}",
+        "-" if row.file_bytes is None else f"{row.file_bytes / 1e3:,.1f}",
+    ]

@@ -1,0 +1,45 @@
+"""`qpd export`: a student as files that run without QPD."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qpd.cli_output import AsJson, print_json, print_table
+
+# Imported only when asked for: some need packages that are extras.
+EXPORTERS = {
+    "c": "qpd.export.c_code:export_c",
+    "onnx": "qpd.export.onnx_graph:export_onnx",
+    "litert": "qpd.export.litert_flatbuffer:export_litert",
+    "sb3": "qpd.export.sb3_zip:export_sb3",
+}
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="run directory, or a quantized.safetensors")],
+    format_: Annotated[str, typer.Option("--format", help=", ".join(EXPORTERS))],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="folder; default RUN/exports/FORMAT")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a quantized student, with vectors that prove what runs it."""
+    from qpd.export.bundle import ExportError, golden_vectors, load_export_source, write_bundle
+
+    if format_ not in EXPORTERS:
+        raise ExportError(f"--format {format_}: one of {', '.join(EXPORTERS)}")
+    module, function = EXPORTERS[format_].split(":")
+    source = load_export_source(run)
+    files = getattr(import_module(module), function)(source, golden_vectors(source.student))
+    folder = output or (run if run.is_dir() else run.parent) / "exports" / format_
+    write_bundle(folder, format_, source, files)
+    sizes = {name: len(content) for name, content in sorted(files.items())}
+    if as_json:
+        print_json({"format": format_, "folder": str(folder), "files": sizes})
+        return
+    print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
+    print(f"{folder}: read its README.md for how to test and use it")

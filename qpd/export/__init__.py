@@ -1,0 +1,1 @@
+"""Exports of the integer student, one target a file; `bundle` is what they share."""

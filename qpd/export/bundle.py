@@ -1,0 +1,178 @@
+"""What all exports share: the student to export, vectors that prove it, and the folder written.
+
+An exporter is a pure function `export_xxx(source, golden) -> {relative path: content}`;
+`write_bundle` adds `manifest.json` and puts the folder in place in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from qpd import __version__
+from qpd.atomic_files import write_bytes, write_json
+from qpd.quantization.integer_student import IntegerStudent, reference_logits
+from qpd.quantization.packing import load_integer_student
+from qpd.student_about import student_about
+from qpd.student_files import architecture_to_json
+
+FORMAT = "qpd-export"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+class ExportError(ValueError):
+    """An export that cannot be made, or not there; one line says why."""
+
+
+@dataclass(frozen=True)
+class GoldenVectors:
+    """What an export must reproduce: `reference_logits`, int32 `[n, actions]`, of `observations`,
+    uint8 `[n, 4, 84, 84]` (for vector observations float32 `[n, features]`).
+    """
+
+    observations: np.ndarray
+    logits: np.ndarray
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """The student to export; `about` is what its file says of its origin, `name` labels it."""
+
+    student: IntegerStudent
+    about: dict[str, Any]
+    name: str
+
+
+def load_export_source(path: Path) -> ExportSource:
+    """The student in a run directory, or in a quantized.safetensors. Raises StudentFileError."""
+    file = path / "quantized.safetensors" if path.is_dir() else path
+    student = load_integer_student(file)
+    folder = file.resolve().parent.name
+    name = folder if file.name == "quantized.safetensors" else file.stem
+    return ExportSource(student, student_about(file), name)
+
+
+def golden_vectors(
+    student: IntegerStudent, seed: int = 0, n: int = 16, observations: np.ndarray | None = None
+) -> GoldenVectors:
+    """`n` observations and their logits; real `observations`, where given, take their place."""
+    if observations is None:
+        rng = np.random.default_rng(seed)
+        if student.architecture.is_image:
+            observations = _structured_frames(rng, n)
+        else:
+            observations = _vectors_in_range(student, rng, n)
+    return GoldenVectors(observations, reference_logits(student, observations))
+
+
+def _structured_frames(rng: np.random.Generator, n: int) -> np.ndarray:
+    """uint8 `[n, 4, 84, 84]`: rectangles that move over the four frames, as in a game; every
+    fourth observation is noise over all 256 levels, the first two are all 0 and all 255.
+    """
+    frames = np.zeros((n, 4, 84, 84), dtype=np.uint8)
+    for i in range(n):
+        if i % 4 == 3:
+            frames[i] = rng.integers(0, 256, (4, 84, 84), dtype=np.uint8)
+            continue
+        frames[i] = rng.integers(0, 128)
+        for _ in range(rng.integers(4, 20)):
+            height, width = rng.integers(1, 40, 2)
+            top, left = rng.integers(0, 84, 2)
+            down, right = rng.integers(-4, 5, 2)
+            level = rng.integers(0, 256)
+            for t in range(4):
+                y, x = max(top + t * down, 0), max(left + t * right, 0)
+                frames[i, t, y : y + height, x : x + width] = level
+    frames[:1], frames[1:2] = 0, 255
+    return frames
+
+
+def _vectors_in_range(student: IntegerStudent, rng: np.random.Generator, n: int) -> np.ndarray:
+    """float32 `[n, features]`, a tenth beyond the input range on either side."""
+    assert student.input_low is not None and student.input_high is not None
+    unit = rng.uniform(-0.1, 1.1, (n, len(student.input_low)))
+    return (student.input_low + unit * (student.input_high - student.input_low)).astype(np.float32)
+
+
+def write_bundle(
+    folder: Path, target: str, source: ExportSource, files: Mapping[str, bytes]
+) -> None:
+    """Write `files` and a manifest into `folder`, replacing a former export of the same target.
+
+    The folder is either as it was or complete. Raises ExportError where something else is there,
+    OSError where nothing can be written.
+    """
+    _refuse_foreign(folder, target)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    suffix = secrets.token_hex(4)
+    fresh = folder.with_name(f".{folder.name}.{suffix}.new")
+    former = folder.with_name(f".{folder.name}.{suffix}.old")
+    try:
+        for name, content in files.items():
+            path = fresh / _inside(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, content)
+        write_json(fresh / MANIFEST, _manifest(target, source, files))
+        if folder.exists():
+            folder.rename(former)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if former.exists():
+                former.rename(folder)
+            raise
+    finally:
+        for leftover in (fresh, former):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _inside(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or name == MANIFEST:
+        raise ValueError(f"{name!r} is no name for an exported file")
+    return path
+
+
+def _manifest(target: str, source: ExportSource, files: Mapping[str, bytes]) -> dict[str, Any]:
+    student = source.student
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "target": target,
+        "qpd_version": __version__,
+        "student": source.name,
+        "architecture": architecture_to_json(student.architecture),
+        "weight_bits": [layer.bits for layer in student.layers],
+        "activation_levels": student.layers[0].levels,
+        "logit_scale": student.logit_scale,
+        "about": source.about,
+        "files": {
+            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in sorted(files.items())
+        },
+    }
+
+
+def _refuse_foreign(folder: Path, target: str) -> None:
+    """Nothing is overwritten but an empty folder and a former export of the same target."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    there = None
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest.get("format") == FORMAT:
+            there = manifest.get("target")
+    except (OSError, ValueError, AttributeError):
+        pass
+    if there != target:
+        what = f"a {there} export" if there else "something that is no export"
+        raise ExportError(f"{folder}: holds {what}; name a new folder for {target} with -o")

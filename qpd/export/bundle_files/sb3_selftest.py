@@ -1,0 +1,31 @@
+"""Does this agent act as the integers say? Needs stable_baselines3 and qpd.
+
+Exit code 0: every golden vector gives the golden action, deterministically.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import stable_baselines3
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """Compare with the golden logits."""
+    with np.load(FOLDER / "golden.npz") as file:
+        golden = dict(file)
+    model = getattr(stable_baselines3, "$ALGO").load(FOLDER / "student.zip", device="cpu")
+    actions, _ = model.predict(golden["observations"], deterministic=True)
+    wanted = golden["logits"].argmax(1)
+    equal = int((actions == wanted).sum())
+    print(
+        f"{'ok    ' if equal == len(wanted) else 'FAILED'} student.zip: of {len(wanted)} golden "
+        f"vectors {equal} with the same action"
+    )
+    return 0 if equal == len(wanted) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

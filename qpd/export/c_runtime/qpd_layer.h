@@ -1,0 +1,79 @@
+/* One layer, and what all kernels share. Convolutions and linear layers are both dot products of
+ * a patch with rows of weights; a linear layer has one patch.
+ *
+ * A patch is `planes` x `rows` runs of `row_bytes` contiguous bytes: for the first convolution
+ * 4 frames x 8 rows x 8 pixels, for the others (height, width, channel) 1 x kernel x
+ * kernel * channels. Weights lie in the same order, one row per output.
+ *
+ * Weights are levels n of the odd integers 2n - M, M = 2^bits - 1. With m = n - 2^(bits-1), which
+ * fits int8: sum (2n - M) x = 2 sum m x + sum x. */
+#ifndef QPD_LAYER_H
+#define QPD_LAYER_H
+
+#include <stdint.h>
+#include <string.h>
+
+struct qpd_layer {
+    const void *weights; /* bits == 8: int8 m; else n packed lowest bit first, rows on whole bytes */
+    const int32_t *bias;
+    const int32_t *multiplier; /* null in the head, whose accumulators are the logits */
+    const uint8_t *shift;
+    uint32_t inputs; /* planes * rows * row_bytes */
+    uint16_t outputs;
+    uint8_t bits;
+    uint8_t top; /* largest level of the activations */
+    uint8_t planes, rows;
+    uint16_t row_bytes;
+    uint16_t plane_stride, row_stride; /* bytes from plane to plane and row to row of the input */
+    uint16_t side;                     /* patches per row and column of the output */
+    uint16_t step_x, step_y;           /* bytes from patch to patch */
+};
+
+/* clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, top); a negative acc gives 0. */
+static inline uint8_t qpd_requantize(int32_t acc, int32_t multiplier, uint8_t shift, uint8_t top)
+{
+    /* Without branches, which half of the activations would take at random. */
+    const uint64_t product = (uint64_t)(uint32_t)(acc > 0 ? acc : 0) * (uint32_t)multiplier;
+    const uint64_t level = (product + (UINT64_C(1) << (shift - 1))) >> shift;
+    return level < top ? (uint8_t)level : top;
+}
+
+static inline const uint8_t *qpd_row_pointer(const struct qpd_layer *layer, uint32_t output)
+{
+    const uint32_t row_bytes = (layer->inputs * layer->bits + 7) / 8;
+    return (const uint8_t *)layer->weights + output * row_bytes;
+}
+
+/* The row of `output` as int8 m: in place where bits == 8, else unpacked into `buffer`. */
+static const int8_t *qpd_weight_row(const struct qpd_layer *layer, uint32_t output, int8_t *buffer)
+{
+    const uint8_t *packed = qpd_row_pointer(layer, output);
+    const uint32_t bits = layer->bits, mask = (1u << bits) - 1u;
+    const int32_t middle = (int32_t)1 << (bits - 1);
+    if (bits == 8) {
+        return (const int8_t *)packed;
+    }
+    if (bits == 4) { /* the common width, without the bit reservoir */
+        for (uint32_t i = 0; i + 1 < layer->inputs; i += 2, ++packed) {
+            buffer[i] = (int8_t)((*packed & 15) - 8);
+            buffer[i + 1] = (int8_t)((*packed >> 4) - 8);
+        }
+        if (layer->inputs & 1u) {
+            buffer[layer->inputs - 1] = (int8_t)((*packed & 15) - 8);
+        }
+        return buffer;
+    }
+    uint32_t reservoir = 0, available = 0;
+    for (uint32_t i = 0; i < layer->inputs; ++i) {
+        if (available < bits) {
+            reservoir |= (uint32_t)*packed++ << available;
+            available += 8;
+        }
+        buffer[i] = (int8_t)((int32_t)(reservoir & mask) - middle);
+        reservoir >>= bits;
+        available -= bits;
+    }
+    return buffer;
+}
+
+#endif

@@ -1,0 +1,55 @@
+/* From the observation to the action: the layers one after the other, in a static arena. */
+#include "qpd.h"
+
+#include "qpd_layer.h"
+#include "qpd_layers.h"
+
+#include "qpd_layer_dot.h"
+
+#if !defined(QPD_PORTABLE) && defined(__AVX512VNNI__) && defined(__AVX512BW__) && \
+    defined(__AVX512VL__)
+#include "qpd_layer_vnni.h"
+#endif
+
+/* Layers read one half and write the other. */
+static struct qpd_arena {
+    uint8_t even[QPD_EVEN_BYTES];
+    uint8_t odd[QPD_ODD_BYTES];
+    struct qpd_scratch scratch;
+} qpd_arena;
+
+/* QPD_ARENA_BYTES is what qpd_student.h promises; a negative size stops the compiler. */
+typedef char qpd_arena_fits[sizeof(struct qpd_arena) <= QPD_ARENA_BYTES ? 1 : -1];
+
+const char *qpd_kernel_name(void)
+{
+#ifdef QPD_LAYER_VNNI_H
+    return "vnni";
+#else
+    return QPD_KERNEL_NAME;
+#endif
+}
+
+int qpd_act(const uint8_t *observation, int32_t *logits)
+{
+    const uint8_t *input = observation;
+#ifdef QPD_LAYER_VNNI_H
+    qpd_vnni_prepare(qpd_arena.even, qpd_arena.odd);
+#endif
+    for (uint32_t i = 0; i < QPD_LAYERS; ++i) {
+        uint8_t *output = i % 2 ? qpd_arena.odd : qpd_arena.even;
+#ifdef QPD_LAYER_VNNI_H
+        if (qpd_layer_vnni(i, input, output, logits)) {
+            input = output;
+            continue;
+        }
+#endif
+        qpd_layer_dot(&qpd_layers[i], input, output, logits, &qpd_arena.scratch);
+        input = output;
+    }
+    int best = 0;
+    for (int action = 1; action < QPD_ACTIONS; ++action) {
+        best = logits[action] > logits[best] ? action : best;
+    }
+    return best;
+}

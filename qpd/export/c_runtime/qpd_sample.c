@@ -1,0 +1,42 @@
+/* Sampling from the softmax of integer logits, without floats: weights 2^-z in 16-bit fixed point,
+ * each within 0.3% of the exact one. */
+#include "qpd.h"
+
+/* 2^(-z / 2^16) * 2^16 for z >= 0: the fraction by a parabola through 2^0, 2^-1/2 and 2^-1. */
+static uint32_t qpd_power(uint64_t z)
+{
+    const uint64_t whole = z >> 16, fraction = z & 0xffff;
+    if (whole > 16) {
+        return 0;
+    }
+    const uint64_t down = (fraction * (UINT64_C(44012) - ((UINT64_C(11244) * fraction) >> 16))) >> 16;
+    return (uint32_t)((65536 - down) >> whole);
+}
+
+int qpd_sample(const int32_t *logits, uint32_t *state)
+{
+    uint64_t weights[QPD_ACTIONS], total = 0;
+    int32_t largest = logits[0];
+    for (int action = 1; action < QPD_ACTIONS; ++action) {
+        largest = logits[action] > largest ? logits[action] : largest;
+    }
+    for (int action = 0; action < QPD_ACTIONS; ++action) {
+        const uint64_t below = (uint64_t)((int64_t)largest - logits[action]);
+        /* below < 2^32 and the scale is Q32: the product fits 64 bits; >> 16 leaves Q16. */
+        weights[action] = qpd_power((below * QPD_LOGIT_BITS_Q32) >> 16);
+        total += weights[action];
+    }
+    uint32_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    *state = x;
+    uint64_t point = (total * x) >> 32;
+    for (int action = 0; action < QPD_ACTIONS - 1; ++action) {
+        if (point < weights[action]) {
+            return action;
+        }
+        point -= weights[action];
+    }
+    return QPD_ACTIONS - 1;
+}

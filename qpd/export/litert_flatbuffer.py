@@ -1,0 +1,288 @@
+"""The integer student as an int8 flatbuffer for LiteRT (TensorFlow Lite), written directly.
+
+Levels x are stored as int8 x - 128 (scale 1, zero point -128), channels last. A hidden layer's
+weight scale is its requantization gain; saturation at -128 and 127 is the ReLU and the top level.
+Where the top level is below 255, the fused RELU6 clips there: the tensor's scale is then 6 / top.
+The head is in float: levels and odd weights are small integers there, so its sums are exact.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
+from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
+from qpd.quantization.integer_student import IntegerLayer
+
+INPUT, OUTPUT = "observations", "logits"
+ZERO_POINT = -128
+RELU6_TOP = 6.0
+
+
+def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+    """The files of the bundle; ExportError without the ai-edge-litert package."""
+    metadata = model_metadata(source)
+    kind = "frames" if source.student.architecture.is_image else "vectors"
+    return {
+        "student.tflite": litert_model(source, metadata),
+        "golden.npz": golden_npz(source, golden),
+        "selftest.py": bundle_text("litert_selftest.py", {}),
+        "README.md": bundle_text(f"litert_{kind}.md", metadata),
+    }
+
+
+def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
+    """The .tflite file: int8 `[1, 84, 84, 4]` (frames ^ 128) or float32 `[1, features]` in,
+    float32 logits `[1, actions]` out; the first dimension may be resized.
+    """
+    graph = _Graph(source)
+    levels, scale = _encode(graph)
+    for layer in source.student.layers[:-1]:
+        levels, scale = _hidden_layer(graph, layer, levels, scale)
+    _head(graph, source.student.layers[-1], levels, scale)
+    return graph.serialize(source, metadata)
+
+
+class _Graph:
+    """Tensors and operators in the making; tensors are known by their index."""
+
+    def __init__(self, source: ExportSource) -> None:
+        try:
+            import flatbuffers
+            from ai_edge_litert import schema_py_generated as schema
+        except ImportError as error:
+            message = 'the litert export needs ai-edge-litert: pip install "qpd[litert]"'
+            raise ExportError(message) from error
+        self.flatbuffers, self.schema, self.student = flatbuffers, schema, source.student
+        self.tensors: list[Any] = []
+        self.operators: list[Any] = []
+        self.buffers: list[Any] = [schema.BufferT()]  # number 0 is empty: "no data"
+        self.codes: list[int] = []
+
+    def buffer(self, data: bytes) -> int:
+        stored = self.schema.BufferT()
+        stored.data = np.frombuffer(data, np.uint8)
+        self.buffers.append(stored)
+        return len(self.buffers) - 1
+
+    def tensor(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: Any,
+        scale: np.ndarray | float | None = None,
+        data: Any = None,
+    ) -> int:
+        """`scale` may be one for the tensor (levels) or one for each of the first dimension."""
+        tensor, types = self.schema.TensorT(), self.schema.TensorType
+        tensor.name, tensor.shape, tensor.hasRank = name, list(shape), True
+        tensor.type = {np.int8: types.INT8, np.int32: types.INT32, np.float32: types.FLOAT32}[dtype]
+        if data is not None:
+            tensor.buffer = self.buffer(np.ascontiguousarray(data, dtype).tobytes())
+        if scale is not None:
+            quantization, scales = self.schema.QuantizationParametersT(), np.atleast_1d(scale)
+            quantization.scale = scales.astype(np.float32)
+            point = ZERO_POINT if np.ndim(scale) == 0 else 0
+            quantization.zeroPoint = np.full(len(scales), point, np.int64)
+            tensor.quantization = quantization
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def operator(self, kind: str, inputs: list[int], output: int, options: Any = None) -> int:
+        code = getattr(self.schema.BuiltinOperator, kind)
+        if code not in self.codes:
+            self.codes.append(code)
+        operator = self.schema.OperatorT()
+        operator.opcodeIndex = self.codes.index(code)
+        operator.inputs, operator.outputs = inputs, [output]
+        if options is not None:
+            name = type(options).__name__.removesuffix("T")
+            operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, name)
+            operator.builtinOptions = options
+        self.operators.append(operator)
+        return output
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        return tuple(self.tensors[tensor].shape)
+
+    def serialize(self, source: ExportSource, metadata: dict[str, str]) -> bytes:
+        schema, model, subgraph = self.schema, self.schema.ModelT(), self.schema.SubGraphT()
+        subgraph.name, subgraph.tensors, subgraph.operators = "main", self.tensors, self.operators
+        names = {tensor.name: index for index, tensor in enumerate(self.tensors)}
+        subgraph.inputs, subgraph.outputs = [names[INPUT]], [names[OUTPUT]]
+        model.version, model.description = 3, f"QPD student {source.name}"
+        model.subgraphs, model.buffers = [subgraph], self.buffers
+        model.operatorCodes = [self._operator_code(code) for code in self.codes]
+        note = schema.MetadataT()
+        note.name, note.buffer = "qpd", self.buffer(json.dumps(metadata).encode())
+        model.metadata = [note]
+        builder = _aligned_builder(self.flatbuffers)
+        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+        return bytes(builder.Output())
+
+    def _operator_code(self, code: int) -> Any:
+        stored, operators = self.schema.OperatorCodeT(), self.schema.BuiltinOperator
+        stored.builtinCode = code
+        stored.deprecatedBuiltinCode = min(code, operators.PLACEHOLDER_FOR_GREATER_OP_CODES)
+        # The versions that brought int8, and per-channel weights of matrix products.
+        versions = {operators.CONV_2D: 3, operators.FULLY_CONNECTED: 12, operators.CONCATENATION: 2,
+                    operators.SUB: 2, operators.DEQUANTIZE: 2}  # fmt: skip
+        stored.version = versions.get(code, 1)
+        return stored
+
+
+def _aligned_builder(flatbuffers: Any) -> Any:
+    """A builder that puts buffers at multiples of 16 bytes, as the schema asks (the Python
+    packer forgets it, and ARM kernels read int32 and vectors from there).
+    """
+
+    class AlignedBuilder(flatbuffers.Builder):
+        def StartVector(self, elemSize: int, numElems: int, alignment: int) -> Any:
+            return super().StartVector(elemSize, numElems, 16 if elemSize == 1 else alignment)
+
+    return AlignedBuilder(1 << 16)
+
+
+def _encode(graph: _Graph) -> tuple[int, float]:
+    """The input as levels, and their scale. Vectors are mapped to 0..255 (Eq. 4) in float32."""
+    student = graph.student
+    if student.input_low is None or student.input_high is None:
+        channels, height, width = student.architecture.observation_shape
+        return graph.tensor(INPUT, (1, height, width, channels), np.int8, 1.0), 1.0
+    shape = (1, *student.architecture.observation_shape)
+    value = graph.tensor(INPUT, shape, np.float32)
+    steps = (
+        ("SUB", "above_low", student.input_low, graph.schema.SubOptionsT()),
+        ("DIV", "unit", student.input_high - student.input_low, graph.schema.DivOptionsT()),
+        ("MUL", "scaled", np.array([TOP]), graph.schema.MulOptionsT()),
+    )
+    for kind, name, operand, options in steps:
+        constant = graph.tensor(f"{name}_by", operand.shape, np.float32, data=operand)
+        value = graph.operator(
+            kind, [value, constant], graph.tensor(name, shape, np.float32), options
+        )
+    levels = graph.tensor("input_levels", shape, np.int8, 1.0)
+    return graph.operator("QUANTIZE", [value], levels, graph.schema.QuantizeOptionsT()), 1.0
+
+
+def _merged_pixels(layer: IntegerLayer) -> int:
+    """How many neighbours in a row are read as one pixel with so many times the channels.
+
+    A convolution whose stride divides its kernel (8x8 by 4 of the frames) is the same one over
+    pixels merged so (8x2 by 4x1); kernels that multiply 8 channels at once then waste none.
+    """
+    kernel, stride = layer.shape.weight_shape[-1], layer.shape.stride
+    return stride if layer.shape.name == "conv1" and kernel % stride == 0 else 1
+
+
+def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
+    """Levels x beside their complements 255 - x.
+
+    Images: along the row, `[1, height, 2 * width, channels]`; whole rows are copied, many times
+    faster than the few bytes of a pixel.
+    """
+    shape, schema, name = graph.shape(levels), graph.schema, layer.shape.name
+    top = graph.tensor(f"{name}_top", (1,), np.int8, scale, [TOP + ZERO_POINT])
+    complement = graph.tensor(f"{name}_complement", shape, np.int8, scale)
+    graph.operator("SUB", [top, levels], complement, schema.SubOptionsT())
+    options = schema.ConcatenationOptionsT()
+    options.axis = 2 if len(shape) == 4 else 1
+    doubled = tuple(2 * n if axis == options.axis else n for axis, n in enumerate(shape))
+    both = graph.tensor(f"{name}_both", doubled, np.int8, scale)
+    return graph.operator("CONCATENATION", [levels, complement], both, options)
+
+
+def _image_inputs(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
+    """Rows of x and of 255 - x in turn, pixels merged: a view of `levels` `[1, h, n * w, c]`."""
+    _, height, width, channels = graph.shape(levels)
+    merged, side = _merged_pixels(layer), height
+    shape = (1, height * width // side, side // merged, channels * merged)
+    if shape == graph.shape(levels):
+        return levels
+    target = graph.tensor(f"{layer.shape.name}_shape", (4,), np.int32, data=(-1, *shape[1:]))
+    output = graph.tensor(f"{layer.shape.name}_rows", shape, np.int8, scale)
+    return graph.operator("RESHAPE", [levels, target], output, graph.schema.ReshapeOptionsT())
+
+
+def _weight_in_reading_order(
+    layer: IntegerLayer, weight: np.ndarray, inputs: tuple[int, ...], parts: int
+) -> np.ndarray:
+    """`[out, parts * in, ...]` in PyTorch's order -> as channels-last `inputs` are read.
+
+    `parts` is 2 where the second half of the input channels are complements, else 1.
+    """
+    if len(inputs) == 2:
+        return weight
+    out, merged = len(weight), _merged_pixels(layer)
+    channels = inputs[3] // merged
+    size = layer.shape.weight_shape[2:] if layer.shape.kind == "conv" else (-1, inputs[2])
+    split = weight.reshape(out, parts, channels, *size).transpose(0, 3, 1, 4, 2)
+    if layer.shape.kind == "linear":  # the matrix product flattens (row, column, channel)
+        return split.reshape(out, -1)
+    return split.reshape(out, parts * size[0], size[1] // merged, merged * channels)
+
+
+def _clipping_scale(top: int) -> float:
+    """A scale at which RELU6 saturates at level `top`, of few bits: float32 sums stay exact."""
+    for bits in range(1, 16):
+        scale = float(np.ldexp(np.round(np.ldexp(RELU6_TOP / top, bits)), -bits))
+        if scale > 0 and round(RELU6_TOP / scale) == top:
+            return scale
+    raise AssertionError(f"no scale for {top} levels")
+
+
+def _hidden_layer(
+    graph: _Graph, layer: IntegerLayer, levels: int, scale: float
+) -> tuple[int, float]:
+    """This layer's levels and their scale, from those of the layer before."""
+    name, signed, schema = layer.shape.name, signed_layer(layer), graph.schema
+    if signed.reads_complement:
+        levels = _with_complement(graph, layer, levels, scale)
+    if len(graph.shape(levels)) == 4:
+        levels = _image_inputs(graph, layer, levels, scale)
+    parts = 2 if signed.reads_complement else 1
+    weight = _weight_in_reading_order(layer, signed.weight, graph.shape(levels), parts)
+    next_scale = 1.0 if layer.levels == TOP else _clipping_scale(layer.levels)
+    weight_scale = requantization_gain(layer).astype(np.float64) * next_scale / scale
+    bias_scale = weight_scale * scale
+    operands = [
+        levels,
+        graph.tensor(f"{name}_weight", weight.shape, np.int8, weight_scale, weight),
+        graph.tensor(f"{name}_bias", signed.bias.shape, np.int32, bias_scale, signed.bias),
+    ]
+    is_conv = layer.shape.kind == "conv"
+    options = schema.Conv2DOptionsT() if is_conv else schema.FullyConnectedOptionsT()
+    if layer.levels != TOP:
+        options.fusedActivationFunction = schema.ActivationFunctionType.RELU6
+    if is_conv:
+        options.padding = schema.Padding.VALID
+        options.strideH, options.strideW = (
+            parts * layer.shape.stride,
+            layer.shape.stride // _merged_pixels(layer),
+        )
+    channels, *sides = layer.shape.output_shape
+    output = graph.tensor(f"{name}_levels", (1, *sides, channels), np.int8, next_scale)
+    kind = "CONV_2D" if is_conv else "FULLY_CONNECTED"
+    return graph.operator(kind, operands, output, options), next_scale
+
+
+def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None:
+    """Logits = accumulators * logit_scale, in float32: equal accumulators, equal logits."""
+    schema, actions = graph.schema, layer.shape.weight_shape[0]
+    features = graph.tensor("features", graph.shape(levels), np.float32)
+    graph.operator("DEQUANTIZE", [levels], features, schema.DequantizeOptionsT())
+    operands = [
+        features,
+        graph.tensor("actor_weight", layer.weight.shape, np.float32, data=layer.weight),
+        graph.tensor("actor_bias", layer.bias.shape, np.float32, data=layer.bias * scale),
+    ]
+    total = graph.tensor("actor_accumulators", (1, actions), np.float32)
+    graph.operator("FULLY_CONNECTED", operands, total, schema.FullyConnectedOptionsT())
+    unit = [graph.student.logit_scale / scale]
+    factor = graph.tensor("logit_scale", (1,), np.float32, data=unit)
+    logits = graph.tensor(OUTPUT, (1, actions), np.float32)
+    graph.operator("MUL", [total, factor], logits, schema.MulOptionsT())

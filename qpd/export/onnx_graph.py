@@ -1,0 +1,192 @@
+"""The integer student as ONNX graphs: quantized (QDQ, int8 kernels) and fp32.
+
+All tensors between layers hold the integer student's levels themselves, so every scale between
+quantized tensors is 1 and a layer's weight scale is its requantization gain. Saturating at 0 and
+255 is the ReLU and the top level.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd import __version__
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
+from qpd.export.signed_bytes import requantization_gain, signed_layer
+from qpd.quantization.integer_student import IntegerLayer, IntegerStudent
+
+if TYPE_CHECKING:
+    import onnx
+
+# The oldest that has BitwiseNot; an IR that runtimes from 2022 on read (onnx would write a newer).
+OPSET, IR_VERSION = 18, 8
+INPUT, OUTPUT = "observations", "logits"
+ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
+
+
+def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+    """The files of the bundle; ExportError without the onnx package."""
+    metadata = model_metadata(source)
+    return {
+        "student_int8.onnx": quantized_graph(source, metadata).SerializeToString(),
+        "student_fp32.onnx": float_graph(source, metadata).SerializeToString(),
+        "golden.npz": golden_npz(source, golden),
+        "selftest.py": bundle_text("onnx_selftest.py", {}),
+        "README.md": bundle_text("onnx.md", metadata),
+    }
+
+
+def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
+    """uint8 frames (or float32 vectors) -> float32 logits, in QuantizeLinear/DequantizeLinear form.
+
+    A runtime fuses each layer into one integer kernel with int32 accumulators; what differs from
+    the integer engine is the requantization's factor, rounded to 24 bits, and ties.
+    """
+    graph = _Graph(source.student)
+    graph.constant(ONE, np.float32(1))
+    graph.constant(ZERO, np.uint8(0))
+    levels = _encode(graph)
+    for layer in source.student.layers:
+        levels = _quantized_layer(graph, layer, levels)
+    return graph.model(source, metadata)
+
+
+def float_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
+    """The same student with its integers carried in fp32: no quantized kernels needed."""
+    graph = _Graph(source.student)
+    graph.constant("half", np.float32(0.5))
+    graph.constant("bottom", np.float32(0))
+    graph.constant("top", np.float32(source.student.layers[0].levels))
+    levels = graph.node("Cast", [_encode(graph)], "levels", to=1)  # 1: float32
+    for layer in source.student.layers:
+        levels = _float_layer(graph, layer, levels)
+    return graph.model(source, metadata)
+
+
+class _Graph:
+    """Nodes and constants in the making; every node is named after its one output."""
+
+    def __init__(self, student: IntegerStudent) -> None:
+        try:
+            import onnx
+        except ImportError as error:
+            raise ExportError('the onnx export needs onnx: pip install "qpd[onnx]"') from error
+        self.onnx, self.student = onnx, student
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def constant(self, name: str, value: Any) -> str:
+        array = np.ascontiguousarray(value).reshape(np.shape(value))
+        self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        make = self.onnx.helper.make_node
+        self.nodes.append(make(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def linear_map(self, layer: IntegerLayer, inputs: list[str], output: str) -> str:
+        """The layer's convolution or matrix product; images are flattened before a linear one."""
+        if layer.shape.kind == "conv":
+            kernel, stride = list(layer.shape.weight_shape[2:]), [layer.shape.stride] * 2
+            return self.node("Conv", inputs, output, kernel_shape=kernel, strides=stride)
+        return self.node("Gemm", inputs, output, transB=1)
+
+    def model(self, source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
+        helper, types = self.onnx.helper, self.onnx.TensorProto
+        architecture = self.student.architecture
+        kind = types.UINT8 if architecture.is_image else types.FLOAT
+        shape = ["batch", *architecture.observation_shape]
+        graph = helper.make_graph(
+            self.nodes,
+            "qpd_student",
+            [helper.make_tensor_value_info(INPUT, kind, shape)],
+            [
+                helper.make_tensor_value_info(
+                    OUTPUT, types.FLOAT, ["batch", architecture.num_actions]
+                )
+            ],
+            list(self.constants.values()),
+            doc_string=f"QPD student {source.name}",
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="qpd",
+            producer_version=__version__,
+            doc_string=f"QPD student {source.name}",
+        )
+        helper.set_model_props(model, metadata)
+        self.onnx.checker.check_model(model, full_check=True)
+        return self.onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+
+
+def _encode(graph: _Graph) -> str:
+    """Eq. 4: vectors to uint8 levels, in the engine's own order of float operations."""
+    student = graph.student
+    if student.input_low is None or student.input_high is None:
+        return INPUT
+    graph.constant("input_low", student.input_low)
+    graph.constant("input_span", student.input_high - student.input_low)
+    names = [graph.constant(f"unit_{i}", np.float32(i)) for i in (0, 1)]
+    top = graph.constant("input_top", np.float32(255))
+    scale = graph.constant("input_scale", np.float32(1))
+    point = graph.constant("input_zero", np.uint8(0))
+    above = graph.node("Sub", [INPUT, "input_low"], "above_low")
+    unit = graph.node("Div", [above, "input_span"], "unit_unclipped")
+    unit = graph.node("Clip", [unit, *names], "unit")
+    scaled = graph.node("Mul", [unit, top], "scaled")
+    return graph.node("QuantizeLinear", [scaled, scale, point], "input_levels")
+
+
+def _flat(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
+    """Levels as this layer reads them: flattened where it is the first linear one of images."""
+    is_first_linear = layer.shape.name == "linear1" and graph.student.architecture.is_image
+    return graph.node("Flatten", [levels], "flat") if is_first_linear else levels
+
+
+def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
+    """Levels uint8 -> levels uint8; the actor head gives the float32 logits."""
+    name, signed = layer.shape.name, signed_layer(layer)
+    is_head = layer.multiplier is None
+    levels = _flat(graph, layer, levels)
+    if signed.reads_complement:
+        complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
+        levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
+    unit = np.full(len(signed.bias), graph.student.logit_scale, np.float32)
+    scale = graph.constant(f"{name}_scale", unit if is_head else requantization_gain(layer))
+    inputs = [graph.node("DequantizeLinear", [levels, ONE, ZERO], f"{name}_input")]
+    for role, value in (("weight", signed.weight), ("bias", signed.bias)):
+        stored = graph.constant(f"{name}_{role}_integers", value)
+        point = graph.constant(f"{name}_{role}_zero", np.zeros(len(value), value.dtype))
+        whole = [stored, scale, point]
+        inputs.append(graph.node("DequantizeLinear", whole, f"{name}_{role}", axis=0))
+    output = graph.linear_map(layer, inputs, OUTPUT if is_head else f"{name}_output")
+    if is_head:
+        return output
+    levels = graph.node("QuantizeLinear", [output, ONE, ZERO], f"{name}_saturated")
+    if layer.levels == 255:
+        return levels
+    top = graph.constant("top", np.uint8(layer.levels))
+    return graph.node("Clip", [levels, "", top], f"{name}_levels")
+
+
+def _float_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
+    name, is_head = layer.shape.name, layer.multiplier is None
+    levels = _flat(graph, layer, levels)
+    weight = graph.constant(f"{name}_weight", layer.weight.astype(np.float32))
+    bias = graph.constant(f"{name}_bias", layer.bias.astype(np.float32))
+    total = graph.linear_map(layer, [levels, weight, bias], f"{name}_accumulators")
+    if is_head:
+        unit = graph.constant("logit_scale", np.float32(graph.student.logit_scale))
+        return graph.node("Mul", [total, unit], OUTPUT)
+    view = (-1, 1, 1) if layer.shape.kind == "conv" else (-1,)
+    gain = graph.constant(f"{name}_gain", requantization_gain(layer).reshape(view))
+    scaled = graph.node("Mul", [total, gain], f"{name}_scaled")
+    rounded = graph.node(
+        "Floor", [graph.node("Add", [scaled, "half"], f"{name}_up")], f"{name}_whole"
+    )
+    return graph.node("Clip", [rounded, "bottom", "top"], f"{name}_levels")

@@ -1,0 +1,54 @@
+"""Files that the bundles of all runtimes have: golden vectors, a self-test, a README."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from string import Template
+
+import numpy as np
+
+from qpd import __version__
+from qpd.environment import action_names
+from qpd.export.bundle import ExportSource, GoldenVectors
+from qpd.student_about import acting_hint
+
+
+def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
+    """`observations`, `logits` (int32, in units of `logit_scale`) and `logit_scale`, for NumPy."""
+    file = io.BytesIO()
+    np.savez_compressed(
+        file,
+        observations=golden.observations,
+        logits=golden.logits,
+        logit_scale=np.float32(source.student.logit_scale),
+    )
+    return file.getvalue()
+
+
+def bundle_text(name: str, fields: Mapping[str, str]) -> bytes:
+    """The text `bundle_files/<name>` with every `$field` filled in."""
+    text = files("qpd.export").joinpath("bundle_files", name).read_text(encoding="utf-8")
+    return Template(text).substitute(fields).encode()
+
+
+def model_metadata(source: ExportSource) -> dict[str, str]:
+    """What a model file says of itself, as texts: origin, preprocessing, meaning of the outputs."""
+    student, env_id = source.student, str(source.about.get("env_id", "unknown"))
+    frames = (
+        "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the last"
+        " two of 4 emulator frames, area resize), oldest first, uint8 0..255, not divided by 255"
+    )
+    names = action_names(env_id)
+    return {
+        "student": source.name,
+        "env_id": env_id,
+        "preprocessing": frames if student.architecture.is_image else f"none: {env_id}'s vector",
+        "logit_scale": repr(student.logit_scale),
+        "actions": json.dumps(names) if names else f"0..{student.architecture.num_actions - 1}",
+        "acting": acting_hint(source.about),
+        "weight_bits": json.dumps([layer.bits for layer in student.layers]),
+        "qpd_version": __version__,
+    }

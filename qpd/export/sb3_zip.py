@@ -1,0 +1,125 @@
+"""The integer student as an agent of Stable-Baselines3: a zip that `PPO.load` (`DQN.load`) reads.
+
+Students of actor-critic teachers become PPO agents, which sample their actions; students of DQN
+and QR-DQN become DQN agents, which explore with probability 0.01.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from qpd.environment import EnvironmentConfigError, environment_spec
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
+from qpd.quantization.packing import pack_student
+from qpd.student_about import imitates_policy
+
+EXPLORATION_RATE = 0.01  # as the RL Zoo evaluates DQN
+
+
+def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+    """The files of the bundle; ExportError without stable_baselines3."""
+    algo = sb3_algorithm(source)
+    fields = {"algo": algo, **model_metadata(source)}
+    kind = "atari" if source.student.architecture.is_image else "vector"
+    return {
+        "student.zip": sb3_zip(source),
+        "golden.npz": golden_npz(source, golden),
+        "selftest.py": bundle_text("sb3_selftest.py", {"ALGO": algo}),
+        "README.md": bundle_text(f"sb3_{kind}.md", fields),
+    }
+
+
+def sb3_algorithm(source: ExportSource) -> str:
+    """`PPO` or `DQN`: whose `load` reads the zip."""
+    return "PPO" if imitates_policy(source.about) else "DQN"
+
+
+def sb3_zip(source: ExportSource) -> bytes:
+    """The agent's zip file."""
+    try:
+        from stable_baselines3 import DQN, PPO
+    except ImportError as error:
+        message = 'the sb3 export needs stable_baselines3: pip install "qpd[train]"'
+        raise ExportError(message) from error
+    is_image = source.student.architecture.is_image
+    common: dict[str, Any] = {
+        "policy": "CnnPolicy" if is_image else "MlpPolicy",
+        "env": None,
+        "policy_kwargs": _policy_kwargs(source),
+        "device": "cpu",
+        "_init_setup_model": False,
+    }
+    if sb3_algorithm(source) == "PPO":
+        model: Any = PPO(n_steps=64, batch_size=64, **common)
+    else:
+        model = DQN(buffer_size=1, **common)
+    model.observation_space, model.action_space = _spaces(source)
+    model.n_envs = 1
+    model._setup_model()
+    if sb3_algorithm(source) == "DQN":
+        model.exploration_rate = EXPLORATION_RATE
+    _fill(model.policy, source)
+    file = io.BytesIO()
+    model.save(file)
+    return file.getvalue()
+
+
+def _policy_kwargs(source: ExportSource) -> dict[str, Any]:
+    from qpd.export.sb3_features import IntegerFeatures
+
+    tensors, metadata = pack_student(source.student, source.about)
+    layout = {
+        name: (str(tensor.dtype).removeprefix("torch."), len(tensor))
+        for name, tensor in tensors.items()
+    }
+    return {
+        "features_extractor_class": IntegerFeatures,
+        "features_extractor_kwargs": {
+            "metadata": metadata,
+            "layout": layout,
+            "num_actions": source.student.architecture.num_actions,
+        },
+        "net_arch": [],
+        "normalize_images": False,  # the integers read 0..255
+    }
+
+
+def _spaces(source: ExportSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """The environment's own spaces where it is known here, as SB3 compares them on loading."""
+    architecture = source.student.architecture
+    actions = spaces.Discrete(architecture.num_actions)
+    if architecture.is_image:
+        return spaces.Box(0, 255, architecture.observation_shape, np.uint8), actions
+    try:
+        environment_spec(str(source.about.get("env_id")))
+        env = gymnasium.make(str(source.about["env_id"]), disable_env_checker=True)
+        observations = env.observation_space
+        env.close()
+        return observations, actions
+    except EnvironmentConfigError:
+        return spaces.Box(-np.inf, np.inf, architecture.observation_shape, np.float32), actions
+
+
+@torch.no_grad()
+def _fill(policy: torch.nn.Module, source: ExportSource) -> None:
+    """The integers into every extractor; heads: the identity, and a value of 0 (there is none)."""
+    from qpd.export.sb3_features import IntegerFeatures, buffer_name
+
+    tensors, _ = pack_student(source.student, source.about)
+    packed = {buffer_name(name): tensor for name, tensor in tensors.items()}
+    for name, module in policy.named_modules():
+        if isinstance(module, IntegerFeatures):
+            module.load_state_dict(packed)
+        elif isinstance(module, torch.nn.Linear):
+            module.bias.zero_()
+            if "value_net" in name:
+                module.weight.zero_()
+            else:
+                torch.nn.init.eye_(module.weight)
