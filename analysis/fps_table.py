@@ -136,7 +136,8 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
         for (device, _, threads), fps in rows.items():
             if (device, threads) in teachers:
                 fps[TEACHER] = teachers[device, threads]
-    return [FpsRow(*key, fps) for key, fps in rows.items()]
+    order = {record.device: place for place, record in reversed(list(enumerate(devices)))}
+    return [FpsRow(*key, rows[key]) for key in sorted(rows, key=lambda key: order[key[0]])]
 
 
 def _column(row: BenchRow) -> str | None:
@@ -172,7 +173,8 @@ def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ..
                 notes[f"{place}: not shown: no size of the grid"] = None
             elif not _belongs(row, is_quantized):
                 if is_quantized and row.weight_bits != FP32:
-                    notes[f"{place}: not shown: {row.weight_bits} bits"] = None
+                    bits = "unknown" if row.weight_bits is None else row.weight_bits
+                    notes[f"{place}: not shown: {bits} bits"] = None
             else:
                 key = (record.device, row.runtime, row.threads, column)
                 if seen.setdefault(key, row.model) != row.model:

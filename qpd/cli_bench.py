@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from qpd.bench.models import BenchModel
 
 DEFAULT_SIZES = "XXS,S,XL"
+RUNTIME_NAMES = "torch,torch-compile,onnx-fp32,onnx-int8,litert-int8,c,c-simd"
 
 
 def bench(
@@ -26,9 +27,7 @@ def bench(
         str | None,
         typer.Option(help=f"random students: all, or such as {DEFAULT_SIZES} (where no RUN is)"),
     ] = None,
-    runtimes: Annotated[
-        str, typer.Option(help="all, or some of torch,torch-compile,onnx-fp32,onnx-int8,...")
-    ] = "all",
+    runtimes: Annotated[str, typer.Option(help=f"all, or some of {RUNTIME_NAMES}")] = "all",
     threads: Annotated[str, typer.Option(help="such as 1, or 1,all")] = "1",
     rounds: Annotated[int, typer.Option(min=1, max=1000)] = 7,
     seconds: Annotated[
@@ -85,7 +84,7 @@ def _settings(
     chosen = known if runtimes == "all" else _listed(runtimes)
     for name in chosen:
         if name not in known:
-            where = " over ssh" if over_ssh else ""
+            where = " over ssh," if over_ssh else ""
             raise BenchError(f"--runtimes {name}:{where} one of {', '.join(known)}, or all")
     numbers = []
     for text in _listed(threads):

@@ -8,10 +8,10 @@ from qpd.bench.contestant import (
     Contestant,
     ContestantError,
     MissingError,
-    TimedTurn,
     WrongAnswerError,
 )
 from qpd.bench.rounds import bench_row, forwards_per_second, take_turns
+from qpd.bench.timed_turn import TimedTurn
 
 
 class Scripted:

@@ -93,3 +93,13 @@ def test_a_missing_package_is_skipped_with_the_extra_that_brings_it(
         contestant = start_student(runtime, cartpole, 1, tmp_path / runtime)
         assert isinstance(contestant.error, MissingError)
         assert extra in str(contestant.error)
+
+
+def test_torch_compile_without_a_cxx_compiler_is_skipped(
+    cartpole: BenchModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    contestant = start_student("torch-compile", cartpole, 1, tmp_path)
+    assert isinstance(contestant.error, MissingError)
+    assert str(contestant.error) == "torch.compile needs a C++ compiler: g++, clang++ or c++"

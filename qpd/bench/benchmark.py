@@ -73,11 +73,17 @@ def _teachers(settings: BenchSettings, folder: Path, stack: ExitStack) -> list[C
     others = [name for name in settings.runtimes if RUNTIMES[name].runs_teacher]
     teachers = []
     for runtime in dict.fromkeys([BASELINE, *others]):
-        for threads in settings.threads:
+        for threads in _teacher_threads(settings):
             place = folder / f"teacher-{runtime}-{threads}"
             teachers.append(start_teacher(runtime, threads, place, frames))
             stack.callback(teachers[-1].close)
     return teachers
+
+
+def _teacher_threads(settings: BenchSettings) -> tuple[int, ...]:
+    """Runtimes that have one thread only are compared with the teacher on one."""
+    single = any(not RUNTIMES[name].has_threads for name in settings.runtimes)
+    return tuple(dict.fromkeys([*([1] if single else []), *settings.threads]))
 
 
 def _students(

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from qpd.bench.timed_turn import TimedTurn
 from students import SIZE_GRID, StudentArchitecture, architecture_for
 
 PORTABLE_KERNELS = "portable"
 
 
 def record_of_c_lines(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of a DeviceRecord. KeyError or TypeError where a line lacks what it needs."""
+    """The fields of a DeviceRecord. KeyError, TypeError or ValueError for lines that are none."""
     first = lines[0]
     return {
         "device": str(first["device"]),
@@ -31,22 +32,34 @@ def row_of_c_line(line: dict[str, Any]) -> dict[str, Any]:
     size, bits = size_of_constants(int(line["constant_bytes"]))
     size = line.get("size") or size or (line["student"] if line["student"] in SIZE_GRID else None)
     bits = min(line["weight_bits"]) if "weight_bits" in line else bits
-    median_us = float(line["median_ns"]) / 1e3
+    turn = turn_of_line(line)
     return {
         "runtime": c_runtime(line["kernels"]),
         "model": str(line["student"]),
         "size": size,
-        "weight_bits": bits or 8,
+        "weight_bits": bits,
         "threads": int(line["threads"]),
         "status": "measured",
         "kernels": str(line["kernels"]),
-        "median_us": median_us,
-        "p99_us": float(line["p99_ns"]) / 1e3,
-        "forwards_per_second": 1e6 / median_us,
-        "peak_rss_bytes": int(line["peak_rss_bytes"]),
+        "median_us": turn.median_us,
+        "p99_us": turn.p99_us,
+        "forwards_per_second": 1e6 / turn.median_us,
+        "peak_rss_bytes": turn.peak_rss_bytes,
         "file_bytes": int(line["constant_bytes"]),
-        "round_medians_us": [median_us],
+        "round_medians_us": [turn.median_us],
     }
+
+
+def turn_of_line(line: dict[str, Any]) -> TimedTurn:
+    """What one run of the program measured. KeyError, TypeError, or ValueError for a time of 0."""
+    if not float(line["median_ns"]) > 0:
+        raise ValueError("median_ns is 0: this clock is too coarse for so small a student")
+    return TimedTurn(
+        int(line["forwards"]),
+        float(line["median_ns"]) / 1e3,
+        float(line["p99_ns"]) / 1e3,
+        int(line["peak_rss_bytes"]),
+    )
 
 
 def c_runtime(kernels: str) -> str:

@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from qpd.bench.contestant import ContestantError, MissingError, TimedTurn, WrongAnswerError
+from qpd.bench.c_json import turn_of_line
+from qpd.bench.contestant import ContestantError, MissingError, WrongAnswerError
 from qpd.bench.machine import c_compiler
+from qpd.bench.timed_turn import TimedTurn
 
 
 class CProgram:
@@ -27,7 +29,10 @@ class CProgram:
 
     def turn(self, seconds: float) -> TimedTurn:
         """One run of the program."""
-        return turn_of_line(self._run(seconds))
+        try:
+            return turn_of_line(self._run(seconds))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ContestantError(f"qpd_bench: {error}") from error
 
     def close(self) -> None:
         """Nothing runs between turns."""
@@ -54,25 +59,15 @@ def build(folder: Path, portable: bool) -> Path:
     if shutil.which("make") is None:
         raise MissingError("needs make")
     name = "portable" if portable else "simd"
-    arguments = ["make", "-s", f"CC={compiler}", f"NAME={name}", f"PORTABLE={'1' * portable}"]
+    variables = [f"CC={compiler}", f"NAME={name}", f"PORTABLE={'1' * portable}"]
     programs = [f"build/{name}/{program}" for program in ("qpd_test", "qpd_bench")]
-    built = _call([*arguments, *programs], folder)
+    built = _call(["make", "-s", "-j2", *variables, *programs], folder)
     if built.returncode != 0:
         raise ContestantError(f"does not compile: {_outcome(built)}")
     tested = _call([str(folder / programs[0])])
     if tested.returncode != 0:
         raise WrongAnswerError(f"golden test: {_outcome(tested)}")
     return folder / programs[1]
-
-
-def turn_of_line(line: dict[str, Any]) -> TimedTurn:
-    """A line of the C benchmark's JSON as a turn."""
-    return TimedTurn(
-        int(line["forwards"]),
-        float(line["median_ns"]) / 1e3,
-        float(line["p99_ns"]) / 1e3,
-        int(line["peak_rss_bytes"]),
-    )
 
 
 def _call(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from qpd.bench.device_record import GoldenCheck
+from qpd.bench.timed_turn import TimedTurn
 
 
 class ContestantError(RuntimeError):
@@ -18,15 +19,6 @@ class MissingError(ContestantError):
 
 class WrongAnswerError(ContestantError):
     """A contestant that computes something else than it should."""
-
-
-class TimedTurn(NamedTuple):
-    """What a contestant measured in its turn."""
-
-    calls: int
-    median_us: float
-    p99_us: float
-    peak_rss_bytes: int
 
 
 class Runner(Protocol):

@@ -34,15 +34,16 @@ class GoldenCheck(_Plain):
 class BenchRow(_Plain):
     """One model in one runtime. Times are medians over rounds, null unless `status` is measured.
 
-    `model` is `teacher`, a size or a run's name; `size` is the grid's name for its shape, or null;
-    `weight_bits` the fewest of any layer, 32 for fp32; `ratio` compares forward passes per second
-    with the teacher's in PyTorch eager, same threads, same rounds.
+    `model` is `teacher`, a size or a run's name; `size` is the grid's name for its shape, or null.
+    `weight_bits` is the fewest of any layer, 32 for fp32, null where a file does not tell. `ratio`
+    compares forward passes per second with the teacher's in PyTorch eager, with as many threads, in
+    the same rounds.
     """
 
     runtime: str
     model: str
     size: str | None
-    weight_bits: int
+    weight_bits: int | None
     threads: int
     status: Literal["measured", "skipped", "wrong", "failed"]
     reason: str | None = None
@@ -113,8 +114,10 @@ def read_device_record(path: Path) -> DeviceRecord:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BenchError(f"{path}: {where}: {first['msg']}") from error
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
         raise BenchError(f"{path}: a line of the C benchmark lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise BenchError(f"{path}: a line of the C benchmark: {error}") from error
 
 
 def _json_objects(text: str) -> list[dict[str, Any]]:

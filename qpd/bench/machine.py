@@ -12,7 +12,7 @@ from pathlib import Path
 from qpd import __version__
 
 PACKAGES = ("numpy", "torch", "onnx", "onnxruntime", "ai-edge-litert")
-COMPILERS = ("gcc", "cc", "clang")
+COMPILERS, CXX_COMPILERS = ("gcc", "cc", "clang"), ("g++", "clang++", "c++")
 
 
 def board() -> str | None:
@@ -64,6 +64,12 @@ def versions() -> dict[str, str]:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
         found["compiler"] = next(iter(done.stdout.splitlines()), compiler)
     return found
+
+
+def cxx_compiler() -> str | None:
+    """The first C++ compiler there is; CXX names another."""
+    names = [os.environ.get("CXX", ""), *CXX_COMPILERS]
+    return next((name for name in names if name and shutil.which(name)), None)
 
 
 def c_compiler() -> str | None:

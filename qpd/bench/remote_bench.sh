@@ -19,7 +19,7 @@ command -v make >/dev/null 2>&1 || fail "no make there: install it (Debian: apt-
 for build in $BUILDS; do
     model=${build%%:*} portable=${build#*:}
     place=build/bench$portable
-    make -s -C "$model" CC="$CC" NAME="bench$portable" PORTABLE="$portable" \
+    make -s -j2 -C "$model" CC="$CC" NAME="bench$portable" PORTABLE="$portable" \
         "$place/qpd_test" "$place/qpd_bench" >build.log 2>&1 ||
         fail "does not compile there: $(grep -m 1 -i error build.log || tail -n 1 build.log)"
     (cd "$model" && "$place/qpd_test") >test.log 2>&1 ||

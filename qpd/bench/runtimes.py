@@ -16,6 +16,7 @@ from qpd.bench.c_program import CProgram
 from qpd.bench.contestant import Contestant, ContestantError, MissingError, WrongAnswerError
 from qpd.bench.device_record import FP32
 from qpd.bench.golden_check import FLOAT_TOLERANCE, QUANTIZED_TOLERANCE, compare, refuse_wrong
+from qpd.bench.machine import cxx_compiler
 from qpd.bench.models import BenchModel
 from qpd.bench.plain_network import PlainNetwork, exact_logits
 from qpd.bench.worker_process import WorkerProcess
@@ -24,6 +25,7 @@ from qpd.student_files import save_student
 from teachers import load_teacher
 
 BASELINE = "torch"  # the teacher in PyTorch eager: every ratio's denominator
+NO_CXX = "torch.compile needs a C++ compiler: g++, clang++ or c++"
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,21 @@ def _started(contestant: Contestant, start: Callable[[Path], None], folder: Path
 
 
 def _start_teacher(contestant: Contestant, frames: np.ndarray, folder: Path) -> None:
+    compiled = contestant.runtime == "torch-compile"
+    if compiled and cxx_compiler() is None:
+        raise MissingError(NO_CXX)
     teacher = load_teacher("embedded")
     contestant.file_bytes = 4 * teacher.num_parameters
     wanted = exact_logits(teacher.network, torch.from_numpy(frames).double() / 255.0)
-    spec = {"kind": "torch", "file": None, "compiled": contestant.runtime == "torch-compile"}
+    spec = {"kind": "torch", "file": None, "compiled": compiled}
     _start_worker(contestant, folder, spec, frames, wanted.numpy(), FLOAT_TOLERANCE)
 
 
 def _start_torch(
     contestant: Contestant, model: BenchModel, folder: Path, compiled: bool = False
 ) -> None:
+    if compiled and cxx_compiler() is None:
+        raise MissingError(NO_CXX)
     file = folder / "float.safetensors"
     save_student(file, model.student, {})
     contestant.file_bytes = file.stat().st_size

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qpd import __version__
-from qpd.bench.c_program import turn_of_line
+from qpd.bench.c_json import turn_of_line
 from qpd.bench.contestant import Contestant
 from qpd.bench.device_record import BenchError, DeviceRecord
 from qpd.bench.models import BenchModel
@@ -156,20 +156,20 @@ def _collect(output: str, contestants: Sequence[Contestant]) -> dict[str, str]:
             facts[name] = value or facts[name]
         elif kind == "turn":
             number, _, text = rest.partition(" ")
-            contestant, found = contestants[int(number)], _parsed(text)
-            contestant.turns.append(turn_of_line(found))
-            contestant.kernels = str(found["kernels"])
-            contestant.file_bytes = int(found["constant_bytes"])
-            facts["device"] = str(found["device"])
+            facts["device"] = _add_turn(contestants[int(number)], text)
     return facts
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _add_turn(contestant: Contestant, text: str) -> str:
+    """Record a line of the C benchmark's; returns the name of its device."""
     try:
-        line: dict[str, Any] = json.loads(text)
-    except ValueError as error:
-        raise BenchError(f"the benchmark there printed no JSON: {text[:80]!r}") from error
-    return line
+        line = json.loads(text)
+        contestant.turns.append(turn_of_line(line))
+        contestant.kernels = str(line["kernels"])
+        contestant.file_bytes = int(line["constant_bytes"])
+        return str(line["device"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BenchError(f"the benchmark there: {error}: {text[:80]!r}") from error
 
 
 def _last_line(text: str) -> str:

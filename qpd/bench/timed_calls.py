@@ -5,20 +5,15 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from qpd.bench.peak_memory import peak_rss_bytes
+from qpd.bench.timed_turn import TimedTurn
 
 WARM_UP = 5  # at the start of each turn: others had the caches in between
 
 
-class Turn(NamedTuple):
-    """What one turn measured; times in microseconds. p99: a hundredth of the calls took longer."""
-
-    calls: int
-    median_us: float
-    p99_us: float
-
-
-def time_calls(forward: Callable[[Any], Any], inputs: Sequence[Any], seconds: float) -> Turn:
+def time_calls(forward: Callable[[Any], Any], inputs: Sequence[Any], seconds: float) -> TimedTurn:
     """Call `forward` on each of `inputs` in turn for `seconds`, at least ten times."""
     for i in range(WARM_UP):
         forward(inputs[i % len(inputs)])
@@ -42,7 +37,8 @@ def time_calls(forward: Callable[[Any], Any], inputs: Sequence[Any], seconds: fl
     return summarize(nanoseconds)
 
 
-def summarize(nanoseconds: Sequence[int]) -> Turn:
-    """Median and p99 of latencies, at least one."""
+def summarize(nanoseconds: Sequence[int]) -> TimedTurn:
+    """Median and p99 of latencies, at least one; and the memory of this process."""
     ordered, calls = sorted(nanoseconds), len(nanoseconds)
-    return Turn(calls, ordered[calls // 2] / 1e3, ordered[calls - 1 - calls // 100] / 1e3)
+    p99 = ordered[calls - 1 - calls // 100]
+    return TimedTurn(calls, ordered[calls // 2] / 1e3, p99 / 1e3, peak_rss_bytes())

@@ -17,7 +17,6 @@ from typing import TextIO
 import numpy as np
 
 from qpd.bench.forwards import load_forward
-from qpd.bench.peak_memory import peak_rss_bytes
 from qpd.bench.timed_calls import time_calls
 
 
@@ -29,12 +28,19 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     _send(answers, {"logits": logits.tolist()})
     for line in requests:
         turn = time_calls(forward, inputs, json.loads(line)["seconds"])
-        _send(answers, turn._asdict() | {"peak_rss_bytes": peak_rss_bytes()})
+        _send(answers, turn._asdict())
 
 
 def _send(answers: TextIO, value: object) -> None:
     answers.write(json.dumps(value) + "\n")
     answers.flush()
+
+
+def _one_line(error: Exception) -> str:
+    """The error's first line; torch.compile's ends with a colon, and the second is what counts."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__}: {text}"
 
 
 def main() -> None:
@@ -44,14 +50,8 @@ def main() -> None:
     try:
         serve(sys.stdin, answers)
     except Exception as error:
-        text = str(error).strip().splitlines() or [""]
-        _send(
-            answers,
-            {
-                "error": f"{type(error).__name__}: {text[0]}",
-                "is_missing": isinstance(error, ImportError),
-            },
-        )
+        is_missing = isinstance(error, ImportError)
+        _send(answers, {"error": _one_line(error), "is_missing": is_missing})
         sys.exit(1)
 
 

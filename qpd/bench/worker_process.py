@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 import qpd
-from qpd.bench.contestant import ContestantError, MissingError, TimedTurn
+from qpd.bench.contestant import ContestantError, MissingError
+from qpd.bench.timed_turn import TimedTurn
 
 START_SECONDS = 600.0  # torch.compile on a small board
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -97,7 +98,10 @@ class WorkerProcess:
         return answer
 
     def _last_words(self) -> str:
-        code = self._process.wait()
+        try:
+            code = self._process.wait(timeout=30.0)
+        except subprocess.TimeoutExpired:  # it closed its output, and lives on
+            return "the worker fell silent"
         how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()
