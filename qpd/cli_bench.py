@@ -10,7 +10,6 @@ import typer
 from qpd.cli_output import AsJson, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from qpd.bench.benchmark import BenchSettings
     from qpd.bench.device_record import BenchRow, DeviceRecord
     from qpd.bench.models import BenchModel
 
@@ -33,6 +32,9 @@ def bench(
     seconds: Annotated[
         float, typer.Option(min=0.01, max=600, help="of a turn in each round")
     ] = 0.5,
+    frames: Annotated[
+        str, typer.Option(help="timed on: breakout (real play), or noise (the worst case)")
+    ] = "breakout",
     output: Annotated[Path, typer.Option("-o", "--output", help="the device's JSON")] = Path(
         "device.json"
     ),
@@ -52,11 +54,12 @@ def bench(
 
     Writes the device's JSON; `qpd analyze fps` makes tables of several devices.
     """
-    from qpd.bench.benchmark import run_benchmark
+    from qpd.bench.benchmark import BenchSettings, run_benchmark
     from qpd.bench.device_record import refuse_foreign_file, write_device_record
     from qpd.bench.ssh_device import bench_over_ssh
 
-    settings = _settings(runtimes, threads, rounds, seconds, over_ssh=ssh is not None)
+    chosen = _runtimes(runtimes, over_ssh=ssh is not None)
+    settings = BenchSettings(chosen, _threads(threads), rounds, seconds, _frames(frames))
     refuse_foreign_file(output)
     note = progress().note
     models = _models(runs or [], sizes)
@@ -72,26 +75,38 @@ def bench(
     print(f"{output}: the device's JSON, for qpd analyze fps")
 
 
-def _settings(
-    runtimes: str, threads: str, rounds: int, seconds: float, over_ssh: bool
-) -> BenchSettings:
-    from qpd.bench.benchmark import BenchSettings
+def _runtimes(text: str, over_ssh: bool) -> tuple[str, ...]:
     from qpd.bench.device_record import BenchError
-    from qpd.bench.machine import usable_cores
     from qpd.bench.runtimes import RUNTIMES
 
     known = [name for name in RUNTIMES if name.startswith("c") or not over_ssh]
-    chosen = known if runtimes == "all" else _listed(runtimes)
+    chosen = known if text == "all" else _listed(text)
     for name in chosen:
         if name not in known:
             where = " over ssh," if over_ssh else ""
             raise BenchError(f"--runtimes {name}:{where} one of {', '.join(known)}, or all")
+    return tuple(chosen)
+
+
+def _threads(text: str) -> tuple[int, ...]:
+    from qpd.bench.device_record import BenchError
+    from qpd.bench.machine import usable_cores
+
     numbers = []
-    for text in _listed(threads):
-        if text != "all" and (not text.isdecimal() or not 1 <= int(text) <= 1024):
-            raise BenchError(f"--threads {text}: numbers from 1 to 1024, and all, such as 1,all")
-        numbers.append(usable_cores() if text == "all" else int(text))
-    return BenchSettings(tuple(chosen), tuple(dict.fromkeys(numbers)), rounds, seconds)
+    for item in _listed(text):
+        if item != "all" and (not item.isdecimal() or not 1 <= int(item) <= 1024):
+            raise BenchError(f"--threads {item}: numbers from 1 to 1024, and all, such as 1,all")
+        numbers.append(usable_cores() if item == "all" else int(item))
+    return tuple(dict.fromkeys(numbers))
+
+
+def _frames(name: str) -> str:
+    from qpd.bench.device_record import BenchError
+    from qpd.bench.timed_observations import OBSERVATIONS
+
+    if name not in OBSERVATIONS:
+        raise BenchError(f"--frames {name}: one of {', '.join(OBSERVATIONS)}")
+    return name
 
 
 def _models(runs: list[str], sizes: str | None) -> list[BenchModel]:

@@ -13,6 +13,7 @@ import pytest
 from qpd.bench.contestant import ContestantError, MissingError
 from qpd.bench.models import BenchModel, run_model
 from qpd.bench.runtimes import start_student
+from qpd.bench.timed_observations import noise_frames
 from qpd.bench.worker_process import WorkerProcess
 
 pytest.importorskip("onnxruntime", reason='pip install "qpd[onnx]"')
@@ -28,7 +29,7 @@ def cartpole() -> BenchModel:
 @pytest.fixture(scope="module")
 def worker(cartpole: BenchModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     folder = tmp_path_factory.mktemp("onnx")
-    contestant = start_student("onnx-int8", cartpole, 1, folder)
+    contestant = start_student("onnx-int8", cartpole, 1, folder, noise_frames())
     assert contestant.error is None
     yield contestant.runner
     contestant.close()
@@ -52,7 +53,7 @@ def test_a_runtime_that_computes_something_else_is_not_timed(
     from dataclasses import replace
 
     other = replace(cartpole, integer_logits=cartpole.integer_logits[::-1])
-    contestant = start_student("onnx-fp32", other, 1, tmp_path)
+    contestant = start_student("onnx-fp32", other, 1, tmp_path, noise_frames())
     assert contestant.runner is None and contestant.check is not None
     assert "computes something else" in str(contestant.error)
 
@@ -65,7 +66,8 @@ def test_a_damaged_model_is_one_line(tmp_path: Path) -> None:
         "file": str(tmp_path / "broken.onnx"),
         "threads": 1,
         "precise": False,
-        "observations": str(tmp_path / "observations.npy"),
+        "golden": str(tmp_path / "observations.npy"),
+        "timed": str(tmp_path / "observations.npy"),
     }
     with pytest.raises(ContestantError) as caught:
         WorkerProcess(spec)
@@ -74,7 +76,7 @@ def test_a_damaged_model_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_is_killed_harms_nobody(cartpole: BenchModel, tmp_path: Path) -> None:
-    contestant = start_student("onnx-fp32", cartpole, 1, tmp_path)
+    contestant = start_student("onnx-fp32", cartpole, 1, tmp_path, noise_frames())
     assert isinstance(contestant.runner, WorkerProcess)
     os.kill(contestant.runner.pid, signal.SIGKILL)
     with pytest.raises(ContestantError, match="killed by signal 9"):
@@ -90,7 +92,7 @@ def test_a_missing_package_is_skipped_with_the_extra_that_brings_it(
     for name in ("onnxruntime", "onnx", "ai_edge_litert", "flatbuffers"):
         monkeypatch.setitem(sys.modules, name, None)  # what `import` then finds is: not installed
     for runtime, extra in (("onnx-int8", "qpd[onnx]"), ("litert-int8", "qpd[litert]")):
-        contestant = start_student(runtime, cartpole, 1, tmp_path / runtime)
+        contestant = start_student(runtime, cartpole, 1, tmp_path / runtime, noise_frames())
         assert isinstance(contestant.error, MissingError)
         assert extra in str(contestant.error)
 
@@ -100,6 +102,6 @@ def test_torch_compile_without_a_cxx_compiler_is_skipped(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    contestant = start_student("torch-compile", cartpole, 1, tmp_path)
+    contestant = start_student("torch-compile", cartpole, 1, tmp_path, noise_frames())
     assert isinstance(contestant.error, MissingError)
     assert str(contestant.error) == "torch.compile needs a C++ compiler: g++, clang++ or c++"

@@ -43,6 +43,7 @@ def test_from_the_benchmark_to_the_tables(capsys: pytest.CaptureFixture[str]) ->
     code, out, err = call(capsys, *benchmark, *SHORT, "-o", "desk.json", "--json")
     assert code == 0, err
     record = json.loads(out)
+    assert record["settings"] == {"rounds": 2, "seconds": 0.02, "frames": "breakout"}
     assert record == json.loads(Path("desk.json").read_text())
     rows = [(row["runtime"], row["model"], row["weight_bits"]) for row in record["rows"]]
     assert rows == [("torch", "teacher", 32), ("torch", "XXS", 32), ("c", "XXS", 8)]
@@ -74,6 +75,7 @@ def test_from_the_benchmark_to_the_tables(capsys: pytest.CaptureFixture[str]) ->
         (["--runtimes", "torch", "--ssh", "u@h"], "--runtimes torch: over ssh, one of c, c-simd"),
         (["--threads", "0"], "--threads 0: numbers from 1"),
         (["--threads", "1,many"], "--threads many: numbers from 1"),
+        (["--frames", "pong"], "--frames pong: one of breakout, noise"),
         (["nowhere"], "nowhere"),
         (["-o", "missing/device.json"], "the folder missing does not exist"),
         (["--ssh", "u@h:x"], "--ssh u@h:x: user@host"),

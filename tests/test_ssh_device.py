@@ -28,7 +28,7 @@ from qpd.export.c_code import weight_bytes
 RUNS = Path(__file__).parents[1] / "runs-reference"
 RUN, OTHER_RUN = RUNS / "classic-ppo-cartpole", RUNS / "classic-a2c-acrobot"
 SSHD = shutil.which("sshd", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"]))
-SETTINGS = BenchSettings(("c",), (1,), rounds=2, seconds=0.02)
+SETTINGS = BenchSettings(("c",), (1,), rounds=2, seconds=0.02, frames="noise")
 
 pytestmark = [
     pytest.mark.skipif(SSHD is None, reason="no sshd (Debian: openssh-server)"),
@@ -125,7 +125,7 @@ def test_the_command_copies_builds_tests_runs_and_fetches(
     output = tmp_path / "there.json"
     command = ["bench", str(RUN), str(OTHER_RUN), "--runtimes", "c", "--rounds", "2"]
     command += ["--ssh", remote.target, "--ssh-config", str(remote.config)]
-    command += ["--seconds", "0.02", "-o", str(output), "--json"]
+    command += ["--seconds", "0.02", "--frames", "noise", "-o", str(output), "--json"]
     with pytest.raises(SystemExit) as caught:
         cli.main([*command, "--device-name", "a board"])
     captured = capsys.readouterr()

@@ -8,25 +8,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from qpd.bench.contestant import Contestant
 from qpd.bench.device_record import BenchRow, DeviceRecord
 from qpd.bench.machine import cpu_model, device_name, system, usable_cores, versions
-from qpd.bench.models import BREAKOUT, NUM_OBSERVATIONS, BenchModel
+from qpd.bench.models import BenchModel
 from qpd.bench.rounds import bench_row, forwards_per_second, take_turns
 from qpd.bench.runtimes import BASELINE, RUNTIMES, start_student, start_teacher
+from qpd.bench.timed_observations import OBSERVATIONS
 
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to run, and for how long: `rounds` turns of `seconds` each."""
+    """What to run, and for how long: `rounds` turns of `seconds` each. `frames` names what image
+    students are timed on: `breakout` or `noise`.
+    """
 
     runtimes: tuple[str, ...]
     threads: tuple[int, ...]
     rounds: int
     seconds: float
+    frames: str = "breakout"
 
 
 def run_benchmark(
@@ -41,12 +46,13 @@ def run_benchmark(
     """
     with tempfile.TemporaryDirectory(prefix="qpd-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        teachers = _teachers(settings, folder, stack)
+        frames = OBSERVATIONS[settings.frames]()
+        teachers = _teachers(settings, folder, frames, stack)
         rows: list[BenchRow] = []
         for index, model in enumerate(models):
             note(f"{model.name} ({index + 1} of {len(models)}): building, checking")
             with ExitStack() as group:
-                students = _students(model, settings, folder / str(index), group)
+                students = _students(model, settings, folder / str(index), frames, group)
                 note(f"{model.name}: {settings.rounds} rounds")
                 take_turns([*teachers, *students], settings.rounds, settings.seconds)
                 rows += [bench_row(x, _baseline(x, model, teachers, settings)) for x in students]
@@ -60,16 +66,24 @@ def run_benchmark(
         os=system(),
         versions=versions(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        settings={"rounds": settings.rounds, "seconds": settings.seconds},
+        settings=settings_record(settings),
         rows=rows,
     )
 
 
-def _teachers(settings: BenchSettings, folder: Path, stack: ExitStack) -> list[Contestant]:
+def settings_record(settings: BenchSettings) -> dict[str, Any]:
+    """How was measured, for the device's record."""
+    return {
+        "rounds": settings.rounds,
+        "seconds": settings.seconds,
+        "frames": settings.frames,
+    }
+
+
+def _teachers(
+    settings: BenchSettings, folder: Path, frames: np.ndarray, stack: ExitStack
+) -> list[Contestant]:
     """The baseline for every number of threads, and the teacher in other runtimes asked for."""
-    frames = np.random.default_rng(0).integers(
-        0, 256, (NUM_OBSERVATIONS, *BREAKOUT[0]), dtype=np.uint8
-    )
     others = [name for name in settings.runtimes if RUNTIMES[name].runs_teacher]
     teachers = []
     for runtime in dict.fromkeys([BASELINE, *others]):
@@ -87,13 +101,17 @@ def _teacher_threads(settings: BenchSettings) -> tuple[int, ...]:
 
 
 def _students(
-    model: BenchModel, settings: BenchSettings, folder: Path, stack: ExitStack
+    model: BenchModel,
+    settings: BenchSettings,
+    folder: Path,
+    frames: np.ndarray,
+    stack: ExitStack,
 ) -> list[Contestant]:
     students = []
     for runtime in settings.runtimes:
         for threads in settings.threads if RUNTIMES[runtime].has_threads else (1,):
             place = folder / f"{runtime}-{threads}"
-            students.append(start_student(runtime, model, threads, place))
+            students.append(start_student(runtime, model, threads, place, frames))
             stack.callback(students[-1].close)
     return students
 

@@ -1,8 +1,9 @@
 """The runtimes that run in Python: a model's file as a function of one observation.
 
-Each loader returns the inputs, in the form and layout that the runtime reads, and a function from
-one of them to logits `[1, actions]` in NumPy. The conversion is not timed: an agent's frames can be
-kept in any layout. Imports stay inside: a worker's memory is its own runtime's.
+Each loader returns two functions: from observations `[n, ...]` to inputs in the form and layout
+that the runtime reads, and from one input to logits `[1, actions]` in NumPy. The first is not
+timed: an agent's frames can be kept in any layout. Imports stay inside: a worker's memory is its
+own runtime's.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from typing import Any
 import numpy as np
 
 Forward = Callable[[Any], np.ndarray]
-Loaded = tuple[list[Any], Forward]
+Loaded = tuple[Callable[[np.ndarray], list[Any]], Forward]
 
 
-def load_forward(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+def load_forward(spec: dict[str, Any]) -> Loaded:
     """What `spec` describes (`kind`, `file`, `threads` and more). ImportError without its extra."""
     loaders = {"torch": _torch, "onnx": _onnx, "litert": _litert}
-    return loaders[spec["kind"]](spec, observations)
+    return loaders[spec["kind"]](spec)
 
 
-def _torch(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+def _singles(observations: np.ndarray) -> list[Any]:
+    """Each observation as a batch of one."""
+    return [observation[None] for observation in observations]
+
+
+def _torch(spec: dict[str, Any]) -> Loaded:
     import torch
 
     torch.set_num_threads(spec["threads"])
@@ -46,10 +52,10 @@ def _torch(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
         logits: np.ndarray = network(torch.from_numpy(observation))[0].numpy()
         return logits
 
-    return [observation[None] for observation in observations], forward
+    return _singles, forward
 
 
-def _onnx(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+def _onnx(spec: dict[str, Any]) -> Loaded:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -65,19 +71,22 @@ def _onnx(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
         logits: np.ndarray = session.run(None, {source: observation})[0]
         return logits
 
-    return [observation[None] for observation in observations], forward
+    return _singles, forward
 
 
-def _litert(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
+def _litert(spec: dict[str, Any]) -> Loaded:
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(spec["file"], num_threads=spec["threads"])
     interpreter.allocate_tensors()
     source = interpreter.get_input_details()[0]["index"]
     target = interpreter.get_output_details()[0]["index"]
-    if observations.ndim == 4:  # int8, channels last
-        last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1))
-        observations = (last ^ 128).view(np.int8)
+
+    def prepare(observations: np.ndarray) -> list[Any]:
+        if observations.ndim == 4:  # int8, channels last
+            last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1))
+            observations = (last ^ 128).view(np.int8)
+        return _singles(observations)
 
     def forward(observation: np.ndarray) -> np.ndarray:
         interpreter.set_tensor(source, observation)
@@ -85,4 +94,4 @@ def _litert(spec: dict[str, Any], observations: np.ndarray) -> Loaded:
         logits: np.ndarray = interpreter.get_tensor(target)
         return logits
 
-    return [observation[None] for observation in observations], forward
+    return prepare, forward

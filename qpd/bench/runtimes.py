@@ -29,32 +29,51 @@ NO_CXX = "torch.compile needs a C++ compiler: g++, clang++ or c++"
 
 
 @dataclass(frozen=True)
-class Runtime:
-    """`start` gives a contestant its runner, or raises ContestantError; `folder` is its own."""
+class Task:
+    """What a contestant is given: golden observations, those it is timed on, a folder of its own.
 
-    start: Callable[[Contestant, BenchModel, Path], None]
+    `golden` and `timed`: uint8 `[n, 4, 84, 84]` or float32 `[n, features]`.
+    """
+
+    golden: np.ndarray
+    timed: np.ndarray
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """`start` gives a contestant its runner, or raises ContestantError."""
+
+    start: Callable[..., None]  # of the contestant, its Task, and model=the BenchModel
     is_quantized: bool = True
     runs_teacher: bool = False
     has_threads: bool = True
 
 
-def start_student(runtime: str, model: BenchModel, threads: int, folder: Path) -> Contestant:
-    """`model` in `runtime`: ready to be timed, or its `error` tells why not."""
+def start_student(
+    runtime: str, model: BenchModel, threads: int, folder: Path, frames: np.ndarray
+) -> Contestant:
+    """`model` in `runtime`: ready to be timed on `frames` (uint8 `[n, 4, 84, 84]`), or its `error`
+    tells why not.
+    """
     bits = model.weight_bits if RUNTIMES[runtime].is_quantized else FP32
     contestant = Contestant(runtime, model.name, model.size, bits, threads)
-    return _started(contestant, partial(RUNTIMES[runtime].start, contestant, model), folder)
+    task = Task(model.observations, model.timed_on(frames), folder)
+    return _started(contestant, task, partial(RUNTIMES[runtime].start, model=model))
 
 
 def start_teacher(runtime: str, threads: int, folder: Path, frames: np.ndarray) -> Contestant:
-    """The embedded SB3 agent (PPO, NatureCNN), shown uint8 `frames` `[n, 4, 84, 84]`."""
+    """The embedded SB3 agent (PPO, NatureCNN), timed on `frames`, uint8 `[n, 4, 84, 84]`."""
     contestant = Contestant(runtime, "teacher", None, FP32, threads)
-    return _started(contestant, partial(_start_teacher, contestant, frames), folder)
+    return _started(contestant, Task(frames, frames, folder), _start_teacher)
 
 
-def _started(contestant: Contestant, start: Callable[[Path], None], folder: Path) -> Contestant:
-    folder.mkdir(parents=True, exist_ok=True)
+def _started(
+    contestant: Contestant, task: Task, start: Callable[[Contestant, Task], None]
+) -> Contestant:
+    task.folder.mkdir(parents=True, exist_ok=True)
     try:
-        start(folder)
+        start(contestant, task)
     except ContestantError as error:
         contestant.give_up(error)
     except ExportError as error:  # a package is missing, or the student does not fit the format
@@ -62,87 +81,83 @@ def _started(contestant: Contestant, start: Callable[[Path], None], folder: Path
     return contestant
 
 
-def _start_teacher(contestant: Contestant, frames: np.ndarray, folder: Path) -> None:
+def _start_teacher(contestant: Contestant, task: Task) -> None:
     compiled = contestant.runtime == "torch-compile"
     if compiled and cxx_compiler() is None:
         raise MissingError(NO_CXX)
     teacher = load_teacher("embedded")
     contestant.file_bytes = 4 * teacher.num_parameters
-    wanted = exact_logits(teacher.network, torch.from_numpy(frames).double() / 255.0)
+    wanted = exact_logits(teacher.network, torch.from_numpy(task.golden).double() / 255.0)
     spec = {"kind": "torch", "file": None, "compiled": compiled}
-    _start_worker(contestant, folder, spec, frames, wanted.numpy(), FLOAT_TOLERANCE)
+    _start_worker(contestant, task, spec, wanted.numpy(), FLOAT_TOLERANCE)
 
 
 def _start_torch(
-    contestant: Contestant, model: BenchModel, folder: Path, compiled: bool = False
+    contestant: Contestant, task: Task, model: BenchModel, compiled: bool = False
 ) -> None:
     if compiled and cxx_compiler() is None:
         raise MissingError(NO_CXX)
-    file = folder / "float.safetensors"
+    file = task.folder / "float.safetensors"
     save_student(file, model.student, {})
     contestant.file_bytes = file.stat().st_size
     spec = {"kind": "torch", "file": str(file), "compiled": compiled}
-    wanted = exact_logits(PlainNetwork(model.student), torch.from_numpy(model.observations))
-    _start_worker(contestant, folder, spec, model.observations, wanted.numpy(), FLOAT_TOLERANCE)
+    wanted = exact_logits(PlainNetwork(model.student), torch.from_numpy(task.golden))
+    _start_worker(contestant, task, spec, wanted.numpy(), FLOAT_TOLERANCE)
 
 
-def _start_onnx(contestant: Contestant, model: BenchModel, folder: Path, name: str) -> None:
+def _start_onnx(contestant: Contestant, task: Task, model: BenchModel, name: str) -> None:
     _require("onnxruntime", 'onnxruntime is missing: pip install "qpd[onnx]"')
     from qpd.export.onnx_graph import export_onnx
 
-    file = folder / name
+    file = task.folder / name
     file.write_bytes(export_onnx(model.source, _golden(model))[name])
     contestant.file_bytes = file.stat().st_size
     spec = {"kind": "onnx", "file": str(file), "precise": False}
     try:
-        _start_quantized(contestant, model, folder, spec)
+        _start_quantized(contestant, task, model, spec)
     except WrongAnswerError:
         # x86 without VNNI adds pairs of 8-bit products in 16 bits, unless told not to.
-        _start_quantized(contestant, model, folder, spec | {"precise": True})
+        _start_quantized(contestant, task, model, spec | {"precise": True})
         contestant.kernels = "x64quantprecision"
 
 
-def _start_litert(contestant: Contestant, model: BenchModel, folder: Path) -> None:
+def _start_litert(contestant: Contestant, task: Task, model: BenchModel) -> None:
     from qpd.export.litert_flatbuffer import export_litert
 
-    file = folder / "student.tflite"
+    file = task.folder / "student.tflite"
     file.write_bytes(export_litert(model.source, _golden(model))["student.tflite"])
     contestant.file_bytes = file.stat().st_size
-    _start_quantized(contestant, model, folder, {"kind": "litert", "file": str(file)})
+    _start_quantized(contestant, task, model, {"kind": "litert", "file": str(file)})
 
 
-def _start_c(contestant: Contestant, model: BenchModel, folder: Path, portable: bool) -> None:
+def _start_c(contestant: Contestant, task: Task, model: BenchModel, portable: bool) -> None:
     from qpd.export.c_code import export_c
 
     for name, content in export_c(model.source, _golden(model)).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    observations = folder / "observations.bin"
-    observations.write_bytes(model.source.student.encode(model.observations).tobytes())
-    program = CProgram(folder, portable, observations)
+        (task.folder / name).write_bytes(content)
+    observations = task.folder / "observations.bin"
+    observations.write_bytes(model.source.student.encode(task.timed).tobytes())
+    program = CProgram(task.folder, portable, observations)
     contestant.runner, contestant.kernels = program, str(program.line["kernels"])
     contestant.file_bytes = int(program.line["constant_bytes"])
 
 
 def _start_quantized(
-    contestant: Contestant, model: BenchModel, folder: Path, spec: dict[str, Any]
+    contestant: Contestant, task: Task, model: BenchModel, spec: dict[str, Any]
 ) -> None:
     wanted = model.integer_logits * np.float64(model.source.student.logit_scale)
-    _start_worker(contestant, folder, spec, model.observations, wanted, QUANTIZED_TOLERANCE)
+    _start_worker(contestant, task, spec, wanted, QUANTIZED_TOLERANCE)
 
 
 def _start_worker(
-    contestant: Contestant,
-    folder: Path,
-    spec: dict[str, Any],
-    observations: np.ndarray,
-    wanted: np.ndarray,
-    tolerance: float,
+    contestant: Contestant, task: Task, spec: dict[str, Any], wanted: np.ndarray, tolerance: float
 ) -> None:
-    """A worker process that has given the golden logits."""
-    file = folder / "observations.npy"
-    np.save(file, observations)
-    worker = WorkerProcess(spec | {"observations": str(file), "threads": contestant.threads})
+    """A worker process that has given the golden logits `wanted`, float64 `[n, actions]`."""
+    files = {}
+    for name, observations in (("golden", task.golden), ("timed", task.timed)):
+        files[name] = str(task.folder / f"{name}.npy")
+        np.save(files[name], observations)
+    worker = WorkerProcess(spec | files | {"threads": contestant.threads})
     contestant.runner, contestant.check = worker, compare(worker.logits, wanted)
     try:
         refuse_wrong(contestant.check, tolerance)

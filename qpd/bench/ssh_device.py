@@ -17,19 +17,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from qpd import __version__
+from qpd.bench.benchmark import BenchSettings, settings_record
 from qpd.bench.c_json import turn_of_line
 from qpd.bench.contestant import Contestant
 from qpd.bench.device_record import BenchError, DeviceRecord
 from qpd.bench.models import BenchModel
 from qpd.bench.rounds import bench_row
+from qpd.bench.timed_observations import OBSERVATIONS
 from qpd.export.bundle import GoldenVectors, write_bundle
 from qpd.export.c_code import export_c
-
-if TYPE_CHECKING:
-    from qpd.bench.benchmark import BenchSettings
 
 CONNECT_SECONDS = 15
 TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>\d+))?")
@@ -106,8 +106,9 @@ def bench_over_ssh(
         for runtime in settings.runtimes
     ]
     with tempfile.TemporaryDirectory(prefix="qpd-bench-") as name:
+        frames = OBSERVATIONS[settings.frames]()
         for index, model in enumerate(models):
-            _export(model, Path(name) / f"model{index}")
+            _export(model, Path(name) / f"model{index}", frames)
         note(f"copying to {target}")
         with machine.temporary_folder() as folder:
             machine.copy(Path(name), folder)
@@ -123,7 +124,7 @@ def bench_over_ssh(
         os=facts["os"],
         versions={"qpd": __version__, "compiler": facts["compiler"]},
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        settings={"rounds": settings.rounds, "seconds": settings.seconds, "source": "ssh"},
+        settings=settings_record(settings) | {"source": "ssh"},
         rows=[bench_row(contestant) for contestant in contestants],
     )
 
@@ -139,10 +140,10 @@ def remote_script(
     return "\n".join([*lines, body])
 
 
-def _export(model: BenchModel, folder: Path) -> None:
+def _export(model: BenchModel, folder: Path, frames: np.ndarray) -> None:
     golden = GoldenVectors(model.observations, model.integer_logits)
     write_bundle(folder, "c", model.source, export_c(model.source, golden))
-    levels = model.source.student.encode(model.observations)
+    levels = model.source.student.encode(model.timed_on(frames))
     (folder / "observations.bin").write_bytes(levels.tobytes())
 
 

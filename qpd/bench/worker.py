@@ -1,7 +1,9 @@
 """A worker process: one model in one runtime. `python -m qpd.bench.worker`, JSON lines.
 
-in    {"kind": ..., "observations": "FILE.npy", ...}     out  {"logits": [[...]]}
-in    {"seconds": 0.5}                                   out  {"calls": ..., "median_us": ..., ...}
+in    {"kind": ..., "golden": "FILE.npy", "timed": "FILE.npy", ...}
+out   {"logits": [[...]]}: the answer to the golden observations
+in    {"seconds": 0.5}
+out   {"calls": ..., "median_us": ..., ...}: of calls on the timed ones
 out, of anything that goes wrong: {"error": "...", "is_missing": true where an import failed}
 
 Imports NumPy and the runtime only, so that its memory is the runtime's.
@@ -23,8 +25,9 @@ from qpd.bench.timed_calls import time_calls
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Load what the first line asks for, answer the golden observations, then take turns."""
     spec = json.loads(requests.readline())
-    inputs, forward = load_forward(spec, np.load(spec["observations"]))
-    logits = np.concatenate([forward(value) for value in inputs]).astype(np.float64)
+    prepare, forward = load_forward(spec)
+    golden, inputs = (prepare(np.load(spec[name])) for name in ("golden", "timed"))
+    logits = np.concatenate([forward(value) for value in golden]).astype(np.float64)
     _send(answers, {"logits": logits.tolist()})
     for line in requests:
         turn = time_calls(forward, inputs, json.loads(line)["seconds"])
