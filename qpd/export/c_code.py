@@ -127,8 +127,7 @@ def _geometry(layer: IntegerLayer) -> dict[str, int]:
     if layer.shape.name == "conv1":  # frames, one after the other
         planes, row, pixel, plane_stride = channels, 84, 1, 84 * 84
     else:
-        side = (_side(layer) - 1) * stride + kernel
-        side += layer.shape.name == "conv2" and (20 - side)
+        side = (_side(layer) - 1) * stride + kernel  # 20 and 9: no column is left over
         planes, row, pixel, plane_stride = 1, side * channels, channels, 0
     return dict(
         planes=planes,

@@ -99,6 +99,25 @@ QPD_INLINE void qpd_run(__m512i *acc, const uint8_t *const *x, size_t at, const 
     }
 }
 
+/* Levels of one patch from its B accumulators; see qpd_group. */
+QPD_INLINE void qpd_finish_patch(const struct qpd_work *work, const struct qpd_scales *scales,
+                                 const __m512i *acc, uint32_t position, uint32_t block,
+                                 const uint32_t B, const int still)
+{
+    const uint32_t real = still ? B / 2 : B;
+    const __m512i sum = _mm512_set1_epi32(work->sums[position]);
+    uint8_t *levels = work->levels + position * work->layer->outputs + 16 * block;
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < real; ++b) {
+        __m512i dot = acc[b];
+        if (still) { /* 4 quarters + rests */
+            dot = _mm512_add_epi32(_mm512_slli_epi32(acc[2 * b], 2), acc[2 * b + 1]);
+        }
+        dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 1), _mm512_add_epi32(sum, scales[b].bias));
+        qpd_store_levels(dot, &scales[b], levels + 16 * b);
+    }
+}
+
 /* P patches times B blocks of 16 outputs, from `block` on. `planes` is 1, or 4 for the frames of
  * conv1; with `still`, one frame stands for four, and blocks 2b and 2b + 1 are the quarters and the
  * rests of the summed weights of block b. */
@@ -110,7 +129,7 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
     const int frames = still || planes == 4; /* conv1, whose geometry is known here */
     const uint32_t words = frames ? 16 * planes : layer->inputs / 4;
     const size_t block_bytes = (size_t)words * 64;
-    const uint32_t outputs = layer->outputs, real = still ? B / 2 : B;
+    const uint32_t real = still ? B / 2 : B;
     struct qpd_scales scales[4];
 #pragma GCC unroll 4
     for (uint32_t b = 0; b < real; ++b) {
@@ -143,19 +162,7 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
         }
 #pragma GCC unroll 8
         for (uint32_t p = 0; p < P; ++p) {
-            const __m512i sum = _mm512_set1_epi32(work->sums[position[p]]);
-#pragma GCC unroll 4
-            for (uint32_t b = 0; b < real; ++b) {
-                __m512i dot = acc[p * B + b];
-                if (still) { /* 4 quarters + rests */
-                    dot = _mm512_add_epi32(_mm512_slli_epi32(acc[p * B + 2 * b], 2),
-                                           acc[p * B + 2 * b + 1]);
-                }
-                dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 1),
-                                       _mm512_add_epi32(sum, scales[b].bias));
-                qpd_store_levels(dot, &scales[b],
-                                 work->levels + position[p] * outputs + 16 * (block + b));
-            }
+            qpd_finish_patch(work, scales, acc + p * B, position[p], block, B, still);
         }
     }
 }
