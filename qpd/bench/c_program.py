@@ -13,6 +13,8 @@ from qpd.bench.contestant import ContestantError, MissingError, WrongAnswerError
 from qpd.bench.machine import c_compiler
 from qpd.bench.timed_turn import TimedTurn
 
+PATIENCE = 600.0  # seconds beyond a turn: ten passes and warming up, on a busy small board
+
 
 class CProgram:
     """The benchmark program of the C export in `folder`; with `observations`, a file of them.
@@ -41,7 +43,10 @@ class CProgram:
         program = [str(self._program), str(seconds), str(self._observations)]
         # Between us and the program stands a small shell: where the program is started by a
         # process, Linux counts that one's memory as the program's own peak.
-        done = _call(["sh", "-c", '"$@"; exit $?', "sh", *program])
+        try:
+            done = _call(["sh", "-c", '"$@"; exit $?', "sh", *program], timeout=seconds + PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise ContestantError(f"qpd_bench gave no answer in {error.timeout:.0f} s") from error
         if done.returncode != 0:
             raise ContestantError(f"qpd_bench ended with {_outcome(done)}")
         try:
@@ -70,8 +75,12 @@ def build(folder: Path, portable: bool) -> Path:
     return folder / programs[1]
 
 
-def _call(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _call(
+    command: list[str], folder: Path | None = None, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout
+    )
 
 
 def _outcome(done: subprocess.CompletedProcess[str]) -> str:

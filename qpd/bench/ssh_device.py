@@ -47,6 +47,7 @@ class SshMachine:
                 raise BenchError(f"--ssh needs {program}, which is not installed here")
         self.target, self.login, port = target, match["login"], match["port"]
         options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
+        options += ["-o", f"ServerAliveInterval={CONNECT_SECONDS}"]  # a machine that went away
         options += ["-F", str(config)] if config is not None else []
         self._ssh = ["ssh", *options, *(["-p", port] if port else [])]
         self._scp = ["scp", "-q", "-r", *options, *(["-P", port] if port else [])]
