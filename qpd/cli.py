@@ -11,12 +11,12 @@ from types import FrameType
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.exceptions import TyperException
 
 from qpd import __version__
 from qpd.cli_agents import evaluate, teacher_app
 from qpd.cli_analyze import analyze_app
 from qpd.cli_bench import bench
+from qpd.cli_errors import error_lines
 from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
@@ -264,41 +264,6 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _error_lines(error: Exception) -> list[str] | None:
-    """What to print for an error that is the user's to mend; None for one that is ours."""
-    from qpd.bench.device_record import BenchError
-    from qpd.checkpoint import CheckpointError
-    from qpd.environment import EnvironmentConfigError
-    from qpd.evaluation_target import TargetError
-    from qpd.export.bundle import ExportError
-    from qpd.metrics_log import MetricsLogError
-    from qpd.run_directory import RunDirectoryError
-    from qpd.session import SessionError
-    from qpd.student_files import StudentFileError
-    from qpd.training_phases import TrainingError
-    from teachers import TeacherError
-
-    if isinstance(error, RecipeError | RunDirectoryError):
-        return error.lines
-    if isinstance(error, TyperException):
-        return [" ".join(str(error).split())]
-    if isinstance(error, OSError):
-        return [f"{error.filename or 'output'}: {error.strerror or error}"]
-    ours = (
-        BenchError,
-        CheckpointError,
-        EnvironmentConfigError,
-        ExportError,
-        MetricsLogError,
-        StudentFileError,
-        SessionError,
-        TargetError,
-        TrainingError,
-        TeacherError,
-    )
-    return [str(error)] if isinstance(error, ours) else None
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: errors of the user's are one line each on stderr and exit code 2."""
     from qpd.allocator import keep_freed_memory
@@ -312,7 +277,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("interrupted: the same command goes on from where it was saved", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        lines = _error_lines(error)
+        lines = error_lines(error)
         if lines is None:
             raise
         if not sys.argv[1:]:  # what typer raises to show its help

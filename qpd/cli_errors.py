@@ -1,0 +1,41 @@
+"""Which errors are the user's to mend, and the lines that say so."""
+
+from __future__ import annotations
+
+from typer.exceptions import TyperException
+
+
+def error_lines(error: Exception) -> list[str] | None:
+    """What to print for an error that is the user's to mend; None for one that is ours."""
+    from qpd.bench.device_record import BenchError
+    from qpd.checkpoint import CheckpointError
+    from qpd.environment import EnvironmentConfigError
+    from qpd.evaluation_target import TargetError
+    from qpd.export.bundle import ExportError
+    from qpd.metrics_log import MetricsLogError
+    from qpd.recipe import RecipeError
+    from qpd.run_directory import RunDirectoryError
+    from qpd.session import SessionError
+    from qpd.student_files import StudentFileError
+    from qpd.training_phases import TrainingError
+    from teachers import TeacherError
+
+    if isinstance(error, RecipeError | RunDirectoryError):
+        return error.lines
+    if isinstance(error, TyperException):
+        return [" ".join(str(error).split())]
+    if isinstance(error, OSError):
+        return [f"{error.filename or 'output'}: {error.strerror or error}"]
+    ours = (
+        BenchError,
+        CheckpointError,
+        EnvironmentConfigError,
+        ExportError,
+        MetricsLogError,
+        StudentFileError,
+        SessionError,
+        TargetError,
+        TrainingError,
+        TeacherError,
+    )
+    return [str(error)] if isinstance(error, ours) else None
