@@ -123,6 +123,28 @@ def teacher_forward(observations: np.ndarray) -> Callable[[int], object]:
     return forward
 
 
+def litert_forward(source: ExportSource, observations: np.ndarray) -> Callable[[int], object]:
+    """The LiteRT export on row i, one thread; frames are in its layout already."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    from qpd.export.litert_flatbuffer import export_litert
+
+    model = export_litert(source, golden_vectors(source.student))["student.tflite"]
+    interpreter = Interpreter(model_content=model, num_threads=1)
+    interpreter.allocate_tensors()
+    target = interpreter.get_input_details()[0]["index"]
+    answer = interpreter.get_output_details()[0]["index"]
+    last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1))
+    inputs = [row[None] for row in (last ^ 128).view(np.int8)]
+
+    def forward(i: int) -> object:
+        interpreter.set_tensor(target, inputs[i])
+        interpreter.invoke()
+        return interpreter.get_tensor(answer)
+
+    return forward
+
+
 def cases(folder: Path, observations: np.ndarray) -> dict[str, Callable[[], float]]:
     """What is measured, the teacher first; a case returns nanoseconds."""
     real, noise = folder / "real.bin", folder / "noise.bin"
@@ -140,6 +162,9 @@ def cases(folder: Path, observations: np.ndarray) -> dict[str, Callable[[], floa
         label = f"{name.upper()}, C"
         found[f"{label}, real frames"] = lambda built=built: c_nanoseconds(built, real)  # type: ignore[misc]
         found[f"{label}, noise"] = lambda built=built: c_nanoseconds(built, noise)  # type: ignore[misc]
+        if name != "xl":
+            litert = litert_forward(source, observations)
+            found[f"{name.upper()}, LiteRT"] = lambda litert=litert: timed(litert)  # type: ignore[misc]
         found[f"{label} portable"] = lambda built=built: c_nanoseconds(built, real, "PORTABLE=1")  # type: ignore[misc]
     return found
 
