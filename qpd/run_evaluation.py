@@ -12,6 +12,7 @@ from qpd.policy import Policy, network_policy
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
 from qpd.random_seeds import seed_for
+from qpd.run_directory import RunDirectory
 from qpd.session import Session
 from qpd.student_files import load_student
 
@@ -30,6 +31,10 @@ def evaluate_run(session: Session) -> None:
     env: VectorEnvironment | None = None
     for name, policy, rule in _policies(session):
         if name in run.manifest.evaluations:
+            continue
+        if name == "qat" and "ptq" in run.manifest.evaluations and _phase_3_kept_the_student(run):
+            run.record_evaluation("qat", run.manifest.evaluations["ptq"])
+            session.progress.note("qat: phase 3 kept phase 2's student, so its games are the same")
             continue
         if env is None:
             env = session.make_env(settings.num_envs or min(settings.episodes, 64))
@@ -51,6 +56,12 @@ def evaluate_run(session: Session) -> None:
     if env is not None:
         env.close()
     run.set_phase("evaluate", "done")
+
+
+def _phase_3_kept_the_student(run: RunDirectory) -> bool:
+    """Whether no epoch of phase 3 was validated better than what it began with."""
+    before, after = load_integer_student(run.ptq_file), load_integer_student(run.quantized_file)
+    return before == after
 
 
 def _policies(session: Session) -> list[tuple[EvaluatedPolicy, Policy, ActingRule]]:

@@ -100,6 +100,27 @@ def test_a_tiny_run_prints_one_json_object(tmp_path: Path) -> None:
     assert (recipe.seed, recipe.quantize.weight_bits, recipe.replay.capacity) == (5, 4, 256)
 
 
+def test_a_student_that_phase_3_kept_is_played_once(
+    cartpole_zip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", "classic/ppo-cartpole", "--teacher", str(cartpole_zip), "-o", "run", "--json"]
+    for override in (
+        "environment.num_envs=4",
+        "environment.max_frames=60",
+        "replay.capacity=64",
+        "distill.epochs=1",
+        "finetune.epochs=0",
+        "evaluation.episodes=3",
+        "evaluation.validation_episodes=1",
+    ):
+        command += ["--set", override]
+    code, out, err = call(capsys, *command)
+    assert code == 0, err
+    policies = json.loads(out)["policies"]
+    assert policies["qat"]["return"] == policies["ptq"]["return"]
+    assert "qat: phase 3 kept phase 2's student" in err
+
+
 def test_a_small_run_in_steps_and_again(
     cartpole_zip: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from math import prod
@@ -80,6 +81,7 @@ def test_a_file_gives_back_identical_integers(size: str, options: dict, tmp_path
     student, path = student_of(size, **options), tmp_path / "quantized.safetensors"
     save_integer_student(path, student, {"recipe": "test"})
     loaded = load_integer_student(path)
+    assert loaded == student
     assert loaded.architecture == student.architecture
     assert loaded.logit_scale == student.logit_scale
     for one, other in zip(student.layers, loaded.layers, strict=True):
@@ -98,6 +100,15 @@ def test_a_file_gives_back_identical_integers(size: str, options: dict, tmp_path
     np.testing.assert_array_equal(
         IntegerEngine(loaded).integer_logits(inputs), IntegerEngine(student).integer_logits(inputs)
     )
+
+
+def test_students_are_equal_where_all_their_integers_are() -> None:
+    student = student_of("mlp-8", weight_bits=4)
+    assert student == student_of("mlp-8", weight_bits=4) != student_of("mlp-8", weight_bits=5)
+    layer = student.layers[1]
+    other = dataclasses.replace(layer, bias=layer.bias + np.int32([0, 1, 0, 0]))
+    assert dataclasses.replace(student, layers=(student.layers[0], other)) != student
+    assert dataclasses.replace(student, logit_scale=2 * student.logit_scale) != student
 
 
 @pytest.mark.parametrize("size", ["XXS", "M"])

@@ -8,7 +8,7 @@ head's int32 accumulators are the logits, in units of `logit_scale`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from students.student import INPUT_LEVELS, apply_layer, space_to_depth
 INT32_MAX = 2**31 - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IntegerLayer:
     """One layer: `weight` int16 odd integers in ordinary layout, `bits` wide; `bias` int32 `[out]`;
     `multiplier` int32 and `shift` int32 `[out]`, None in the head; `levels`, the top level out.
@@ -35,6 +35,10 @@ class IntegerLayer:
     shift: np.ndarray | None
     levels: int
 
+    def __eq__(self, other: object) -> bool:
+        """The same integers in every field."""
+        return isinstance(other, IntegerLayer) and _same_fields(self, other)
+
     @property
     def largest_accumulator(self) -> int:
         """A bound on |accumulator|, over all inputs of 0..255, bias included."""
@@ -42,7 +46,7 @@ class IntegerLayer:
         return int((255 * weights.sum(1) + np.abs(self.bias.astype(np.int64))).max())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IntegerStudent:
     """All that a device needs; for vector observations also their range, float32 `[features]`."""
 
@@ -52,12 +56,21 @@ class IntegerStudent:
     input_low: np.ndarray | None = None
     input_high: np.ndarray | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """The same function, number by number."""
+        return isinstance(other, IntegerStudent) and _same_fields(self, other)
+
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Vector observations float32 `[batch, features]` -> uint8 levels (Eq. 4); frames pass."""
         if self.input_low is None or self.input_high is None:
             return observations
         unit = (observations - self.input_low) / (self.input_high - self.input_low)
         return np.round(np.clip(unit, 0.0, 1.0) * np.float32(INPUT_LEVELS)).astype(np.uint8)
+
+
+def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:
+    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)]
+    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
 
 
 def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
