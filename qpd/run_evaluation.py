@@ -33,7 +33,7 @@ def evaluate_run(session: Session) -> None:
         if name in run.manifest.evaluations:
             continue
         if name == "qat" and "ptq" in run.manifest.evaluations and _phase_3_kept_the_student(run):
-            run.record_evaluation("qat", run.manifest.evaluations["ptq"])
+            run.record_evaluation("qat", {**run.manifest.evaluations["ptq"], "seconds": 0.0})
             session.progress.note("qat: phase 3 kept phase 2's student, so its games are the same")
             continue
         if env is None:
