@@ -274,7 +274,10 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(arguments, prog_name="qpd", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted: the same command starts again, a run from where it was saved", file=sys.stderr)
+        print(
+            "interrupted: the same command goes on; a run from where it was saved",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except Exception as error:
         lines = error_lines(error)
