@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qpd.atomic_files import write_bytes, write_text
 
@@ -53,7 +53,7 @@ def paper_style() -> Iterator[None]:
     import matplotlib
     from cycler import cycler
 
-    settings = _SETTINGS | {"axes.prop_cycle": cycler(color=COLOURS)}
+    settings: dict[Any, Any] = {**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}
     with matplotlib.rc_context(settings):
         yield
 
