@@ -133,12 +133,15 @@ def teacher_train(
     output: Annotated[Path, typer.Option("-o", "--output")] = Path("logs"),
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: Annotated[str, typer.Option()] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on where an interrupted training stopped (Atari)")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
     from teachers import train_teacher
 
-    folder = train_teacher(algo, env, output, timesteps, seed, device)
+    folder = train_teacher(algo, env, output, timesteps, seed, device, resume)
     if as_json:
         print_json({"folder": str(folder)})
         return

@@ -10,6 +10,7 @@ from typing import Any
 from teachers.errors import TeacherError, one_line
 
 TRAINABLE_ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn")
+SAVE_FREQUENCY = 250_000  # agent steps between checkpoints
 
 
 def train_teacher(
@@ -19,13 +20,18 @@ def train_teacher(
     num_timesteps: int | None = None,
     seed: int = 0,
     device: str = "auto",
+    resume: bool = False,
 ) -> Path:
     """Trains an agent into `output_dir/<algo>/<env_id>_<run>/` and returns that folder.
 
     Hyperparameters are the RL Zoo's for (algo, env_id), or its defaults where it has
     tuned none; `num_timesteps` (agent steps) overrides its training length. The folder
     has the zoo's layout, and load_teacher reads it. The zoo's reports go to stderr.
-    Raises TeacherError if rl_zoo3 is missing, or for an unknown algorithm or environment.
+    Atari games run in QPD's vector environment, with a checkpoint every 250,000 steps;
+    `resume` goes on from the newest one of the newest unfinished folder (with other games,
+    and for DQN with an empty replay buffer: not the same numbers).
+    Raises TeacherError if rl_zoo3 is missing, for an unknown algorithm or environment, or
+    if there is nothing to resume.
     """
     if algo not in TRAINABLE_ALGORITHMS:
         raise TeacherError(
@@ -35,17 +41,17 @@ def train_teacher(
         raise TeacherError(f"num_timesteps is {num_timesteps}; expected at least 1")
     try:
         import rl_zoo3.import_envs  # noqa: F401 (registers environments)
-        from rl_zoo3.exp_manager import ExperimentManager
         from stable_baselines3.common.utils import set_random_seed
     except ImportError as error:
         raise TeacherError(
             f'training needs the RL Zoo ({one_line(error)}); pip install "qpd[train]"'
         ) from error
     _check_environment(env_id)
+    checkpoint = _checkpoint(Path(output_dir) / algo, env_id) if resume else None
     arguments = _zoo_arguments(algo, env_id, output_dir, num_timesteps, seed, device)
     with contextlib.redirect_stdout(sys.stderr):
         set_random_seed(seed)
-        manager = ExperimentManager(argparse.Namespace(**arguments), **_manager_options(arguments))
+        manager = _manager(arguments, checkpoint)
         try:
             prepared = manager.setup_experiment()
         except ValueError as error:  # the zoo has no hyperparameters for this pair
@@ -56,6 +62,40 @@ def train_teacher(
         manager.learn(model)
         manager.save_trained_model(model)
     return Path(manager.save_path)
+
+
+def _manager(arguments: dict[str, Any], checkpoint: Path | None) -> Any:
+    """The zoo's manager; for the games that QPD plays itself, the one that uses QPD's."""
+    from rl_zoo3.exp_manager import ExperimentManager
+
+    from qpd.environment import atari_rom
+    from teachers.atari_manager import VECTOR_SETTINGS, AtariManager
+
+    renamed = {"env": "env_id", "eval_episodes": "n_eval_episodes"}
+    options = {renamed.get(name, name): value for name, value in arguments.items()}
+    options |= {"log_interval": -1, "truncate_last_trajectory": True}
+    namespace = argparse.Namespace(**arguments)
+    env_id = arguments["env"]
+    if atari_rom(env_id) is None or not env_id.endswith("NoFrameskip-v4"):
+        if checkpoint is not None:
+            raise TeacherError(f"{env_id}: only Atari games (XNoFrameskip-v4) can be resumed")
+        return ExperimentManager(namespace, **options)
+    # No evaluations on the way: five games of one environment would cost as much as the training.
+    options |= {"eval_freq": -1, "save_freq": SAVE_FREQUENCY}
+    options |= {"hyperparams": VECTOR_SETTINGS.get(arguments["algo"])}
+    return AtariManager(namespace, resume_from=checkpoint, **options)
+
+
+def _checkpoint(folder: Path, env_id: str) -> Path:
+    """The newest checkpoint in the newest of the zoo's folders that has no finished agent."""
+    from teachers.atari_manager import newest_checkpoint
+
+    runs = sorted(folder.glob(f"{env_id}_*"), key=lambda run: run.stat().st_mtime, reverse=True)
+    for run in runs:
+        checkpoint = newest_checkpoint(run)
+        if checkpoint is not None and not (run / f"{env_id}.zip").exists():
+            return checkpoint
+    raise TeacherError(f"{folder}: no unfinished training of {env_id} with a checkpoint is there")
 
 
 def _check_environment(env_id: str) -> None:
@@ -104,9 +144,3 @@ def _zoo_arguments(
         "n_eval_envs": 1,
         "verbose": 1,
     }
-
-
-def _manager_options(arguments: dict[str, Any]) -> dict[str, Any]:
-    renamed = {"env": "env_id", "eval_episodes": "n_eval_episodes"}
-    options = {renamed.get(name, name): value for name, value in arguments.items()}
-    return options | {"log_interval": -1, "truncate_last_trajectory": True}
