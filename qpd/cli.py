@@ -16,6 +16,7 @@ from qpd import __version__
 from qpd.cli_agents import evaluate, teacher_app
 from qpd.cli_analyze import analyze_app
 from qpd.cli_bench import bench
+from qpd.cli_doctor import doctor
 from qpd.cli_errors import error_lines
 from qpd.cli_export import export
 from qpd.cli_group import distill_group
@@ -34,6 +35,7 @@ app.add_typer(teacher_app, name="teacher")
 app.command()(evaluate)
 app.command()(export)
 app.command()(bench)
+app.command()(doctor)
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[
