@@ -131,6 +131,11 @@ class _Observer:
         self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
         self.session.progress.epoch(report, self.session.label)
 
+    def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
+        self.session.progress.note(
+            f"epoch {epoch} is undone: {reason}; the learning rate is halved, to {lr:.3g}"
+        )
+
 
 def summary(state: PhaseState) -> dict[str, Any]:
     """What the manifest says of a finished phase."""
@@ -138,6 +143,7 @@ def summary(state: PhaseState) -> dict[str, Any]:
         "epochs": state.epoch,
         "best_epoch": state.best_epoch if state.best else None,
         "best_validation_return": state.best_score if state.best else None,
+        "rollbacks": state.rollbacks,
         "seconds": state.seconds,
     }
 

@@ -18,7 +18,9 @@ class PhaseState:
     """The trained module, its optimizer and its progress.
 
     `best` is a copy of the module's parameters at the best validation so far, `best_score` its
-    mean return; `stale` counts the validations since.
+    mean return; `stale` counts the validations since. After `rollbacks` (see training_health) the
+    learning rate is `lr_scale` times the recipe's; `recent_losses` are those of the last good
+    epochs.
     """
 
     module: nn.Module
@@ -30,6 +32,9 @@ class PhaseState:
     stale: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    lr_scale: float = 1.0
+    rollbacks: int = 0
+    recent_losses: list[float] = field(default_factory=list)
 
     def keep_if_best(self, score: float) -> None:
         """Compare a validation's mean return with the best one; ties go to the later epoch."""
@@ -56,6 +61,9 @@ class PhaseState:
             "best_epoch": self.best_epoch,
             "stale": self.stale,
             "seconds": self.seconds,
+            "lr_scale": self.lr_scale,
+            "rollbacks": self.rollbacks,
+            "recent_losses": self.recent_losses,
             "shuffle": json.dumps(self.shuffle.bit_generator.state),
         }
         return tensors, plain
@@ -77,6 +85,8 @@ class PhaseState:
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.epoch, self.stale = plain["epoch"], plain["stale"]
         self.best_epoch, self.seconds = plain["best_epoch"], plain["seconds"]
+        self.lr_scale, self.rollbacks = plain["lr_scale"], plain["rollbacks"]
+        self.recent_losses = plain["recent_losses"]
         score = plain["best_score"]
         self.best_score = float("-inf") if score is None else score
         self.shuffle.bit_generator.state = json.loads(plain["shuffle"])

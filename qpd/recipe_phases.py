@@ -46,6 +46,13 @@ class TrainingPhase(RecipeSection):
     patience: int | None = Field(
         None, ge=1, description="validations without improvement that end the phase; null = none"
     )
+    rollbacks: int = Field(
+        3,
+        ge=0,
+        le=100,
+        description="times the phase may undo an epoch whose loss spikes or is not finite, or that "
+        "kills the student, and go on at half the learning rate; 0 = stop there",
+    )
 
 
 class DistillSettings(TrainingPhase):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from qpd.play_stream import PlayStream, Rollout
 from qpd.policy import Policy, shared_policy
 from qpd.replay_memory import ReplayMemory, ReplaySample
 from qpd.train_step import TrainStep
+from qpd.training_health import REMEMBERED, StateCopy, trouble
 
 
 class TrainingError(RuntimeError):
@@ -54,6 +54,9 @@ class PhaseObserver(Protocol):
     def epoch_done(self, report: EpochReport) -> None:
         """Log the epoch."""
 
+    def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
+        """Hear that an epoch was undone, why, and what the learning rate is now."""
+
 
 @dataclass(frozen=True)
 class Trainee:
@@ -83,7 +86,8 @@ def train_together(
     Their settings are the same. Runs the epochs that none has seen yet, up to the limit; a student
     that has settled stops earlier. Where students collect, each plays a share of their games. A
     reward term wants a student alone. `save` is called when an epoch has been observed.
-    Raises TrainingError when a loss is not finite.
+    A bad epoch is undone (see training_health). Raises TrainingError when the recipe allows no
+    more of that.
     """
     settings = trainees[0].plan.settings
     epoch = max(trainee.state.epoch for trainee in trainees)
@@ -108,9 +112,10 @@ def _one_epoch(trainees: list[Trainee], stream: PlayStream) -> None:
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))
+    copies = [StateCopy.of(trainee.state) for trainee in trainees]
     began = time.perf_counter()
     try:
-        sums, count = _train_epoch(trainees, batches, num_batches, total)
+        sums, count, last = _train_epoch(trainees, batches, num_batches, total)
     finally:
         trained = time.perf_counter()
         if collection is not None:
@@ -120,8 +125,27 @@ def _one_epoch(trainees: list[Trainee], stream: PlayStream) -> None:
     played = None
     if rollout is not None and len(rollout.game_returns):
         played = float(rollout.game_returns.mean())
-    for trainee, loss_sums in zip(trainees, sums, strict=True):
+    for trainee, loss_sums, before in zip(trainees, sums, copies, strict=True):
+        _check_epoch(trainee, loss_sums / count, last, before)
         _end_epoch(trainee, loss_sums / count, count / (trained - began), played)
+
+
+def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before: StateCopy) -> None:
+    """Undo the epoch if it was bad; remember its loss if it was good."""
+    plan, state = trainee.plan, trainee.state
+    recent = state.recent_losses if plan.reward is None else []
+    reason = trouble(losses, recent, state.module, observations)
+    if reason is None:
+        state.recent_losses = [*state.recent_losses, float(losses[0])][-REMEMBERED:]
+        return
+    epoch, settings = state.epoch + 1, plan.settings
+    if state.rollbacks >= settings.rollbacks:
+        raise TrainingError(
+            f"{plan.name}: epoch {epoch}: {reason}, after {state.rollbacks} rollbacks: lower "
+            f"{plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
+        )
+    before.restore(state)
+    trainee.observer.rolled_back(epoch, reason, settings.lr * state.lr_scale)
 
 
 def _end_epoch(
@@ -131,11 +155,6 @@ def _end_epoch(
     plan, state, began = trainee.plan, trainee.state, time.perf_counter()
     settings = plan.settings
     state.epoch += 1
-    if not math.isfinite(float(losses.sum())):
-        raise TrainingError(
-            f"{plan.name}: the loss is no longer finite in epoch {state.epoch}: "
-            f"lower {plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
-        )
     if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
         plan.after_early_epoch()
     validation = None
@@ -144,7 +163,7 @@ def _end_epoch(
         state.keep_if_best(validation.mean)
     state.spend("validate", time.perf_counter() - began)
     total, actor, critic = losses.tolist()
-    lr = learning_rate(settings, state.epoch / settings.epochs)
+    lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
     trainee.observer.epoch_done(
         EpochReport(
             state.epoch, total, actor, critic, lr, samples_per_second, validation, rollout_return
@@ -189,8 +208,10 @@ class _Collection:
 
 def _train_epoch(
     trainees: list[Trainee], batches: Iterator[ReplaySample], num_batches: int, total: int
-) -> tuple[list[Tensor], int]:
-    """One pass over the batches: each student's loss sums (total, actor, critic), samples drawn."""
+) -> tuple[list[Tensor], int, Tensor]:
+    """One pass over the batches: each student's loss sums (total, actor, critic), the number of
+    samples drawn, and the last batch's observations.
+    """
     lead = trainees[0]
     settings = lead.plan.settings
     device = next(lead.state.module.parameters()).device
@@ -203,7 +224,8 @@ def _train_epoch(
         done = (lead.state.epoch + count / total) / settings.epochs
         for trainee, loss_sums in zip(trainees, sums, strict=True):
             for group in trainee.state.optimizer.param_groups:
-                group["lr"] = learning_rate(settings, done) * group["lr_factor"]
+                factor = trainee.state.lr_scale * group["lr_factor"]
+                group["lr"] = learning_rate(settings, done) * factor
             loss_sums += trainee.step(sample) * len(sample.values)
         count += len(sample.values)
         if index % 16 == 15:
@@ -211,4 +233,4 @@ def _train_epoch(
             lead.observer.batch_done(count, total, float(sums[0][0]) / count, speed)
     lead.state.spend("gather", gathering)
     lead.state.spend("train", time.perf_counter() - began - gathering)
-    return [loss_sums.cpu() for loss_sums in sums], count
+    return [loss_sums.cpu() for loss_sums in sums], count, sample.observations

@@ -20,108 +20,21 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from stable_baselines3 import PPO
+from tiny_run import Follower, Interrupt, recipe_of, work
 
 from qpd.metrics_log import MetricsLogError
-from qpd.phase_distill import distill
-from qpd.phase_finetune import finetune
-from qpd.phase_quantize import quantize
 from qpd.play_stream import PlayStream
 from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
-from qpd.session import open_session, prepare
 from qpd.student_files import load_student, save_student
-from qpd.training_phases import EpochReport, TrainingError
+from qpd.training_phases import TrainingError
 from teachers import load_teacher
 
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
-PHASES = (distill, quantize, finetune)
 STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
-
-
-@pytest.fixture(scope="module")
-def teacher_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained PPO agent, its head enlarged so that it has opinions."""
-    path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
-    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu")
-    with torch.no_grad():
-        model.policy.action_net.weight.mul_(400)
-    model.save(path)
-    return path
-
-
-def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:
-    """A tiny experiment: 6 epochs and 4, of 32 updates each; `sections` change it."""
-    data: dict[str, Any] = {
-        "name": "tiny",
-        "seed": 3,
-        "teacher": {"source": str(teacher_zip), "algo": "ppo", "env": "CartPole-v1"},
-        "student": {"size": "mlp-16"},
-        "environment": {"num_envs": 4, "max_frames": 60},
-        "replay": {"capacity": 512, "refresh_fraction": 0.25},
-        "distill": {"epochs": 6, "batch_size": 16, "lr": 0.003, "precision": "fp32"},
-        "finetune": {"epochs": 4, "batch_size": 16, "precision": "fp32"},
-        "quantize": {"weight_bits": 4, "calibration_samples": 128},
-        "evaluation": {"episodes": 4, "validation_episodes": 3, "acting": "sample"},
-        "save": {"tensorboard": False},
-    }
-    for name, section in sections.items():
-        data[name] = {**data.get(name, {}), **section}
-    return Recipe.model_validate(data)
-
-
-class Interrupt(BaseException):
-    """As KeyboardInterrupt: nothing in the code expects it."""
-
-
-class Follower:
-    """A progress display that keeps notes, and interrupts where it is told."""
-
-    def __init__(self, interrupt: Callable[[str, str, int], bool] | None = None) -> None:
-        self.notes: list[str] = []
-        self.reports: list[EpochReport] = []
-        self.name, self.epoch_number = "", 0
-        self.interrupt = interrupt
-
-    def hear(self, event: str) -> None:
-        if self.interrupt is not None and self.interrupt(event, self.name, self.epoch_number):
-            raise Interrupt
-
-    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
-        self.name, self.epoch_number = name, first_epoch
-
-    def filling(self, done: int, total: int) -> None:
-        if done > total // 2:
-            self.hear("filling")
-
-    def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
-        self.hear("batch")
-
-    def epoch(self, report: EpochReport, label: str = "") -> None:
-        self.epoch_number = report.epoch
-        self.reports.append(report)
-        self.hear("epoch")
-
-    def episodes(self, what: str, done: int, total: int) -> None:
-        self.hear("episodes")
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
-    """All three phases in this process, as `qpd run` does them."""
-    with RunDirectory.create(path, recipe) as run:
-        session = open_session(run, prepare(recipe, "cpu"), follower)
-        try:
-            for phase in PHASES:
-                phase(session)
-        finally:
-            session.close()
-    return follower
 
 
 def outcome(path: Path) -> dict[str, Any]:
@@ -326,7 +239,8 @@ def test_a_loss_that_is_not_finite_ends_training_in_one_line(
         work(tmp_path / "run", recipe, Follower())
     text = str(caught.value)
     assert "\n" not in text
-    assert text.startswith("distill: the loss is no longer finite in epoch")
+    assert text.startswith("distill: epoch 4: the loss is no longer finite (actor nan")
+    assert "after 3 rollbacks" in text
     assert "distill.lr (now 0.003)" in text and "distill.max_grad_norm" in text
     assert not (tmp_path / "run" / "distilled.safetensors").exists()
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
-from stable_baselines3 import PPO
+from tiny_run import recipe_of
 
 from qpd.cli import main
 from qpd.phase_distill import distill, distill_together
@@ -45,31 +44,8 @@ class Display(RunProgress):
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
-    """A tiny experiment with an untrained PPO agent, its head enlarged so that it has opinions."""
-    path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
-    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu")
-    with torch.no_grad():
-        model.policy.action_net.weight.mul_(400)
-    model.save(path)
-    return recipe_of(path)
-
-
-def recipe_of(teacher: Path, **sections: dict[str, Any]) -> Recipe:
-    data: dict[str, Any] = {
-        "name": "tiny",
-        "seed": 3,
-        "teacher": {"source": str(teacher), "algo": "ppo", "env": "CartPole-v1"},
-        "student": {"size": "mlp-16"},
-        "environment": {"num_envs": 4, "max_frames": 60},
-        "replay": {"capacity": 512, "refresh_fraction": 0.25},
-        "distill": {"epochs": 4, "batch_size": 16, "lr": 0.003, "precision": "fp32"},
-        "evaluation": {"episodes": 4, "validation_episodes": 3, "acting": "sample"},
-        "save": {"tensorboard": False},
-    }
-    for name, section in sections.items():
-        data[name] = {**data.get(name, {}), **section}
-    return Recipe.model_validate(data)
+def recipe(teacher_zip: Path) -> Recipe:
+    return recipe_of(teacher_zip, distill={"epochs": 4})
 
 
 def together(members: dict[str, Recipe], folder: Path, display: Display) -> Display:
@@ -106,7 +82,9 @@ def test_each_student_is_the_one_it_would_be_alone(recipe: Recipe, tmp_path: Pat
 def test_a_group_resumes_to_the_same_students(
     recipe: Recipe, tmp_path: Path, stop_after: int
 ) -> None:
-    recipe = recipe_of(Path(recipe.teacher.source), collection={"student_fraction": 0.5})
+    recipe = recipe_of(
+        Path(recipe.teacher.source), distill={"epochs": 4}, collection={"student_fraction": 0.5}
+    )
     members = member_recipes(recipe, ["mlp-8"], [0, 1])
     together(members, tmp_path / "whole", Display())
     with pytest.raises(Stop):

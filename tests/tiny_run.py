@@ -1,0 +1,88 @@
+"""A whole experiment in a second: an untrained CartPole teacher, and a student of 16 units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from qpd.phase_distill import distill
+from qpd.phase_finetune import finetune
+from qpd.phase_quantize import quantize
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory
+from qpd.session import open_session, prepare
+from qpd.training_phases import EpochReport
+
+PHASES = (distill, quantize, finetune)
+
+
+def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:
+    """A tiny experiment: 6 epochs and 4, of 32 updates each; `sections` change it."""
+    data: dict[str, Any] = {
+        "name": "tiny",
+        "seed": 3,
+        "teacher": {"source": str(teacher_zip), "algo": "ppo", "env": "CartPole-v1"},
+        "student": {"size": "mlp-16"},
+        "environment": {"num_envs": 4, "max_frames": 60},
+        "replay": {"capacity": 512, "refresh_fraction": 0.25},
+        "distill": {"epochs": 6, "batch_size": 16, "lr": 0.003, "precision": "fp32"},
+        "finetune": {"epochs": 4, "batch_size": 16, "precision": "fp32"},
+        "quantize": {"weight_bits": 4, "calibration_samples": 128},
+        "evaluation": {"episodes": 4, "validation_episodes": 3, "acting": "sample"},
+        "save": {"tensorboard": False},
+    }
+    for name, section in sections.items():
+        data[name] = {**data.get(name, {}), **section}
+    return Recipe.model_validate(data)
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt: nothing in the code expects it."""
+
+
+class Follower:
+    """A progress display that keeps notes, and interrupts where it is told."""
+
+    def __init__(self, interrupt: Callable[[str, str, int], bool] | None = None) -> None:
+        self.notes: list[str] = []
+        self.reports: list[EpochReport] = []
+        self.name, self.epoch_number = "", 0
+        self.interrupt = interrupt
+
+    def hear(self, event: str) -> None:
+        if self.interrupt is not None and self.interrupt(event, self.name, self.epoch_number):
+            raise Interrupt
+
+    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
+        self.name, self.epoch_number = name, first_epoch
+
+    def filling(self, done: int, total: int) -> None:
+        if done > total // 2:
+            self.hear("filling")
+
+    def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        self.hear("batch")
+
+    def epoch(self, report: EpochReport, label: str = "") -> None:
+        self.epoch_number = report.epoch
+        self.reports.append(report)
+        self.hear("epoch")
+
+    def episodes(self, what: str, done: int, total: int) -> None:
+        self.hear("episodes")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
+    """All three phases in this process, as `qpd run` does them."""
+    with RunDirectory.create(path, recipe) as run:
+        session = open_session(run, prepare(recipe, "cpu"), follower)
+        try:
+            for phase in PHASES:
+                phase(session)
+        finally:
+            session.close()
+    return follower
