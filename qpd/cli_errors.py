@@ -7,6 +7,7 @@ from typer.exceptions import TyperException
 
 def error_lines(error: Exception) -> list[str] | None:
     """What to print for an error that is the user's to mend; None for one that is ours."""
+    from analysis.report.inputs import ReportError
     from qpd.bench.device_record import BenchError
     from qpd.checkpoint import CheckpointError
     from qpd.environment import EnvironmentConfigError
@@ -32,6 +33,7 @@ def error_lines(error: Exception) -> list[str] | None:
         EnvironmentConfigError,
         ExportError,
         MetricsLogError,
+        ReportError,
         StudentFileError,
         SessionError,
         TargetError,
