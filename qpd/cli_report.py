@@ -25,10 +25,12 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write a run as one HTML page that loads nothing from any network."""
-    from analysis.report.html_page import render_page, report_sections, write_report
-    from analysis.report.inputs import ReportError, read_inputs
+    from analysis.report.html_page import render_page, report_sections
+    from analysis.report.inputs import ReportError, read_inputs, require_packages
+    from qpd.atomic_files import write_text
     from qpd.bench.device_record import read_device_record
 
+    require_packages()
     path = output or run / "report" / "index.html"
     if path.suffix not in (".html", ".htm"):
         raise ReportError(f"-o {path}: a report is an .html file")
@@ -38,14 +40,14 @@ def report(
     inputs = read_inputs(run, records, video_seconds if video else None, progress().note)
     sections = report_sections(inputs)
     page = render_page(inputs, sections)
-    write_report(path, page)
+    if output is None:
+        path.parent.mkdir(exist_ok=True)
+    write_text(path, page)
     size = len(page.encode("utf-8"))
     if as_json:
         left_out = {s.key: s.left_out for s in sections if s.left_out is not None}
         shown = [s.key for s in sections if s.left_out is None]
-        print_json(
-            {"file": str(path), "bytes": size, "sections": shown, "left_out": left_out}
-        )
+        print_json({"file": str(path), "bytes": size, "sections": shown, "left_out": left_out})
         return
     for section in sections:
         if section.left_out is not None:

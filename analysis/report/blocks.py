@@ -84,9 +84,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Figures side by side where there is room."""
+    """Figures side by side where there is room, and a table that says the same in numbers."""
 
     pictures: Sequence[Picture]
+    table: Table | None = None
     kind: ClassVar[str] = "pictures"
 
 

@@ -5,31 +5,20 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from analysis.figure_style import new_figure, paper_style
-from analysis.report.inputs import ReportError
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-WIDTH = 4.2  # inches: at 100 pixels an inch, half of the page, or a whole phone
+WIDTH = 3.8  # inches: letters of 8 points are readable on half a page and on a phone
 _THEME = (
-    "<style>svg{color:#1b1f24}text{fill:currentColor}"
+    "<style>svg{color:#1b1f24;fill:currentColor}"
     "@media(prefers-color-scheme:dark){svg{color:#e6e8eb}}</style>"
 )
-
-
-@contextmanager
-def _report_style() -> Iterator[None]:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ReportError('a report needs matplotlib: pip install "qpd[analysis]"') from error
-    with paper_style(), matplotlib.rc_context({"text.parse_math": False, "axes.axisbelow": True}):
-        yield
 
 
 def figure_uri(draw: Callable[[Figure], None], height: float = 2.4) -> str:
@@ -37,7 +26,9 @@ def figure_uri(draw: Callable[[Figure], None], height: float = 2.4) -> str:
 
     Black becomes the page's own text colour, and the background the page's.
     """
-    with _report_style():
+    import matplotlib
+
+    with paper_style(), matplotlib.rc_context({"text.parse_math": False, "axes.axisbelow": True}):
         figure = new_figure(WIDTH, height)
         draw(figure)
         data = io.BytesIO()
@@ -47,3 +38,16 @@ def figure_uri(draw: Callable[[Figure], None], height: float = 2.4) -> str:
     svg = re.sub(r"(<svg[^>]*>)", rf"\1{_THEME}", svg[svg.index("<svg") :], count=1)
     svg = svg.replace("#000000", "currentColor")
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8")).decode("ascii")
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Label a logarithmic axis 0.01, 0.1, 1 ..., in between also 2 and 5 where it is short.
+
+    Formulas are switched off in these figures, since names of runs and devices may hold a dollar.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 60 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())

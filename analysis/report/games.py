@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import gymnasium
@@ -64,7 +65,8 @@ def _film_atari(
     env = make_vector_env(env_id, 1, max_frames=max_frames)
     env.reset(seed)
     rng = np.random.default_rng([seed, 0xE7A1])
-    asked, scores, ended = [], [0.0], False
+    asked: list[np.ndarray] = []
+    scores, ended = [0.0], False
     silent = np.full((len(players), env.spec.num_actions), np.nan)
     while not ended and len(asked) < round(seconds * AGENT_STEPS_PER_SECOND):
         action = np.zeros(1, np.int64)
@@ -86,6 +88,9 @@ def _film_atari(
 def _film_gym(
     players: list[Player], env_id: str, seed: int, seconds: float, max_frames: int | None
 ) -> FilmedGame:
+    # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
+    for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(variable, "dummy")
     try:
         env = gymnasium.make(env_id, render_mode="rgb_array", max_episode_steps=max_frames)
         observation, _ = env.reset(seed=seed)

@@ -50,11 +50,11 @@ def _size_cards(
     inputs: ReportInputs, teacher: dict[str, Any], student: dict[str, Any]
 ) -> list[Card]:
     counts = (teacher["num_parameters"], student["num_parameters"])
-    cards = [Card("Parameters", times(*counts), (f"{counts[1]:,} for {counts[0]:,}",))]
+    cards = [_ratio_card("parameters", *counts, "the teacher's {:,}")]
     size = student["size_bytes"]
     if size is not None:
-        notes = (f"{size:,} (its file) for {teacher['size_bytes']:,} (4 a parameter)",)
-        cards.append(Card("Bytes", times(teacher["size_bytes"], size), notes))
+        note = "{:,}, the teacher's parameters as floats"
+        cards.append(_ratio_card("bytes", teacher["size_bytes"], size, note))
     settings = inputs.run.recipe.quantize
     if student["weight_bits"] == 32:
         return [*cards, Card("Bits", "32", ("floats: not quantized",))]
@@ -64,9 +64,9 @@ def _size_cards(
     return [*cards, Card("Bits", str(student["weight_bits"]), notes)]
 
 
-def times(large: int, small: int) -> str:
-    """How many times smaller, in words."""
-    ratio = large / small
-    if ratio < 1:
-        return f"{1 / ratio:.1f} times more"
-    return f"{ratio:.0f} times fewer" if ratio >= 100 else f"{ratio:.1f} times fewer"
+def _ratio_card(what: str, teachers: int, students: int, note: str) -> Card:
+    ratio = teachers / students
+    label = f"Fewer {what}" if ratio >= 1 else f"More {what}"
+    ratio = max(ratio, 1 / ratio)
+    value = f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.1f}x"
+    return Card(label, value, (f"{students:,} beside {note.format(teachers)}",))

@@ -6,12 +6,11 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from importlib import resources
-from pathlib import Path
 
 from analysis.report.blocks import Section
 from analysis.report.feature_map import feature_map_section
 from analysis.report.headline import headline_section
-from analysis.report.inputs import ReportError, ReportInputs
+from analysis.report.inputs import ReportInputs
 from analysis.report.latency import latency_section
 from analysis.report.provenance import provenance_section, recipe_section
 from analysis.report.returns import returns_section
@@ -20,7 +19,6 @@ from analysis.report.training import training_section
 from analysis.report.usage import usage_section
 from analysis.report.video import video_section
 from qpd import __version__
-from qpd.atomic_files import write_text
 
 # In the order of the page. None leaves a section out without a word.
 SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
@@ -38,16 +36,14 @@ SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
 
 
 def report_sections(inputs: ReportInputs) -> list[Section]:
-    """All sections of the page; raises ReportError where a package is missing."""
+    """All sections of the page."""
     return [section for make in SECTIONS if (section := make(inputs)) is not None]
 
 
 def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
     """The page: every text escaped, and a policy that lets the browser fetch nothing."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ReportError('a report needs jinja2: pip install "qpd[analysis]"') from error
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("analysis.report", "page"),
         autoescape=True,
@@ -65,13 +61,6 @@ def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
         script_sha256=digest,
         version=__version__,
     )
-
-
-def write_report(path: Path, page: str) -> None:
-    """Write the page; the folder `report` of a run is made, others have to be there."""
-    if path.parent.name == "report":
-        path.parent.mkdir(exist_ok=True)
-    write_text(path, page)
 
 
 def _page_file(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,13 @@ class ReportInputs:
         return {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}[
             name
         ]
+
+
+def require_packages() -> None:
+    """ReportError where what draws the page is not installed."""
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise ReportError(f'a report needs {package}: pip install "qpd[analysis]"')
 
 
 def read_inputs(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.figure_style import COLOURS, NEUTRAL
 from analysis.report.blocks import Block, Picture, Pictures, Section, Table, Text
-from analysis.report.figure_uri import figure_uri
+from analysis.report.figure_uri import figure_uri, plain_log_ticks
 from analysis.report.inputs import ReportInputs
 from qpd.bench.device_record import FP32, BenchRow, DeviceRecord
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Latency"
-HEADER = ["runtime", "model", "bits", "threads", "median us", "p99 us", "passes/s", "x teacher"]
+HEADER = ["runtime", "model", "bits", "threads", "median µs", "p99 µs", "passes/s", "x teacher"]
 
 
 def latency_section(inputs: ReportInputs) -> Section:
@@ -49,9 +49,7 @@ def rows_of_student(
     return [row for row in measured if row.model == "teacher" and row.runtime == "torch"] + alike
 
 
-def _device_blocks(
-    device: DeviceRecord, name: str, folder: str, size: str | None
-) -> list[Block]:
+def _device_blocks(device: DeviceRecord, name: str, folder: str, size: str | None) -> list[Block]:
     rows = rows_of_student(device, (name, folder), size)
     if not rows:
         wanted = "this run" if size is None else f"this run, or a student of size {size}"
@@ -73,7 +71,9 @@ def _device_blocks(
 
 
 def _cells(row: BenchRow) -> list[str]:
-    bits = "-" if row.weight_bits is None else "fp32" if row.weight_bits == FP32 else row.weight_bits
+    bits = (
+        "-" if row.weight_bits is None else "fp32" if row.weight_bits == FP32 else row.weight_bits
+    )
     numbers = (row.median_us, row.p99_us)
     shown = ["-" if number is None else f"{number:,.1f}" for number in numbers]
     passes = "-" if row.forwards_per_second is None else f"{row.forwards_per_second:,.0f}"
@@ -98,5 +98,6 @@ def _draw(figure: Figure, rows: list[BenchRow]) -> None:
     ax.invert_yaxis()
     ax.set_xscale("log")
     ax.set_xlim(min(passes) / 2, max(passes) * 4)
+    plain_log_ticks(ax.xaxis)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("forward passes per second")

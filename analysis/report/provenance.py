@@ -37,7 +37,10 @@ def provenance_section(inputs: ReportInputs) -> Section:
         ("commit", commit),
         ("platform", manifest.platform),
         ("versions", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
-        ("phases", ", ".join(f"{name} {state}" for name, state in inputs.summary["phases"].items())),
+        (
+            "phases",
+            ", ".join(f"{name} {state}" for name, state in inputs.summary["phases"].items()),
+        ),
     ]
     blocks: list[Block] = [Facts(facts)]
     seconds = inputs.summary["seconds"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.figure_style import COLOURS, NEUTRAL
-from analysis.report.blocks import Picture, Pictures, Section
+from analysis.report.blocks import Picture, Pictures, Section, Table
 from analysis.report.figure_uri import figure_uri
 from analysis.report.inputs import ReportInputs
 from analysis.run_table import LABELS
@@ -29,11 +29,17 @@ def returns_section(inputs: ReportInputs) -> Section:
         f"{e['interval'][1]:.1f}, from {min(e['returns']):g} to {max(e['returns']):g}."
         for name, e in measured.items()
     )
-    caption = (
-        "A dot is a game; diamond and bar are the mean and its 95% bootstrap interval. All lives, "
-        "unclipped score."
-    )
-    return Section("returns", title, [Pictures([Picture(uri, alt, caption)])])
+    caption = "A dot is a game; diamond and bar are the mean and its 95% bootstrap interval."
+    pictures = Pictures([Picture(uri, alt, caption)], _quantiles(measured))
+    return Section("returns", title, [pictures])
+
+
+def _quantiles(measured: dict[str, Any]) -> Table:
+    rows = []
+    for name, evaluation in measured.items():
+        games = np.quantile(evaluation["returns"], [0.0, 0.25, 0.5, 0.75, 1.0])
+        rows.append([LABELS[name], *(f"{value:,.1f}" for value in games)])
+    return Table(["policy", "worst", "25%", "median", "75%", "best"], rows)
 
 
 def _draw(figure: Figure, measured: dict[str, Any]) -> None:
@@ -43,21 +49,21 @@ def _draw(figure: Figure, measured: dict[str, Any]) -> None:
         is_teacher = name.startswith("teacher")
         colour = NEUTRAL if is_teacher else COLOURS[0]
         games = np.asarray(evaluation["returns"], float)
-        heights = row + rng.uniform(-0.28, 0.28, len(games))
-        ax.scatter(games, heights, s=7, color=colour, alpha=0.35, linewidths=0)
+        heights = row + rng.uniform(-0.14, 0.34, len(games))
+        ax.scatter(games, heights, s=7, color=colour, alpha=0.55, linewidths=0)
         low, high = evaluation["interval"]
         mean = evaluation["mean"]
         ax.errorbar(
             mean,
-            row,
+            row - 0.3,
             xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
             fmt="D",
-            markersize=4,
+            markersize=3.5,
             color="#000000",
             elinewidth=1.2,
-            capsize=3,
+            capsize=2,
         )
     ax.set_yticks(range(len(measured)), [LABELS[name] for name in measured])
-    ax.set_ylim(len(measured) - 0.5, -0.5)
+    ax.set_ylim(len(measured) - 0.5, -0.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("return of a game")

@@ -29,7 +29,9 @@ def tensor_bytes(path: Path) -> dict[str, int]:
         end = 8 + int.from_bytes(data[:8], "little")
         entries = json.loads(data[8:end])
         entries.pop("__metadata__", None)
-        sizes = {name: int(e["data_offsets"][1] - e["data_offsets"][0]) for name, e in entries.items()}
+        sizes = {
+            name: int(e["data_offsets"][1] - e["data_offsets"][0]) for name, e in entries.items()
+        }
     except (OSError, ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {error}") from error
     return {**sizes, HEADER: len(data) - sum(sizes.values())}
@@ -67,11 +69,11 @@ def sizes_section(inputs: ReportInputs) -> Section:
     uri = figure_uri(lambda figure: _draw(figure, files), 1.1 + 0.4 * len(files))
     alt = "Bytes by layer, as in the table beside it."
     caption = (
-        "Layers hold their weights; a distilled student's also its biases, which the others keep, "
-        "as multipliers and shifts, in tensors of their own."
+        "A layer's bytes are its weights, in the fp32 student with its biases. Integer students "
+        "keep biases, multipliers and shifts of all layers in one tensor each."
     )
-    table = Table(header, rows, last_is_total=True)
-    return Section("sizes", "Where the bytes are", [Pictures([Picture(uri, alt, caption)]), table])
+    pictures = Pictures([Picture(uri, alt, caption)], Table(header, rows, last_is_total=True))
+    return Section("sizes", "Where the bytes are", [pictures])
 
 
 def _shown(size: int | None) -> str:

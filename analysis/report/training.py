@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.figure_style import COLOURS, NEUTRAL
 from analysis.report.blocks import Picture, Pictures, Section
-from analysis.report.figure_uri import figure_uri
+from analysis.report.figure_uri import figure_uri, plain_log_ticks
 from analysis.report.inputs import ReportInputs
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Curve:
 
 
 def read_curves(path: Path) -> list[Curve]:
-    """The curves in a metrics.csv; none if there is no such file. Rows that are torn are skipped."""
+    """The curves in a metrics.csv; none without such a file. Torn rows are skipped."""
     if not path.is_file():
         return []
     curves = {name: Curve(name) for name in PHASES}
@@ -107,6 +107,7 @@ def _draw_loss(figure: Figure, curves: list[Curve]) -> None:
         ax.plot(*zip(*points, strict=True), color=colour, marker=marker, label=PHASES[curve.phase])
     if all(point[1] > 0 for curve in curves for point in curve.points("loss")):
         ax.set_yscale("log")
+        plain_log_ticks(ax.yaxis)
     ax.set_ylabel("loss")
     _finish(ax, curves)
 
@@ -132,5 +133,6 @@ def _finish(ax: Axes, curves: list[Curve]) -> None:
     if len(curves) > 1:
         ax.axvline(curves[0].epochs[-1] + 0.5, color=NEUTRAL, linewidth=0.6)
     ax.set_xlabel("epoch, phase 3 counted on" if len(curves) > 1 else "epoch")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlim(0, curves[-1].epochs[-1] + 1)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ax.legend()

@@ -45,4 +45,3 @@ def usage_section(inputs: ReportInputs) -> Section:
         ),
     ]
     return Section("usage", TITLE, blocks)
-

@@ -19,7 +19,7 @@ from qpd.evaluation_target import Target, TargetError, load_target
 from qpd.student_files import StudentFileError
 from teachers import TeacherError
 
-KEY, TITLE = "video", "The student's game beside the teacher's"
+KEY, TITLE = "video", "Games side by side"
 
 
 def video_section(inputs: ReportInputs) -> Section | None:
@@ -42,7 +42,9 @@ def video_section(inputs: ReportInputs) -> Section | None:
         data = _player_data(inputs, targets[0], players)
     except EnvironmentConfigError as error:
         return Section(KEY, TITLE, left_out=f"Nothing was filmed: {error}.")
-    return Section(KEY, TITLE, [Text(_caption(players)), blocks.Player(data), *about])
+    return Section(
+        KEY, TITLE, [Text(_caption(targets[0].label, players)), blocks.Player(data), *about]
+    )
 
 
 def _player(inputs: ReportInputs, target: Target) -> Player:
@@ -55,7 +57,7 @@ def _player(inputs: ReportInputs, target: Target) -> Player:
         epsilon=target.epsilon,
         sharpness=sharpness,
     )
-    label = "Teacher" if target.label == "teacher" else f"Student: {LABELS[target.label]}"
+    label = "Teacher" if target.label == "teacher" else "Student"
     return Player(label, target.policy, rule)
 
 
@@ -65,9 +67,7 @@ def _player_data(inputs: ReportInputs, target: Target, players: list[Player]) ->
     for place, player in enumerate(players):
         inputs.note(f"filming the {'student' if place == 0 else 'teacher'}")
         order = [player, *(other for other in players if other is not player)]
-        game = film_game(
-            order, target.env_id, target.seed, inputs.video_seconds, target.max_frames
-        )
+        game = film_game(order, target.env_id, target.seed, inputs.video_seconds, target.max_frames)
         games.append(_game_data(game, order, place))
     actions = action_names(target.env_id) or [f"action {i}" for i in range(target.num_actions)]
     rate = games[0].pop("rate")
@@ -82,7 +82,9 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
         [None if np.isnan(row).any() else (1000 * row).round().astype(int).tolist() for row in rows]
         for rows in game.probabilities
     ]
-    scores = [int(score) if score == int(score) else round(score, 1) for score in game.scores.tolist()]
+    scores = [
+        int(score) if score == int(score) else round(score, 1) for score in game.scores.tolist()
+    ]
     return {
         "label": players[0].label,
         "other": players[1].label if len(players) > 1 else None,
@@ -98,8 +100,11 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
     }
 
 
-def _caption(players: list[Player]) -> str:
-    text = f"Bars: with what probability each action is taken (student: {players[0].rule}"
+def _caption(student: str, players: list[Player]) -> str:
+    text = (
+        "Bars: with what probability each action is taken (student: "
+        f"{LABELS[student]}, {players[0].rule}"
+    )
     if len(players) > 1:
         text += (
             f"; teacher: {players[1].rule}). The mark on a bar is what the other agent would do on "
