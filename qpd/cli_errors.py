@@ -24,7 +24,7 @@ def error_lines(error: Exception) -> list[str] | None:
     if isinstance(error, RecipeError | RunDirectoryError):
         return error.lines
     if isinstance(error, TyperException):
-        return [" ".join(str(error).split())]
+        return [" ".join(error.format_message().split())]
     if isinstance(error, OSError):
         return [f"{error.filename or 'output'}: {error.strerror or error}"]
     ours = (

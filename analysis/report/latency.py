@@ -94,7 +94,8 @@ def _draw(figure: Figure, rows: list[BenchRow]) -> None:
     names = [
         f"teacher, {_runtime(row)}" if row.model == "teacher" else _runtime(row) for row in rows
     ]
-    ax.set_yticks(range(len(rows)), names)
+    short = [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
+    ax.set_yticks(range(len(rows)), short)
     ax.invert_yaxis()
     ax.set_xscale("log")
     ax.set_xlim(min(passes) / 2, max(passes) * 4)
