@@ -7,7 +7,7 @@ import pytest
 
 from analysis.report.games import Player, film_game
 from qpd.acting import ActingRule
-from qpd.environment import EnvironmentConfigError
+from qpd.environment import EnvironmentConfigError, make_vector_env
 from qpd.video import AGENT_STEPS_PER_SECOND, film, play_buttons
 
 GAME = "BreakoutNoFrameskip-v4"
@@ -29,10 +29,10 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
 
     rule = ActingRule("sample")
     players = [Player("a", uneven, rule), Player("b", listener, rule)]
-    game = film_game(players, GAME, seed=5, seconds=6, max_frames=None)
-    buttons = play_buttons(uneven, GAME, rule, seed=5, max_steps=6 * AGENT_STEPS_PER_SECOND)
+    game = film_game(players, GAME, seed=8, seconds=6, max_frames=None)
+    buttons = play_buttons(uneven, GAME, rule, seed=8, max_steps=6 * AGENT_STEPS_PER_SECOND)
     assert game.buttons.tolist() == buttons and len(buttons) == 90
-    assert np.array_equal(game.frames, film(GAME, 5, buttons))
+    assert np.array_equal(game.frames, film(GAME, 8, buttons))
     own, other = game.probabilities
     asked = ~np.isnan(own).any(axis=1)
     # FIRE and RIGHT are pressed by the wrapper; the last picture is followed by no action.
@@ -42,7 +42,11 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
     # Both were asked about the same observations, in order.
     mine = rule.probabilities(uneven(np.concatenate(heard)))
     np.testing.assert_allclose(own[asked], mine, rtol=1e-6)
-    assert game.scores[0] == 0 and (np.diff(game.scores) >= 0).all() and not game.ended
+    env = make_vector_env(GAME, 1)
+    env.reset(8)
+    returns = [float(env.step(np.array([button])).game_returns[0]) for button in buttons]
+    env.close()
+    assert game.scores.tolist() == [0.0, *returns] and returns[-1] > 1 and not game.ended
 
 
 def test_a_game_that_ends_is_filmed_to_its_end() -> None:

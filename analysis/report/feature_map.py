@@ -7,7 +7,7 @@ from analysis.report.inputs import ReportInputs
 
 
 def feature_map_picture(inputs: ReportInputs) -> Picture | None:
-    """The map, or None where this run allows none."""
+    """The map as a picture, drawn through `figure_uri`; None where there is none, as yet always."""
     return None
 
 

@@ -32,8 +32,9 @@ def figure_uri(draw: Callable[[Figure], None], height: float = 2.4) -> str:
         figure = new_figure(WIDTH, height)
         draw(figure)
         data = io.BytesIO()
-        figure.savefig(data, format="svg", metadata={"Date": None}, transparent=True)
+        figure.savefig(data, format="svg", transparent=True)
     svg = data.getvalue().decode("utf-8")
+    # Without the date of its making the same figure is the same bytes.
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"(<svg[^>]*>)", rf"\1{_THEME}", svg[svg.index("<svg") :], count=1)
     svg = svg.replace("#000000", "currentColor")

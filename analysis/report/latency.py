@@ -56,7 +56,7 @@ def _device_blocks(device: DeviceRecord, name: str, folder: str, size: str | Non
         return [Text(f"{device.device}: holds no measurement of {wanted}.")]
     caption = f"{device.device}: {device.cpu}, {device.os}"
     if not any(row.model in (name, folder) for row in rows):
-        caption += f". A random student of size {size} stands for this one: it takes as long"
+        caption += f". A random student of size {size} stands for this one; it takes as long."
     table = Table(HEADER, [_cells(row) for row in rows], caption)
     threads = min(row.threads for row in rows)
     drawn = [row for row in rows if row.threads == threads]

@@ -82,7 +82,7 @@ def _pictures(inputs: ReportInputs, curves: list[Curve]) -> list[Picture]:
         alt = "Validation return by epoch. " + _ends(curves, "validation_return", "{:.1f}")
         caption = (
             "Return of the validation games, which are others than the reported ones, with 95% "
-            "intervals; what is kept is the best epoch."
+            "intervals. The best is kept; in phase 3 that may be what it began with."
         )
         uri = figure_uri(lambda figure: _draw_returns(figure, curves, teacher))
         pictures.append(Picture(uri, alt, caption))
