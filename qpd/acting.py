@@ -44,6 +44,17 @@ class ActingRule:
             best = np.where(explore, uniform, best)
         return best
 
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """With what probability `act` takes each action: float64 `[batch, num_actions]`."""
+        if self.kind == "sample":
+            scaled = self.sharpness * logits.astype(np.float64)
+            weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+            return weights / weights.sum(axis=1, keepdims=True)
+        best = np.eye(logits.shape[1])[np.argmax(logits, axis=1)]
+        if self.kind == "epsilon":
+            return (1.0 - self.epsilon) * best + self.epsilon / logits.shape[1]
+        return best
+
     def log_probs(self, logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Log-probabilities float32 `[batch]` of sampled `actions`; NaN for the other rules."""
         if self.kind != "sample":

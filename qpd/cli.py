@@ -21,6 +21,7 @@ from qpd.cli_errors import error_lines
 from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
+from qpd.cli_report import report
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app.command()(evaluate)
 app.command()(export)
 app.command()(bench)
 app.command()(doctor)
+app.command()(report)
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[

@@ -7,6 +7,7 @@ from typer.exceptions import TyperException
 
 def error_lines(error: Exception) -> list[str] | None:
     """What to print for an error that is the user's to mend; None for one that is ours."""
+    from analysis.report.inputs import ReportError
     from qpd.bench.device_record import BenchError
     from qpd.checkpoint import CheckpointError
     from qpd.environment import EnvironmentConfigError
@@ -23,7 +24,7 @@ def error_lines(error: Exception) -> list[str] | None:
     if isinstance(error, RecipeError | RunDirectoryError):
         return error.lines
     if isinstance(error, TyperException):
-        return [" ".join(str(error).split())]
+        return [" ".join(error.format_message().split())]
     if isinstance(error, OSError):
         return [f"{error.filename or 'output'}: {error.strerror or error}"]
     ours = (
@@ -32,6 +33,7 @@ def error_lines(error: Exception) -> list[str] | None:
         EnvironmentConfigError,
         ExportError,
         MetricsLogError,
+        ReportError,
         StudentFileError,
         SessionError,
         TargetError,

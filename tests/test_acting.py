@@ -125,3 +125,22 @@ def test_log_probs_are_those_of_what_is_sampled() -> None:
     normaliser = np.log(1 + np.exp(2.0) + np.exp(4.0))
     np.testing.assert_allclose(found, [2.0 - normaliser, 0.0], rtol=1e-6, atol=1e-12)
     assert np.isnan(ActingRule("greedy").log_probs(logits, np.array([1, 0]))).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        # Weights 1 : 2 : 5, then their squares.
+        (ActingRule("sample"), [1 / 8, 2 / 8, 5 / 8]),
+        (ActingRule("sample", sharpness=2.0), [1 / 30, 4 / 30, 25 / 30]),
+        (ActingRule("epsilon", epsilon=0.3), [0.1, 0.1, 0.8]),
+        (ActingRule("greedy"), [0.0, 0.0, 1.0]),
+    ],
+)
+def test_probabilities_are_those_of_act(rule: ActingRule, wanted: list[float]) -> None:
+    logits = [0.0, np.log(2), np.log(5)]
+    told = rule.probabilities(np.array([logits, logits[::-1]], np.float32))
+    np.testing.assert_allclose(told, [wanted, wanted[::-1]], atol=1e-6)
+    assert_close(frequencies(rule, logits), wanted)
+    huge = rule.probabilities(np.array([[0.0, 2000.0]], np.float32))
+    assert np.isfinite(huge).all() and huge.sum() == pytest.approx(1.0)

@@ -1,0 +1,72 @@
+"""The numbers that a report opens with, and the table of `qpd show`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.report.blocks import Block, Card, Cards, Section, Table, Text
+from analysis.report.inputs import ReportInputs
+from analysis.run_table import LABELS, summary_caption, summary_rows
+
+
+def headline_section(inputs: ReportInputs) -> Section:
+    """Returns with intervals, and how much smaller the student is."""
+    policies = inputs.summary["policies"]
+    teacher = policies["teacher"]
+    cards = [_return_card("Teacher's return", teacher, _teacher_notes(policies))]
+    if inputs.student is not None:
+        student = policies[inputs.student]
+        label = "Student's return"
+        cards.insert(0, _return_card(label, student, (LABELS[inputs.student],)))
+        cards += _size_cards(inputs, teacher, student)
+    header, rows = summary_rows(inputs.summary)
+    blocks: list[Block] = [Cards(cards), Table(header, rows, summary_caption(inputs.summary))]
+    if inputs.student is None:
+        blocks.append(Text("Phase 1 is not finished: there is no student yet."))
+    return Section("summary", "Summary", blocks)
+
+
+def _return_card(label: str, entry: dict[str, Any], notes: tuple[str, ...]) -> Card:
+    evaluation = entry.get("return")
+    if evaluation is None:
+        return Card(label, "not evaluated", notes)
+    low, high = evaluation["interval"]
+    measured = f"95% interval [{low:,.1f}, {high:,.1f}], {evaluation['episodes']} full games"
+    return Card(label, f"{evaluation['mean']:,.1f}", (measured, *notes))
+
+
+def _teacher_notes(policies: dict[str, Any]) -> tuple[str, ...]:
+    sharpened = policies.get("teacher_sharpened", {}).get("return")
+    if sharpened is None:
+        return ()
+    low, high = sharpened["interval"]
+    return (
+        f"{sharpened['mean']:,.1f} [{low:,.1f}, {high:,.1f}] {sharpened['acting']}, "
+        "which is what the student learns",
+    )
+
+
+def _size_cards(
+    inputs: ReportInputs, teacher: dict[str, Any], student: dict[str, Any]
+) -> list[Card]:
+    counts = (teacher["num_parameters"], student["num_parameters"])
+    cards = [_ratio_card("parameters", *counts, "the teacher's {:,}")]
+    size = student["size_bytes"]
+    if size is not None:
+        note = "{:,}, the teacher's parameters as floats"
+        cards.append(_ratio_card("bytes", teacher["size_bytes"], size, note))
+    settings = inputs.run.recipe.quantize
+    if student["weight_bits"] == 32:
+        return [*cards, Card("Bits", "32", ("floats: not quantized",))]
+    own = {"first": settings.first_layer_bits, "last": settings.last_layer_bits}
+    exceptions = [f"{where} layer {bits}" for where, bits in own.items() if bits is not None]
+    notes = (f"a weight; activations {settings.activation_bits}", *exceptions)
+    return [*cards, Card("Bits", str(student["weight_bits"]), notes)]
+
+
+def _ratio_card(what: str, teachers: int, students: int, note: str) -> Card:
+    ratio = teachers / students
+    label = f"Fewer {what}" if ratio >= 1 else f"More {what}"
+    ratio = max(ratio, 1 / ratio)
+    value = f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.1f}x"
+    return Card(label, value, (f"{students:,} beside {note.format(teachers)}",))

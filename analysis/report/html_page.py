@@ -1,0 +1,67 @@
+"""A report: its sections in order, drawn into one HTML file by `page/report.html`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Sequence
+from importlib import resources
+
+from analysis.report.blocks import Section
+from analysis.report.feature_map import feature_map_section
+from analysis.report.headline import headline_section
+from analysis.report.inputs import ReportInputs
+from analysis.report.latency import latency_section
+from analysis.report.provenance import provenance_section, recipe_section
+from analysis.report.returns import returns_section
+from analysis.report.sizes import sizes_section
+from analysis.report.training import training_section
+from analysis.report.usage import usage_section
+from analysis.report.video import video_section
+from qpd import __version__
+
+# In the order of the page. None leaves a section out without a word.
+SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
+    headline_section,
+    video_section,
+    returns_section,
+    training_section,
+    feature_map_section,
+    sizes_section,
+    latency_section,
+    recipe_section,
+    provenance_section,
+    usage_section,
+)
+
+
+def report_sections(inputs: ReportInputs) -> list[Section]:
+    """All sections of the page."""
+    return [section for make in SECTIONS if (section := make(inputs)) is not None]
+
+
+def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
+    """The page: every text escaped, and a policy that lets the browser fetch nothing."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("analysis.report", "page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style, script = _page_file("report.css"), _page_file("player.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return environment.get_template("report.html").render(
+        manifest=inputs.run.manifest,
+        sections=sections,
+        style=style,
+        script=script,
+        script_sha256=digest,
+        version=__version__,
+    )
+
+
+def _page_file(name: str) -> str:
+    return resources.files("analysis.report").joinpath("page", name).read_text(encoding="utf-8")

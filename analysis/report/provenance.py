@@ -1,0 +1,53 @@
+"""Where a run came from, its recipe, and what its time was spent on."""
+
+from __future__ import annotations
+
+from analysis.report.blocks import Block, Facts, Folded, Section, Table
+from analysis.report.inputs import ReportInputs
+
+
+def recipe_section(inputs: ReportInputs) -> Section:
+    """The resolved recipe, folded."""
+    recipe = inputs.run.recipe
+    facts = [
+        ("student", recipe.student.size or "as the recipe says"),
+        ("phase 1", f"{recipe.distill.epochs} epochs, {recipe.distill.loss}"),
+        ("phase 2", f"{recipe.quantize.scheme}, {recipe.quantize.weight_bits} bits"),
+        ("phase 3", f"{recipe.finetune.epochs} epochs"),
+    ]
+    folded = Folded("recipe.yaml: every setting, resolved", recipe.to_yaml())
+    return Section("recipe", "Recipe", [Facts(facts), folded])
+
+
+def provenance_section(inputs: ReportInputs) -> Section:
+    """Versions, commit, teacher, seeds, and the time spent on each part."""
+    manifest = inputs.run.manifest
+    assert manifest.teacher is not None
+    commit = manifest.git_commit or "unknown: QPD was installed from a package"
+    if manifest.git_dirty:
+        commit += ", with uncommitted changes"
+    seeds = sorted({e["seed"] for e in manifest.evaluations.values() if "seed" in e})
+    facts = [
+        ("run", manifest.name),
+        ("environment", manifest.teacher.env_id),
+        ("teacher", f"{manifest.teacher.source} ({manifest.teacher.algo})"),
+        ("teacher's sha256", manifest.teacher.sha256),
+        ("seed", str(manifest.seed)),
+        ("evaluation seed", ", ".join(map(str, seeds)) or "not evaluated"),
+        ("commit", commit),
+        ("platform", manifest.platform),
+        ("versions", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
+        (
+            "phases",
+            ", ".join(f"{name} {state}" for name, state in inputs.summary["phases"].items()),
+        ),
+    ]
+    blocks: list[Block] = [Facts(facts)]
+    seconds = inputs.summary["seconds"]
+    total = sum(seconds.values())
+    if total > 0:
+        rows = [[part, f"{spent:,.0f}", f"{spent / total:.0%}"] for part, spent in seconds.items()]
+        rows.append(["total", f"{total:,.0f}", "100%"])
+        table = Table(["part", "seconds", "share"], rows, "Time spent", last_is_total=True)
+        blocks.append(table)
+    return Section("provenance", "Provenance", blocks)

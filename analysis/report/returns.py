@@ -1,0 +1,69 @@
+"""How the returns of single games are distributed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.figure_style import COLOURS, NEUTRAL
+from analysis.report.blocks import Picture, Pictures, Section, Table
+from analysis.report.figure_uri import figure_uri
+from analysis.report.inputs import ReportInputs
+from analysis.run_table import LABELS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def returns_section(inputs: ReportInputs) -> Section:
+    """A dot for each game, and the mean with its interval, for every evaluated policy."""
+    title = "Returns, game by game"
+    entries = inputs.summary["policies"]
+    measured = {name: entry["return"] for name, entry in entries.items() if "return" in entry}
+    if not measured:
+        return Section("returns", title, left_out="No policy of this run has been evaluated yet.")
+    uri = figure_uri(lambda figure: _draw(figure, measured), 0.75 + 0.42 * len(measured))
+    alt = "Returns of single games. " + " ".join(
+        f"{LABELS[name]}: mean {e['mean']:.1f}, interval {e['interval'][0]:.1f} to "
+        f"{e['interval'][1]:.1f}, from {min(e['returns']):g} to {max(e['returns']):g}."
+        for name, e in measured.items()
+    )
+    caption = "A dot is a game; diamond and bar are the mean and its 95% bootstrap interval."
+    pictures = Pictures([Picture(uri, alt, caption)], _quantiles(measured))
+    return Section("returns", title, [pictures])
+
+
+def _quantiles(measured: dict[str, Any]) -> Table:
+    rows = []
+    for name, evaluation in measured.items():
+        games = np.quantile(evaluation["returns"], [0.0, 0.25, 0.5, 0.75, 1.0])
+        rows.append([LABELS[name], *(f"{value:,.1f}" for value in games)])
+    return Table(["policy", "worst", "25%", "median", "75%", "best"], rows)
+
+
+def _draw(figure: Figure, measured: dict[str, Any]) -> None:
+    ax = figure.add_subplot()
+    rng = np.random.default_rng(0)
+    for row, (name, evaluation) in enumerate(measured.items()):
+        is_teacher = name.startswith("teacher")
+        colour = NEUTRAL if is_teacher else COLOURS[0]
+        games = np.asarray(evaluation["returns"], float)
+        heights = row + rng.uniform(-0.14, 0.34, len(games))
+        ax.scatter(games, heights, s=7, color=colour, alpha=0.55, linewidths=0)
+        low, high = evaluation["interval"]
+        mean = evaluation["mean"]
+        ax.errorbar(
+            mean,
+            row - 0.3,
+            xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
+            fmt="D",
+            markersize=3.5,
+            color="#000000",
+            elinewidth=1.2,
+            capsize=2,
+        )
+    ax.set_yticks(range(len(measured)), [LABELS[name] for name in measured])
+    ax.set_ylim(len(measured) - 0.5, -0.6)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("return of a game")

@@ -1,0 +1,103 @@
+"""What a student's bytes are spent on: the real files, tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.figure_style import COLOURS, NEUTRAL
+from analysis.report.blocks import Picture, Pictures, Section, Table
+from analysis.report.figure_uri import figure_uri
+from analysis.report.inputs import STUDENTS, ReportInputs
+from analysis.run_table import LABELS
+from qpd.student_files import StudentFileError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEADER = "header, metadata"
+
+
+def tensor_bytes(path: Path) -> dict[str, int]:
+    """Bytes of each tensor of a safetensors file, and of its header: together the file's size.
+
+    Raises StudentFileError where it is no such file.
+    """
+    try:
+        data = path.read_bytes()
+        end = 8 + int.from_bytes(data[:8], "little")
+        entries = json.loads(data[8:end])
+        entries.pop("__metadata__", None)
+        sizes = {
+            name: int(e["data_offsets"][1] - e["data_offsets"][0]) for name, e in entries.items()
+        }
+    except (OSError, ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
+        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {error}") from error
+    return {**sizes, HEADER: len(data) - sum(sizes.values())}
+
+
+def part_bytes(path: Path) -> dict[str, int]:
+    """The same by layer, in the network's order; `HEADER` comes last.
+
+    Integer students keep the biases, multipliers and shifts of all layers in one tensor each.
+    """
+    parts: dict[str, int] = {}
+    for name, size in tensor_bytes(path).items():
+        layer = name.removeprefix("layers.")
+        layer = layer.removesuffix(".weight").removesuffix(".bias")
+        parts[layer] = parts.get(layer, 0) + size
+    order = {"conv": 0, "line": 1, "acto": 2, "crit": 3, HEADER[:4]: 5}
+    return dict(sorted(parts.items(), key=lambda item: (order.get(item[0][:4], 4), item[0])))
+
+
+def sizes_section(inputs: ReportInputs) -> Section:
+    """Bytes of each student's file by layer."""
+    files = {
+        name: part_bytes(inputs.student_file(name))
+        for name in reversed(STUDENTS)
+        if name in inputs.summary["policies"] and inputs.student_file(name).is_file()
+    }
+    if not files:
+        left_out = "No student's file lies in this run directory."
+        return Section("sizes", "Where the bytes are", left_out=left_out)
+    names = list(dict.fromkeys(part for parts in files.values() for part in parts))
+    names.append(names.pop(names.index(HEADER)))
+    rows = [[name, *(_shown(parts.get(name)) for parts in files.values())] for name in names]
+    rows.append(["file", *(f"{sum(parts.values()):,}" for parts in files.values())])
+    header = ["bytes", *(LABELS[name] for name in files)]
+    uri = figure_uri(lambda figure: _draw(figure, files), 1.1 + 0.4 * len(files))
+    alt = "Bytes by layer, as in the table beside it."
+    caption = (
+        "A layer's bytes are its weights, in the fp32 student with its biases. Integer students "
+        "keep biases, multipliers and shifts of all layers in one tensor each."
+    )
+    pictures = Pictures([Picture(uri, alt, caption)], Table(header, rows, last_is_total=True))
+    return Section("sizes", "Where the bytes are", [pictures])
+
+
+def _shown(size: int | None) -> str:
+    return "-" if size is None else f"{size:,}"
+
+
+def _draw(figure: Figure, files: dict[str, dict[str, int]]) -> None:
+    ax = figure.add_subplot()
+    largest = {
+        name: max(parts.get(name, 0) for parts in files.values())
+        for name in dict.fromkeys(part for parts in files.values() for part in parts)
+    }
+    biggest = sorted(largest, key=lambda name: -largest[name])[: len(COLOURS) - 1]
+    named = [name for name in largest if name in biggest]  # in the network's order
+    for row, parts in enumerate(files.values()):
+        sizes = {name: parts.get(name, 0) for name in named}
+        sizes["others"] = sum(parts.values()) - sum(sizes.values())
+        left = 0.0
+        for (name, size), colour in zip(sizes.items(), [*COLOURS[:-1], NEUTRAL], strict=False):
+            label = name if row == 0 else None
+            ax.barh(row, size / 1000, left=left, height=0.6, color=colour, label=label)
+            left += size / 1000
+    ax.set_yticks(range(len(files)), [LABELS[name] for name in files])
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("kB (1,000 bytes)")
+    figure.legend(loc="outside upper center", ncols=4)

@@ -1,0 +1,138 @@
+"""Training curves: what metrics.csv holds, epoch by epoch."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.figure_style import COLOURS, NEUTRAL
+from analysis.report.blocks import Picture, Pictures, Section
+from analysis.report.figure_uri import figure_uri, plain_log_ticks
+from analysis.report.inputs import ReportInputs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PHASES = {"distill": "phase 1, fp32", "finetune": "phase 3, quantized"}
+VALUES = ("loss", "validation_return", "validation_low", "validation_high")
+
+
+@dataclass
+class Curve:
+    """One phase: `epochs`, counted on from the phase before, and a list for each of `VALUES`."""
+
+    phase: str
+    epochs: list[int] = field(default_factory=list)
+    values: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VALUES})
+
+    def points(self, *names: str) -> list[tuple[float, ...]]:
+        """(epoch, value, ...) wherever all of `names` were measured."""
+        columns = zip(self.epochs, *(self.values[name] for name in names), strict=True)
+        return [row for row in columns if all(map(math.isfinite, row))]
+
+
+def read_curves(path: Path) -> list[Curve]:
+    """The curves in a metrics.csv; none without such a file. Torn rows are skipped."""
+    if not path.is_file():
+        return []
+    curves = {name: Curve(name) for name in PHASES}
+    before = {"distill": 0, "finetune": 0}
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for row in csv.DictReader(file):
+            curve = curves.get(row.get("phase") or "")
+            if curve is None or not (row.get("epoch") or "").isdecimal():
+                continue
+            if curve.phase == "distill":
+                before["finetune"] = max(before["finetune"], int(row["epoch"]))
+            curve.epochs.append(before[curve.phase] + int(row["epoch"]))
+            for name in VALUES:
+                curve.values[name].append(_number(row.get(name)))
+    return [curve for curve in curves.values() if curve.epochs]
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan
+
+
+def training_section(inputs: ReportInputs) -> Section:
+    """Loss and validation return over the epochs of phases 1 and 3."""
+    curves = read_curves(inputs.run.metrics_file)
+    if not curves:
+        left_out = "This run holds no metrics.csv with epochs in it."
+        return Section("training", "Training", left_out=left_out)
+    return Section("training", "Training", [Pictures(_pictures(inputs, curves))])
+
+
+def _pictures(inputs: ReportInputs, curves: list[Curve]) -> list[Picture]:
+    pictures = []
+    if any(curve.points("loss") for curve in curves):
+        alt = "Loss by epoch. " + _ends(curves, "loss", "{:.3g}")
+        caption = "Training loss, mean of an epoch."
+        uri = figure_uri(lambda figure: _draw_loss(figure, curves))
+        pictures.append(Picture(uri, alt, caption))
+    if any(curve.points("validation_return") for curve in curves):
+        teacher = inputs.summary["policies"]["teacher"].get("return")
+        alt = "Validation return by epoch. " + _ends(curves, "validation_return", "{:.1f}")
+        caption = (
+            "Return of the validation games, which are others than the reported ones, with 95% "
+            "intervals. The best is kept; in phase 3 that may be what it began with."
+        )
+        uri = figure_uri(lambda figure: _draw_returns(figure, curves, teacher))
+        pictures.append(Picture(uri, alt, caption))
+    return pictures
+
+
+def _ends(curves: list[Curve], name: str, form: str) -> str:
+    sentences = []
+    for curve in curves:
+        points = curve.points(name)
+        if points:
+            first, last = form.format(points[0][1]), form.format(points[-1][1])
+            sentences.append(f"{PHASES[curve.phase]}: from {first} to {last}.")
+    return " ".join(sentences)
+
+
+def _draw_loss(figure: Figure, curves: list[Curve]) -> None:
+    ax = figure.add_subplot()
+    for colour, curve in zip(COLOURS, curves, strict=False):
+        points = curve.points("loss")
+        marker = "o" if len(points) < 12 else ""
+        ax.plot(*zip(*points, strict=True), color=colour, marker=marker, label=PHASES[curve.phase])
+    if all(point[1] > 0 for curve in curves for point in curve.points("loss")):
+        ax.set_yscale("log")
+        plain_log_ticks(ax.yaxis)
+    ax.set_ylabel("loss")
+    _finish(ax, curves)
+
+
+def _draw_returns(figure: Figure, curves: list[Curve], teacher: dict[str, Any] | None) -> None:
+    ax = figure.add_subplot()
+    if teacher is not None:
+        ax.axhline(teacher["mean"], color=NEUTRAL, linestyle=":", label="teacher")
+    for colour, curve in zip(COLOURS, curves, strict=False):
+        points = curve.points("validation_return")
+        if points:
+            epochs, means = zip(*points, strict=True)
+            ax.plot(epochs, means, color=colour, marker="o", label=PHASES[curve.phase])
+        for epoch, low, high in curve.points("validation_low", "validation_high"):
+            ax.plot([epoch, epoch], [low, high], color=colour, linewidth=2.4, alpha=0.35)
+    ax.set_ylabel("validation return")
+    _finish(ax, curves)
+
+
+def _finish(ax: Axes, curves: list[Curve]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if len(curves) > 1:
+        ax.axvline(curves[0].epochs[-1] + 0.5, color=NEUTRAL, linewidth=0.6)
+    ax.set_xlabel("epoch, phase 3 counted on" if len(curves) > 1 else "epoch")
+    ax.set_xlim(0, curves[-1].epochs[-1] + 1)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    ax.legend()

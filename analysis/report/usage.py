@@ -1,0 +1,47 @@
+"""Commands that run the student of a report."""
+
+from __future__ import annotations
+
+import shlex
+
+from analysis.report.blocks import Block, Code, Section
+from analysis.report.inputs import ReportInputs
+
+TITLE = "How to run it"
+
+
+def usage_section(inputs: ReportInputs) -> Section:
+    """How to play the student, and to take it to SB3, ONNX Runtime and C."""
+    run = shlex.quote(str(inputs.path))
+    if inputs.student is None:
+        code = Code("Go on with this run", "qpd run RECIPE -o " + run)
+        return Section("usage", TITLE, [code])
+    python = (
+        "import qpd\n\n"
+        f"student = qpd.load_student_policy({str(inputs.path)!r})\n"
+        "actions, state = student.predict(observations, deterministic=True)"
+    )
+    blocks: list[Block] = [
+        Code("Play it", f"qpd evaluate {run} --policy {inputs.student}"),
+        Code("In Python, with predict as Stable-Baselines3 has it", python),
+    ]
+    if not inputs.run.quantized_file.is_file():
+        blocks.append(Code("Quantize it, before it is exported", f"qpd quantize {run}"))
+        return Section("usage", TITLE, blocks)
+    folder = shlex.quote(str(inputs.path / "exports"))
+    blocks += [
+        Code(
+            "As an agent of Stable-Baselines3",
+            f"qpd export {run} --format sb3\n"
+            f"python {folder}/sb3/selftest.py   # its README.md shows how to load the agent",
+        ),
+        Code(
+            "In ONNX Runtime",
+            f"qpd export {run} --format onnx\npython {folder}/onnx/selftest.py",
+        ),
+        Code(
+            "In C, without any library",
+            f"qpd export {run} --format c\ncd {folder}/c && make test && make bench",
+        ),
+    ]
+    return Section("usage", TITLE, blocks)

@@ -1,0 +1,55 @@
+"""`qpd report`: one run as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qpd.cli_output import AsJson, print_json, progress
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="an .html file; default RUN/report/index.html"),
+    ] = None,
+    devices: Annotated[
+        list[Path] | None,
+        typer.Option("--devices", help="what qpd bench wrote; give it again for more devices"),
+    ] = None,
+    video: Annotated[bool, typer.Option(help="film the student's game and the teacher's")] = True,
+    video_seconds: Annotated[float, typer.Option(min=1.0, max=120.0)] = 20.0,
+    as_json: AsJson = False,
+) -> None:
+    """Write a run as one HTML page that loads nothing from any network."""
+    from analysis.report.html_page import render_page, report_sections
+    from analysis.report.inputs import ReportError, read_inputs, require_packages
+    from qpd.atomic_files import write_text
+    from qpd.bench.device_record import read_device_record
+
+    require_packages()
+    path = output or run / "report" / "index.html"
+    if path.suffix not in (".html", ".htm"):
+        raise ReportError(f"-o {path}: a report is an .html file")
+    if output is not None and not path.parent.is_dir():
+        raise ReportError(f"-o {path}: there is no folder {path.parent}")
+    records = [read_device_record(file) for file in devices or []]
+    inputs = read_inputs(run, records, video_seconds if video else None, progress().note)
+    sections = report_sections(inputs)
+    page = render_page(inputs, sections)
+    if output is None:
+        path.parent.mkdir(exist_ok=True)
+    write_text(path, page)
+    size = len(page.encode("utf-8"))
+    if as_json:
+        left_out = {s.key: s.left_out for s in sections if s.left_out is not None}
+        shown = [s.key for s in sections if s.left_out is None]
+        print_json({"file": str(path), "bytes": size, "sections": shown, "left_out": left_out})
+        return
+    for section in sections:
+        if section.left_out is not None:
+            print(f"{section.title}: {section.left_out}")
+    print(f"{path}: {size:,} bytes, nothing else is needed to read it")
