@@ -28,6 +28,7 @@ def cli_page() -> str:
         parts += [f"## {path} {{ #{path.replace(' ', '-')} }}", _help(command)]
         parts += [f"```text\n{_usage(path, command)}\n```"]
         parts += [markdown_table(HEADER, rows)] if rows else []
+        parts += [_own_commands(path, command)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -41,6 +42,16 @@ def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     for name, inner in getattr(command, "commands", {}).items():
         if not inner.hidden:
             yield from _walk(f"{path} {name}", inner)
+
+
+def _own_commands(path: str, command: Any) -> str:
+    """The commands of a group, each with the first line of its help."""
+    rows = [
+        [f"[`{below}`](#{below.replace(' ', '-')})", _help(inner).split("\n")[0]]
+        for below, inner in _walk(path, command)
+        if below.rpartition(" ")[0] == path
+    ]
+    return markdown_table(("command", "what it does"), rows) if rows else ""
 
 
 def _usage(path: str, command: Any) -> str:
@@ -88,8 +99,8 @@ def _type(parameter: Any, path: str, command: Any) -> str:
     word = {"str": "text", "Path": "path", "file": "path"}.get(word, word)
     if parameter.metavar and parameter.param_type_name == "option":
         word = f"`{parameter.metavar}`"
-    bounds = [f"≥ {number_text(parameter.min)}"] if parameter.min is not None else []
-    bounds += [f"≤ {number_text(parameter.max)}"] if parameter.max is not None else []
+    bounds = [f"≥\u00a0{number_text(parameter.min)}"] if parameter.min is not None else []
+    bounds += [f"≤\u00a0{number_text(parameter.max)}"] if parameter.max is not None else []
     bounds += ["repeatable"] if repeated else []
     return ", ".join([word, *bounds])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -31,4 +32,4 @@ def _begins_with(line: str, cell: str) -> bool:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return re.sub(r"[ \t\n]+", " ", text).strip().replace("|", "\\|")  # non-breaking spaces stay

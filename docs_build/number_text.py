@@ -7,7 +7,7 @@ def number_text(value: float) -> str:
         return _fraction(value)
     whole = int(value)
     if whole >= 1 << 20:
-        for number, text in ((whole, ""), (whole + 1, " - 1")):
+        for number, text in ((whole, ""), (whole + 1, "\u00a0-\u00a01")):
             if number & (number - 1) == 0:
                 return f"2^{number.bit_length() - 1}{text}"
     return str(whole)

@@ -108,7 +108,7 @@ def _plain_type(about: dict[str, Any]) -> str:
         return f"list of {_length(about)}numbers"
     name = {"integer": "int", "number": "float", "string": "text", "boolean": "true or false"}
     bounds = [
-        f"{sign} {number_text(about[word])}" for word, sign in _BOUNDS.items() if word in about
+        f"{sign}\u00a0{number_text(about[word])}" for word, sign in _BOUNDS.items() if word in about
     ]
     return ", ".join([name[about["type"]], *bounds])
 

@@ -64,7 +64,7 @@ def broken_links(site: Path) -> list[str]:
 
 
 def external_resources(site: Path) -> list[str]:
-    """One line for each script, style, font or picture that a page or style takes from elsewhere."""
+    """One line for each script, style, font or picture that pages and styles fetch elsewhere."""
     lines = []
     for path in sorted(site.rglob("*.html")):
         lines += [f"{path.relative_to(site)}: {a}" for a in _read(path).fetched if _is_external(a)]

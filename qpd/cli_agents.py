@@ -31,7 +31,7 @@ def evaluate(
     env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
     max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**30, help="default: the run's evaluation, or 0")
+        int | None, typer.Option(min=0, max=2**30, help="of the games; default: the run's, or 0")
     ] = None,
     gif: Annotated[Path | None, typer.Option(help="also film a game (Atari)")] = None,
     gif_seconds: Annotated[float, typer.Option(min=1.0, help="of the game that are filmed")] = 40.0,
