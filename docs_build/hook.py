@@ -11,8 +11,6 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:  # mkdocs loads this file by its path, wherever it is started
-    sys.path.insert(0, str(ROOT))
 
 # Pages that are files of the repository: their place in the site, and where they are.
 INCLUDED = {
@@ -23,6 +21,11 @@ INCLUDED = {
 }
 # `<!-- table from README.md: first header cell -->` on a line of its own.
 _TABLE = re.compile(r"^<!-- table from (\S+): (.+?) -->$", re.MULTILINE)
+
+
+def on_startup(**_: object) -> None:
+    """Make this checkout importable: mkdocs loads this file by its path, wherever it is started."""
+    sys.path.insert(0, str(ROOT))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -21,7 +21,10 @@ _FETCHED = {
 }
 _IDLE_LINKS = {"canonical", "prev", "next", "author", "license", "alternate"}
 _CSS_URL = re.compile(r"""(?:url\(\s*['"]?|@import\s+['"])((?:https?:)?//[^'")\s]+)""")
-_SCRIPT_URL = re.compile(r"""https?://[^\s"'`<>\\)]+""")
+# Where scripts are wont to fetch more from; addresses in comments and licences are not meant.
+_CDN_URL = re.compile(
+    r"""https?://[^\s"'`<>\\)]*(?:unpkg|jsdelivr|cdnjs|googleapis|gstatic|polyfill)[^\s"'`<>\\)]*"""
+)
 
 
 @dataclass
@@ -75,10 +78,10 @@ def external_resources(site: Path) -> list[str]:
 
 
 def script_addresses(site: Path) -> set[str]:
-    """Every http(s) address written in a script of the site, whatever it is for."""
+    """Every address of a content delivery network that is written in a script of the site."""
     found: set[str] = set()
     for path in sorted(site.rglob("*.js")):
-        found |= set(_SCRIPT_URL.findall(path.read_text(encoding="utf-8")))
+        found |= set(_CDN_URL.findall(path.read_text(encoding="utf-8")))
     return found
 
 
