@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -158,14 +159,12 @@ def test_relative_links_of_the_repository_lead_somewhere(page: str) -> None:
     ],
 )
 def test_a_page_with_a_mistake_does_not_build(tmp_path: Path, text: str, complaint: str) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text(f"# One\n\n{text}\n")
-    (tmp_path / "docs" / "stylesheets").mkdir()
-    (tmp_path / "docs" / "stylesheets" / "site.css").write_text("")
-    config = (ROOT / "mkdocs.yml").read_text().split("\nnav:")[0]
-    config = config.replace("docs_build/hook.py", str(ROOT / "docs_build" / "hook.py"))
-    # The reference pages miss pages here, too: what counts is that this mistake is named.
-    (tmp_path / "mkdocs.yml").write_text(config)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    with (tmp_path / "docs" / "index.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n{text}\n")
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    hook = str(ROOT / "docs_build" / "hook.py")
+    (tmp_path / "mkdocs.yml").write_text(config.replace("docs_build/hook.py", hook))
     done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode != 0
     assert complaint in done.stdout + done.stderr
