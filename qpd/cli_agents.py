@@ -23,15 +23,18 @@ def evaluate(
     acting: Annotated[
         str | None, typer.Option(help="auto, sample, epsilon or greedy; default: the run's")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="share of random actions; default: the run's, or 0.01"),
+    ] = None,
     sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
     env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
     max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**30, help="default: the run's evaluation, or 0")
+        int | None, typer.Option(min=0, max=2**30, help="of the games; default: the run's, or 0")
     ] = None,
     gif: Annotated[Path | None, typer.Option(help="also film a game (Atari)")] = None,
-    gif_seconds: Annotated[float, typer.Option(min=1.0)] = 40.0,
+    gif_seconds: Annotated[float, typer.Option(min=1.0, help="of the game that are filmed")] = 40.0,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,7 +80,7 @@ def teacher_info(
     source: Annotated[str, typer.Argument(help="SB3 zip, zoo folder, hub id or 'embedded'")],
     episodes: Annotated[int, typer.Option(min=0, help="games to play; 0 = none")] = 20,
     env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**30, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Tell what an agent is, and its mean return."""
@@ -130,9 +133,11 @@ def teacher_train(
     algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
     env: Annotated[str, typer.Argument(help="environment id")],
     timesteps: Annotated[int | None, typer.Option(min=1, help="default: the zoo's")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output")] = Path("logs"),
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option()] = "auto",
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="folder; the agent goes to ALGO/ENV_N in it")
+    ] = Path("logs"),
+    seed: Annotated[int, typer.Option(min=0, help="root of all randomness")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="go on where an interrupted training stopped (Atari)")
     ] = False,

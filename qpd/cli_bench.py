@@ -20,7 +20,7 @@ RUNTIME_NAMES = "torch,torch-compile,onnx-fp32,onnx-int8,litert-int8,c,c-simd"
 def bench(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(help="run directories, or quantized.safetensors", metavar="[RUN]..."),
+        typer.Argument(help="run directories, or quantized.safetensors", metavar="RUN"),
     ] = None,
     sizes: Annotated[
         str | None,
@@ -28,7 +28,9 @@ def bench(
     ] = None,
     runtimes: Annotated[str, typer.Option(help=f"all, or some of {RUNTIME_NAMES}")] = "all",
     threads: Annotated[str, typer.Option(help="such as 1, or 1,all")] = "1",
-    rounds: Annotated[int, typer.Option(min=1, max=1000)] = 7,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="in which all take turns; medians are over them")
+    ] = 7,
     seconds: Annotated[
         float, typer.Option(min=0.01, max=600, help="of a turn in each round")
     ] = 0.5,
@@ -43,7 +45,7 @@ def bench(
     ] = None,
     ssh: Annotated[
         str | None,
-        typer.Option(metavar="USER@HOST[:PORT]", help="there, and the C export only"),
+        typer.Option(metavar="USER@HOST[:PORT]", help="time the C export on that machine"),
     ] = None,
     ssh_config: Annotated[
         Path | None, typer.Option(help="instead of ~/.ssh/config: keys, jump hosts, ...")

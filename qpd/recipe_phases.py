@@ -59,7 +59,7 @@ class DistillSettings(TrainingPhase):
     """Phase 1: full-precision distillation."""
 
     recycle_dormant: bool = Field(
-        True, description="start units that no state activates anew, after each early epoch (ReDo)"
+        True, description="units that no state activates start anew after each early epoch (ReDo)"
     )
 
 

@@ -1,0 +1,1 @@
+"""What `mkdocs build` needs beyond Markdown: pages made from the code, equations, a site check."""

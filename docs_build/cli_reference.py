@@ -1,0 +1,114 @@
+"""The reference of the command line, from the typer application itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from docs_build.markdown_table import markdown_table
+from docs_build.number_text import number_text
+from qpd.cli import app
+
+HEADER = ("option", "type", "default", "meaning")
+
+
+def cli_page() -> str:
+    """Markdown: every command, with a heading, its usage, its help, and its parameters."""
+    parts = [
+        "# Command line",
+        "Made from the commands themselves when this site is built; `qpd COMMAND --help` prints "
+        "the same. Results go to stdout, progress to stderr. Wrong input ends with one line per "
+        "mistake and exit code 2, an interruption with 130.",
+    ]
+    for path, command in commands():
+        rows = [_row(parameter, path, command) for parameter in _shown(command)]
+        parts += [f"## {path} {{ #{path.replace(' ', '-')} }}", _help(command)]
+        parts += [f"```text\n{_usage(path, command)}\n```"]
+        parts += [markdown_table(HEADER, rows)] if rows else []
+        parts += [_own_commands(path, command)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def commands() -> list[tuple[str, Any]]:
+    """Every command with its path, such as `qpd teacher info`; groups come before their own."""
+    return list(_walk("qpd", typer.main.get_command(app)))
+
+
+def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        if not inner.hidden:
+            yield from _walk(f"{path} {name}", inner)
+
+
+def _own_commands(path: str, command: Any) -> str:
+    """The commands of a group, each with the first line of its help."""
+    rows = [
+        [f"[`{below}`](#{below.replace(' ', '-')})", _help(inner).split("\n")[0]]
+        for below, inner in _walk(path, command)
+        if below.rpartition(" ")[0] == path
+    ]
+    return markdown_table(("command", "what it does"), rows) if rows else ""
+
+
+def _usage(path: str, command: Any) -> str:
+    words = [path]
+    for parameter in _shown(command):
+        if parameter.param_type_name == "argument":
+            word = _argument_name(parameter) + ("..." if parameter.nargs != 1 else "")
+            words.append(word if parameter.required else f"[{word}]")
+    if hasattr(command, "commands"):
+        return " ".join([*words, "COMMAND ..."])
+    return " ".join([*words, "[OPTIONS]"])
+
+
+def _argument_name(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper().rstrip("_"))
+
+
+def _help(command: Any) -> str:
+    return inspect.cleandoc(command.help or "").replace("<", "&lt;")
+
+
+def _shown(command: Any) -> list[Any]:
+    return [parameter for parameter in command.params if not parameter.hidden]
+
+
+def _row(parameter: Any, path: str, command: Any) -> list[str]:
+    names = parameter.opts + parameter.secondary_opts
+    if parameter.param_type_name == "argument":
+        names = [_argument_name(parameter)]
+    label = ", ".join(f"`{name}`" for name in names)
+    return [label, _type(parameter, path, command), _default(parameter), _meaning(parameter)]
+
+
+def _meaning(parameter: Any) -> str:
+    return (parameter.help or "").replace("<", "&lt;")
+
+
+def _type(parameter: Any, path: str, command: Any) -> str:
+    if getattr(parameter, "is_flag", False):
+        return "flag"
+    context = typer.Context(command, info_name=path)
+    word = str(parameter.display_type(context)).strip("<>")
+    repeated = word.startswith("list[")
+    word = word.removeprefix("list[").removesuffix("]").removesuffix(" range")
+    word = {"str": "text", "Path": "path", "file": "path"}.get(word, word)
+    if parameter.metavar and parameter.param_type_name == "option":
+        word = f"`{parameter.metavar}`"
+    bounds = [f"≥\u00a0{number_text(parameter.min)}"] if parameter.min is not None else []
+    bounds += [f"≤\u00a0{number_text(parameter.max)}"] if parameter.max is not None else []
+    bounds += ["repeatable"] if repeated else []
+    return ", ".join([word, *bounds])
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    if parameter.required:
+        return "required"
+    if value is None or getattr(parameter, "is_flag", False):
+        return ""
+    return f"`{number_text(value) if isinstance(value, int | float) else value}`"

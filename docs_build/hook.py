@@ -1,0 +1,67 @@
+"""The mkdocs hook: pages made from the code, files of the repository as pages, equations."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Pages that are files of the repository: their place in the site, and where they are.
+INCLUDED = {
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "reference-runs.md": "runs-reference/README.md",
+    "benchmarks.md": "benchmarks/README.md",
+}
+# `<!-- table from README.md: first header cell -->` on a line of its own.
+_TABLE = re.compile(r"^<!-- table from (\S+): (.+?) -->$", re.MULTILINE)
+
+
+def on_startup(**_: object) -> None:
+    """Make this checkout importable: mkdocs loads this file by its path, wherever it is started."""
+    sys.path.insert(0, str(ROOT))
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that no file in docs/ holds."""
+    from docs_build.cli_reference import cli_page
+    from docs_build.recipe_reference import recipe_keys_page, shipped_recipes_page
+
+    pages = {
+        "reference/recipe-keys.md": recipe_keys_page(),
+        "reference/shipped-recipes.md": shipped_recipes_page(),
+        "reference/cli.md": cli_page(),
+    }
+    for page, source in INCLUDED.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        pages[page] = text.replace("](../docs/", "](")
+    for page, content in pages.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Put the tables in that pages quote from files of the repository."""
+    return _TABLE.sub(lambda found: _quoted(found[1], found[2]), markdown)
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Draw the equations of a page."""
+    from docs_build.equations import render_equations
+
+    return render_equations(html)
+
+
+def _quoted(source: str, first_cell: str) -> str:
+    from docs_build.markdown_table import find_table
+
+    try:
+        return find_table((ROOT / source).read_text(encoding="utf-8"), first_cell)
+    except (OSError, ValueError) as error:
+        raise PluginError(f"a page quotes a table from {source}: {error}") from error

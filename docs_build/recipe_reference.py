@@ -1,0 +1,124 @@
+"""The reference of recipe keys, and the list of shipped recipes, from the code itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from docs_build.markdown_table import markdown_table
+from docs_build.number_text import number_text
+from qpd.recipe import Recipe
+from qpd.recipe_loading import list_recipes
+
+HEADER = ("key", "type", "default", "meaning")
+_BOUNDS = {
+    "minimum": "≥",
+    "exclusiveMinimum": ">",
+    "maximum": "≤",
+    "exclusiveMaximum": "<",
+}
+
+
+def recipe_keys_page() -> str:
+    """Markdown: every key with type, range, default and meaning, a heading per section."""
+    schema = Recipe.model_json_schema()
+    parts = [
+        "# Recipe keys",
+        "Made from the typed recipe (`qpd/recipe.py`, `qpd/recipe_phases.py`) when this site is "
+        "built. A key in a recipe file is nested under its section; on the command line it is "
+        "written with dots: `--set distill.lr=1e-3`. What recipes are, and how they inherit: "
+        "[Recipes](../recipes.md).",
+    ]
+    for prefix, section in _sections(schema, schema):
+        rows = [
+            _row(f"{prefix}{key}", schema, about)
+            for key, about in section["properties"].items()
+            if _section_of(schema, about) is None
+        ]
+        title = f"`{prefix.removesuffix('.')}`" if prefix else "The top level"
+        intro = "" if not prefix else inspect.cleandoc(section.get("description", ""))
+        parts += [f"## {title}", intro, markdown_table(HEADER, rows)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def shipped_recipes_page() -> str:
+    """Markdown: the recipes that come with QPD, as `qpd recipes` lists them."""
+    rows = [[f"`{recipe.name}`", recipe.description] for recipe in list_recipes()]
+    return (
+        "# Shipped recipes\n\nWhat `qpd recipes` lists. Run one by its name, `qpd run quickstart`, "
+        "or by its path.\n\n" + markdown_table(("recipe", "what it does"), rows) + "\n"
+    )
+
+
+def recipe_keys(model: type[BaseModel] = Recipe) -> list[str]:
+    """Every dotted key that takes a value, as the reference names it."""
+    schema = model.model_json_schema()
+    return [
+        f"{prefix}{key}"
+        for prefix, section in _sections(schema, schema)
+        for key, about in section["properties"].items()
+        if _section_of(schema, about) is None
+    ]
+
+
+def _sections(
+    schema: dict[str, Any], section: dict[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The section, then those inside it, each with its prefix such as `finetune.reward.`."""
+    yield prefix, section
+    for key, about in section["properties"].items():
+        inner = _section_of(schema, about)
+        if inner is not None:
+            yield from _sections(schema, inner, f"{prefix}{key}.")
+
+
+def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any] | None:
+    """The section that a property is, where it is one (or null)."""
+    for choice in about.get("anyOf", [about]):
+        if "$ref" in choice:
+            found: dict[str, Any] = schema["$defs"][choice["$ref"].removeprefix("#/$defs/")]
+            return found
+    return None
+
+
+def _row(path: str, schema: dict[str, Any], about: dict[str, Any]) -> list[str]:
+    top_level_required = "." not in path and path in schema.get("required", [])
+    default = "" if top_level_required else _value(about.get("default"))
+    anchored = f"[`{path}`](#{path}){{ #{path} }}"
+    return [anchored, _type(about), default, about.get("description", "")]
+
+
+def _type(about: dict[str, Any]) -> str:
+    """Type and range, such as `int, ≥ 1, ≤ 8, or null`."""
+    choices = about.get("anyOf", [about])
+    words = [_plain_type(choice) for choice in choices if choice.get("type") != "null"]
+    words += ["or null"] if len(words) < len(choices) else []
+    return ", ".join(words)
+
+
+def _plain_type(about: dict[str, Any]) -> str:
+    if "enum" in about:
+        return ", ".join(f"`{choice}`" for choice in about["enum"])
+    if "const" in about:
+        return f"`{about['const']}`"
+    if about["type"] == "array":
+        return f"list of {_length(about)}numbers"
+    name = {"integer": "int", "number": "float", "string": "text", "boolean": "true or false"}
+    bounds = [
+        f"{sign}\u00a0{number_text(about[word])}" for word, sign in _BOUNDS.items() if word in about
+    ]
+    return ", ".join([name[about["type"]], *bounds])
+
+
+def _length(about: dict[str, Any]) -> str:
+    low, high = about.get("minItems"), about.get("maxItems")
+    return f"{low} " if low == high else f"{low} to {high} "
+
+
+def _value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return f"`{str(value).lower() if value is not None else 'null'}`"
+    return f"`{number_text(value) if isinstance(value, int | float) else value}`"
