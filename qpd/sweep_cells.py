@@ -63,6 +63,7 @@ def _base_path(grid: Grid, base: str) -> str:
 def _value_mistakes(grid: Grid) -> list[str]:
     """What is wrong with single values: each is tried in the first cell."""
     first = grid.combinations[0]
+    tried: list[tuple[tuple[str, ...], str, Any]]
     tried = [(("axes", key), key, value) for key in grid.file.axes for value in grid.file.axes[key]]
     tried += [(("set", key), key, value) for key, value in grid.file.set_.items()]
     tried += [

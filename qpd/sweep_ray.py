@@ -107,7 +107,7 @@ def _import_ray(address: str) -> ModuleType:
 
 
 def _check_room(ray: ModuleType, address: str, cpus: float, gpus: float) -> None:
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(n.get("CPU", 0) >= cpus and n.get("GPU", 0) >= gpus for n in nodes):
         return
     largest = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={})

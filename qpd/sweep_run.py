@@ -186,7 +186,7 @@ class Sweep:
 
     def _job(self, status: Status, *arguments: str) -> Job:
         here, wants = Path.cwd(), self.wants
-        return Job(status.name, arguments, status.folder, status.log, here, wants.cpus, wants.gpus)
+        return Job(status.name, arguments, status.watched, status.log, here, wants.cpus, wants.gpus)
 
     def _ended(self, pool: JobPool, job: Job, code: int, reason: str) -> int:
         """Note it; how many jobs may begin now, which are queued."""

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from qpd.run_directory_checks import LOCK_NAME
+
 STARTED = "sweep: started"
 INTERRUPTED = 130
 _MAX_STARTS = 4
@@ -27,11 +29,11 @@ _GRACE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """A command of `qpd`, the folder it works in, and its share of the machine."""
+    """A command of `qpd`, the run directory that it locks first, and its share of the machine."""
 
     name: str
     arguments: tuple[str, ...]
-    folder: Path
+    run: Path
     log: Path
     working_folder: Path
     cpus: float
@@ -46,7 +48,7 @@ def supervise(job: Job) -> int:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     code = 1
     for _ in range(_MAX_STARTS):
-        _wait_for_lock(job.folder / ".lock")
+        _wait_for_lock(job.run / LOCK_NAME)
         code = _run(job)
         if code >= 0:
             break
