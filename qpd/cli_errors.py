@@ -17,6 +17,7 @@ def error_lines(error: Exception) -> list[str] | None:
     from qpd.run_directory import RunDirectoryError
     from qpd.session import SessionError
     from qpd.student_files import StudentFileError
+    from qpd.sweep_ray import SweepError
     from qpd.training_phases import TrainingError
     from teachers import TeacherError
 
@@ -34,6 +35,7 @@ def error_lines(error: Exception) -> list[str] | None:
         MetricsLogError,
         StudentFileError,
         SessionError,
+        SweepError,
         TargetError,
         TrainingError,
         TeacherError,

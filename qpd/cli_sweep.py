@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,10 +63,10 @@ def sweep_cell(
 ) -> None:
     """One cell, in the process that a worker of the pool started for it."""
     from qpd.recipe_loading import load_recipe
-    from qpd.sweep_worker import die_with_parent
+    from qpd.sweep_worker import begin_supervised
     from qpd.whole_run import DistilledElsewhere, run_all_phases
 
-    die_with_parent()
+    begin_supervised()
     source = DistilledElsewhere(distilled, memory) if distilled and memory else None
     with progress() as display:
         run_all_phases(load_recipe(recipe), output, display, source)
@@ -75,9 +77,9 @@ def sweep_group(folder: Path) -> None:
     from qpd.phase_distill import distill_together
     from qpd.recipe_loading import load_recipe
     from qpd.student_group import open_group
-    from qpd.sweep_worker import die_with_parent
+    from qpd.sweep_worker import begin_supervised
 
-    die_with_parent()
+    begin_supervised()
     files = sorted((folder / "recipes").glob("*.yaml"))
     members = {file.stem: load_recipe(file) for file in files}
     device = next(iter(members.values())).device
@@ -105,9 +107,11 @@ def _run(work: Any, address: str) -> None:
     if all(status.state == "done" for status in work.cells.values()):
         return
     wants = work.wants
-    with open_pool(address, work.output, wants.cpus, wants.gpus) as pool:
-        with SweepDisplay(stderr) as display:
-            work.run(pool, display)
+    # Ray prints a paragraph on stdout for every lost worker; the display tells of it in a word.
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        with open_pool(address, work.output, wants.cpus, wants.gpus) as pool:
+            with SweepDisplay(stderr) as display:
+                work.run(pool, display)
 
 
 def _print_outcome(work: Any, as_json: bool) -> None:

@@ -97,7 +97,11 @@ def load_grid(name: str) -> Grid:
         file = GridFile.model_validate(layer.data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        raise RecipeError([_describe(dict(item), layer) for item in found]) from None
+        unknown = any(item["type"] == "extra_forbidden" for item in found)  # a misspelt `axes`
+        kept = [item for item in found if not (unknown and item["type"] == "missing")]
+        raise RecipeError(
+            list(dict.fromkeys(_describe(dict(item), layer) for item in kept))
+        ) from None
     mistakes = _axis_mistakes(file, layer)
     if mistakes:
         raise RecipeError(mistakes)

@@ -50,10 +50,12 @@ class Pool:
 
     def stop(self) -> None:
         """Interrupt all jobs and wait until they have ended; a minute at most."""
-        for reference in self._jobs:
-            self._ray.cancel(reference)
         references = list(self._jobs)
-        self._ray.wait(references, num_returns=max(1, len(references)), timeout=_STOP_SECONDS)
+        for reference in references:
+            self._ray.cancel(reference)
+        if references:
+            self._ray.wait(references, num_returns=len(references), timeout=_STOP_SECONDS)
+        self._jobs.clear()
 
     def _outcome(self, reference: Any) -> tuple[Job, int, str]:
         job = self._jobs.pop(reference)

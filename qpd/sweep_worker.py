@@ -98,17 +98,27 @@ def _environment(job: Job) -> dict[str, str]:
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> int:
+    """End the process as Ctrl-C does; Ray repeats its interrupts until the job has ended."""
     process.send_signal(signal.SIGINT)
-    try:
-        process.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end = time.monotonic() + _GRACE_SECONDS
+    while process.poll() is None:
+        try:
+            time.sleep(0.1)
+            if time.monotonic() > end:
+                process.kill()
+        except KeyboardInterrupt:
+            continue
     return INTERRUPTED
 
 
-def die_with_parent() -> None:
-    """Kill this process as soon as its stdin ends, which is when whoever started it is gone."""
+def begin_supervised() -> None:
+    """For a job's process: hear Ctrl-C, which Ray's processes block, and die with the worker.
+
+    The worker holds the other end of stdin; when it is gone, stdin ends.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def watch() -> None:
         while os.read(0, 4096):
