@@ -272,6 +272,8 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(arguments, prog_name="qpd", standalone_mode=False)
+        if code == 130:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
         print(
