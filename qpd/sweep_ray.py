@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,10 +44,13 @@ class Pool:
 
     def wait(self, seconds: float) -> list[tuple[Job, int, str]]:
         """Jobs that ended within so many seconds: exit code, and what befell the worker, if any."""
-        if not self._jobs:
-            return []
-        ended, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=seconds)
-        return [self._outcome(reference) for reference in ended]
+        end = time.monotonic() + seconds
+        while self._jobs:
+            ended, _ = self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=0)
+            if ended or time.monotonic() > end:
+                return [self._outcome(reference) for reference in ended]
+            time.sleep(0.1)  # Ray's own waiting turns a SIGTERM's SystemExit into another
+        return []
 
     def stop(self) -> None:
         """Interrupt all jobs and wait until they have ended; a minute at most."""
