@@ -42,6 +42,7 @@ class SweepDisplay:
             return
         for status in sweep.statuses:
             line = f"{status.name}: {_state(status)}"
+            line += f": {status.error}" if status.error else ""
             first = status.name not in self._told and status.state in ("waiting", "done")
             if not first and self._told.get(status.name) != line:
                 self._console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -68,7 +69,7 @@ def _state(status: Status) -> str:
         text += f", {status.progress.phase}"
     if status.starts > 1:
         text += f", started {status.starts} times"
-    return f"{text}: {status.error}" if status.error else text
+    return text
 
 
 def _counts(sweep: Sweep) -> str:

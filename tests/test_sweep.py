@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,13 @@ from qpd.run_directory import RunDirectory
 from qpd.sweep_cells import Cell, make_cells
 from qpd.sweep_display import SweepDisplay
 from qpd.sweep_grid import load_grid
+from qpd.sweep_ray import Pool, SweepError, open_pool
 from qpd.sweep_run import Sweep
 from qpd.sweep_sharing import plan_batches
 from qpd.whole_run import run_all_phases
 
-pytest.importorskip("ray")
-
-from qpd.sweep_ray import Pool, SweepError, open_pool  # noqa: E402 - what it is about needs Ray
+# Not importorskip: what listens where is settled when Ray is imported, which open_pool does.
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: qpd[sweep]")
 
 torch.set_num_threads(1)
 
@@ -198,6 +199,12 @@ def test_too_large_a_cell_is_refused(pool: Pool) -> None:
 
     with pytest.raises(SweepError, match="a cell wants 4096 cores and 0 GPUs, this machine has"):
         _check_room(ray, "local", 4096, 0)
+
+
+def test_a_local_pool_listens_on_loopback_only(pool: Pool) -> None:
+    import ray
+
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
