@@ -22,6 +22,7 @@ from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
 from qpd.cli_report import report
+from qpd.cli_sweep import sweep, sweep_cell, sweep_group
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(
@@ -38,6 +39,9 @@ app.command()(export)
 app.command()(bench)
 app.command()(doctor)
 app.command()(report)
+app.command()(sweep)
+app.command(hidden=True)(sweep_cell)
+app.command(hidden=True)(sweep_group)
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[
@@ -80,17 +84,13 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
-    from qpd import phase_distill, phase_finetune, phase_quantize, phase_runner
-    from qpd.run_evaluation import evaluate_run
+    from qpd.whole_run import run_all_phases
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
-    with _session(resolved, output) as session:
-        phase_distill.distill(session)
-        phase_quantize.quantize(session)
-        phase_finetune.finetune(session)
-        evaluate_run(session)
-        phase_runner.finish(session)
-    print_run(output or _default_output(resolved), as_json)
+    folder = output or _default_output(resolved)
+    with progress() as display:
+        run_all_phases(resolved, folder, display)
+    print_run(folder, as_json)
 
 
 @app.command()
@@ -276,6 +276,8 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(arguments, prog_name="qpd", standalone_mode=False)
+        if code == 130:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
         print(

@@ -18,6 +18,7 @@ def error_lines(error: Exception) -> list[str] | None:
     from qpd.run_directory import RunDirectoryError
     from qpd.session import SessionError
     from qpd.student_files import StudentFileError
+    from qpd.sweep_ray import SweepError
     from qpd.training_phases import TrainingError
     from teachers import TeacherError
 
@@ -36,6 +37,7 @@ def error_lines(error: Exception) -> list[str] | None:
         ReportError,
         StudentFileError,
         SessionError,
+        SweepError,
         TargetError,
         TrainingError,
         TeacherError,

@@ -17,6 +17,7 @@ from qpd.recipe_errors import accepts_text, describe_errors, recipe_field, secti
 from qpd.recipe_yaml import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
 
 OVERRIDE = "--set"
+GRID_SUFFIX = "-grid.yaml"
 _SECTIONS = {name for name, item in Recipe.model_fields.items() if section_model(item)}
 _CUSTOM_STUDENT = ("conv_channels", "hidden")
 
@@ -31,7 +32,7 @@ class ShippedRecipe:
 
 
 @dataclass
-class _Layer:
+class Layer:
     """What one file, or all overrides together, contribute."""
 
     label: str
@@ -50,11 +51,14 @@ def recipes_folder() -> Path:
 
 
 def list_recipes() -> list[ShippedRecipe]:
-    """Return the shipped recipes, sorted by name; files named base.yaml are only inherited from."""
+    """Return the shipped recipes, sorted by name.
+
+    Files named base.yaml are only inherited from; NAME-grid.yaml are grids (`qpd.sweep_grid`).
+    """
     folder = recipes_folder()
     found = []
     for path in sorted(folder.rglob("*.yaml")):
-        if path.name == "base.yaml":
+        if path.name == "base.yaml" or path.name.endswith(GRID_SUFFIX):
             continue
         first = path.read_text(encoding="utf-8").split("\n", 1)[0]
         name = path.relative_to(folder).with_suffix("").as_posix()
@@ -104,7 +108,7 @@ def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def _validate(
-    merged: Mapping[str, Any], layers: Sequence[_Layer], mistakes: list[str]
+    merged: Mapping[str, Any], layers: Sequence[Layer], mistakes: list[str]
 ) -> Recipe | None:
     def place(path: KeyPath) -> str:
         for end in range(len(path), 0, -1):
@@ -145,20 +149,20 @@ def _base_files() -> list[Path]:
     return sorted(recipes_folder().rglob("base.yaml"))
 
 
-def _read_chain(path: Path, mistakes: list[str]) -> list[_Layer]:
+def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
     """Return the layers of a file and of all it inherits from, the most basic one first."""
-    layers: list[_Layer] = []
+    layers: list[Layer] = []
     seen: list[Path] = []
     current: Path | None = path
     while current is not None:
         resolved = current.resolve()
-        label = _label(current)
+        label = file_label(current)
         if resolved in seen:
-            chain = " -> ".join(_label(item) for item in [*seen, resolved])
+            chain = " -> ".join(file_label(item) for item in [*seen, resolved])
             mistakes.append(f"{label}: base: recipes inherit from each other: {chain}")
             break
         seen.append(resolved)
-        layer = _read_file(current, label, mistakes)
+        layer = read_layer(current, label, mistakes)
         if layer is None:
             break
         base = layer.data.pop("base", None)
@@ -169,7 +173,7 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[_Layer]:
     return layers
 
 
-def _base_of(base: Any, folder: Path, layer: _Layer, mistakes: list[str]) -> Path | None:
+def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path | None:
     if base is None:
         return None
     place = layer.place(("base",))
@@ -179,7 +183,7 @@ def _base_of(base: Any, folder: Path, layer: _Layer, mistakes: list[str]) -> Pat
     return _find(base, folder, place, mistakes)
 
 
-def _label(path: Path) -> str:
+def file_label(path: Path) -> str:
     """Return a path as the user would write it."""
     resolved = path.resolve()
     for root in (Path.cwd(), recipes_folder().parent):
@@ -188,7 +192,8 @@ def _label(path: Path) -> str:
     return str(path)
 
 
-def _read_file(path: Path, label: str, mistakes: list[str]) -> _Layer | None:
+def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
+    """Return what a file says, or None; `mistakes` gets a line for each thing that is wrong."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_RECIPE_BYTES + 1)
@@ -206,11 +211,11 @@ def _read_file(path: Path, label: str, mistakes: list[str]) -> _Layer | None:
     mistakes += [f"{label}: {mistake}" for mistake in parsed.mistakes]
     if parsed.mistakes and not parsed.data:
         return None
-    return _Layer(label, parsed.data, parsed.line_of)
+    return Layer(label, parsed.data, parsed.line_of)
 
 
-def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> _Layer:
-    layer = _Layer(OVERRIDE, {})
+def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
+    layer = Layer(OVERRIDE, {})
     for text in overrides:
         key, equals, raw = text.partition("=")
         path = tuple(key.strip().split("."))
@@ -239,7 +244,7 @@ def _override_value(path: KeyPath, raw: str) -> Any:
     return parse_value(raw)
 
 
-def _assign(layer: _Layer, path: KeyPath, value: Any) -> None:
+def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
     node = layer.data
     for key in path[:-1]:
         child = node.get(key)

@@ -11,6 +11,7 @@ from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
 
 LOCK_NAME = ".lock"
+LOG_NAME = "sweep.log"  # what the process of a sweep's cell prints
 
 
 class RunDirectoryError(ValueError):
@@ -29,7 +30,8 @@ def refuse_foreign(path: Path) -> None:
     if not path.is_dir():
         raise RunDirectoryError([f"{path}: is a file; a run needs a folder"])
     names = sorted(item.name for item in path.iterdir())
-    foreign = [n for n in names if n != LOCK_NAME and not n.startswith(".manifest.json.")]
+    before_any_run = (LOCK_NAME, LOG_NAME)
+    foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
     if foreign and "manifest.json" not in names:
         raise RunDirectoryError(
             [f"{path}: holds other files ({foreign[0]}) and no manifest.json; choose a new folder"]

@@ -23,27 +23,35 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
         raise RunDirectoryError([f"{path}: exists already; choose another -o"])
     fork = RunDirectory.create(path, recipe)
     try:
-        if source.manifest.teacher is not None:
-            fork.record_teacher(source.manifest.teacher)
-        shutil.copyfile(source.distilled_file, fork.distilled_file)
-        if source.metrics_file.is_file():
-            lines = source.metrics_file.read_text().splitlines(keepends=True)
-            kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
-            fork.metrics_file.write_text("".join(kept))
-        saved = load_checkpoint(source.checkpoint_folder)
-        if saved is not None and (source.checkpoint_folder / "replay.bin").is_file():
-            shutil.copytree(source.checkpoint_folder, fork.checkpoint_folder, dirs_exist_ok=True)
-            tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
-            save_checkpoint(fork.checkpoint_folder, tensors, plain | {"phase": "distill"})
-        for name in _KEPT_EVALUATIONS:
-            same = source.recipe.evaluation == recipe.evaluation
-            if same and name in source.manifest.evaluations:
-                result = source.manifest.evaluations[name]
-                timeless = {key: value for key, value in result.items() if key != "seconds"}
-                fork.record_evaluation(name, timeless)
-        fork.set_phase("distill", "done", **source.phase("distill").metrics)
+        adopt_distilled(source, fork, source.checkpoint_folder)
     except BaseException:
         fork.close()
         shutil.rmtree(path, ignore_errors=True)
         raise
     return fork
+
+
+def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> None:
+    """Give `run` the finished phase 1 of `source`, and the memory in `store` where there is one.
+
+    Phase 1 is recorded as done last of all, so what was interrupted can be done again.
+    """
+    if source.manifest.teacher is not None:
+        run.record_teacher(source.manifest.teacher)
+    shutil.copyfile(source.distilled_file, run.distilled_file)
+    if source.metrics_file.is_file():
+        lines = source.metrics_file.read_text().splitlines(keepends=True)
+        kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
+        run.metrics_file.write_text("".join(kept))
+    saved = load_checkpoint(store)
+    if saved is not None and (store / "replay.bin").is_file():
+        shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True)
+        tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
+        save_checkpoint(run.checkpoint_folder, tensors, plain | {"phase": "distill"})
+    for name in _KEPT_EVALUATIONS:
+        same = source.recipe.evaluation == run.recipe.evaluation
+        if same and name in source.manifest.evaluations:
+            result = source.manifest.evaluations[name]
+            timeless = {key: value for key, value in result.items() if key != "seconds"}
+            run.record_evaluation(name, timeless)
+    run.set_phase("distill", "done", **source.phase("distill").metrics)

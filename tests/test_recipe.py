@@ -6,9 +6,12 @@ import pytest
 
 from qpd.recipe import RecipeError, StudentSettings
 from qpd.recipe_errors import all_key_paths, recipe_field
-from qpd.recipe_loading import list_recipes, load_recipe, recipes_folder
+from qpd.recipe_loading import GRID_SUFFIX, list_recipes, load_recipe, recipes_folder
 
-ALL_FILES = sorted(recipes_folder().rglob("*.yaml"))
+# Grids (test_sweep_grid.py) are told from recipes by their names.
+ALL_FILES = sorted(
+    path for path in recipes_folder().rglob("*.yaml") if not path.name.endswith(GRID_SUFFIX)
+)
 IDS = [path.relative_to(recipes_folder()).as_posix() for path in ALL_FILES]
 
 

@@ -1,0 +1,128 @@
+"""`qpd sweep`: a grid of runs on a pool of workers; and the two commands its workers start."""
+
+from __future__ import annotations
+
+import os
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpd.cli_output import AsJson, print_json, print_table, progress, stderr
+from qpd.recipe import RecipeError
+
+
+def sweep(
+    grid: Annotated[str, typer.Argument(help="grid file, or the name of a shipped one")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="folder; default runs/<grid's name>")
+    ] = None,
+    address: Annotated[
+        str, typer.Option(help="Ray cluster: auto, HOST:PORT or ray://HOST:PORT")
+    ] = "local",
+    cpus_per_cell: Annotated[
+        float | None, typer.Option(help="cores per cell; default: the grid's resources.cpus")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="print the cells and end")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run every cell of a grid of recipes; cells that are done are skipped, others go on.
+
+    On a cluster the output folder must be on a file system that all nodes share.
+    """
+    from qpd.sweep_cells import check_folders, make_cells
+    from qpd.sweep_grid import load_grid
+    from qpd.sweep_run import Sweep, open_output
+    from qpd.sweep_sharing import plan_batches
+
+    loaded = load_grid(grid)
+    cells = make_cells(loaded)
+    folder = output or Path("runs") / loaded.path.stem
+    wants = loaded.file.resources
+    if cpus_per_cell is not None:
+        wants = _with_cpus(wants, cpus_per_cell)
+    check_folders(cells, folder)
+    if list_:
+        _print_outcome(Sweep(cells, [], folder, wants), as_json)
+        return
+    with open_output(folder):
+        batches = plan_batches(cells, folder.resolve(), loaded.file.share_stream)
+        work = Sweep(cells, batches, folder, wants)
+        _run(work, address)
+    _print_outcome(work, as_json)
+    if any(status.state == "failed" for status in work.cells.values()):
+        raise typer.Exit(1)
+
+
+def sweep_cell(
+    recipe: Path,
+    output: Annotated[Path, typer.Option("-o", "--output")],
+    distilled: Annotated[Path | None, typer.Option()] = None,
+    memory: Annotated[Path | None, typer.Option()] = None,
+) -> None:
+    """One cell, in the process that a worker of the pool started for it."""
+    from qpd.recipe_loading import load_recipe
+    from qpd.sweep_worker import begin_supervised
+    from qpd.whole_run import DistilledElsewhere, run_all_phases
+
+    begin_supervised()
+    source = DistilledElsewhere(distilled, memory) if distilled and memory else None
+    with progress() as display:
+        run_all_phases(load_recipe(recipe), output, display, source)
+
+
+def sweep_group(folder: Path) -> None:
+    """Phase 1 of the students in FOLDER/recipes, in the process that a worker started for it."""
+    from qpd.phase_distill import distill_together
+    from qpd.recipe_loading import load_recipe
+    from qpd.student_group import open_group
+    from qpd.sweep_worker import begin_supervised
+
+    begin_supervised()
+    files = sorted((folder / "recipes").glob("*.yaml"))
+    members = {file.stem: load_recipe(file) for file in files}
+    device = next(iter(members.values())).device
+    with progress() as display, open_group(members, folder, device, display) as sessions:
+        distill_together(sessions)
+
+
+def _with_cpus(wants: Any, cpus: float) -> Any:
+    from pydantic import ValidationError
+
+    from qpd.sweep_grid import CellResources
+
+    try:
+        return CellResources(cpus=cpus, gpus=wants.gpus)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].replace("Input should be", "must be")
+        raise RecipeError([f"--cpus-per-cell {cpus:g}: {message}"]) from None
+
+
+def _run(work: Any, address: str) -> None:
+    """Work on what is not done, if anything is not."""
+    from qpd.sweep_display import SweepDisplay
+    from qpd.sweep_ray import open_pool
+
+    if all(status.state == "done" for status in work.cells.values()):
+        return
+    wants = work.wants
+    # Ray prints a paragraph on stdout for every lost worker; the display tells of it in a word.
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        with open_pool(address, work.output, wants.cpus, wants.gpus) as pool:
+            with SweepDisplay(stderr) as display:
+                work.run(pool, display)
+
+
+def _print_outcome(work: Any, as_json: bool) -> None:
+    """The table that a sweep ends with, or one JSON object."""
+    from analysis.sweep_table import sweep_caption, sweep_rows, sweep_summary
+
+    summary = sweep_summary(work.statuses)
+    if as_json:
+        print_json({"output": str(work.output), **summary})
+        return
+    header, rows = sweep_rows(summary)
+    print_table(header, rows)
+    for line in sweep_caption(summary):
+        print(line)

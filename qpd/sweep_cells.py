@@ -1,0 +1,180 @@
+"""A grid's cells: their recipes, their folders' names, and how far each of them is."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qpd.manifest import PHASES
+from qpd.recipe import Recipe, RecipeError
+from qpd.recipe_differences import recipe_differences
+from qpd.recipe_loading import OVERRIDE, load_recipe
+from qpd.run_directory import RunDirectory
+from qpd.sweep_grid import Grid, Values, value_text
+
+_SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
+_SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}
+_MAX_VALUE, _MAX_NAME = 40, 200
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep; `name` is its folder's."""
+
+    name: str
+    recipe: Recipe
+
+
+def make_cells(grid: Grid) -> list[Cell]:
+    """Every cell's recipe, all of them valid; RecipeError with a line for each mistake."""
+    mistakes = _value_mistakes(grid)
+    if mistakes:
+        raise RecipeError(mistakes)
+    cells, found = [], dict.fromkeys(mistakes)
+    for name, values in zip(cell_names(grid), grid.combinations, strict=True):
+        try:
+            cells.append(Cell(name, _recipe(grid, name, values)))
+        except RecipeError as error:
+            found |= dict.fromkeys(f"{grid.label}: cell {name}: {_bare(x)}" for x in error.lines)
+    if found:
+        raise RecipeError(list(found))
+    return cells
+
+
+def _recipe(grid: Grid, name: str, values: Values) -> Recipe:
+    changes = {**grid.file.set_, **values}
+    base = str(changes.pop("base", grid.file.base))
+    overrides = [f"{key}={value_text(value)}" for key, value in changes.items()]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace(",", "_"))[:100]
+    return load_recipe(_base_path(grid, base), [*overrides, f"name={plain}"])
+
+
+def _base_path(grid: Grid, base: str) -> str:
+    """A file beside the grid file, else what `load_recipe` finds."""
+    for candidate in (grid.path.parent / base, grid.path.parent / f"{base}.yaml"):
+        if candidate.is_file():
+            return str(candidate)
+    return base
+
+
+def _value_mistakes(grid: Grid) -> list[str]:
+    """What is wrong with single values: each is tried in the first cell."""
+    first = grid.combinations[0]
+    tried: list[tuple[tuple[str, ...], str, Any]]
+    tried = [(("axes", key), key, value) for key in grid.file.axes for value in grid.file.axes[key]]
+    tried += [(("set", key), key, value) for key, value in grid.file.set_.items()]
+    tried += [
+        (("include", str(index), key), key, value)
+        for index, added in enumerate(grid.file.include)
+        for key, value in added.items()
+    ]
+    known = _lines(grid, first)
+    mistakes: dict[str, None] = {}
+    for path, key, value in tried:
+        own = set(first) | set(grid.file.set_)
+        for line in _lines(grid, {**first, key: value}):
+            about = f"{key}:" in line or f"{key}=" in line or key == "base"
+            if about or (line not in known and key not in own):
+                mistakes[f"{grid.place(*path)}: {path[0]}: {_bare(line)}"] = None
+    told = " ".join(mistakes)
+    rest = [line for line in known if _bare(line) not in told]
+    return [*mistakes, *(f"{grid.label}: {_bare(line)}" for line in rest)]
+
+
+def _lines(grid: Grid, values: Values) -> list[str]:
+    try:
+        _recipe(grid, "cell", values)
+    except RecipeError as error:
+        return error.lines
+    return []
+
+
+def _bare(line: str) -> str:
+    return re.sub(rf"^{OVERRIDE}:? ", "", line)
+
+
+def cell_names(grid: Grid) -> list[str]:
+    """A folder's name for each cell: `size=XXS,seed=0,bits=8`; unique, also if case is ignored."""
+    keys = list(dict.fromkeys(key for values in grid.combinations for key in values))
+    short = [_SHORT.get(key, key.rpartition(".")[2]) for key in keys]
+    label = {
+        key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)
+    }
+    names: list[str] = []
+    taken: set[str] = set()
+    texts: dict[str, dict[str, str]] = {key: {} for key in keys}
+    for values in grid.combinations:
+        parts = [f"{label[key]}={_text(value, texts[key])}" for key, value in values.items()]
+        name = ",".join(parts)
+        if name in taken:
+            raise RecipeError([f"{grid.label}: include: the cell {name} exists already"])
+        if len(name.encode()) > _MAX_NAME:
+            raise RecipeError([f"{grid.label}: axes: too many; {name} is too long for a folder"])
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _text(value: Any, known: dict[str, str]) -> str:
+    """A value in a folder's name; `known` keeps those given out, by the value they stand for."""
+    exact = value_text(value)
+    if exact not in known:
+        plain = value if isinstance(value, str) else exact
+        text = re.sub(r"[^A-Za-z0-9._+-]+", "-", plain).strip("-.")[-_MAX_VALUE:] or "empty"
+        free, number = text, 2
+        while free.lower() in {other.lower() for other in known.values()}:
+            free, number = f"{text}-{number}", number + 1
+        known[exact] = free
+    return known[exact]
+
+
+def check_folders(cells: list[Cell], output: Path) -> None:
+    """Raise RecipeError where a cell's folder belongs to another recipe; all at once."""
+    lines = []
+    for cell in cells:
+        path = output / cell.name
+        if not (path / "recipe.yaml").is_file():
+            continue
+        found = RunDirectory.open(path, read_only=True).recipe
+        differences = recipe_differences(found, cell.recipe)
+        if differences:
+            more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+            lines.append(f"{path}: was made with another recipe: {differences[0]}{more}")
+    if lines:
+        raise RecipeError([*lines, f"{output}: choose another -o, or remove those cells"])
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """How far a cell's run directory is: `finished`, or the phase it is in and its last epoch."""
+
+    finished: bool = False
+    phase: str = ""
+    epoch: int = 0
+
+    def __str__(self) -> str:
+        """`finetune, epoch 3`; empty where nothing has begun."""
+        return f"{self.phase}, epoch {self.epoch}" if self.epoch else self.phase
+
+
+def cell_progress(path: Path) -> CellProgress:
+    """How far the run directory at `path` is; nothing has begun where there is none."""
+    if not (path / "manifest.json").is_file() or not (path / "recipe.yaml").is_file():
+        return CellProgress()
+    run = RunDirectory.open(path, read_only=True)
+    open_phases = [name for name in PHASES if run.phase(name).state != "done"]
+    if not open_phases:
+        return CellProgress(finished=True)
+    return CellProgress(False, open_phases[0], _last_epoch(run.metrics_file, open_phases[0]))
+
+
+def _last_epoch(metrics: Path, phase: str) -> int:
+    try:
+        with metrics.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("phase") == phase]
+        return int(rows[-1]["epoch"]) if rows else 0
+    except (OSError, ValueError, KeyError):  # being written just now
+        return 0

@@ -1,0 +1,164 @@
+"""The pool of a sweep: Ray, on this machine or on a cluster.
+
+Ray starts a lost worker's job again, on whatever is left; the job goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from qpd.sweep_worker import INTERRUPTED, Job, supervise
+
+LOCAL = "local"
+_MAX_LOST_WORKERS = 3
+_STOP_SECONDS = 60.0
+
+
+class SweepError(RuntimeError):
+    """A sweep cannot begin; one line says why, and what may help."""
+
+
+class Pool:
+    """Workers that supervise jobs; make one with `open_pool`."""
+
+    def __init__(self, ray: ModuleType) -> None:
+        self._ray = ray
+        self._jobs: dict[Any, Job] = {}
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; it starts when its cores and GPUs are free."""
+        task = self._ray.remote(supervise).options(
+            num_cpus=job.cpus, num_gpus=job.gpus, max_retries=_MAX_LOST_WORKERS, name=job.name
+        )
+        self._jobs[task.remote(job)] = job
+
+    def wait(self, seconds: float) -> list[tuple[Job, int, str]]:
+        """Jobs that ended within so many seconds: exit code, and what befell the worker, if any."""
+        end = time.monotonic() + seconds
+        while self._jobs:
+            ended, _ = self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=0)
+            if ended or time.monotonic() > end:
+                return [self._outcome(reference) for reference in ended]
+            time.sleep(0.1)  # Ray's own waiting turns a SIGTERM's SystemExit into another
+        return []
+
+    def stop(self) -> None:
+        """Interrupt all jobs and wait until they have ended; a minute at most."""
+        references = list(self._jobs)
+        for reference in references:
+            self._ray.cancel(reference)
+        if references:
+            self._ray.wait(references, num_returns=len(references), timeout=_STOP_SECONDS)
+        self._jobs.clear()
+
+    def _outcome(self, reference: Any) -> tuple[Job, int, str]:
+        job = self._jobs.pop(reference)
+        try:
+            return job, int(self._ray.get(reference)), ""
+        except self._ray.exceptions.TaskCancelledError:
+            return job, INTERRUPTED, ""
+        except self._ray.exceptions.RayError as error:
+            lost = isinstance(error, self._ray.exceptions.WorkerCrashedError)
+            reason = f"its worker was lost {_MAX_LOST_WORKERS + 1} times" if lost else _line(error)
+            return job, 1, reason
+
+
+@contextmanager
+def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[Pool]:
+    """A pool that has room for jobs of so many cores and GPUs.
+
+    `address` is `local` (processes of this machine that die with this one and listen on loopback
+    only), `auto`, or a cluster's. Raises SweepError where Ray is not installed, the cluster cannot
+    be reached, has too little for one job or does not see `output`.
+    """
+    ray = _import_ray(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    options: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ConnectionError, RuntimeError, ValueError, ImportError, OSError) as error:
+        raise SweepError(f"--address {address}: {_line(error)}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray sets its own
+    try:
+        _check_room(ray, address, cpus, gpus)
+        if address != LOCAL:
+            _check_shared(ray, output)
+        yield Pool(ray)
+    finally:
+        ray.shutdown()
+
+
+def _import_ray(address: str) -> ModuleType:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # each job hides its GPUs itself
+    if address == LOCAL:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # everywhere: listen on loopback
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise SweepError('qpd sweep needs Ray: pip install "qpd[sweep]"') from None
+    return ray
+
+
+def _check_room(ray: ModuleType, address: str, cpus: float, gpus: float) -> None:
+    nodes: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(n.get("CPU", 0) >= cpus and n.get("GPU", 0) >= gpus for n in nodes):
+        return
+    largest = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={})
+    has = f"{largest.get('CPU', 0):g} cores and {largest.get('GPU', 0):g} GPUs"
+    where = "this machine has" if address == LOCAL else "the cluster's largest machine has"
+    raise SweepError(
+        f"resources: a cell wants {cpus:g} cores and {gpus:g} GPUs, {where} {has}; "
+        "lower resources in the grid, or --cpus-per-cell"
+    )
+
+
+def _check_shared(ray: ModuleType, output: Path) -> None:
+    """Every node must see the output folder: run directories and checkpoints are there."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    token = secrets.token_hex(8)
+    probe = output / f".probe-{token}"
+    probe.write_text(token)
+    try:
+        nodes = {n["NodeID"]: n["NodeManagerAddress"] for n in ray.nodes() if n["Alive"]}
+        asked = {
+            address: ray.remote(_sees)
+            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False))
+            .remote(probe, token)
+            for node, address in nodes.items()
+        }
+        blind = [address for address, reference in asked.items() if not ray.get(reference)]
+    except ray.exceptions.RayError as error:
+        raise SweepError(f"the cluster's nodes cannot run QPD: {_line(error)}") from error
+    finally:
+        probe.unlink(missing_ok=True)
+    if blind:
+        raise SweepError(
+            f"{output}: the cluster's nodes {', '.join(blind)} do not see this folder; "
+            "a sweep on a cluster needs an -o on a file system that all nodes share"
+        )
+
+
+def _sees(probe: Path, token: str) -> bool:
+    try:
+        return probe.read_text() == token
+    except OSError:
+        return False
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,123 @@
+"""Which cells of a sweep are distilled together, on one play of their teacher.
+
+Cells that agree in all but student, seed, phase 2 and phase 3 form a batch; those of them that
+agree in student and seed too are one distilled student (a member). A batch lives in
+`OUTPUT/.shared/KEY-N`: `recipes/LABEL.yaml` says who belongs to it, once and for all, so that a
+grid may grow while a batch is unfinished; newcomers form the next batch. As in `qpd distill
+--students`, the first member's seed decides the play, every batch goes to all, and where students
+collect (collection.student_fraction), each member plays an equal share of the students' games.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qpd.atomic_files import write_text
+from qpd.recipe import QuantizeSettings, Recipe
+from qpd.recipe_phases import FinetuneSettings
+from qpd.run_directory import RunDirectory
+from qpd.sweep_cells import Cell
+
+_FOLDER, _STREAM = ".shared", "stream"
+_FREE = {"name", "student", "quantize", "finetune"}
+
+
+@dataclass
+class Batch:
+    """Students distilled together: `members` by label, and `cells` that take them, by name."""
+
+    folder: Path
+    members: dict[str, Recipe] = field(default_factory=dict)
+    cells: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the sweep's table calls it."""
+        return f"{_FOLDER}/{self.folder.name}"
+
+    @property
+    def stream(self) -> Path:
+        """The members' memory and checkpoint."""
+        return self.folder / _STREAM
+
+    def is_distilled(self) -> bool:
+        """Whether every member's phase 1 is done."""
+        return all(_distill_state(self.folder / label) == "done" for label in self.members)
+
+    def write_recipes(self) -> None:
+        """Say who belongs to the batch."""
+        folder = self.folder / "recipes"
+        folder.mkdir(parents=True, exist_ok=True)
+        for label, recipe in self.members.items():
+            if not (folder / f"{label}.yaml").exists():
+                write_text(folder / f"{label}.yaml", recipe.to_yaml())
+
+    def drop_memory(self) -> None:
+        """Remove memory and checkpoint: every cell has taken what it needs."""
+        shutil.rmtree(self.stream, ignore_errors=True)
+
+
+def drop_memories(output: Path) -> None:
+    """Remove memory and checkpoint of every batch of the sweep in `output`."""
+    for stream in (output / _FOLDER).glob(f"*/{_STREAM}"):
+        shutil.rmtree(stream, ignore_errors=True)
+
+
+def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list[Batch]:
+    """The batches of all cells that still need a distilled student; the others go alone.
+
+    `share` is the grid's `share_stream`. Alone go cells that began alone, and those that share
+    with nobody.
+    """
+    if not share:
+        return []
+    waiting = [c for c in cells if _distill_state(output / c.name) == "pending"]
+    by_key: dict[str, list[Cell]] = {}
+    for cell in waiting:
+        by_key.setdefault(_stream_key(cell.recipe, share == "per_seed"), []).append(cell)
+    batches = []
+    for key, sharing in by_key.items():
+        known = sorted((output / _FOLDER).glob(f"{key}-*"), key=lambda path: path.name)
+        if len(sharing) > 1 or known:
+            batches += _assign(sharing, output / _FOLDER, key, known)
+    return batches
+
+
+def _assign(cells: list[Cell], folder: Path, key: str, known: list[Path]) -> list[Batch]:
+    """Cells to the batches that their students belong to, or to a new one."""
+    owner = {file.stem: path for path in known for file in (path / "recipes").glob("*.yaml")}
+    new = folder / f"{key}-{len(known) + 1}"
+    batches: dict[Path, Batch] = {}
+    for cell in cells:
+        label = _member_label(cell.recipe)
+        path = owner.get(label, new)
+        batch = batches.setdefault(path, Batch(path))
+        member = {"name": label, "quantize": QuantizeSettings(), "finetune": FinetuneSettings()}
+        batch.members.setdefault(label, cell.recipe.model_copy(update=member))
+        batch.cells[cell.name] = label
+    return list(batches.values())
+
+
+def _distill_state(path: Path) -> str:
+    if not (path / "manifest.json").is_file() or not (path / "recipe.yaml").is_file():
+        return "pending"
+    return RunDirectory.open(path, read_only=True).phase("distill").state
+
+
+def _stream_key(recipe: Recipe, per_seed: bool) -> str:
+    free = _FREE if per_seed else _FREE | {"seed"}
+    return _digest(recipe.model_dump(mode="json", exclude=free))
+
+
+def _member_label(recipe: Recipe) -> str:
+    student = recipe.student.model_dump(mode="json")
+    return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)[:4]}"
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,0 +1,128 @@
+"""What a worker of the pool does for a job: a process of its own, watched until it ends.
+
+The process dies with the worker (it ends when its stdin does), and one that is killed is started
+again: run directories go on from their checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from qpd.run_directory_checks import LOCK_NAME
+
+STARTED = "sweep: started"
+INTERRUPTED = 130
+_MAX_STARTS = 4
+_LOCK_SECONDS = 30.0
+_GRACE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command of `qpd`, the run directory that it locks first, and its share of the machine."""
+
+    name: str
+    arguments: tuple[str, ...]
+    run: Path
+    log: Path
+    working_folder: Path
+    cpus: float
+    gpus: float
+
+
+def supervise(job: Job) -> int:
+    """Run the job to its end and return the exit code; 130 where it was interrupted.
+
+    A process that a signal kills is started again, up to 3 times; then the code is negative.
+    """
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    code = 1
+    for _ in range(_MAX_STARTS):
+        _wait_for_lock(job.run / LOCK_NAME)
+        code = _run(job)
+        if code >= 0:
+            break
+    return code
+
+
+def _wait_for_lock(path: Path) -> None:
+    """Give what a lost worker left behind the time to die."""
+    if path.parent.is_dir():
+        try:
+            with FileLock(path, timeout=_LOCK_SECONDS):
+                pass
+        except Timeout:  # the job itself says that another process is working there
+            pass
+
+
+def _run(job: Job) -> int:
+    with job.log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "qpd.cli", *job.arguments],
+            cwd=job.working_folder,
+            env=_environment(job),
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # the terminal's Ctrl-C is the sweep's to pass on
+        )
+        where = f"on {socket.gethostname()}, process {process.pid}, worker {os.getpid()}"
+        log.write(f"{STARTED} {where}\n".encode())
+        log.flush()
+        try:
+            while process.poll() is None:  # a blocking wait would not hear of an interrupt
+                time.sleep(0.1)
+        except KeyboardInterrupt:
+            return _interrupt(process)
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+    return process.returncode
+
+
+def _environment(job: Job) -> dict[str, str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(job.cpus)))}
+    if job.gpus == 0:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    return environment
+
+
+def _interrupt(process: subprocess.Popen[bytes]) -> int:
+    """End the process as Ctrl-C does; Ray repeats its interrupts until the job has ended."""
+    process.send_signal(signal.SIGINT)
+    end = time.monotonic() + _GRACE_SECONDS
+    while process.poll() is None:
+        try:
+            time.sleep(0.1)
+            if time.monotonic() > end:
+                process.kill()
+        except KeyboardInterrupt:
+            continue
+    return INTERRUPTED
+
+
+def begin_supervised() -> None:
+    """For a job's process: hear Ctrl-C, which Ray's processes block, and die with the worker.
+
+    The worker holds the other end of stdin; when it is gone, stdin ends.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()

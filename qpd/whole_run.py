@@ -1,0 +1,43 @@
+"""All phases of one recipe in one run directory: what `qpd run` and each cell of a sweep do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from qpd import phase_distill, phase_finetune, phase_quantize, phase_runner
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory
+from qpd.run_evaluation import evaluate_run
+from qpd.run_fork import adopt_distilled
+from qpd.session import Progress, open_session, prepare
+
+
+@dataclass(frozen=True)
+class DistilledElsewhere:
+    """A run directory that has finished phase 1, and the folder of its memory (may be gone)."""
+
+    run: Path
+    store: Path
+
+
+def run_all_phases(
+    recipe: Recipe, path: Path, progress: Progress, source: DistilledElsewhere | None = None
+) -> None:
+    """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
+
+    With `source`, phase 1 is taken from there. Raises what `prepare` and RunDirectory do.
+    """
+    prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
+    with RunDirectory.create(path, recipe) as opened:
+        if source is not None and opened.phase("distill").state != "done":
+            adopt_distilled(RunDirectory.open(source.run, read_only=True), opened, source.store)
+        session = open_session(opened, prepared, progress)
+        try:
+            phase_distill.distill(session)
+            phase_quantize.quantize(session)
+            phase_finetune.finetune(session)
+            evaluate_run(session)
+            phase_runner.finish(session)
+        finally:
+            session.close()
