@@ -12,6 +12,7 @@ def error_lines(error: Exception) -> list[str] | None:
     from qpd.environment import EnvironmentConfigError
     from qpd.evaluation_target import TargetError
     from qpd.export.bundle import ExportError
+    from qpd.metric_sinks import SinkError
     from qpd.metrics_log import MetricsLogError
     from qpd.recipe import RecipeError
     from qpd.run_directory import RunDirectoryError
@@ -34,6 +35,7 @@ def error_lines(error: Exception) -> list[str] | None:
         MetricsLogError,
         StudentFileError,
         SessionError,
+        SinkError,
         TargetError,
         TrainingError,
         TeacherError,

@@ -6,6 +6,7 @@ import time
 
 from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
+from qpd.epoch_metrics import final_scalars
 from qpd.evaluation import evaluate
 from qpd.manifest import EvaluatedPolicy
 from qpd.policy import Policy, network_policy
@@ -55,6 +56,8 @@ def evaluate_run(session: Session) -> None:
         session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
     if env is not None:
         env.close()
+    for sink in session.sinks():
+        sink.evaluated(final_scalars(run.manifest.evaluations))
     run.set_phase("evaluate", "done")
 
 
