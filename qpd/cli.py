@@ -20,6 +20,7 @@ from qpd.cli_errors import error_lines
 from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
+from qpd.cli_push import push
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ app.add_typer(teacher_app, name="teacher")
 app.command()(evaluate)
 app.command()(export)
 app.command()(bench)
+app.command()(push)
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[

@@ -12,6 +12,7 @@ def error_lines(error: Exception) -> list[str] | None:
     from qpd.environment import EnvironmentConfigError
     from qpd.evaluation_target import TargetError
     from qpd.export.bundle import ExportError
+    from qpd.hub_contents import HubPushError
     from qpd.metric_sinks import SinkError
     from qpd.metrics_log import MetricsLogError
     from qpd.recipe import RecipeError
@@ -32,6 +33,7 @@ def error_lines(error: Exception) -> list[str] | None:
         CheckpointError,
         EnvironmentConfigError,
         ExportError,
+        HubPushError,
         MetricsLogError,
         StudentFileError,
         SessionError,
