@@ -57,7 +57,7 @@ class PushSource:
 
     @property
     def zip_name(self) -> str:
-        """The SB3 agent's file, named as the RL Zoo names its own: `ppo-BreakoutNoFrameskip-v4.zip`.
+        """The SB3 agent's file, named as the RL Zoo names them: ppo-BreakoutNoFrameskip-v4.zip.
 
         The algorithm is that which loads the zip: an A2C teacher's student loads as PPO.
         """
@@ -72,13 +72,11 @@ def load_push_source(path: Path) -> PushSource:
     run = RunDirectory.open(path, read_only=True)
     if run.manifest.teacher is None or not run.quantized_file.is_file():
         raise HubPushError(
-            f"{path}: there is no quantized student yet; `qpd quantize {path}` or `qpd run` makes it"
+            f"{path}: there is no quantized student yet; `qpd quantize {path}` makes it"
         )
     env_id = run.manifest.teacher.env_id
     if not _ENVIRONMENT_ID.fullmatch(env_id):
-        raise HubPushError(
-            f"{run.manifest_file}: teacher.env_id: {env_id!r} is no environment's id"
-        )
+        raise HubPushError(f"{run.manifest_file}: teacher.env_id: {env_id!r} names no environment")
     policy: EvaluatedPolicy = "qat" if run.phase("finetune").state == "done" else "ptq"
     if policy not in run.manifest.evaluations:
         raise HubPushError(
@@ -164,7 +162,7 @@ def published_manifest(manifest: Manifest) -> Manifest:
 
 
 def published_source(source: str) -> str:
-    """A teacher's source; of a path that leads through this machine's folders the last part only."""
+    """A teacher's source; of a path through this machine's folders the last part only."""
     for path in (PurePosixPath(source), PureWindowsPath(source)):
         if path.is_absolute() or path.parts[:1] == ("~",) or ".." in path.parts:
             return path.name

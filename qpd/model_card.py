@@ -107,7 +107,11 @@ def _summary(source: PushSource) -> str:
     known = source.returns.get("teacher")
     if known is None:
         return f"{text}. Its teacher was not evaluated in this run."
-    return f"{text}; its teacher scores {known.mean:.1f} in {4 * teacher.num_parameters:,}."
+    text = f"{text}; its teacher scores {known.mean:.1f} in {4 * teacher.num_parameters:,}"
+    sharper = source.returns.get("teacher_sharpened")
+    if sharper is None:
+        return f"{text}."
+    return f"{text} ({sharper.mean:.1f} where it acts as sharply as the student)."
 
 
 def _film_line(source: PushSource) -> str:
@@ -122,7 +126,7 @@ def _results(source: PushSource) -> str:
     """The table of returns; the published student is in bold."""
     architecture = source.export.student.architecture
     teacher, run = source.teacher, source.run
-    student_bytes = run.quantized_file.stat().st_size
+    student_bytes, teacher_bytes = run.quantized_file.stat().st_size, 4 * teacher.num_parameters
     lines = [
         "## Results",
         "",
@@ -134,7 +138,7 @@ def _results(source: PushSource) -> str:
         measured = source.returns[name]
         parameters, bits, size = architecture.num_parameters, _bits(source), ""
         if name.startswith("teacher"):
-            parameters, bits, size = teacher.num_parameters, "32", f"{4 * parameters:,}"
+            parameters, bits, size = teacher.num_parameters, "32", f"{teacher_bytes:,}"
         elif name == "distilled":
             bits = "32"
             size = f"{run.distilled_file.stat().st_size:,}" if run.distilled_file.is_file() else ""
@@ -147,12 +151,12 @@ def _results(source: PushSource) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     ratio = teacher.num_parameters / architecture.num_parameters
-    smaller = 4 * teacher.num_parameters / student_bytes
+    smaller = teacher_bytes / student_bytes
     lines += [
         "",
-        f"In bold: what `quantized.safetensors` holds. It has {ratio:.1f} times fewer parameters than "
-        f"its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 bytes a parameter, "
-        "critic included; the student as its file on disk, scales and header included).",
+        f"In bold: what `quantized.safetensors` holds. It has {ratio:.1f} times fewer parameters "
+        f"than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 bytes a "
+        "parameter, critic included; the student as its file on disk, scales and header included).",
     ]
     return "\n".join(lines)
 
@@ -166,8 +170,8 @@ def _student(export: ExportSource) -> str:
     activation_bits = (student.layers[0].levels + 1).bit_length() - 1
     is_image = student.architecture.is_image
     inputs = (
-        "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the last "
-        "two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not divided by 255"
+        "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
+        "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not divided by 255"
         if is_image
         else f"the environment's vector of {student.architecture.observation_shape[0]}, float32; "
         "8-bit levels inside"
@@ -183,8 +187,8 @@ def _student(export: ExportSource) -> str:
             "|---|---|---|",
             *layers,
             "",
-            f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and biases: "
-            "int32. Nothing but integers from the observation to the logits.",
+            f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and "
+            "biases: int32. Nothing but integers from the observation to the logits.",
             f"- Observation: {inputs}.",
             f"- Actions: {escape(actions)}.",
             f"- To act: {acting_hint(export.about)}. A logit counts "

@@ -1,4 +1,4 @@
-"""The parts of a model card that tell how a student was made, what was not measured, what is there."""
+"""The parts of a model card that tell how a student was made and what was not measured."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def origin(source: PushSource) -> str:
             f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
             "",
             "```bash",
-            f"{command}   # such a student anew; on a CPU with these versions, the same one",
+            f"{command}   # makes such a student anew",
             "```",
             "",
             *_phase_table(source),
@@ -46,7 +46,7 @@ def origin(source: PushSource) -> str:
 def _commit(source: PushSource) -> str:
     commit = source.run.manifest.git_commit
     changed = " with changes" if source.run.manifest.git_dirty else ""
-    return f"; commit {code(commit[:12])}{changed}" if commit else ""
+    return f"; QPD at commit {code(commit[:12])}{changed}" if commit else ""
 
 
 def _phase_table(source: PushSource) -> list[str]:
