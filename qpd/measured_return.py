@@ -30,12 +30,15 @@ class MeasuredReturn:
     def from_json(cls, result: Mapping[str, Any]) -> Self:
         """Read one of a manifest's evaluations; KeyError, TypeError or ValueError if it is none."""
         low, high = result["interval"]
-        numbers = [float(x) for x in (result["mean"], result["std"], low, high)]
-        if not all(math.isfinite(number) for number in numbers):
+        mean, std, low, high = (float(x) for x in (result["mean"], result["std"], low, high))
+        if not all(math.isfinite(number) for number in (mean, std, low, high)):
             raise ValueError("a return is not finite")
         date = result.get("date")
         return cls(
-            *numbers,
+            mean,
+            std,
+            low,
+            high,
             episodes=int(result["episodes"]),
             distinct_games=int(result.get("distinct_games", result["episodes"])),
             seed=int(result["seed"]),

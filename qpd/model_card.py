@@ -171,7 +171,8 @@ def _student(export: ExportSource) -> str:
     is_image = student.architecture.is_image
     inputs = (
         "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
-        "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not divided by 255"
+        "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not "
+        "divided by 255"
         if is_image
         else f"the environment's vector of {student.architecture.observation_shape[0]}, float32; "
         "8-bit levels inside"

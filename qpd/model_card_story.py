@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qpd.environment import atari_rom, default_max_frames
 from qpd.hub_contents import PushSource, published_source
 from qpd.manifest import PhaseName
 from qpd.markdown import code, escape
@@ -105,10 +106,12 @@ def limits(source: PushSource, is_filmed: bool) -> str:
 
 
 def _frame_cap(source: PushSource) -> str:
-    cap = source.run.recipe.environment.max_frames
-    if cap is None:
+    cap, rom = source.run.recipe.environment.max_frames, atari_rom(source.teacher.env_id)
+    if cap is None and rom is None:
         return ""
-    return f" and games cut off at {cap:,} frames"
+    if rom is None:
+        return f" and games cut off after {cap:,} steps"
+    return f" and games cut off after {cap or default_max_frames(rom):,} emulator frames"
 
 
 def files_table(source: PushSource, formats: Sequence[str], is_filmed: bool) -> str:
