@@ -31,8 +31,9 @@ def hub_client(repo_id: str) -> Any:
     Raises HubPushError without a token, offline, and where the hub does not know the token.
     """
     import huggingface_hub
+    from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    if huggingface_hub.constants.HF_HUB_OFFLINE:
+    if HF_HUB_OFFLINE:
         raise HubPushError(f"{repo_id}: HF_HUB_OFFLINE is set; --dry-run -o DIR writes a folder")
     token = huggingface_hub.get_token()
     if token is None:
