@@ -12,7 +12,7 @@ from qpd.hub_contents import VIDEO_SECONDS, PushSource
 from qpd.manifest import EvaluatedPolicy
 from qpd.markdown import code, escape
 from qpd.model_card_story import files_table, limits, origin
-from qpd.student_about import acting_hint
+from qpd.student_about import acting_hint, imitates_policy
 
 _ROWS: dict[EvaluatedPolicy, str] = {
     "teacher": "teacher",
@@ -152,11 +152,12 @@ def _results(source: PushSource) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     ratio = teacher.num_parameters / architecture.num_parameters
     smaller = teacher_bytes / student_bytes
+    critic = ", critic included" if imitates_policy(source.export.about) else ""
     lines += [
         "",
         f"In bold: what `quantized.safetensors` holds. It has {ratio:.1f} times fewer parameters "
         f"than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 bytes a "
-        "parameter, critic included; the student as its file on disk, scales and header included).",
+        f"parameter{critic}; the student as its file on disk, scales and header included).",
     ]
     return "\n".join(lines)
 

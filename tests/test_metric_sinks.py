@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ def test_tensorboard_has_final_returns_and_the_recipe(run: Path) -> None:
     for policy in ("teacher", "distilled", "ptq", "qat"):
         result = evaluations[policy]
         expected = (result["mean"], *result["interval"])
+        assert datetime.fromisoformat(result["date"]).tzinfo is not None
         found = [shown.Scalars(f"return/{policy}{end}")[0].value for end in ("", "_low", "_high")]
         assert found == pytest.approx(expected)
     hparams = shown.SummaryMetadata("_hparams_/session_start_info")
