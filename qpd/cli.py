@@ -21,6 +21,7 @@ from qpd.cli_errors import error_lines
 from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
+from qpd.cli_push import push
 from qpd.cli_report import report
 from qpd.cli_sweep import sweep, sweep_cell, sweep_group
 from qpd.recipe import Recipe, RecipeError
@@ -42,6 +43,7 @@ app.command()(report)
 app.command()(sweep)
 app.command(hidden=True)(sweep_cell)
 app.command(hidden=True)(sweep_group)
+app.command()(push)
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[

@@ -13,6 +13,8 @@ def error_lines(error: Exception) -> list[str] | None:
     from qpd.environment import EnvironmentConfigError
     from qpd.evaluation_target import TargetError
     from qpd.export.bundle import ExportError
+    from qpd.hub_contents import HubPushError
+    from qpd.metric_sinks import SinkError
     from qpd.metrics_log import MetricsLogError
     from qpd.recipe import RecipeError
     from qpd.run_directory import RunDirectoryError
@@ -33,11 +35,13 @@ def error_lines(error: Exception) -> list[str] | None:
         CheckpointError,
         EnvironmentConfigError,
         ExportError,
+        HubPushError,
         MetricsLogError,
         ReportError,
         StudentFileError,
         SessionError,
         SweepError,
+        SinkError,
         TargetError,
         TrainingError,
         TeacherError,

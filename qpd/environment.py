@@ -79,7 +79,7 @@ def make_vector_env(
     if rom is None:
         return GymEnvironment(spec, num_envs, max_frames=max_frames)
     if max_frames is None:
-        max_frames = BREAKOUT_MAX_FRAMES if rom == "breakout" else DEFAULT_MAX_FRAMES
+        max_frames = default_max_frames(rom)
     return AtariEnvironment(
         spec,
         rom,
@@ -98,6 +98,11 @@ def atari_rom(env_id: str) -> str | None:
     if env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4"):
         return str(spec.kwargs["game"])
     return None
+
+
+def default_max_frames(rom: str) -> int:
+    """Emulator frames after which a game is truncated where nothing else is asked for."""
+    return BREAKOUT_MAX_FRAMES if rom == "breakout" else DEFAULT_MAX_FRAMES
 
 
 def action_names(env_id: str) -> list[str] | None:

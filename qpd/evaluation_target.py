@@ -8,7 +8,7 @@ from pathlib import Path
 from qpd.acting import resolve_acting
 from qpd.environment import environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
-from qpd.manifest import EvaluatedPolicy
+from qpd.manifest import EvaluatedPolicy, date_now
 from qpd.policy import Policy, network_policy
 from qpd.progress import RunProgress
 from qpd.quantization.integer_student import IntegerEngine
@@ -173,4 +173,4 @@ def record(target: Target, result: EvaluationResult) -> None:
     assert target.run_path is not None
     name: EvaluatedPolicy = target.label  # type: ignore[assignment]
     with RunDirectory.open(target.run_path) as run:
-        run.record_evaluation(name, result.to_json())
+        run.record_evaluation(name, result.to_json() | {"date": date_now()})

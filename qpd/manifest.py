@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -72,6 +73,11 @@ def new_manifest(name: str, seed: int) -> Manifest:
         git_dirty=dirty,
         platform=platform.platform(),
     )
+
+
+def date_now() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _versions() -> dict[str, str]:

@@ -1,9 +1,8 @@
-"""One row of metrics per epoch, in metrics.csv and, where installed, in TensorBoard."""
+"""One row of metrics per epoch, in metrics.csv."""
 
 import csv
 import difflib
 import io
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from qpd.atomic_files import write_text
-
-logger = logging.getLogger(__name__)
 
 KEY_COLUMNS = ("phase", "epoch")
 
@@ -35,7 +32,6 @@ class MetricsLog:
         *,
         phase: str,
         resume_epoch: int = 0,
-        tensorboard_folder: Path | None = None,
     ) -> None:
         """Open or begin the file, without the rows of `phase` after `resume_epoch`.
 
@@ -44,7 +40,6 @@ class MetricsLog:
             columns: What is measured; `phase` and `epoch` come before it. Fixed once written.
             phase: Phase whose rows are written.
             resume_epoch: Epoch of the checkpoint that is resumed; 0 = the phase begins anew.
-            tensorboard_folder: Where events go, in a folder per phase; None = nowhere.
 
         Raises:
             MetricsLogError: The file exists with other columns.
@@ -55,7 +50,6 @@ class MetricsLog:
         self._phase = phase
         write_text(path, self._kept_text(path, resume_epoch))
         self._file = path.open("a", encoding="utf-8", newline="")
-        self._writer = _summary_writer(tensorboard_folder, phase, resume_epoch)
 
     def write(self, epoch: int, values: Mapping[str, float | int | str | None]) -> None:
         """Append the row of an epoch; columns without a value stay empty.
@@ -72,18 +66,10 @@ class MetricsLog:
         self._file.write(_csv_text([[_cell(row.get(name)) for name in self._columns]]))
         self._file.flush()
         os.fsync(self._file.fileno())
-        if self._writer is not None:
-            for name, value in values.items():
-                if value is not None and not isinstance(value, str):
-                    self._writer.add_scalar(name, float(value), global_step=epoch)
-            self._writer.flush()
 
     def close(self) -> None:
-        """Close both files."""
+        """Close the file."""
         self._file.close()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
     def __enter__(self) -> Self:
         """Return self."""
@@ -131,16 +117,3 @@ def _csv_text(rows: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-def _summary_writer(folder: Path | None, phase: str, resume_epoch: int) -> Any:
-    """Return a writer whose events after `resume_epoch` replace earlier ones, or None."""
-    if folder is None:
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import
-    except ImportError:
-        logger.info("no TensorBoard events: tensorboard is not installed")
-        return None
-    # A folder per phase: purge_step discards later events of a whole folder.
-    return SummaryWriter(log_dir=str(folder / phase), purge_step=resume_epoch + 1)

@@ -12,6 +12,12 @@ from typing import Any
 import torch
 
 from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.epoch_metrics import (
+    epoch_scalars,
+    histograms_due,
+    quantization_scalars,
+    weight_histograms,
+)
 from qpd.manifest import PhaseName
 from qpd.metrics_log import MetricsLog
 from qpd.phase_plan import PhasePlan
@@ -98,26 +104,21 @@ def run_phase(members: Sequence[tuple[Session, PhasePlan, PhaseState]]) -> None:
         for session, own_plan, state in members:
             session.run.set_phase(phase, "running")
             log = logs.enter_context(_metrics_log(session, phase, state.epoch))
-            trainees.append(Trainee(own_plan, state, _Observer(session, log)))
+            trainees.append(Trainee(own_plan, state, _Observer(session, log, own_plan, state)))
         pairs = [(session, state) for session, _, state in members]
         train_together(trainees, lead.stream(), lambda: save(phase, pairs))
 
 
 def _metrics_log(session: Session, phase: PhaseName, epoch: int) -> MetricsLog:
-    folder = session.run.tensorboard_folder if session.recipe.save.tensorboard else None
-    return MetricsLog(
-        session.run.metrics_file,
-        COLUMNS,
-        phase=phase,
-        resume_epoch=epoch,
-        tensorboard_folder=folder,
-    )
+    return MetricsLog(session.run.metrics_file, COLUMNS, phase=phase, resume_epoch=epoch)
 
 
 @dataclass
 class _Observer:
     session: Session
     log: MetricsLog
+    plan: PhasePlan
+    state: PhaseState
 
     def batch_done(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
         self.session.progress.batch(done, total, loss, samples_per_second)
@@ -129,12 +130,24 @@ class _Observer:
             row["validation_low"], row["validation_high"] = report.validation.interval()
         row["rollout_return"] = report.rollout_return
         self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
+        self._tell_sinks(report)
         self.session.progress.epoch(report, self.session.label)
 
     def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
         self.session.progress.note(
             f"epoch {epoch} is undone: {reason}; the learning rate is halved, to {lr:.3g}"
         )
+
+    def _tell_sinks(self, report: EpochReport) -> None:
+        sinks, module = self.session.sinks(), self.state.module
+        if not sinks:
+            return
+        scalars = epoch_scalars(report)
+        scalars |= quantization_scalars(module, self.session.stream().memory)
+        is_due = histograms_due(report.epoch, self.plan.settings.epochs)
+        histograms = weight_histograms(module) if is_due else {}
+        for sink in sinks:
+            sink.epoch(self.plan.name, report.epoch, scalars, histograms)
 
 
 def summary(state: PhaseState) -> dict[str, Any]:

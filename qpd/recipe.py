@@ -61,6 +61,14 @@ def _check_name(value: str) -> str:
     )
 
 
+def _check_project(value: str) -> str:
+    if re.fullmatch(r"[^/\\#?%:\s](?:[^/\\#?%:]{0,126}[^/\\#?%:\s])?", value):
+        return value
+    raise PydanticCustomError(
+        "project", "must be a project's name: at most 128 characters, none of / \\ # ? % :"
+    )
+
+
 Width = Annotated[int, Field(ge=1, le=65536)]
 Size = Annotated[str, AfterValidator(_check_size)]
 ConvChannels = Annotated[tuple[Width, Width, Width], BeforeValidator(_as_tuple)]
@@ -208,6 +216,9 @@ class SaveSettings(RecipeSection):
     """What the run directory keeps beyond students, metrics and checkpoints."""
 
     tensorboard: bool = Field(True, description="write TensorBoard events, where it is installed")
+    wandb: Annotated[str, AfterValidator(_check_project)] | None = Field(
+        None, description="Weights & Biases project to log to as well; null = none"
+    )
     keep_replay: bool = Field(False, description="keep the memory when the run has finished")
 
 

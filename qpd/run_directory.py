@@ -4,7 +4,7 @@ recipe.yaml             the resolved recipe
 manifest.json           versions, teacher, state of each phase, evaluations
 distilled.safetensors   the student after phase 1
 quantized.safetensors   the k-bit student
-metrics.csv, tensorboard/, checkpoint/, exports/, report/
+metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
 """
 
 from collections.abc import Mapping

@@ -6,8 +6,9 @@ import time
 
 from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
+from qpd.epoch_metrics import final_scalars
 from qpd.evaluation import evaluate
-from qpd.manifest import EvaluatedPolicy
+from qpd.manifest import EvaluatedPolicy, date_now
 from qpd.policy import Policy, network_policy
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
@@ -49,12 +50,14 @@ def evaluate_run(session: Session) -> None:
                 f"evaluating {name}", done, settings.episodes
             ),
         )
-        seconds = {"seconds": time.perf_counter() - began}
-        run.record_evaluation(name, result.to_json() | seconds)
+        about = {"seconds": time.perf_counter() - began, "date": date_now()}
+        run.record_evaluation(name, result.to_json() | about)
         low, high = result.interval()
         session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
     if env is not None:
         env.close()
+    for sink in session.sinks():
+        sink.evaluated(final_scalars(run.manifest.evaluations))
     run.set_phase("evaluate", "done")
 
 

@@ -13,6 +13,7 @@ from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import TeacherRecord
+from qpd.metric_sinks import MetricSink, check_sinks, open_sinks
 from qpd.play_stream import PlayStream
 from qpd.policy import Policy
 from qpd.random_seeds import seed_for
@@ -83,6 +84,7 @@ class Session:
     label: str = ""
     _stream: PlayStream | None = None
     _validation_env: VectorEnvironment | None = None
+    _sinks: list[MetricSink] | None = None
 
     @property
     def temperature(self) -> float:
@@ -150,9 +152,15 @@ class Session:
             max_frames=settings.max_frames,
         )
 
+    def sinks(self) -> list[MetricSink]:
+        """Where numbers go besides metrics.csv, opened when first asked for; raises SinkError."""
+        if self._sinks is None:
+            self._sinks = open_sinks(self.run)
+        return self._sinks
+
     def close(self) -> None:
-        """Release environments and the run directory."""
-        for resource in (self._stream, self._validation_env):
+        """Release sinks, environments and the run directory."""
+        for resource in (*(self._sinks or []), self._stream, self._validation_env):
             if resource is not None:
                 resource.close()
         self.run.close()
@@ -178,8 +186,10 @@ class Prepared:
 def prepare(recipe: Recipe, device: str) -> Prepared:
     """Load the teacher and check that all fits; writes nothing.
 
-    Raises SessionError, TeacherError or EnvironmentConfigError (one line) where it does not.
+    Raises SessionError, SinkError, TeacherError or EnvironmentConfigError (one line) where it does
+    not.
     """
+    check_sinks(recipe)
     settings = recipe.teacher
     teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
     env_id = teacher.env_id  # the recipe's, by its present name

@@ -1,8 +1,6 @@
 """metrics.csv: fixed columns, every row on the disk, exact truncation on resume."""
 
 import csv
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -99,41 +97,3 @@ def test_text_with_commas_survives(path: Path) -> None:
         with MetricsLog(path, ["note"], phase="distill", resume_epoch=1) as log:
             log.write(1, {"note": 'a, "b"'})
     assert [row["note"] for row in rows(path)] == ['a, "b"'] * 2
-
-
-def test_tensorboard_shows_resumed_values_once(tmp_path: Path, path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    folder = tmp_path / "tensorboard"
-    for start, value in ((0, 1.0), (2, 2.0)):
-        with MetricsLog(
-            path, COLUMNS, phase="distill", resume_epoch=start, tensorboard_folder=folder
-        ) as log:
-            for epoch in range(start + 1, 5):
-                log.write(epoch, {"loss": value, "samples_per_s": None})
-    events = EventAccumulator(str(folder / "distill"))
-    events.Reload()
-    assert events.Tags()["scalars"] == ["loss"]
-    shown = {event.step: event.value for event in events.Scalars("loss")}
-    assert shown == {1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0}
-    assert len(events.Scalars("loss")) == 4
-
-
-def test_tensorboard_is_optional(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['tensorboard'] = None\n"
-        "from pathlib import Path; from qpd.metrics_log import MetricsLog\n"
-        "log = MetricsLog(Path('m.csv'), ['loss'], phase='p', tensorboard_folder=Path('tb'))\n"
-        "log.write(1, {'loss': 2.0}); log.close()\n"
-    )
-    env_path = str(Path(__file__).resolve().parent.parent)
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {env_path!r})\n{code}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert epochs(tmp_path / "m.csv") == [("p", 1)]
-    assert not (tmp_path / "tb").exists()

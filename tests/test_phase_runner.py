@@ -333,7 +333,10 @@ def assert_survives_signals(
     assert outcome(path) == outcome(tmp_path / "whole")
     stopped, whole = (RunDirectory.open(p, read_only=True) for p in (path, tmp_path / "whole"))
     found, expected_results = (
-        {name: {**result, "seconds": None} for name, result in run.manifest.evaluations.items()}
+        {
+            name: {**result, "seconds": None, "date": None}
+            for name, result in run.manifest.evaluations.items()
+        }
         for run in (stopped, whole)
     )
     assert found == expected_results

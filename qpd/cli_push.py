@@ -1,0 +1,94 @@
+"""`qpd push`: a student with its model card, to a folder or to the Hugging Face hub."""
+
+from __future__ import annotations
+
+import tempfile
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpd.cli_export import EXPORTERS
+from qpd.cli_output import AsJson, print_json, print_table
+
+# What each format's exporter imports beyond QPD's own dependencies.
+_NEEDS = {
+    "c": (),
+    "onnx": ("onnx",),
+    "litert": ("flatbuffers", "ai_edge_litert"),
+    "sb3": ("stable_baselines3",),
+}
+
+
+def push(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    repo: Annotated[str, typer.Argument(metavar="ORG/NAME", help="repository on the hub")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="write the folder, upload nothing; works offline")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="new folder; default RUN/hub, kept only by --dry-run"),
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="a new repository is private")] = False,
+    formats: Annotated[
+        str | None,
+        typer.Option("--formats", help="of c,onnx,litert,sb3; default: all that is installed for"),
+    ] = None,
+    video: Annotated[bool, typer.Option(help="film a game (Atari)")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a quantized student on the Hugging Face hub, with a model card."""
+    from qpd.hub_contents import can_be_filmed, check_new, load_push_source, write_hub_folder
+    from qpd.hub_push import check_repo_id, hub_client, upload
+    from qpd.model_card import model_card
+
+    check_repo_id(repo)
+    exporters = _exporters(formats)
+    source = load_push_source(run)
+    is_filmed = video and can_be_filmed(source)
+    client = None if dry_run else hub_client(repo)
+    card = model_card(source, repo, list(exporters), is_filmed)
+    kept = output or (run / "hub" if dry_run else None)
+    if kept is not None:
+        check_new(kept)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = kept or Path(temporary) / "hub"
+        write_hub_folder(folder, source, card, exporters, is_filmed)
+        address = None if client is None else upload(client, folder, repo, private)
+        _print(folder, repo, address, kept is not None, as_json)
+
+
+def _exporters(formats: str | None) -> dict[str, Any]:
+    """The exporters that were named, or those whose packages are installed."""
+    from qpd.hub_contents import HubPushError
+
+    if formats is None:
+        chosen = [name for name, needs in _NEEDS.items() if all(map(find_spec, needs))]
+    else:
+        chosen = [name.strip() for name in formats.split(",") if name.strip()]
+    for name in chosen:
+        if name not in EXPORTERS:
+            raise HubPushError(f"--formats {formats}: {name}: one of {', '.join(EXPORTERS)}")
+    found = {}
+    for name in chosen:
+        module, function = EXPORTERS[name].split(":")
+        found[name] = getattr(import_module(module), function)
+    return found
+
+
+def _print(folder: Path, repo: str, address: str | None, is_kept: bool, as_json: bool) -> None:
+    from qpd.hub_contents import folder_files
+
+    sizes = folder_files(folder)
+    if as_json:
+        where = {"folder": str(folder) if is_kept else None, "url": address}
+        print_json({"repo": repo, **where, "files": sizes})
+        return
+    print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
+    if address is not None:
+        print(address)
+    else:
+        print(f"{folder}: read its README.md; the same command without --dry-run uploads it")

@@ -1,0 +1,197 @@
+"""The folder that `qpd push` publishes: a run directory that anybody can read, play and run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from qpd.acting import resolve_acting
+from qpd.atomic_files import write_bytes, write_json, write_text
+from qpd.environment import environment_spec
+from qpd.evaluation_target import load_target
+from qpd.export.bundle import (
+    ExportSource,
+    GoldenVectors,
+    golden_vectors,
+    load_export_source,
+    write_bundle,
+)
+from qpd.manifest import EvaluatedPolicy, Manifest, TeacherRecord
+from qpd.measured_return import MeasuredReturn
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory
+from qpd.video import record_gif
+
+Exporter = Callable[[ExportSource, GoldenVectors], Mapping[str, bytes]]
+
+VIDEO_SECONDS = 40.0
+_ENVIRONMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]*")
+
+
+class HubPushError(ValueError):
+    """A run that cannot be published, or not there; one line says why and what would do."""
+
+
+@dataclass(frozen=True)
+class PushSource:
+    """A run with a quantized student that was evaluated.
+
+    `policy` is what quantized.safetensors holds: `qat`, or `ptq` before phase 3.
+    """
+
+    run: RunDirectory
+    export: ExportSource
+    teacher: TeacherRecord
+    policy: EvaluatedPolicy
+    returns: dict[EvaluatedPolicy, MeasuredReturn]
+
+    @property
+    def measured(self) -> MeasuredReturn:
+        """The student's return."""
+        return self.returns[self.policy]
+
+    @property
+    def zip_name(self) -> str:
+        """The SB3 agent's file, named as the RL Zoo names them: ppo-BreakoutNoFrameskip-v4.zip.
+
+        The algorithm is that which loads the zip: an A2C teacher's student loads as PPO.
+        """
+        from qpd.export.sb3_zip import sb3_algorithm
+
+        env = self.teacher.env_id.replace("/", "-").replace(":", "-")
+        return f"{sb3_algorithm(self.export).lower()}-{env}.zip"
+
+
+def load_push_source(path: Path) -> PushSource:
+    """Read and check a run. Raises HubPushError, RunDirectoryError or StudentFileError."""
+    run = RunDirectory.open(path, read_only=True)
+    if run.manifest.teacher is None or not run.quantized_file.is_file():
+        raise HubPushError(
+            f"{path}: there is no quantized student yet; `qpd quantize {path}` makes it"
+        )
+    env_id = run.manifest.teacher.env_id
+    if not _ENVIRONMENT_ID.fullmatch(env_id):
+        raise HubPushError(f"{run.manifest_file}: teacher.env_id: {env_id!r} names no environment")
+    policy: EvaluatedPolicy = "qat" if run.phase("finetune").state == "done" else "ptq"
+    if policy not in run.manifest.evaluations:
+        raise HubPushError(
+            f"{path}: its student was never evaluated: `qpd evaluate {path} --policy {policy}`"
+        )
+    try:
+        returns = {
+            name: MeasuredReturn.from_json(result)
+            for name, result in run.manifest.evaluations.items()
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise HubPushError(
+            f"{run.manifest_file}: evaluations: not as `qpd evaluate` writes them ({error!r})"
+        ) from error
+    return PushSource(run, load_export_source(path), run.manifest.teacher, policy, returns)
+
+
+def can_be_filmed(source: PushSource) -> bool:
+    """Whether there will be a video: of Atari games only."""
+    return environment_spec(source.teacher.env_id).is_atari
+
+
+def write_hub_folder(
+    folder: Path, source: PushSource, card: str, exporters: Mapping[str, Exporter], video: bool
+) -> None:
+    """Write all that is published into `folder`, which must be new or empty.
+
+    `exporters` by format name: `sb3` becomes one zip beside the card, each other a folder. With
+    `video` a game is played and filmed. The folder is either as it was or complete. Raises
+    HubPushError where something is there, ExportError, OSError.
+    """
+    check_new(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        fresh = Path(temporary) / "folder"
+        fresh.mkdir()
+        _write_run_files(fresh, source)
+        golden = golden_vectors(source.export.student)
+        for name, exporter in exporters.items():
+            files = exporter(source.export, golden)
+            if name == "sb3":
+                write_bytes(fresh / source.zip_name, files["student.zip"])
+            else:
+                write_bundle(fresh / name, name, source.export, files)
+        if video:
+            _film(fresh / "replay.gif", source)
+        write_text(fresh / "README.md", card)
+        if folder.exists():
+            folder.rmdir()
+        fresh.rename(folder)
+
+
+def check_new(folder: Path) -> None:
+    """Raise HubPushError where `folder` is there and holds something."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise HubPushError(f"{folder}: holds files already; choose a new folder with -o")
+
+
+def _write_run_files(folder: Path, source: PushSource) -> None:
+    run = source.run
+    shutil.copyfile(run.quantized_file, folder / run.quantized_file.name)
+    if run.distilled_file.is_file():
+        shutil.copyfile(run.distilled_file, folder / run.distilled_file.name)
+    write_text(folder / "recipe.yaml", published_recipe(run.recipe).to_yaml())
+    manifest = published_manifest(run.manifest)
+    write_json(folder / "manifest.json", manifest.model_dump(mode="json"))
+    write_json(folder / "results.json", zoo_results(source.measured))
+
+
+def published_recipe(recipe: Recipe) -> Recipe:
+    """The recipe without what is this machine's or this user's: see `published_source`."""
+    teacher = recipe.teacher.model_copy(update={"source": published_source(recipe.teacher.source)})
+    save = recipe.save.model_copy(update={"wandb": None})
+    return recipe.model_copy(update={"teacher": teacher, "save": save})
+
+
+def published_manifest(manifest: Manifest) -> Manifest:
+    """The manifest, with the teacher's source as `published_source` gives it."""
+    assert manifest.teacher is not None
+    source = published_source(manifest.teacher.source)
+    teacher = manifest.teacher.model_copy(update={"source": source})
+    return manifest.model_copy(update={"teacher": teacher})
+
+
+def published_source(source: str) -> str:
+    """A teacher's source; of a path through this machine's folders the last part only."""
+    for path in (PurePosixPath(source), PureWindowsPath(source)):
+        if path.is_absolute() or path.parts[:1] == ("~",) or ".." in path.parts:
+            return path.name
+    return source
+
+
+def zoo_results(measured: MeasuredReturn) -> dict[str, Any]:
+    """results.json as the RL Zoo writes it; `eval_datetime` is null where it was not recorded."""
+    return {
+        "mean_reward": measured.mean,
+        "std_reward": measured.std,
+        "is_deterministic": measured.acting == "greedy",
+        "n_eval_episodes": measured.episodes,
+        "eval_datetime": measured.date,
+    }
+
+
+def _film(path: Path, source: PushSource) -> None:
+    target = load_target(str(source.run.path), source.policy, None, "cpu")
+    rule = resolve_acting(
+        target.acting,
+        is_actor_critic=target.is_actor_critic,
+        is_atari=True,
+        epsilon=target.epsilon,
+    )
+    record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)
+
+
+def folder_files(folder: Path) -> dict[str, int]:
+    """Bytes of each file below `folder`, by relative path, sorted."""
+    files: Sequence[Path] = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -1,0 +1,52 @@
+"""A return as a manifest records it, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class MeasuredReturn:
+    """Mean, standard deviation and 95% interval over `episodes` full games.
+
+    `acting` tells in words how actions were chosen; `date` is when (ISO 8601, UTC), None where it
+    was not recorded.
+    """
+
+    mean: float
+    std: float
+    low: float
+    high: float
+    episodes: int
+    distinct_games: int
+    seed: int
+    acting: str
+    date: str | None = None
+
+    @classmethod
+    def from_json(cls, result: Mapping[str, Any]) -> Self:
+        """Read one of a manifest's evaluations; KeyError, TypeError or ValueError if it is none."""
+        low, high = result["interval"]
+        mean, std, low, high = (float(x) for x in (result["mean"], result["std"], low, high))
+        if not all(math.isfinite(number) for number in (mean, std, low, high)):
+            raise ValueError("a return is not finite")
+        date = result.get("date")
+        return cls(
+            mean,
+            std,
+            low,
+            high,
+            episodes=int(result["episodes"]),
+            distinct_games=int(result.get("distinct_games", result["episodes"])),
+            seed=int(result["seed"]),
+            acting=str(result["acting"]),
+            date=None if date is None else str(date),
+        )
+
+    @property
+    def with_interval(self) -> str:
+        """`370.7 [349.0, 388.1]`."""
+        return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"

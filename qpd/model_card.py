@@ -1,0 +1,224 @@
+"""The model card of a published student: README.md in the hub's format, metadata included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from qpd.environment import action_names
+from qpd.export.bundle import ExportSource
+from qpd.export.runtime_files import bundle_text
+from qpd.hub_contents import VIDEO_SECONDS, PushSource
+from qpd.manifest import EvaluatedPolicy
+from qpd.markdown import code, escape
+from qpd.model_card_story import files_table, limits, origin
+from qpd.student_about import acting_hint, imitates_policy
+
+_ROWS: dict[EvaluatedPolicy, str] = {
+    "teacher": "teacher",
+    "teacher_sharpened": "teacher, sharpened",
+    "distilled": "student in fp32",
+    "ptq": "student, quantized only",
+    "qat": "student, finetuned",
+}
+
+
+def model_card(source: PushSource, repo_id: str, formats: Sequence[str], is_filmed: bool) -> str:
+    """The card's text. `formats` are the exports in the folder, `is_filmed` whether it has a GIF.
+
+    Every number is one of the run's manifest or of its files; text from files is escaped.
+    """
+    from huggingface_hub import ModelCard
+
+    parts = [
+        f"# {_title(source)}",
+        _summary(source),
+        _film_line(source) if is_filmed else "",
+        _results(source),
+        _student(source.export),
+        *_how_to_run(source, repo_id, formats),
+        origin(source),
+        limits(source, is_filmed),
+        files_table(source, formats, is_filmed),
+    ]
+    metadata = _metadata(source, formats).to_yaml()
+    body = "\n\n".join(part.strip() for part in parts if part)
+    return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
+
+
+def _size(source: PushSource) -> str:
+    settings = source.run.recipe.student
+    if settings.size is not None:
+        return settings.size
+    return "-".join(str(width) for width in source.export.student.architecture.hidden)
+
+
+def _bits(source: PushSource) -> str:
+    bits = [layer.bits for layer in source.export.student.layers]
+    return str(bits[0]) if len(set(bits)) == 1 else "/".join(str(b) for b in bits)
+
+
+def _title(source: PushSource) -> str:
+    teacher = source.teacher
+    return (
+        f"{_bits(source)}-bit {escape(_size(source))} student of {escape(teacher.algo.upper())} "
+        f"on {escape(teacher.env_id)}"
+    )
+
+
+def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
+    """As the RL Zoo's cards have it: tags, and the return as a result of the model index."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    env_id, measured = source.teacher.env_id, source.measured
+    tags = [env_id, "deep-reinforcement-learning", "reinforcement-learning", "stable-baselines3"]
+    tags += ["quantization", "int8" if _bits(source) == "8" else "low-bit"]
+    tags += ["policy-distillation", "quantization-aware-training", "qpd"]
+    tags += [name for name in ("onnx", "litert") if name in formats]
+    result = EvalResult(
+        task_type="reinforcement-learning",
+        task_name="reinforcement-learning",
+        dataset_type=env_id,
+        dataset_name=env_id,
+        metric_type="mean_reward",
+        metric_name="mean_reward",
+        metric_value=f"{measured.mean:.2f} +/- {measured.std:.2f}",
+        verified=False,
+    )
+    return ModelCardData(
+        library_name="stable-baselines3" if "sb3" in formats else "qpd",
+        pipeline_tag="reinforcement-learning",
+        tags=tags,
+        model_name=f"QPD {_size(source)} student of {source.teacher.algo.upper()}",
+        eval_results=[result],
+    )
+
+
+def _summary(source: PushSource) -> str:
+    measured, teacher = source.measured, source.teacher
+    size = source.run.quantized_file.stat().st_size
+    text = (
+        f"A small integer network that imitates a Stable-Baselines3 {escape(teacher.algo.upper())} "
+        f"agent on {code(teacher.env_id)}, made with QPD (quantization-aware policy distillation). "
+        f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
+        f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}) in "
+        f"**{size:,} bytes**"
+    )
+    known = source.returns.get("teacher")
+    if known is None:
+        return f"{text}. Its teacher was not evaluated in this run."
+    text = f"{text}; its teacher scores {known.mean:.1f} in {4 * teacher.num_parameters:,}"
+    sharper = source.returns.get("teacher_sharpened")
+    if sharper is None:
+        return f"{text}."
+    return f"{text} ({sharper.mean:.1f} where it acts as sharply as the student)."
+
+
+def _film_line(source: PushSource) -> str:
+    return (
+        f"![The student plays {escape(source.teacher.env_id)}](replay.gif)\n\n"
+        f"The first {VIDEO_SECONDS:.0f} seconds of a game with the evaluation's seed; it was not "
+        "chosen."
+    )
+
+
+def _results(source: PushSource) -> str:
+    """The table of returns; the published student is in bold."""
+    architecture = source.export.student.architecture
+    teacher, run = source.teacher, source.run
+    student_bytes, teacher_bytes = run.quantized_file.stat().st_size, 4 * teacher.num_parameters
+    lines = [
+        "## Results",
+        "",
+        "| | return, 95% interval | std | games | acting | parameters | bits | bytes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows = [name for name in _ROWS if name in source.returns]
+    for name in rows:
+        measured = source.returns[name]
+        parameters, bits, size = architecture.num_parameters, _bits(source), ""
+        if name.startswith("teacher"):
+            parameters, bits, size = teacher.num_parameters, "32", f"{teacher_bytes:,}"
+        elif name == "distilled":
+            bits = "32"
+            size = f"{run.distilled_file.stat().st_size:,}" if run.distilled_file.is_file() else ""
+        elif name == source.policy:
+            size = f"{student_bytes:,}"
+        cells = [_ROWS[name], measured.with_interval, f"{measured.std:.1f}"]
+        cells += [str(measured.episodes), escape(measured.acting)]
+        cells += [f"{parameters:,}", bits, size]
+        if name == source.policy:
+            cells = [f"**{cell}**" for cell in cells]
+        lines.append(f"| {' | '.join(cells)} |")
+    ratio = teacher.num_parameters / architecture.num_parameters
+    smaller = teacher_bytes / student_bytes
+    critic = ", critic included" if imitates_policy(source.export.about) else ""
+    lines += [
+        "",
+        f"In bold: what `quantized.safetensors` holds. It has {ratio:.1f} times fewer parameters "
+        f"than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 bytes a "
+        f"parameter{critic}; the student as its file on disk, scales and header included).",
+    ]
+    return "\n".join(lines)
+
+
+def _student(export: ExportSource) -> str:
+    student = export.student
+    layers = [
+        f"| {layer.shape.name} | {'x'.join(str(n) for n in layer.weight.shape)} | {layer.bits} |"
+        for layer in student.layers
+    ]
+    activation_bits = (student.layers[0].levels + 1).bit_length() - 1
+    is_image = student.architecture.is_image
+    inputs = (
+        "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
+        "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not "
+        "divided by 255"
+        if is_image
+        else f"the environment's vector of {student.architecture.observation_shape[0]}, float32; "
+        "8-bit levels inside"
+    )
+    names = action_names(str(export.about.get("env_id", "")))
+    actions = ", ".join(f"{i} {name}" for i, name in enumerate(names)) if names else None
+    actions = actions or f"0 to {student.architecture.num_actions - 1}"
+    return "\n".join(
+        [
+            "## The student",
+            "",
+            "| layer | weights | bits |",
+            "|---|---|---|",
+            *layers,
+            "",
+            f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and "
+            "biases: int32. Nothing but integers from the observation to the logits.",
+            f"- Observation: {inputs}.",
+            f"- Actions: {escape(actions)}.",
+            f"- To act: {acting_hint(export.about)}. A logit counts "
+            f"{student.logit_scale:.6g} an integer step.",
+        ]
+    )
+
+
+def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
+    from qpd.export.c_code import arena_bytes, weight_bytes
+    from qpd.export.sb3_zip import sb3_algorithm
+
+    export = source.export
+    architecture = export.student.architecture
+    fields = {
+        "repo": repo_id,
+        "folder": repo_id.split("/")[1],
+        "policy": source.policy,
+        "shape": repr(tuple(architecture.observation_shape)),
+        "dtype": "uint8" if architecture.is_image else "float32",
+        "zip": source.zip_name,
+        "algo": sb3_algorithm(export),
+        "env_id": source.teacher.env_id,
+        "deterministic": str(source.measured.acting == "greedy"),
+        "constant_bytes": f"{weight_bytes(export.student):,}",
+        "arena_bytes": f"{arena_bytes(export.student):,}",
+    }
+    kind = "atari" if architecture.is_image else "vector"
+    names = ["download"] + [f"sb3_{kind}"] * ("sb3" in formats)
+    names += [name for name in ("onnx", "litert", "c") if name in formats]
+    return [bundle_text(f"card_{name}.md", fields).decode() for name in names]

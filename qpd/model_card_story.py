@@ -1,0 +1,133 @@
+"""The parts of a model card that tell how a student was made and what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qpd.environment import atari_rom, default_max_frames
+from qpd.hub_contents import PushSource, published_source
+from qpd.manifest import PhaseName
+from qpd.markdown import code, escape
+from qpd.recipe import EMBEDDED_TEACHER
+from teachers.hub import is_hub_id
+
+_PHASES: dict[PhaseName, str] = {"distill": "1, distillation", "finetune": "3, finetuning"}
+
+
+def origin(source: PushSource) -> str:
+    """How it was made: teacher, command, phases, versions."""
+    run, teacher = source.run, source.teacher
+    settings = run.recipe.quantize
+    is_embedded = run.recipe.teacher.source == EMBEDDED_TEACHER
+    agent = "QPD's own agent, `embedded`" if is_embedded else code(published_source(teacher.source))
+    needs_agent = not is_embedded and not is_hub_id(run.recipe.teacher.source)
+    command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
+    versions = ", ".join(f"{escape(k)} {escape(v)}" for k, v in run.manifest.versions.items())
+    licence = "MIT, as QPD" if is_embedded else "unknown to QPD: ask whoever made it"
+    return "\n".join(
+        [
+            "## How it was made",
+            "",
+            f"- Teacher: {agent}, {escape(teacher.algo.upper())} of Stable-Baselines3, "
+            f"{teacher.num_parameters:,} parameters, sha256 `{teacher.sha256[:16]}`. "
+            f"Its licence: {licence}.",
+            f"- Quantizers: {settings.weight_bits}-bit weights, {settings.activation_bits}-bit "
+            f"activations, scheme `{settings.scheme}`; all settings are in `recipe.yaml`.",
+            f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
+            "",
+            "```bash",
+            f"{command}   # makes such a student anew",
+            "```",
+            "",
+            *_phase_table(source),
+        ]
+    )
+
+
+def _commit(source: PushSource) -> str:
+    commit = source.run.manifest.git_commit
+    changed = " with changes" if source.run.manifest.git_dirty else ""
+    return f"; QPD at commit {code(commit[:12])}{changed}" if commit else ""
+
+
+def _phase_table(source: PushSource) -> list[str]:
+    """Epochs, the chosen epoch, its validation return and the time of phases 1 and 3."""
+    lines = [
+        "| phase | epochs | best epoch | its validation return | minutes |",
+        "|---|---|---|---|---|",
+    ]
+    for name, label in _PHASES.items():
+        metrics = source.run.phase(name).metrics
+        seconds = metrics.get("seconds")
+        if not isinstance(seconds, dict):
+            continue
+        shown = [metrics.get(key) for key in ("epochs", "best_epoch", "best_validation_return")]
+        cells = ["-" if value is None else escape(f"{value}") for value in shown]
+        cells.append(f"{sum(float(value) for value in seconds.values()) / 60:.1f}")
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    if len(lines) == 2:
+        return []
+    if source.policy == "qat" and source.run.phase("finetune").metrics.get("best_epoch") == 0:
+        lines += ["", "Phase 3 found nothing better than the student it began with (epoch 0)."]
+    return lines
+
+
+def limits(source: PushSource, is_filmed: bool) -> str:
+    """What the numbers do not say."""
+    measured, env_id = source.measured, code(source.teacher.env_id)
+    lines = [
+        f"- Returns are means over full games, all lives, unclipped score, with a 95% bootstrap "
+        f"interval over the games of one training run (seed {source.run.manifest.seed}, evaluation "
+        f"seed {measured.seed}). How much they vary from one training run to another was not "
+        "measured here.",
+        "- The student's epoch was chosen on other games than those reported.",
+        f"- It was played on {env_id} only, with QPD's preprocessing"
+        f"{_frame_cap(source)}; no other version of the game, no sticky actions, no noise.",
+        "- The return is that of the integers as QPD executes them. C executes the same integers; "
+        "ONNX Runtime and LiteRT may round a level the other way (their selftest.py shows it).",
+        "- Speed and memory were not measured for this card: `qpd bench .` does, on your device.",
+    ]
+    if measured.distinct_games < measured.episodes:
+        lines.append(
+            f"- Of the {measured.episodes} games only {measured.distinct_games} differ from each "
+            "other."
+        )
+    if "teacher_sharpened" in source.returns:
+        lines.append(
+            f"- It imitates the teacher at a sharpness of {source.run.recipe.student.sharpness:g}: "
+            'compare it with "teacher, sharpened", who acts in the same way.'
+        )
+    if "teacher" not in source.returns:
+        lines.append("- The teacher was not evaluated in this run.")
+    if not is_filmed:
+        lines.append("- There is no video here.")
+    lines.append("- Its licence is for whoever published it to state; QPD does not.")
+    return "\n".join(["## Limits", "", *lines])
+
+
+def _frame_cap(source: PushSource) -> str:
+    cap, rom = source.run.recipe.environment.max_frames, atari_rom(source.teacher.env_id)
+    if cap is None and rom is None:
+        return ""
+    if rom is None:
+        return f" and games cut off after {cap:,} steps"
+    return f" and games cut off after {cap or default_max_frames(rom):,} emulator frames"
+
+
+def files_table(source: PushSource, formats: Sequence[str], is_filmed: bool) -> str:
+    """What each file is."""
+    kept = source.run.distilled_file.is_file()
+    rows = [
+        ("quantized.safetensors", "the student: weights packed at their true bits", True),
+        ("distilled.safetensors", "the student in fp32, as phase 1 left it", kept),
+        (source.zip_name if "sb3" in formats else "", "as an agent of Stable-Baselines3", True),
+        ("onnx/", "for ONNX Runtime: int8 and fp32", "onnx" in formats),
+        ("litert/", "for LiteRT: int8", "litert" in formats),
+        ("c/", "as C99", "c" in formats),
+        ("recipe.yaml", "all settings; `qpd run recipe.yaml`", True),
+        ("manifest.json", "versions, phases, every game's return", True),
+        ("results.json", "the return, as the RL Zoo writes it", True),
+        ("replay.gif", "the game above", is_filmed),
+    ]
+    lines = [f"| {code(name)} | {what} |" for name, what, is_there in rows if name and is_there]
+    return "\n".join(["## Files", "", "| | |", "|---|---|", *lines])

@@ -1,0 +1,56 @@
+"""How far the quantized student is from its own parameters in fp32, while it trains."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from qpd.quantization.quantized_student import QuantizedStudent
+
+
+def sqnr_db(exact: Tensor, quantized: Tensor) -> float:
+    """Signal to quantization noise in decibels, `10 log10(sum x^2 / sum (x - q)^2)`.
+
+    Two tensors of one shape. Infinite where they are equal, minus infinity where `exact` is 0 and
+    `quantized` is not.
+    """
+    assert exact.shape == quantized.shape
+    signal = float(exact.double().square().sum())
+    noise = float((exact.double() - quantized.double()).square().sum())
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal > 0 else -math.inf
+
+
+@torch.no_grad()
+def dequantized_weight(simulation: QuantizedStudent, position: int) -> Tensor:
+    """Layer `position`'s quantized weights as real numbers, in the shape of its weight."""
+    integers, unit = simulation.integer_weight(position)
+    return integers * unit.view(-1, *[1] * (integers.dim() - 1))
+
+
+@torch.no_grad()
+def quantization_errors(simulation: QuantizedStudent, observations: Tensor) -> dict[str, float]:
+    """SQNR in dB of each layer's weights and of the logits, and the share of equal best actions.
+
+    `observations`, `[batch, ...]`, are what the logits are computed on, each state's mean logit
+    taken off: softmax does not see it. The reference is what the same parameters give without
+    quantizers. Under the scheme dorefa, which drops each layer's scale, that is another function,
+    and the numbers say so. What is infinite is left out.
+    """
+    student = simulation.student
+    errors = {
+        f"sqnr_db/{shape.name}": sqnr_db(
+            student.layer(shape.name).weight, dequantized_weight(simulation, position)
+        )
+        for position, shape in enumerate(student.shapes)
+    }
+    exact, quantized = student(observations).logits, simulation(observations).logits
+    errors["sqnr_db/logits"] = sqnr_db(
+        exact - exact.mean(1, keepdim=True), quantized - quantized.mean(1, keepdim=True)
+    )
+    same = exact.argmax(1) == quantized.argmax(1)
+    errors["same_action"] = float(same.float().mean())
+    return {name: value for name, value in errors.items() if math.isfinite(value)}
