@@ -27,6 +27,7 @@ _SHARED = (
     *_GROUP, "recipe_key_but_lambda", "size", "parameters", "weight_bits", "first_layer_bits",
     "last_layer_bits", "activation_bits", "scheme", "lambda", "temperature",
 )  # fmt: skip
+_INTERNAL = ("names", "recipe_key", "recipe_key_but_lambda")
 _POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")
 
 
@@ -79,8 +80,7 @@ def final_students(table: DataFrame) -> DataFrame:
 
 def returns_csv(table: DataFrame) -> DataFrame:
     """`table` with the names of its runs as one text, and no keys that only this package reads."""
-    text = table["runs"].map(";".join)
-    return table.assign(runs=text).drop(columns=["recipe_key", "recipe_key_but_lambda"])
+    return table.assign(runs=table["runs"].map(";".join)).drop(columns=list(_INTERNAL))
 
 
 def _distinct_games(group: DataFrame) -> list[np.ndarray]:
@@ -115,6 +115,7 @@ def _common(group: DataFrame) -> dict[str, Any]:
         **{name: first[name] for name in _SHARED},
         "size_bytes": sizes.iloc[0] if len(sizes) else np.nan,
         "runs": tuple(dict.fromkeys(group["run"])),
+        "names": tuple(dict.fromkeys(group["name"])),
     }
 
 

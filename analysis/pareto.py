@@ -1,0 +1,114 @@
+"""Return against what a policy costs, bytes or microseconds, and which policies nothing beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.environment_panels import panel_figure
+from analysis.figure_style import NEUTRAL
+from analysis.plot_series import SeriesStyle, with_series
+from analysis.policy_returns import TEACHERS, final_students
+from qpd.bench.device_record import BenchRow, DeviceRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame, Series
+
+
+def pareto_front(costs: np.ndarray, returns: np.ndarray) -> np.ndarray:
+    """Which points are on the front: bool `[points]`, of float `costs` and `returns` `[points]`.
+
+    A point is, unless another costs no more and returns no less, and is better in one of the two.
+    """
+    costs, returns = np.asarray(costs, dtype=float), np.asarray(returns, dtype=float)
+    no_worse = (costs[None] <= costs[:, None]) & (returns[None] >= returns[:, None])
+    better = (costs[None] < costs[:, None]) | (returns[None] > returns[:, None])
+    return np.asarray(~(no_worse & better).any(axis=1))
+
+
+def pareto_bytes(table: DataFrame) -> DataFrame:
+    """The policies of `policy_returns` whose bytes are known, with the columns of `with_series`,
+    `cost` (bytes), `panel` (the environment) and `on_front`, within each environment.
+    """
+    known = final_students(table)
+    known = known[known["size_bytes"].notna()]
+    shown = with_series(known)
+    return _with_front(shown.assign(cost=shown["size_bytes"], panel=shown["env_id"]))
+
+
+def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFrame:
+    """A row for each policy of `policy_returns`, device, runtime and number of threads measured.
+
+    A benchmark's row belongs to a policy if it has as many bits (the fewest of any layer) and the
+    policy's size, or is named after its run; any teacher's row belongs to the teachers of Atari.
+    Columns as in `pareto_bytes`, `cost` is the median of one forward pass in microseconds, `panel`
+    names environment and device.
+    """
+    import pandas as pd
+
+    shown = with_series(final_students(table))
+    rows: list[dict[str, Any]] = []
+    for _, policy in shown.iterrows():
+        for device in devices:
+            for bench in device.rows:
+                if bench.median_us is None or not _is_of(bench, policy):
+                    continue
+                measured = {
+                    "device": device.device,
+                    "runtime": bench.runtime,
+                    "threads": bench.threads,
+                    "cost": bench.median_us,
+                    "panel": f"{policy['env_id']}, {device.device}",
+                }
+                rows.append(dict(policy) | measured)
+    columns = [*shown.columns, "device", "runtime", "threads", "cost", "panel"]
+    return _with_front(pd.DataFrame(rows, columns=columns))
+
+
+def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> None:
+    """Draw one panel of `pareto_bytes` or `pareto_latency`, the front as steps through its points.
+
+    Where runtimes were measured each mark stands for the fastest one.
+    """
+    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "experiment"])
+    front = rows[rows["on_front"]]
+    end = 2.0 * rows["cost"].max()
+    steps = [np.append(front["cost"], end), np.append(front["mean"], front["mean"].max())]
+    axes.step(*steps, where="post", color=NEUTRAL, linewidth=0.8, zorder=0)
+    for name, mine in rows.groupby("series", sort=False):
+        style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
+        around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
+        axes.errorbar(mine["cost"], mine["mean"], np.array(around), **style)
+    for _, row in rows[~rows["policy"].isin(TEACHERS)].iterrows():
+        axes.annotate(
+            row["size"], (row["cost"], row["mean"]), (4, 3), textcoords="offset points", fontsize=6
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(right=end)
+    axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")
+    axes.set_ylabel("return")
+
+
+def pareto_figure(table: DataFrame) -> Figure:
+    """The figure of `pareto_bytes(...)` or `pareto_latency(...)`."""
+    return panel_figure(table, draw_pareto, by="panel")
+
+
+def _with_front(table: DataFrame) -> DataFrame:
+    on_front = table["cost"].astype(bool)
+    for _, rows in table.groupby("panel"):
+        on_front[rows.index] = pareto_front(rows["cost"].to_numpy(), rows["mean"].to_numpy())
+    return table.assign(on_front=on_front).sort_values(["panel", "cost"], ignore_index=True)
+
+
+def _is_of(bench: BenchRow, policy: Series) -> bool:
+    if policy["policy"] in TEACHERS:
+        return bench.model == "teacher" and policy["env_id"].endswith("NoFrameskip-v4")
+    fewest = min(policy[f"{name}_bits"] for name in ("weight", "first_layer", "last_layer"))
+    if bench.weight_bits != fewest:
+        return False
+    return bench.size == policy["size"] or bench.model in policy["names"]
