@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.figure_style import PAGE_WIDTH, new_figure
 from analysis.plot_series import SeriesStyle, series_styles
@@ -21,12 +21,19 @@ _PANEL_HEIGHT, _LEGEND_LINE = 2.0, 0.15  # inches
 _LEGEND_WIDTH = 115  # letters of all entries of a line, 8 of each for its mark
 
 
-def panel_figure(table: DataFrame, draw: DrawPanel, by: str = "env_id") -> Figure:
+def panel_figure(
+    table: DataFrame,
+    draw: DrawPanel,
+    by: str = "env_id",
+    styles: dict[str, SeriesStyle] | None = None,
+) -> Figure:
     """Draw the rows of each `by` with `draw(rows, axes, styles)`; use inside `paper_style()`.
 
-    `table` has the columns of `analysis.plot_series.with_series`.
+    `table` has the columns of `analysis.plot_series.with_series`; `styles` are its series' own
+    unless a larger table's are given, so that two figures agree.
     """
-    styles = series_styles(table)
+    styles = styles or series_styles(table)
+    styles = {name: styles[name] for name in styles if name in set(table["series"])}
     names = sorted(table[by].unique())
     rows = ceil(len(names) / _PANELS_PER_ROW)
     per_row = ceil(len(names) / rows)
@@ -34,7 +41,7 @@ def panel_figure(table: DataFrame, draw: DrawPanel, by: str = "env_id") -> Figur
     height = rows * _PANEL_HEIGHT + _LEGEND_LINE * ceil(len(styles) / columns) + 0.15
     figure = new_figure(PAGE_WIDTH, height)
     grid = figure.subplots(rows, per_row, squeeze=False)
-    handles: dict[str, object] = {}
+    handles: dict[str, Any] = {}
     for place, name in enumerate(names):
         axes = grid.flat[place]
         draw(table[table[by] == name], axes, styles)

@@ -13,6 +13,8 @@ from analysis.plot_series import SeriesStyle, with_series
 from analysis.policy_returns import TEACHERS, final_students
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
+NATURE_CNN_PARAMETERS = 1_684_128  # of the layers that all of SB3's CnnPolicies share
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -44,7 +46,7 @@ def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFra
     """A row for each policy of `policy_returns`, device, runtime and number of threads measured.
 
     A benchmark's row belongs to a policy if it has as many bits (the fewest of any layer) and the
-    policy's size, or is named after its run; any teacher's row belongs to the teachers of Atari.
+    policy's size, or is named after its run; the teacher's belongs to teachers of its size.
     Columns as in `pareto_bytes`, `cost` is the median of one forward pass in microseconds, `panel`
     names environment and device.
     """
@@ -83,14 +85,28 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
         style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
         around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
         axes.errorbar(mine["cost"], mine["mean"], np.array(around), **style)
-    for _, row in rows[~rows["policy"].isin(TEACHERS)].iterrows():
-        axes.annotate(
-            row["size"], (row["cost"], row["mean"]), (4, 3), textcoords="offset points", fontsize=6
-        )
-    axes.set_xscale("log")
-    axes.set_xlim(right=end)
+    students = front[~front["policy"].isin(TEACHERS)]
+    labelled = students.sort_values("mean").drop_duplicates(["size", "precision"], keep="last")
+    upright: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "fontsize": 6}
+    for _, row in labelled.iterrows():
+        axes.annotate(row["size"], (row["cost"], row["mean"]), (2, 4), va="bottom", **upright)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.15 * (high - low))  # room for the highest labels
+    _cost_axis(axes, rows["cost"].min() / 1.5, end)
     axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")
     axes.set_ylabel("return")
+
+
+def _cost_axis(axes: Axes, low: float, high: float) -> None:
+    """A logarithmic axis whose few labels read 500, 20k, 1M."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    subs = (1.0,) if high / low > 300 else (1.0, 3.0) if high / low > 30 else (1.0, 2.0, 5.0)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def pareto_figure(table: DataFrame) -> Figure:
@@ -107,7 +123,7 @@ def _with_front(table: DataFrame) -> DataFrame:
 
 def _is_of(bench: BenchRow, policy: Series) -> bool:
     if policy["policy"] in TEACHERS:
-        return bench.model == "teacher" and policy["env_id"].endswith("NoFrameskip-v4")
+        return bench.model == "teacher" and policy["parameters"] > NATURE_CNN_PARAMETERS
     fewest = min(policy[f"{name}_bits"] for name in ("weight", "first_layer", "last_layer"))
     if bench.weight_bits != fewest:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.figure_style import COLOURS, MARKERS
+from analysis.figure_style import COLOURS
 from analysis.policy_returns import TEACHERS
 from analysis.run_frame import FLOAT_BITS
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 _SCHEMES = {"dorefa": "DoReFa as written", "dorefa_scaled": "scaled", "float": "fp32"}
 _NAMES = {"ppo": "PPO", "a2c": "A2C", "trpo": "TRPO", "dqn": "DQN", "qrdqn": "QR-DQN"}
-_DASHES = ("-", "--", ":", "-.")
+# Marks and dashes by bits per weight; what else occurs takes the spare ones.
+_MARKS = {FLOAT_BITS: ("o", "-"), 8: ("s", "--"), 6: ("^", "-."), 4: ("D", ":"), 2: ("v", "-.")}
+_SPARE = (("P", "--"), ("X", ":"), ("<", "-."), (">", "--"), ("h", ":"), ("p", "-."))
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def algorithm_name(algo: str) -> str:
 
 
 def precision_name(row: Any) -> str:
-    """`fp32`, `8-bit`, `8/4-bit` (weights, activations), `2-bit (ends 8)` (first and last layer)."""
+    """`fp32`, `8-bit`, `8/4-bit` (weights, activations), `2-bit (ends 8)` (outer layers)."""
     weights, activations = int(row["weight_bits"]), int(row["activation_bits"])
     if weights == FLOAT_BITS:
         return "fp32"
@@ -93,7 +95,7 @@ def series_styles(table: DataFrame) -> dict[str, SeriesStyle]:
     students = table[~table["policy"].isin(TEACHERS)]
     plain_first = sorted(dict.fromkeys(students["source"]), key=lambda source: ": " in source)
     sources = list(dict.fromkeys([*plain_first, *table["source"]]))
-    bits = _by_bits(students)
+    marks = _marks(students)
     styles = {}
     for _, row in _legend_order(table, sources).iterrows():
         source, policy = row["source"], row["policy"]
@@ -101,11 +103,11 @@ def series_styles(table: DataFrame) -> dict[str, SeriesStyle]:
             source = source.split(" teacher")[0]
             source = source if source in sources else row["source"]
         place = sources.index(source)
-        kind = bits.index(row["precision"]) if policy not in TEACHERS else 0
+        marker, dashes = ("*", "") if policy in TEACHERS else marks[row["precision"]]
         styles[row["series"]] = SeriesStyle(
             COLOURS[place % len(COLOURS)],
-            "*" if policy in TEACHERS else MARKERS[kind % len(MARKERS)],
-            _DASHES[kind % len(_DASHES)],
+            marker,
+            dashes,
             place < len(COLOURS) and policy != "teacher_sharpened",
         )
     return styles
@@ -122,6 +124,12 @@ def _legend_order(table: DataFrame, sources: Sequence[str]) -> DataFrame:
     return ordered.drop_duplicates("series")
 
 
-def _by_bits(students: DataFrame) -> Sequence[str]:
-    ordered = students.sort_values(["weight_bits", "activation_bits"], ascending=False)
-    return list(dict.fromkeys(ordered["precision"]))
+def _marks(students: DataFrame) -> dict[str, tuple[str, str]]:
+    """Mark and dashes of each precision; two of the same bits per weight have different ones."""
+    ordered = students.sort_values(["weight_bits", "precision"], ascending=[False, True])
+    marks: dict[str, tuple[str, str]] = {}
+    for precision, bits in zip(ordered["precision"], ordered["weight_bits"], strict=True):
+        if precision not in marks:
+            free = [mark for mark in (_MARKS.get(bits), *_SPARE) if mark not in marks.values()]
+            marks[precision] = next((mark for mark in free if mark is not None), _SPARE[-1])
+    return marks

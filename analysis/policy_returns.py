@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,10 +37,10 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     same recipe and seed are the same student, and the one with most episodes counts. A teacher's
     row joins all its evaluations that have different seeds. Beside what they have in common, the
     columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the
-    teacher's; NaN where that is not positive), `improvement` (the probability that a game ends
+    teacher's; NaN where that may not be positive), `improvement` (the probability that a game ends
     above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The teacher is the
-    same file, in the same environment, acting by the same rule (a sharpened teacher is compared with
-    the plain one); NaN where nobody evaluated it, and for the teacher itself.
+    same file, in the same environment, acting by the same rule (a sharpened teacher is compared
+    with the plain one); NaN where nobody evaluated it, and for the teacher itself.
 
     `seed` is the bootstrap's; a row's intervals do not depend on the other rows, but for the
     teacher's. Raises RunDirectoryError where no policy was evaluated.
@@ -60,7 +59,8 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     rows = []
     for key, group in groups.items():
         base = _teacher_scores(scores, key)
-        rng = np.random.default_rng([seed, zlib.crc32("|".join(map(str, key)).encode())])
+        # The same draws for each: the same games have the same interval in every table.
+        rng = np.random.default_rng(seed)
         rows.append(_common(group) | _statistics(scores[key], base, rng))
     table = pd.DataFrame(rows)
     place = table["policy"].map(_POLICY_ORDER.index)
@@ -137,7 +137,7 @@ def _statistics(
         known = [matrix for matrix in inputs if matrix is not None]
         value, low, high = np.nan, np.nan, np.nan
         if len(known) == len(inputs):
-            value = float(statistic(*known))
             low, high = bootstrap_interval(statistic, *known, rng=rng)
+            value = np.nan if np.isnan(low) else float(statistic(*known))
         found |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return found

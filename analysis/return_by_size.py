@@ -5,13 +5,14 @@ Absolute (Figure 6), and as a share of the teacher's (Figure 7).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analysis.environment_panels import panel_figure
 from analysis.figure_style import NEUTRAL
-from analysis.plot_series import SeriesStyle, with_series
+from analysis.plot_series import SeriesStyle, series_styles, with_series
 from analysis.policy_returns import TEACHERS, final_students
 from students import SIZE_GRID
 
@@ -53,7 +54,7 @@ def draw_returns_by_size(
         mine = rows[rows["series"] == name]
         x = mine["size"].map(place) + offsets[name]
         y, low, high = (percent * mine[f"{value}{end}"] for end in ("", "_low", "_high"))
-        around = np.array([y - low.fillna(y), high.fillna(y) - y])
+        around = np.array([y - low, high - y])
         style = styles[name].line() | {"capsize": 2, "clip_on": False}
         axes.errorbar(x, y, np.maximum(around, 0.0), label=name, **style)
         if value == "mean" and (mine["policy"] == "teacher").all():
@@ -63,7 +64,7 @@ def draw_returns_by_size(
     axes.set_xticks(range(len(sizes)), sizes)
     axes.set_xlim(-0.6, len(sizes) - 0.4)
     axes.grid(False, axis="x")
-    if len(rows) and (rows[f"{value}_low"].fillna(rows[value]) >= 0).all():
+    if len(rows) and (rows[f"{value}_low"] >= 0).all():
         axes.set_ylim(bottom=0)
     axes.set_xlabel("student")
     axes.set_ylabel("return" if value == "mean" else "return, % of teacher's")
@@ -75,13 +76,15 @@ def returns_figure(table: DataFrame, value: str = "mean") -> Figure:
     With `relative`, environments in which no share of the teacher's return is known are left out.
     """
     shown = table[table[value].notna()]
-    return panel_figure(shown, lambda *panel: draw_returns_by_size(*panel, value=value))
+    return panel_figure(
+        shown, partial(draw_returns_by_size, value=value), styles=series_styles(table)
+    )
 
 
 def _offsets(rows: DataFrame, series: list[str]) -> dict[str, float]:
     """Where each series stands beside its size; where no two share a size, none needs room."""
     is_teacher = rows["policy"].isin(TEACHERS)
-    offsets = {}
+    offsets: dict[str, float] = {}
     for mine in (rows[~is_teacher], rows[is_teacher]):
         names = [name for name in series if name in set(mine["series"])]
         crowd = mine.groupby("size")["series"].nunique().max() if len(mine) else 1

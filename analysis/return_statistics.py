@@ -87,7 +87,8 @@ def bootstrap_interval(
 
     Each score matrix is resampled on its own: runs with replacement, then within each drawn run its
     episodes with replacement. With a single run the interval tells nothing about other seeds. NaN
-    where the statistic of a resample is (the ratio to a mean that may not be positive). Raises ValueError for a matrix with an empty row.
+    where the statistic of a resample is (the ratio to a mean that may not be positive). Raises
+    ValueError for a matrix with an empty row.
     """
     at_once = max(1, _VALUES_AT_ONCE // max(matrix.size for matrix in scores))
     found = []

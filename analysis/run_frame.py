@@ -65,9 +65,9 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
 
     Columns are `COLUMNS`. `policy` is teacher, teacher_sharpened, distilled, ptq or qat; `size` is
     the recipe's name for the student, `custom` or `teacher`. `size_bytes` is the size of the file,
-    for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32. `lambda`
-    and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is the
-    policy itself. `returns` is float `[num_episodes]`, empty where the policy was not evaluated.
+    for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32.
+    `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
+    the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
     Raises RunDirectoryError, StudentFileError.
     """
     import pandas as pd
@@ -163,13 +163,12 @@ def _recipe_key(recipe: Recipe, policy: str, with_lambda: bool) -> str:
 def _evaluation_fields(
     evaluation: dict[str, Any], path: Path, policy: EvaluatedPolicy
 ) -> dict[str, Any]:
+    wrong = f"{path / 'manifest.json'}: evaluations.{policy}.returns: must be a list of numbers"
     try:
-        returns = np.array(evaluation.get("returns", []), dtype=float).reshape(-1)
+        returns = np.array(evaluation.get("returns", []), dtype=float)
     except (TypeError, ValueError) as error:
-        where = f"{path / 'manifest.json'}: evaluations.{policy}.returns"
-        raise RunDirectoryError([f"{where}: must be a list of numbers"]) from error
-    if not np.isfinite(returns).all():
-        where = f"{path / 'manifest.json'}: evaluations.{policy}.returns"
-        raise RunDirectoryError([f"{where}: must be finite numbers"])
+        raise RunDirectoryError([wrong]) from error
+    if returns.ndim != 1 or not np.isfinite(returns).all():
+        raise RunDirectoryError([wrong])
     seed = evaluation.get("seed", np.nan)
     return {"acting": evaluation.get("acting", ""), "evaluation_seed": seed, "returns": returns}

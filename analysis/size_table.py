@@ -14,6 +14,7 @@ import torch
 from analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
 from analysis.plot_series import precision_name
 from analysis.policy_returns import TEACHERS
+from analysis.return_rows import ShownTable
 from analysis.run_frame import FLOAT_BITS
 from qpd.atomic_files import safetensors_bytes
 from qpd.quantization.config import QuantizationConfig
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 BITS = (FLOAT_BITS, 8, 6, 4, 2)
 TEACHER_BYTES = 4 * 1_686_693  # SB3's CnnPolicy of PPO or A2C, 4 actions, critic included, in fp32
+DQN_TEACHER_BYTES = 4 * 1_686_180
 PACKED = "packed for this table"
 COLUMNS = (
     "size", "parameters", "precision", "weight_bits", "size_bytes", "teacher_bytes", "ratio",
@@ -48,14 +50,17 @@ def size_table(frame: DataFrame | None = None) -> DataFrame:
     import pandas as pd
 
     rows = _run_rows(frame) if frame is not None else []
-    found = {(row["size"], row["parameters"], row["precision"]): row for row in reversed(rows)}
+    key = ("size", "parameters", "precision", "teacher_bytes")
+    found = {tuple(row[name] for name in key): row for row in reversed(rows)}
     table = []
     for size in SIZE_GRID:
         architecture = architecture_for(size, *_BREAKOUT)
         missing = []
         for bits in BITS:
             precision = "fp32" if bits == FLOAT_BITS else f"{bits}-bit"
-            row = found.pop((size, architecture.num_parameters, precision), None)
+            teachers = [TEACHER_BYTES, DQN_TEACHER_BYTES]
+            keys = [(size, architecture.num_parameters, precision, count) for count in teachers]
+            row = next((found.pop(key) for key in keys if key in found), None)
             missing += [bits] if row is None else []
             table += [row] if row is not None else []
         table += _packed_rows(size, missing)
@@ -64,20 +69,31 @@ def size_table(frame: DataFrame | None = None) -> DataFrame:
     return pd.DataFrame([*table, *reversed(found.values())], columns=list(COLUMNS))
 
 
-def size_rows(table: DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of `size_table` for a terminal: a line for each size, the bytes by bits."""
+def shown_sizes(table: DataFrame) -> ShownTable:
+    """`size_table` for a terminal: a line for each size and teacher, the bytes by bits."""
     precisions = list(dict.fromkeys(table["precision"]))
     header = ["size", "parameters", *precisions]
-    lines: dict[tuple[str, int], dict[str, str]] = {}
+    lines: dict[tuple[str, int, int], dict[str, str]] = {}
     for _, row in table.iterrows():
         mark = "" if row["source"] == PACKED else "*"
         text = f"{int(row['size_bytes']):,}{mark} ({row['ratio']:.3g}x)"
-        lines.setdefault((row["size"], int(row["parameters"])), {})[row["precision"]] = text
+        key = (row["size"], int(row["parameters"]), int(row["teacher_bytes"]))
+        lines.setdefault(key, {})[row["precision"]] = text
     rows = [
         [size, f"{parameters:,}", *(cells.get(name, "-") for name in precisions)]
-        for (size, parameters), cells in lines.items()
+        for (size, parameters, _), cells in lines.items()
     ]
-    return header, rows
+    return ShownTable("bytes of the student's file", header, rows)
+
+
+def size_notes(table: DataFrame) -> list[str]:
+    """How to read `shown_sizes`."""
+    notes = [
+        "in brackets: how many times smaller it is than its teacher in fp32; "
+        f"the grid's has {TEACHER_BYTES:,} bytes"
+    ]
+    names = list(dict.fromkeys(table["source"][table["source"] != PACKED]))
+    return [*notes, f"* a run's file: {', '.join(names)}"] if names else notes
 
 
 def draw_sizes(table: DataFrame, axes: Axes) -> None:
@@ -86,7 +102,11 @@ def draw_sizes(table: DataFrame, axes: Axes) -> None:
     for place, name in enumerate(_precisions()):
         mine = grid[grid["precision"] == name].drop_duplicates("size")
         axes.plot(
-            mine["size"], mine["size_bytes"], label=name, color=COLOURS[place], marker=MARKERS[place]
+            mine["size"],
+            mine["size_bytes"],
+            label=name,
+            color=COLOURS[place],
+            marker=MARKERS[place],
         )
     axes.axhline(TEACHER_BYTES, color=NEUTRAL, linewidth=0.8, linestyle="--")
     axes.annotate("teacher", (0, TEACHER_BYTES), (-8, 3), textcoords="offset points", color=NEUTRAL)
@@ -134,10 +154,10 @@ def _packed_rows(size: str, bits: list[int]) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def _packed_bytes(student: Student, weight_bits: int) -> int:
-    """Ranges are not calibrated: what a tensor holds does not change its bytes."""
+    """Neither ranges nor scales are fitted: what a tensor holds does not change its bytes."""
     if weight_bits == FLOAT_BITS:
         return len(safetensors_bytes(*float_student_content(student, {})))
-    simulation = QuantizedStudent(student, QuantizationConfig(weight_bits, weight_bits))
+    simulation = QuantizedStudent(student, QuantizationConfig(weight_bits, scheme="dorefa"))
     return len(safetensors_bytes(*pack_student(integer_student(simulation), {})))
 
 
