@@ -91,7 +91,7 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
         "teacher_sha256": manifest.teacher.sha256,
     }
     evaluated = set(manifest.evaluations)
-    rows = [
+    rows: list[dict[str, Any]] = [
         about | _teacher_fields(manifest.teacher.num_parameters) | {"policy": name}
         for name in ("teacher", "teacher_sharpened")
         if name == "teacher" or name in evaluated
