@@ -31,8 +31,10 @@ def lambda_returns(table: DataFrame) -> DataFrame:
         return compared.assign(source="", precision="", series="")
     # One name for a series, not one for each of its experiments.
     first = compared.groupby(keys)["experiment"].transform("first")
-    named = with_series(compared.assign(experiment=first), place="lambda")
-    named = named.assign(series=named["series"] + ", " + named["size"])
+    named = with_series(compared.assign(experiment=first), ("lambda", "size"))
+    named = named.assign(
+        series=named["series"] + ", " + named["size"], experiment=list(compared["experiment"])
+    )
     return named.sort_values(["env_id", "series", "lambda"], ignore_index=True)
 
 

@@ -58,12 +58,12 @@ def precision_name(row: Any) -> str:
     return f"{name} (ends {shown if len(ends) > 1 else ends.pop()})"
 
 
-def with_series(table: DataFrame, place: str = "size") -> DataFrame:
+def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFrame:
     """`table` with the columns `source` (who: teacher, settings), `precision` and `series` (both).
 
     A series is a teacher's algorithm and a precision. Where that leaves two rows of an environment
-    at one `place`, lambda is added to its name, then the scheme; where that does not do, the
-    experiment's name stands for all settings.
+    at one place (equal in the columns `places`), lambda is added to its name, then the scheme;
+    where that does not do, the experiment's name stands for all settings.
     """
     import pandas as pd
 
@@ -77,10 +77,11 @@ def with_series(table: DataFrame, place: str = "size") -> DataFrame:
     with_lambda = source.where(table["lambda"].isna(), pd.Series(lambdas, dtype=object))
     with_scheme = with_lambda + ", " + table["scheme"].map(_SCHEMES)
     experiment = source.where(is_teacher, base + ": " + table["experiment"])
-    settings = [with_lambda, with_scheme, experiment] if place != "lambda" else [experiment]
+    settings = [with_lambda, with_scheme, experiment] if "lambda" not in places else [experiment]
+    where = table[list(places)].astype(str).agg("|".join, axis=1)
     for longer in settings:
         name = table["env_id"] + "|" + source + "|" + precision
-        clashing = set(name[(name + "|" + table[place].astype(str)).duplicated(keep=False)])
+        clashing = set(name[(name + "|" + where).duplicated(keep=False)])
         source = source.where(~name.isin(clashing), longer)
     series = source.where(is_teacher, source + ", " + precision)
     return table.assign(source=source, precision=precision, series=series)
