@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,7 @@ from qpd.cli_output import AsJson, print_json, print_table
 from qpd.evaluation_target import TargetError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
     from analysis.return_rows import ShownTable
@@ -24,6 +26,7 @@ Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")
 ]
+Draw = Callable[[], "Figure"]
 _EXTRA = ("pandas", "matplotlib")
 
 
@@ -49,21 +52,21 @@ def analyze_fps(
     from qpd.bench.device_record import read_device_record
 
     tables = fps_tables([read_device_record(path) for path in devices])
-    written = []
+    notes = list({note: None for table in tables for note in table.notes})
+    written = write_tables(tables, output) if output is not None else []
     if output is not None:
-        with _extra():
-            from analysis.figure_style import paper_style, save_figure
-
-            with paper_style():
-                drawn = fps_figure(tables)
-                written = [*write_tables(tables, output), *save_figure(drawn, output, "fps")]
+        try:
+            with _extra():
+                written += _save({}, {"fps": lambda: fps_figure(tables)}, output)
+        except TargetError as error:  # the tables need no extra
+            notes.append(f"not drawn: {error}")
     if as_json:
         print_json({table.name: table.to_json() for table in tables})
         return
     for table in tables:
         print(table.caption)
         print_table(list(table.header), [table.cells(row) for row in table.rows])
-    for note in {note: None for table in tables for note in table.notes}:
+    for note in notes:
         print(note)
     _print_files(written)
 
@@ -72,7 +75,6 @@ def analyze_fps(
 def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) -> None:
     """Return by student size and teacher, and by lambda: the paper's Figures 4, 6 and 7."""
     with _extra():
-        from analysis.figure_style import paper_style
         from analysis.lambda_returns import lambda_figure, lambda_returns
         from analysis.policy_returns import policy_returns, returns_csv
         from analysis.return_by_size import returns_by_size, returns_figure
@@ -83,15 +85,13 @@ def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) 
         table = policy_returns(frame)
         shown, by_lambda = returns_by_size(table), lambda_returns(table)
         tables = {"returns": returns_csv(table)}
-        with paper_style():
-            figures = {"returns": returns_figure(shown)} if output is not None else {}
-            if output is not None and shown["relative"].notna().any():
-                figures["returns_relative"] = returns_figure(shown, "relative")
-            if len(by_lambda):
-                tables["returns_by_lambda"] = returns_csv(by_lambda)
-                if output is not None:
-                    figures["returns_by_lambda"] = lambda_figure(by_lambda)
-            written = _save(tables, figures, output)
+        figures: dict[str, Draw] = {"returns": lambda: returns_figure(shown)}
+        if shown["relative"].notna().any():
+            figures["returns_relative"] = lambda: returns_figure(shown, "relative")
+        if len(by_lambda):
+            tables["returns_by_lambda"] = returns_csv(by_lambda)
+            figures["returns_by_lambda"] = lambda: lambda_figure(by_lambda)
+        written = _save(tables, figures, output)
     notes = returns_notes(frame, table)
     _finish(tables, returns_tables(table), notes, written, as_json)
 
@@ -106,14 +106,11 @@ def analyze_sizes(
 ) -> None:
     """Parameters and bytes of students by size and bits, and the ratio to the teacher's."""
     with _extra():
-        from analysis.figure_style import paper_style
         from analysis.run_frame import run_frame
         from analysis.size_table import shown_sizes, size_figure, size_notes, size_table
 
         table = size_table(run_frame(runs) if runs else None)
-        with paper_style():
-            figures = {"sizes": size_figure(table)} if output is not None else {}
-            written = _save({"sizes": table}, figures, output)
+        written = _save({"sizes": table}, {"sizes": lambda: size_figure(table)}, output)
     _finish({"sizes": table}, [shown_sizes(table)], size_notes(table), written, as_json)
 
 
@@ -129,7 +126,6 @@ def analyze_pareto(
 ) -> None:
     """Return against bytes and, with --devices, against microseconds per forward pass."""
     with _extra():
-        from analysis.figure_style import paper_style
         from analysis.pareto import pareto_bytes, pareto_figure, pareto_latency
         from analysis.policy_returns import policy_returns, returns_csv
         from analysis.return_rows import pareto_tables
@@ -145,11 +141,9 @@ def analyze_pareto(
             found["pareto_latency"] = pareto_latency(returns, records)
         notes = [f"{name}: nothing to show" for name, table in found.items() if table.empty]
         found = {name: table for name, table in found.items() if len(table)}
-        with paper_style():
-            drawn = found if output is not None else {}
-            figures = {name: pareto_figure(table) for name, table in drawn.items()}
-            tables = {name: returns_csv(table) for name, table in found.items()}
-            written = _save(tables, figures, output)
+        figures = {name: partial(pareto_figure, table) for name, table in found.items()}
+        tables = {name: returns_csv(table) for name, table in found.items()}
+        written = _save(tables, figures, output)
         shown = [shown for table in found.values() for shown in pareto_tables(table)]
     _finish(tables, shown, notes, written, as_json)
 
@@ -167,15 +161,18 @@ def _extra() -> Iterator[None]:
 
 
 def _save(
-    tables: Mapping[str, DataFrame], figures: Mapping[str, Any], output: Path | None
+    tables: Mapping[str, DataFrame], figures: Mapping[str, Draw], output: Path | None
 ) -> list[Path]:
-    from analysis.figure_style import save_figure, save_tables
+    """Draw everything, then write it into `output`; neither where there is none."""
+    from analysis.figure_style import paper_style, save_figure, save_tables
 
     if output is None:
         return []
-    written = save_tables(tables, output)
-    for name, figure in figures.items():
-        written += save_figure(figure, output, name)
+    with paper_style():
+        drawn = {name: draw() for name, draw in figures.items()}
+        written = save_tables(tables, output)
+        for name, figure in drawn.items():
+            written += save_figure(figure, output, name)
     return written
 
 
