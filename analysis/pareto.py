@@ -13,6 +13,7 @@ from analysis.plot_series import SeriesStyle, with_series
 from analysis.policy_returns import TEACHERS, final_students
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
+_LABEL_WIDTH = 0.035  # of the axis
 NATURE_CNN_PARAMETERS = 1_684_128  # of the layers that all of SB3's CnnPolicies share
 
 if TYPE_CHECKING:
@@ -85,16 +86,24 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
         style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
         around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
         axes.errorbar(mine["cost"], mine["mean"], np.array(around), **style)
-    students = front[~front["policy"].isin(TEACHERS)]
-    labelled = students.sort_values("mean").drop_duplicates(["size", "precision"], keep="last")
-    upright: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "fontsize": 6}
-    for _, row in labelled.iterrows():
-        axes.annotate(row["size"], (row["cost"], row["mean"]), (2, 4), va="bottom", **upright)
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.15 * (high - low))  # room for the highest labels
+    axes.set_ylim(low, high + 0.2 * (high - low))  # room for the highest labels
     _cost_axis(axes, rows["cost"].min() / 1.5, end)
+    _label_sizes(front[~front["policy"].isin(TEACHERS)], axes)
     axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")
     axes.set_ylabel("return")
+
+
+def _label_sizes(students: DataFrame, axes: Axes) -> None:
+    """Write the sizes of the front's students at their marks, upright; near ones share a label."""
+    low, high = np.log(axes.get_xlim())
+    shown = students.sort_values("mean").drop_duplicates(["size", "precision"], keep="last")
+    place = (np.log(shown["cost"]) - low) / (high - low)
+    cluster = (place.diff() > _LABEL_WIDTH).cumsum()
+    upright: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "fontsize": 6}
+    for _, near in shown.groupby(cluster):
+        text, best = ", ".join(dict.fromkeys(near["size"])), near.iloc[-1]
+        axes.annotate(text, (best["cost"], best["mean"]), (2, 4), va="bottom", **upright)
 
 
 def _cost_axis(axes: Axes, low: float, high: float) -> None:

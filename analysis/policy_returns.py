@@ -16,9 +16,10 @@ from analysis.return_statistics import (
     score_matrix,
 )
 from qpd.run_directory import RunDirectoryError
+from students import SIZE_GRID
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 TEACHERS = ("teacher", "teacher_sharpened")
 _GROUP = ["env_id", "teacher", "teacher_sha256", "policy", "recipe_key", "acting"]
@@ -63,9 +64,17 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
         rng = np.random.default_rng(seed)
         rows.append(_common(group) | _statistics(scores[key], base, rng))
     table = pd.DataFrame(rows)
-    place = table["policy"].map(_POLICY_ORDER.index)
-    order = ["env_id", "teacher", "parameters", "experiment", "place"]
-    return table.assign(place=place).sort_values(order, ignore_index=True).drop(columns="place")
+    places = {"place": size_places(table), "turn": table["policy"].map(_POLICY_ORDER.index)}
+    order = ["env_id", "teacher", "place", "parameters", "experiment", "turn"]
+    ordered = table.assign(**places).sort_values(order, ignore_index=True)
+    return ordered.drop(columns=list(places))
+
+
+def size_places(table: DataFrame) -> Series:
+    """What orders rows by size: the grid's first, then other students', then teachers'."""
+    grid = {name: place for place, name in enumerate(SIZE_GRID)}
+    place = table["size"].map(grid).fillna(len(grid))
+    return place.mask(table["policy"].isin(TEACHERS), len(grid) + 1)
 
 
 def final_students(table: DataFrame) -> DataFrame:

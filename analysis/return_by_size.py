@@ -13,8 +13,7 @@ import numpy as np
 from analysis.environment_panels import panel_figure
 from analysis.figure_style import NEUTRAL
 from analysis.plot_series import SeriesStyle, series_styles, with_series
-from analysis.policy_returns import TEACHERS, final_students
-from students import SIZE_GRID
+from analysis.policy_returns import TEACHERS, final_students, size_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,9 +30,7 @@ def returns_by_size(table: DataFrame) -> DataFrame:
     the size grid, other sizes after it by their number of parameters, teachers last.
     """
     shown = with_series(final_students(table))
-    grid = {name: place for place, name in enumerate(SIZE_GRID)}
-    place = shown["size"].map(grid).fillna(len(grid))
-    place = place.mask(shown["policy"].isin(TEACHERS), len(grid) + 1)
+    place = size_places(shown)
     order = {"env_id": True, "place": True, "parameters": True, "size": True, "source": True}
     order |= {"weight_bits": False, "series": True}
     ordered = shown.assign(place=place).sort_values(list(order), ascending=list(order.values()))

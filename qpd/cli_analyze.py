@@ -127,7 +127,7 @@ def analyze_pareto(
     """Return against bytes and, with --devices, against microseconds per forward pass."""
     with _extra():
         from analysis.pareto import pareto_bytes, pareto_figure, pareto_latency
-        from analysis.policy_returns import policy_returns, returns_csv
+        from analysis.policy_returns import final_students, policy_returns, returns_csv
         from analysis.return_rows import pareto_tables
         from analysis.run_frame import run_frame
         from qpd.bench.device_record import read_device_record
@@ -140,6 +140,8 @@ def analyze_pareto(
         if records:
             found["pareto_latency"] = pareto_latency(returns, records)
         notes = [f"{name}: nothing to show" for name, table in found.items() if table.empty]
+        unknown = int(final_students(returns)["size_bytes"].isna().sum())
+        notes += [f"pareto_bytes: {unknown} students without a file left out"] if unknown else []
         found = {name: table for name, table in found.items() if len(table)}
         figures = {name: partial(pareto_figure, table) for name, table in found.items()}
         tables = {name: returns_csv(table) for name, table in found.items()}

@@ -95,6 +95,12 @@ def test_pareto(capsys: pytest.CaptureFixture[str]) -> None:
     assert front == [1504]
 
 
+def test_pareto_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(Path("no-files"))
+    code, out, _ = call(capsys, "pareto", "no-files")
+    assert code == 0 and "pareto_bytes: 2 students without a file left out" in out
+
+
 def test_fps_draws_its_tables(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
