@@ -63,7 +63,8 @@ def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFram
 
     A series is a teacher's algorithm and a precision. Where that leaves two rows of an environment
     at one place (equal in the columns `places`), lambda is added to its name, then the scheme;
-    where that does not do, the experiment's name stands for all settings.
+    where that does not do, the experiment's name stands for all settings (for a teacher the digest
+    of its file, and how it acts).
     """
     import pandas as pd
 
@@ -76,7 +77,8 @@ def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFram
     lambdas = [f"{x}, λ {value:g}" for x, value in zip(source, table["lambda"], strict=True)]
     with_lambda = source.where(table["lambda"].isna(), pd.Series(lambdas, dtype=object))
     with_scheme = with_lambda + ", " + table["scheme"].map(_SCHEMES)
-    experiment = source.where(is_teacher, base + ": " + table["experiment"])
+    which = source + " " + table["teacher_sha256"].str[:6] + ", " + table["acting"]
+    experiment = which.where(is_teacher, base + ": " + table["experiment"])
     settings = [with_lambda, with_scheme, experiment] if "lambda" not in places else [experiment]
     where = table[list(places)].astype(str).agg("|".join, axis=1)
     for longer in settings:

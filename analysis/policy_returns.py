@@ -119,8 +119,9 @@ def _common(group: DataFrame) -> dict[str, Any]:
     """What the rows of a group share, and which runs they are."""
     first = group.iloc[0]
     sizes = group["size_bytes"].dropna()
+    names = list(dict.fromkeys(group["experiment"]))
     return {
-        "experiment": ", ".join(dict.fromkeys(group["experiment"])),
+        "experiment": names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} more",
         **{name: first[name] for name in _SHARED},
         "size_bytes": sizes.iloc[0] if len(sizes) else np.nan,
         "runs": tuple(dict.fromkeys(group["run"])),

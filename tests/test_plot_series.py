@@ -55,6 +55,15 @@ def test_names_are_as_long_as_they_must_be(tmp_path: Path) -> None:
     assert set(named(xxs, longer)["series"]) == {"PPO: xxs, 8-bit", "PPO: longer, 8-bit"}
 
 
+def test_two_teachers_of_one_algorithm_are_told_apart(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / acting, {"teacher": [1.0]}, acting=acting)
+        for acting in ("greedy", "sampled")
+    ]
+    names = {"PPO teacher 707070, greedy", "PPO teacher 707070, sampled"}
+    assert set(named(*runs)["series"]) == names == set(series_styles(named(*runs)))
+
+
 def test_no_two_series_look_alike(tmp_path: Path) -> None:
     returns = {"teacher": [1.0], "teacher_sharpened": [1.0], "distilled": [1.0], "qat": [1.0]}
     runs = [
