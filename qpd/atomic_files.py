@@ -73,6 +73,13 @@ def write_safetensors(
     path: Path, tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Replace `path` by a safetensors file; tensors may be on any device and of any layout."""
+    write_bytes(path, safetensors_bytes(tensors, metadata))
+
+
+def safetensors_bytes(
+    tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """What `write_safetensors` writes."""
     import safetensors.torch  # costs seconds, and `qpd recipes` never needs it
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -81,9 +88,7 @@ def write_safetensors(
     # The library writes metadata in random order: sorted, the same student is the same file.
     header = json.dumps(json.loads(data[8:start]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
-    with replace_file(path) as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.write(memoryview(data)[start:])
+    return b"".join([len(header).to_bytes(8, "little"), header, memoryview(data)[start:]])
 
 
 def to_plain(value: Any) -> Any:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qpd.atomic_files import to_plain
 from qpd.cli_output import AsJson, print_json, print_table
+from qpd.evaluation_target import TargetError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from analysis.return_rows import ShownTable
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
+
+Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")
+]
+Draw = Callable[[], "Figure"]
+_EXTRA = ("pandas", "matplotlib")
 
 
 @analyze_app.callback()
@@ -23,23 +41,163 @@ def analyze_fps(
         list[Path], typer.Argument(help="what qpd bench, or the C export's make bench, wrote")
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="folder for CSV and Markdown files")
+        Path | None,
+        typer.Option("-o", "--output", help="folder for CSV, Markdown, PNG and SVG files"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Forward passes per second by device and student size: the paper's Tables 1 and 2."""
+    from analysis.fps_figure import fps_figure
     from analysis.fps_table import fps_tables, write_tables
     from qpd.bench.device_record import read_device_record
 
     tables = fps_tables([read_device_record(path) for path in devices])
+    notes = list({note: None for table in tables for note in table.notes})
     written = write_tables(tables, output) if output is not None else []
+    if output is not None:
+        try:
+            with _extra():
+                written += _save({}, {"fps": lambda: fps_figure(tables)}, output)
+        except TargetError as error:  # the tables need no extra
+            notes.append(f"not drawn: {error}")
     if as_json:
         print_json({table.name: table.to_json() for table in tables})
         return
     for table in tables:
         print(table.caption)
         print_table(list(table.header), [table.cells(row) for row in table.rows])
-    for note in {note: None for table in tables for note in table.notes}:
+    for note in notes:
         print(note)
+    _print_files(written)
+
+
+@analyze_app.command("returns")
+def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) -> None:
+    """Return by student size and teacher, and by lambda: the paper's Figures 4, 6 and 7."""
+    with _extra():
+        from analysis.lambda_returns import lambda_figure, lambda_returns
+        from analysis.policy_returns import policy_returns, returns_csv
+        from analysis.return_by_size import returns_by_size, returns_figure
+        from analysis.return_rows import returns_notes, returns_tables
+        from analysis.run_frame import run_frame
+
+        frame = run_frame(runs)
+        table = policy_returns(frame)
+        shown, by_lambda = returns_by_size(table), lambda_returns(table)
+        tables = {"returns": returns_csv(table)}
+        figures: dict[str, Draw] = {"returns": lambda: returns_figure(shown)}
+        if shown["relative"].notna().any():
+            figures["returns_relative"] = lambda: returns_figure(shown, "relative")
+        if len(by_lambda):
+            tables["returns_by_lambda"] = returns_csv(by_lambda)
+            figures["returns_by_lambda"] = lambda: lambda_figure(by_lambda)
+        written = _save(tables, figures, output)
+    notes = returns_notes(frame, table)
+    _finish(tables, returns_tables(table), notes, written, as_json)
+
+
+@analyze_app.command("sizes")
+def analyze_sizes(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="run directories, or folders of them; may be none")
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Parameters and bytes of students by size and bits, and the ratio to the teacher's."""
+    with _extra():
+        from analysis.run_frame import run_frame
+        from analysis.size_table import shown_sizes, size_figure, size_notes, size_table
+
+        table = size_table(run_frame(runs) if runs else None)
+        written = _save({"sizes": table}, {"sizes": lambda: size_figure(table)}, output)
+    _finish({"sizes": table}, [shown_sizes(table)], size_notes(table), written, as_json)
+
+
+@analyze_app.command("pareto")
+def analyze_pareto(
+    runs: Runs,
+    devices: Annotated[
+        list[Path] | None,
+        typer.Option("--devices", help="what qpd bench wrote; further .json files may follow"),
+    ] = None,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Return against bytes and, with --devices, against microseconds per forward pass."""
+    with _extra():
+        from analysis.pareto import pareto_bytes, pareto_figure, pareto_latency
+        from analysis.policy_returns import final_students, policy_returns, returns_csv
+        from analysis.return_rows import pareto_tables
+        from analysis.run_frame import run_frame
+        from qpd.bench.device_record import read_device_record
+
+        # A shell's *.json leaves all but the first file among the runs.
+        more = [path for path in runs if devices and path.suffix == ".json"]
+        records = [read_device_record(path) for path in [*(devices or []), *more]]
+        returns = policy_returns(run_frame([path for path in runs if path not in more]))
+        found = {"pareto_bytes": pareto_bytes(returns)}
+        if records:
+            found["pareto_latency"] = pareto_latency(returns, records)
+        notes = [f"{name}: nothing to show" for name, table in found.items() if table.empty]
+        unknown = int(final_students(returns)["size_bytes"].isna().sum())
+        notes += [f"pareto_bytes: {unknown} students without a file left out"] if unknown else []
+        found = {name: table for name, table in found.items() if len(table)}
+        figures = {name: partial(pareto_figure, table) for name, table in found.items()}
+        tables = {name: returns_csv(table) for name, table in found.items()}
+        written = _save(tables, figures, output)
+        shown = [shown for table in found.values() for shown in pareto_tables(table)]
+    _finish(tables, shown, notes, written, as_json)
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """What is missing of the extra `analysis` becomes one line."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").split(".")[0]
+        if name not in _EXTRA:
+            raise
+        raise TargetError(f'qpd analyze needs {name}: pip install "qpd[analysis]"') from error
+
+
+def _save(
+    tables: Mapping[str, DataFrame], figures: Mapping[str, Draw], output: Path | None
+) -> list[Path]:
+    """Draw everything, then write it into `output`; neither where there is none."""
+    from analysis.figure_style import paper_style, save_figure, save_tables
+
+    if output is None:
+        return []
+    with paper_style():
+        drawn = {name: draw() for name, draw in figures.items()}
+        written = save_tables(tables, output)
+        for name, figure in drawn.items():
+            written += save_figure(figure, output, name)
+    return written
+
+
+def _finish(
+    tables: Mapping[str, DataFrame],
+    shown: Sequence[ShownTable],
+    notes: list[str],
+    written: list[Path],
+    as_json: bool,
+) -> None:
+    """Print all tables as JSON, or those `shown`, the notes and the files."""
+    if as_json:
+        plain = {name: to_plain(table.to_dict("records")) for name, table in tables.items()}
+        print_json({**plain, "notes": notes, "files": [str(path) for path in written]})
+        return
+    for table in shown:
+        print(table.title)
+        print_table(table.header, table.rows)
+    for note in notes:
+        print(note)
+    _print_files(written)
+
+
+def _print_files(written: list[Path]) -> None:
     if written:
         print(", ".join(str(path) for path in written))

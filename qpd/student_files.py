@@ -43,13 +43,20 @@ def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
 
 def save_student(path: Path, student: Student, about: dict[str, Any]) -> None:
     """Write the float student, critic head included (phase 3 and the analysis need it)."""
+    write_safetensors(path, *float_student_content(student, about))
+
+
+def float_student_content(
+    student: Student, about: dict[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors and the metadata of a distilled.safetensors."""
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "architecture": json.dumps(architecture_to_json(student.architecture)),
         "about": json.dumps(about),
     }
-    write_safetensors(path, dict(student.state_dict()), metadata)
+    return dict(student.state_dict()), metadata
 
 
 def load_student(path: Path) -> Student:

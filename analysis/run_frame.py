@@ -1,0 +1,174 @@
+"""Run directories as one pandas table: a row for each run and policy, with every episode's return.
+
+What tables and figures group by is here too: `recipe_key` is equal for rows that differ in nothing
+but the seed, `recipe_key_but_lambda` for rows that may also differ in lambda.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.manifest import EvaluatedPolicy, PhaseName
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory, RunDirectoryError
+from qpd.student_about import imitates_policy
+from qpd.student_files import stored_architecture
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FLOAT_BITS = 32
+COLUMNS = (
+    "run", "name", "experiment", "seed", "env_id", "teacher", "teacher_sha256", "size", "policy",
+    "parameters", "size_bytes", "weight_bits", "first_layer_bits", "last_layer_bits",
+    "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
+    "recipe_key", "recipe_key_but_lambda",
+)  # fmt: skip
+# What changes no student, only where and how it is made and how often it is played.
+_IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}
+_LATER_SECTIONS: dict[str, set[str]] = {
+    "distilled": {"quantize", "finetune"},
+    "ptq": {"finetune"},
+    "qat": set(),
+}
+_PHASES: dict[str, PhaseName] = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The run directories among `paths`; a folder of runs stands for those in it, sorted.
+
+    Each is named once. Raises RunDirectoryError where a path is neither.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        runs = [path]
+        if path.is_dir() and not (path / "manifest.json").is_file():
+            runs = sorted(manifest.parent for manifest in path.glob("*/manifest.json"))
+            if not runs:
+                raise RunDirectoryError(
+                    [f"{path}: is neither a run directory (no manifest.json) nor a folder of them"]
+                )
+        for run in runs:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
+
+
+def run_frame(paths: Sequence[Path]) -> DataFrame:
+    """What the runs in `paths` (see `find_runs`) hold, a row for each run and policy.
+
+    Columns are `COLUMNS`. `policy` is teacher, teacher_sharpened, distilled, ptq or qat; `size` is
+    the recipe's name for the student, `custom` or `teacher`. `size_bytes` is the size of the file,
+    for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32.
+    `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
+    the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
+    Raises RunDirectoryError, StudentFileError.
+    """
+    import pandas as pd
+
+    rows = [row for path in find_runs(paths) for row in _run_rows(path)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _run_rows(path: Path) -> list[dict[str, Any]]:
+    run = RunDirectory.open(path, read_only=True)
+    manifest, recipe = run.manifest, run.recipe
+    if manifest.teacher is None:  # nothing was done yet
+        return []
+    about = {
+        "run": str(path),
+        "name": manifest.name,
+        "experiment": re.sub(r"-?seed-?\d+$", "", manifest.name) or manifest.name,
+        "seed": manifest.seed,
+        "env_id": manifest.teacher.env_id,
+        "teacher": manifest.teacher.algo,
+        "teacher_sha256": manifest.teacher.sha256,
+    }
+    evaluated = set(manifest.evaluations)
+    rows: list[dict[str, Any]] = [
+        about | _teacher_fields(manifest.teacher.num_parameters) | {"policy": name}
+        for name in ("teacher", "teacher_sharpened")
+        if name == "teacher" or name in evaluated
+    ]
+    files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
+    kept = [file for file in files.values() if file.is_file()]
+    parameters = stored_architecture(kept[0]).num_parameters if kept else np.nan
+    for name, file in files.items():
+        if run.phase(_PHASES[name]).state == "done" or name in evaluated:
+            size = file.stat().st_size if file.is_file() else np.nan
+            shape = {"policy": name, "parameters": parameters, "size_bytes": size}
+            rows.append(about | _student_fields(recipe, name, manifest.teacher.algo) | shape)
+    for row in rows:
+        evaluation = manifest.evaluations.get(row["policy"], {})
+        row |= _evaluation_fields(evaluation, path, row["policy"])
+    return rows
+
+
+def _teacher_fields(parameters: int) -> dict[str, Any]:
+    return {
+        "size": "teacher",
+        "parameters": parameters,
+        "size_bytes": 4 * parameters,
+        **_float_fields(),
+        "lambda": np.nan,
+        "temperature": np.nan,
+        "recipe_key": "teacher",
+        "recipe_key_but_lambda": "teacher",
+    }
+
+
+def _float_fields() -> dict[str, Any]:
+    names = ("weight_bits", "first_layer_bits", "last_layer_bits", "activation_bits")
+    return {**dict.fromkeys(names, FLOAT_BITS), "scheme": "float"}
+
+
+def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
+    settings, has_critic = recipe.quantize, imitates_policy({"algo": algo})
+    bits = _float_fields()
+    if policy != "distilled":
+        bits = {
+            "weight_bits": settings.weight_bits,
+            "first_layer_bits": settings.first_layer_bits or settings.weight_bits,
+            "last_layer_bits": settings.last_layer_bits or settings.weight_bits,
+            "activation_bits": settings.activation_bits,
+            "scheme": settings.scheme,
+        }
+    default = 3.0 if has_critic else 0.01  # qpd.session.phase_temperature's
+    return {
+        "size": recipe.student.size or "custom",
+        **bits,
+        "lambda": recipe.distill.actor_weight if has_critic else np.nan,
+        "temperature": recipe.distill.temperature or default,
+        "recipe_key": _recipe_key(recipe, policy, with_lambda=True),
+        "recipe_key_but_lambda": _recipe_key(recipe, policy, with_lambda=False),
+    }
+
+
+def _recipe_key(recipe: Recipe, policy: str, with_lambda: bool) -> str:
+    """The same for two recipes that make the same `policy`, but for the seed."""
+    plain = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
+    plain["environment"].pop("num_threads")
+    if not with_lambda:
+        for section in ("distill", "finetune"):
+            plain.get(section, {}).pop("actor_weight", None)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _evaluation_fields(
+    evaluation: dict[str, Any], path: Path, policy: EvaluatedPolicy
+) -> dict[str, Any]:
+    wrong = f"{path / 'manifest.json'}: evaluations.{policy}.returns: must be a list of numbers"
+    try:
+        returns = np.array(evaluation.get("returns", []), dtype=float)
+    except (TypeError, ValueError) as error:
+        raise RunDirectoryError([wrong]) from error
+    if returns.ndim != 1 or not np.isfinite(returns).all():
+        raise RunDirectoryError([wrong])
+    seed = evaluation.get("seed", np.nan)
+    return {"acting": evaluation.get("acting", ""), "evaluation_seed": seed, "returns": returns}
