@@ -24,6 +24,7 @@ from qpd.quantization.packing import load_integer_student
 from qpd.run_directory import RunDirectory
 from qpd.student_files import load_student
 from students import Student
+from students.student import INPUT_LEVELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,8 +62,7 @@ class LayerWeights:
 def layer_weights(student: Student, quantized: IntegerStudent, scheme: str) -> list[LayerWeights]:
     """The layers of a distilled student beside those of the integer student made from it."""
     layers = []
-    # What one level of each input channel stands for; 1: the first layer reads levels / 255.
-    inputs = np.ones(1)
+    inputs = np.array([1.0 / INPUT_LEVELS])  # what one level of each input channel stands for
     for layer in quantized.layers:
         weight = student.layer(layer.shape.name).weight.detach().double().numpy()
         if scheme == "dorefa":
@@ -72,3 +72,126 @@ def layer_weights(student: Student, quantized: IntegerStudent, scheme: str) -> l
         values = layer.weight * unit
         layers.append(LayerWeights(layer.shape.name, layer.bits, weight, values, 2.0 * unit))
     return layers
+
+
+def _fitted_unit(
+    weight: np.ndarray, layer: IntegerLayer, inputs: np.ndarray, logit_scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """What an integer 1 of this layer stands for, and what a level of its outputs does, `[out]`.
+
+    A weight w reads inputs of `inputs` a level, and gives `outputs * gain` for each integer:
+    w = integer * outputs * gain / inputs. All but `outputs` is known.
+    """
+    lead = (-1,) + (1,) * (weight.ndim - 1)
+    per_input = np.repeat(inputs, weight.shape[1] // len(inputs))  # flattened images: in blocks
+    share = (1.0 / per_input).reshape(1, -1, *(1,) * (weight.ndim - 2))
+    if layer.multiplier is None or layer.shift is None:
+        return logit_scale * share, inputs
+    scaled = (layer.weight * share).reshape(len(weight), -1)
+    flat = weight.reshape(len(weight), -1)
+    fitted = (flat * scaled).sum(1) / np.square(scaled).sum(1)
+    gain = layer.multiplier / 2.0**layer.shift
+    outputs = np.divide(fitted, gain, out=np.ones_like(fitted), where=(gain > 0) & (fitted > 0))
+    return fitted.reshape(lead) * share, outputs
+
+
+@dataclass(frozen=True)
+class WeightTables:
+    """What the figures show; `notes` say which runs were left out, and why.
+
+    `errors`, a row for each run and layer: run, student (`ptq` or `qat`: then phase 3 has moved
+    the weights too), scheme, layer, bits, num_weights, sqnr_db, max_error_steps.
+    `histograms`, a row for each run, layer and bin: run, layer, left, right, distilled, quantized
+    (shares of the layer's weights).
+    """
+
+    errors: DataFrame
+    histograms: DataFrame
+    notes: tuple[str, ...]
+
+
+def weight_tables(runs: Sequence[Path]) -> WeightTables:
+    """Compare each run's quantized weights with those of its distilled student.
+
+    Where a fork has no distilled.safetensors of its own, that of the given run it was forked from
+    serves. Raises RunDirectoryError or StudentFileError; TargetError where no run has both.
+    """
+    import pandas as pd
+
+    opened = [RunDirectory.open(path, read_only=True) for path in runs]
+    errors: list[dict[str, Any]] = []
+    histograms, notes = [], []
+    for run in opened:
+        distilled, (kind, file) = find_distilled(run, opened), _quantized_file(run)
+        if distilled is None or not file.is_file():
+            missing = "distilled.safetensors" if distilled is None else file.name
+            notes.append(f"{run.path}: no weights compared: it has no {missing}")
+            continue
+        scheme = run.recipe.quantize.scheme
+        layers = layer_weights(load_student(distilled), load_integer_student(file), scheme)
+        about = {"run": str(run.path), "student": kind, "scheme": scheme}
+        for layer in layers:
+            errors.append(about | _error_row(layer))
+            histograms.append(pd.DataFrame({"run": str(run.path)} | _histogram(layer)))
+    if not errors:
+        raise TargetError(notes[0] if notes else "no run to compare weights of")
+    return WeightTables(
+        pd.DataFrame(errors), pd.concat(histograms, ignore_index=True), tuple(notes)
+    )
+
+
+def _quantized_file(run: RunDirectory) -> tuple[str, Path]:
+    """Phase 2's student where the run still has it, also under the name of phase 3's."""
+    kept = run.phase("finetune").metrics.get("best_epoch") == 0
+    if run.ptq_file.is_file() or run.phase("finetune").state != "done":
+        return "ptq", run.ptq_file
+    return ("ptq" if kept else "qat"), run.quantized_file
+
+
+def _error_row(layer: LayerWeights) -> dict[str, Any]:
+    return {
+        "layer": layer.name,
+        "bits": layer.bits,
+        "num_weights": layer.weight.size,
+        "sqnr_db": layer.sqnr_db,
+        "max_error_steps": layer.max_error_steps,
+    }
+
+
+def _histogram(layer: LayerWeights) -> dict[str, Any]:
+    """Both in common bins, from the smallest to the largest of either."""
+    both = np.concatenate([layer.weight.ravel(), layer.quantized.ravel()])
+    edges = np.linspace(both.min(), both.max(), _BINS + 1)
+    shares = [np.histogram(w, edges)[0] / w.size for w in (layer.weight, layer.quantized)]
+    columns = {"left": edges[:-1], "right": edges[1:], "distilled": shares[0]}
+    return {"layer": layer.name} | columns | {"quantized": shares[1]}
+
+
+def draw_distributions(tables: WeightTables, runs: Sequence[str]) -> Figure:
+    """Histograms, a row for each of `runs` and a column for each layer; inside `paper_style()`."""
+    layers = list(dict.fromkeys(tables.errors["layer"]))
+    figure = new_figure(PAGE_WIDTH, 1.25 * len(runs) + 0.5)
+    axes = figure.subplots(len(runs), len(layers), squeeze=False)
+    for row, run in zip(axes, runs, strict=True):
+        mine = tables.histograms[tables.histograms["run"] == run]
+        errors = tables.errors[tables.errors["run"] == run].set_index("layer")
+        for ax, layer in zip(row, layers, strict=True):
+            if layer not in errors.index:
+                ax.set_axis_off()
+                continue
+            _draw_histogram(ax, mine[mine["layer"] == layer])
+            error = errors.loc[layer]
+            ax.set_title(f"{layer}, {error['bits']} bit\n{error['sqnr_db']:.1f} dB", fontsize=7)
+        row[0].set_ylabel(f"{Path(run).name}\nshare of weights", fontsize=6)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=2, loc="outside lower center")
+    return figure
+
+
+def _draw_histogram(ax: Any, bins: DataFrame) -> None:
+    edges = [*bins["left"], bins["right"].iloc[-1]]
+    ax.stairs(bins["quantized"], edges, fill=True, color=COLOURS[4], lw=0, label="quantized")
+    ax.stairs(bins["distilled"], edges, color=COLOURS[6], linewidth=0.8, label="full precision")
+    ax.set_yscale("log")
+    ax.tick_params(labelsize=5.5)
+    ax.locator_params(axis="x", nbins=3)
