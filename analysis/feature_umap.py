@@ -103,11 +103,11 @@ def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, di
         features = student.features(rows)
         outputs = student(rows)
         parts.append((features, outputs.values, outputs.logits.argmax(1)))
-    features, values, actions = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    hidden, values, best = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
     names = action_names(states.env_id)
-    shown = actions if names is None else np.array(names)[actions]
-    columns = {"teacher_value": states.values, "student_value": values, "action": shown}
-    return features, columns
+    actions = best if names is None else np.array(names)[best]
+    columns = {"teacher_value": states.values, "student_value": values, "action": actions}
+    return hidden, columns
 
 
 def embed(features: np.ndarray, seed: int = 0) -> np.ndarray:

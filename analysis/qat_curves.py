@@ -26,7 +26,7 @@ _EVALUATED = {"distilled": "distill", "ptq": "distill", "qat": "finetune"}  # wh
 
 @dataclass(frozen=True)
 class QatCurves:
-    """What the figure shows; `notes` say which runs were left out, and why.
+    """What the figure shows; `left_out` says of which runs nothing is shown, and why.
 
     `epochs`, a row for each run and epoch: run, phase (`distill` or `finetune`), epoch, samples (so
     far, of all phases), loss (Eq. 2, mean of the epoch), validation_return, validation_low,
@@ -37,7 +37,7 @@ class QatCurves:
 
     epochs: DataFrame
     evaluations: DataFrame
-    notes: tuple[str, ...]
+    left_out: dict[str, str]
 
 
 def qat_curves(runs: Sequence[Path]) -> QatCurves:
@@ -47,22 +47,24 @@ def qat_curves(runs: Sequence[Path]) -> QatCurves:
     """
     import pandas as pd
 
-    epochs, evaluations, notes = [], [], []
+    epochs: list[DataFrame] = []
+    evaluations: list[dict[str, Any]] = []
+    left_out = {}
     for path in runs:
         run = RunDirectory.open(path, read_only=True)
         curve = _read_epochs(run) if run.metrics_file.is_file() else None
         if curve is None or not (curve["phase"] == "finetune").any():
-            notes.append(f"{path}: no training curve: it has no epoch of phase 3")
+            left_out[str(path)] = "no training curve, as it has no epoch of phase 3"
             continue
         epochs.append(curve)
         evaluations += _read_evaluations(run, curve)
     if not epochs:
-        raise TargetError(notes[0] if notes else "no run to read curves of")
+        raise TargetError("no run has an epoch of phase 3 in its metrics.csv")
     columns = ["run", "policy", "samples", "mean", "low", "high", "episodes"]
     return QatCurves(
         pd.concat(epochs, ignore_index=True),
         pd.DataFrame(evaluations, columns=columns),
-        tuple(notes),
+        left_out,
     )
 
 
@@ -109,11 +111,13 @@ def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any
 def draw_curves(curves: QatCurves) -> Figure:
     """Left the loss, right returns, a colour for each run; inside `paper_style()`.
 
-    Phase 1 is dashed, phase 3 solid. Full marks are validations during training, hollow ones the
-    students' evaluations afterwards, the grey line the teacher's.
+    In the losses phase 1 is dashed, phase 3 solid. In the returns full marks are validations during
+    training, hollow ones the students' evaluations afterwards (a little to the right of where they
+    belong), the grey line is the teacher's.
     """
     figure = new_figure(PAGE_WIDTH, 2.9)
-    losses, returns = figure.subplots(1, 2)
+    losses, returns = figure.subplots(1, 2, sharex=True)
+    shift = 0.012 * curves.epochs["samples"].max() / 1e6
     for place, (run, epochs) in enumerate(curves.epochs.groupby("run", sort=False)):
         look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
         for phase, part in epochs.groupby("phase", sort=False):
@@ -121,7 +125,7 @@ def draw_curves(curves: QatCurves) -> Figure:
             losses.plot(part["samples"] / 1e6, part["loss"], style, markevery=4, ms=3, **look)
         _draw_returns(returns, epochs, look)
         evaluations = curves.evaluations[curves.evaluations["run"] == run]
-        _draw_evaluations(returns, evaluations.dropna(), look)
+        _draw_evaluations(returns, evaluations.dropna(), look, (place + 1) * shift)
         losses.plot([], [], label=Path(str(run)).name, **look)
     teachers = curves.evaluations[curves.evaluations["policy"] == "teacher"]
     if len(teachers):
@@ -138,19 +142,16 @@ def draw_curves(curves: QatCurves) -> Figure:
 
 
 def _draw_returns(ax: Any, epochs: DataFrame, look: dict[str, Any]) -> None:
-    """Validations of a run, phase by phase, with their intervals."""
+    """Validations of a run, with their intervals."""
     played = epochs.dropna(subset=["validation_return"])
-    for phase, part in played.groupby("phase", sort=False):
-        mean = part["validation_return"]
-        below, above = mean - part["validation_low"], part["validation_high"] - mean
-        style = "-" if phase == "finetune" else "--"
-        ax.errorbar(
-            part["samples"] / 1e6, mean, [below, above], linestyle=style, elinewidth=0.8, **look
-        )
+    mean = played["validation_return"]
+    error = [mean - played["validation_low"], played["validation_high"] - mean]
+    ax.errorbar(played["samples"] / 1e6, mean, error, linestyle="-", elinewidth=0.8, **look)
 
 
-def _draw_evaluations(ax: Any, evaluations: DataFrame, look: dict[str, Any]) -> None:
+def _draw_evaluations(ax: Any, evaluations: DataFrame, look: dict[str, Any], shift: float) -> None:
+    """Evaluations of a run's students, moved to the right by `shift` so that all can be seen."""
     mean = evaluations["mean"]
     error = [mean - evaluations["low"], evaluations["high"] - mean]
-    hollow = {"linestyle": "none", "mfc": "white", "ms": 6, "elinewidth": 0.8, "capsize": 2}
-    ax.errorbar(evaluations["samples"] / 1e6, mean, error, **hollow, **look)
+    hollow = {"linestyle": "none", "mfc": "white", "ms": 5, "elinewidth": 0.8, "capsize": 2}
+    ax.errorbar(evaluations["samples"] / 1e6 + shift, mean, error, **hollow, **look)

@@ -26,7 +26,7 @@ _REFERENCES = {"teacher": "teacher", "distilled": "fp32 student"}
 
 @dataclass(frozen=True)
 class QuantizationReturns:
-    """What the figure shows; `notes` say which runs were left out, and why.
+    """What the figure shows; `left_out` says of which runs nothing is shown, and why.
 
     `table`, a row for each evaluated quantized student: run, student (which distilled one it was
     made from), policy (`ptq` or `qat`), quantizer (scheme and settings but for the weights' bits),
@@ -37,7 +37,7 @@ class QuantizationReturns:
 
     table: DataFrame
     references: DataFrame
-    notes: tuple[str, ...]
+    left_out: dict[str, str]
 
 
 def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
@@ -51,7 +51,7 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
     students = _student_names(opened)
     rows: list[dict[str, Any]] = []
     references: dict[tuple[str, str], dict[str, Any]] = {}
-    notes = []
+    left_out = {}
     for run in opened:
         results = {str(name): result for name, result in run.manifest.evaluations.items()}
         student, settings = students[distilled_identity(run)], run.recipe.quantize
@@ -64,21 +64,24 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
         about = {"run": str(run.path), "student": student}
         bits = {"weight_bits": settings.weight_bits, "activation_bits": settings.activation_bits}
         found = [
-            about | {"policy": policy, "quantizer": quantizer_label(settings)} | bits | _score(score)
+            about
+            | {"policy": policy, "quantizer": quantizer_label(settings)}
+            | bits
+            | _score(score)
             for policy, score in results.items()
             if policy in _STUDENTS
         ]
         rows += found
         if not found:
-            notes.append(f"{run.path}: no return by bits: no quantized student was evaluated")
+            left_out[str(run.path)] = "no return by bits, as no quantized student was evaluated"
     if not rows:
-        raise TargetError(notes[0] if notes else "no run to read returns of")
+        raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does")
     table = pd.DataFrame(rows).sort_values(["student", "policy", "quantizer", "weight_bits"])
     columns = ["student", "policy", "mean", "low", "high", "episodes"]
     return QuantizationReturns(
         table.reset_index(drop=True),
         pd.DataFrame(list(references.values()), columns=columns),
-        tuple(notes),
+        left_out,
     )
 
 
@@ -96,7 +99,7 @@ def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
 
 def quantizer_label(settings: QuantizeSettings) -> str:
     """All that tells a line of the figure from another: `dorefa_scaled, 4-bit activations`."""
-    parts = [settings.scheme]
+    parts: list[str] = [settings.scheme]
     if settings.activation_bits != 8:
         parts.append(f"{settings.activation_bits}-bit activations")
     for bits, layer in ((settings.first_layer_bits, "first"), (settings.last_layer_bits, "last")):
@@ -114,7 +117,10 @@ def _score(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_returns(returns: QuantizationReturns) -> Figure:
-    """A panel for each distilled student, a line for each quantizer; inside `paper_style()`."""
+    """A panel for each distilled student, a line for each quantizer; inside `paper_style()`.
+
+    Of several returns at the same bits the one with the most games is drawn.
+    """
     table = returns.table
     students = list(dict.fromkeys(table["student"]))
     lines = list(table[["policy", "quantizer"]].drop_duplicates().itertuples(index=False))
@@ -122,7 +128,7 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
     columns = min(2, len(students))
     rows = -(-len(students) // columns)
     figure = new_figure(PAGE_WIDTH, 2.3 * rows + 0.3 + 0.15 * -(-len(looks) // 2))
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     entries: dict[str, Any] = {}
     for ax, student in zip(axes, students, strict=False):
         _draw_student(ax, table[table["student"] == student], looks)
@@ -133,6 +139,8 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
         entries |= dict(zip(labels, handles, strict=True))
     for ax in axes[len(students) :]:
         ax.set_axis_off()
+    if (table["low"] >= 0).all():
+        axes[0].set_ylim(bottom=0)
     figure.legend(entries.values(), entries, ncols=2, loc="outside lower center")
     return figure
 
@@ -140,6 +148,8 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
 def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) -> None:
     for (policy, quantizer), line in table.groupby(["policy", "quantizer"], sort=False):
         place = looks[policy, quantizer]
+        line = line.sort_values("episodes").drop_duplicates("weight_bits", keep="last")
+        line = line.sort_values("weight_bits")
         ax.errorbar(
             line["weight_bits"] + 0.06 * (place - (len(looks) - 1) / 2),  # intervals side by side
             line["mean"],

@@ -1,4 +1,4 @@
-"""The paper's Figs. 2 and 3: what teachers put out, before and after softmax at several temperatures.
+"""The paper's Figs. 2 and 3: teachers' outputs before and after softmax at several temperatures.
 
 A temperature divides the outputs, as in Eq. 1: softmax(q / tau). Q-values of one state lie close
 together, so that DQN needs a small tau to prefer anything; logits of a policy need one above 1 to
@@ -80,9 +80,7 @@ def teacher_outputs(
             best, entropy = softmax_sharpness(states.logits, temperature)
             columns = {"state": numbers, "max_probability": best, "entropy": entropy}
             squashed.append(pd.DataFrame(about | {"temperature": temperature} | columns))
-    return TeacherOutputs(
-        pd.concat(raw, ignore_index=True), pd.concat(squashed, ignore_index=True)
-    )
+    return TeacherOutputs(pd.concat(raw, ignore_index=True), pd.concat(squashed, ignore_index=True))
 
 
 def softmax_sharpness(outputs: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +124,8 @@ def _short(source: str) -> str:
 
 def _draw_raw(ax: Any, outputs: DataFrame, kind: str) -> None:
     """Outlined histograms of an action's outputs each, on common bins for the central 99%."""
-    bins = np.linspace(*np.quantile(outputs["output"], [0.005, 0.995]), 41)
+    low, high = np.quantile(outputs["output"], [0.005, 0.995])
+    bins = np.linspace(low, high, 41)
     for place, (action, mine) in enumerate(outputs.groupby("action", sort=False)):
         ax.hist(
             mine["output"],

@@ -1,10 +1,10 @@
 """Full-precision weights against the quantized ones, layer by layer, and how far they differ.
 
-The quantized weights are read from the packed integers. What an integer stands for follows from the
-layers before it: an output channel's level is a multiple of its full-precision activation, and which
-one cannot be read from the file, since phase 2 rescales channels (`qpd.quantization.equalization`).
-It is found by least squares, channel by channel; the head's scale is stored. Under `dorefa` (Eq. 5
-as written) nothing is fitted: an integer n stands for n / M, and the layer's scale is lost.
+Quantized weights are read from the packed integers. Under `dorefa` (Eq. 5 as written) an integer n
+stands for n / M; the layer's scale is lost. Otherwise it depends on the layer before: how much of
+an activation a level stands for differs by channel, as phase 2 evens channels out
+(`qpd.quantization.equalization`), and is in no file. It is found by least squares, channel by
+channel. The head has no such freedom: its scale is stored.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _fitted_unit(
 
 @dataclass(frozen=True)
 class WeightTables:
-    """What the figures show; `notes` say which runs were left out, and why.
+    """What the figures show; `left_out` says of which runs nothing is shown, and why.
 
     `errors`, a row for each run and layer: run, student (`ptq` or `qat`: then phase 3 has moved
     the weights too), scheme, layer, bits, num_weights, sqnr_db, max_error_steps.
@@ -107,7 +107,7 @@ class WeightTables:
 
     errors: DataFrame
     histograms: DataFrame
-    notes: tuple[str, ...]
+    left_out: dict[str, str]
 
 
 def weight_tables(runs: Sequence[Path]) -> WeightTables:
@@ -120,12 +120,12 @@ def weight_tables(runs: Sequence[Path]) -> WeightTables:
 
     opened = [RunDirectory.open(path, read_only=True) for path in runs]
     errors: list[dict[str, Any]] = []
-    histograms, notes = [], []
+    histograms, left_out = [], {}
     for run in opened:
         distilled, (kind, file) = find_distilled(run, opened), _quantized_file(run)
         if distilled is None or not file.is_file():
             missing = "distilled.safetensors" if distilled is None else file.name
-            notes.append(f"{run.path}: no weights compared: it has no {missing}")
+            left_out[str(run.path)] = f"no weights compared, as it has no {missing}"
             continue
         scheme = run.recipe.quantize.scheme
         layers = layer_weights(load_student(distilled), load_integer_student(file), scheme)
@@ -134,10 +134,8 @@ def weight_tables(runs: Sequence[Path]) -> WeightTables:
             errors.append(about | _error_row(layer))
             histograms.append(pd.DataFrame({"run": str(run.path)} | _histogram(layer)))
     if not errors:
-        raise TargetError(notes[0] if notes else "no run to compare weights of")
-    return WeightTables(
-        pd.DataFrame(errors), pd.concat(histograms, ignore_index=True), tuple(notes)
-    )
+        raise TargetError("no run has both distilled.safetensors and a quantized student")
+    return WeightTables(pd.DataFrame(errors), pd.concat(histograms, ignore_index=True), left_out)
 
 
 def _quantized_file(run: RunDirectory) -> tuple[str, Path]:

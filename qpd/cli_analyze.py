@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from qpd.cli_analyze_networks import add_network_commands
 from qpd.cli_output import AsJson, print_json, print_table
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
+add_network_commands(analyze_app)
 
 
 @analyze_app.callback()
