@@ -37,5 +37,7 @@ def draw_errors(errors: DataFrame) -> Figure:
     axes[1, 0].set_ylabel("largest error (steps)")
     entries = [ax.get_legend_handles_labels() for ax in axes[0]]
     handles, labels = ([item for entry in entries for item in entry[part]] for part in (0, 1))
-    figure.legend(handles, labels, ncols=4, loc="outside lower center", fontsize=6, handlelength=3.5)
+    figure.legend(
+        handles, labels, ncols=4, loc="outside lower center", fontsize=6, handlelength=3.5
+    )
     return figure

@@ -114,7 +114,10 @@ def analyze_quantization(
                 except TargetError as error:  # none of the runs has what this figure needs
                     notes.append(f"no {draw.__name__[1:]} figure: {error}")
             if not figures:
-                raise TargetError(notes[-1])
+                raise TargetError(
+                    f"{runs[0]}: no return by bits, no weights and no curves"
+                    + (f" there, nor in the other {len(runs) - 1}" if len(runs) > 1 else "")
+                )
             shown = tables.get("quantization_returns", tables[next(iter(tables))])
             _finish(figures, tables, output, notes, shown, as_json)
 
