@@ -4,9 +4,10 @@ Quantized weights are read from the packed integers. Under `dorefa` (Eq. 5 as wr
 stands for n / M; the layer's scale is lost. Otherwise it depends on the layer before: how much of
 an activation a level stands for differs by channel, as phase 2 evens channels out
 (`qpd.quantization.equalization`), and is in no file. The biases tell it, which are the same numbers
-in both students, up to their rounding; the rest is a least-squares fit of the channel's weights. The
-head has no such freedom: its scale is stored. For Breakout's XXS student the errors so found are
-within 0.1 dB of the true ones at 4 bits and more, within 0.7 dB at 2 bits.
+in both students, up to their rounding; the rest is a least-squares fit of the channel's weights.
+The head has no such freedom: its scale is stored. For Breakout's XXS student the errors so found
+are within 0.1 dB of the true ones at 4 bits and more, within 0.7 dB at 2 bits; channels of few
+weights (an environment of 4 features) at 4 bits or less tell their scale less well.
 """
 
 from __future__ import annotations
