@@ -98,6 +98,9 @@ def test_scales_are_recovered_from_the_integers(
         assert layer.sqnr_db == pytest.approx(exact.sqnr_db, abs=decibel)
         off = np.abs(layer.quantized - truth[layer.name]).max() / np.abs(layer.weight).max()
         assert off < share
+        levels = np.unique((layer.quantized / layer.step)[:1])
+        np.testing.assert_allclose(np.diff(levels), np.round(np.diff(levels)), atol=1e-3)
+        assert np.abs(layer.quantized / layer.step).max() <= (2**bits - 1) / 2 + 1e-3
 
 
 def test_under_eq_5_the_scale_is_lost() -> None:
