@@ -46,8 +46,10 @@ def test_neighbours_by_hand() -> None:
     points[12:] += 100.0
     apart = np.array(["low"] * 12 + ["high"] * 12)
     assert neighbours_alike(points, apart) == 1.0
-    # One state of another third among 12: it has none of its 10, the 11 others lack at most one.
-    assert neighbours_alike(points[:12], np.array(["high"] + ["low"] * 11)) < 11 / 12
+    # Of 11 states all others are neighbours: one of another third agrees with none, the rest
+    # with 9 of 10: 10 * 0.9 / 11.
+    alike = neighbours_alike(points[:11], np.array(["high"] + ["low"] * 10))
+    assert alike == pytest.approx(9 / 11)
 
 
 def test_both_runs_are_shown_the_same_states(features: FeatureMap) -> None:
