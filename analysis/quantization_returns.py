@@ -135,13 +135,17 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
         references = returns.references[returns.references["student"] == student]
         _draw_references(ax, references)
         ax.set_title(student)
-        handles, labels = ax.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
+        found, labels = ax.get_legend_handles_labels()
+        entries |= dict(zip(labels, found, strict=True))
+    for ax in axes[::columns]:
+        ax.set_ylabel("return")
     for ax in axes[len(students) :]:
         ax.set_axis_off()
     if (table["low"] >= 0).all():
         axes[0].set_ylim(bottom=0)
-    figure.legend(entries.values(), entries, ncols=2, loc="outside lower center")
+    order = sorted(entries, key=lambda label: label in _REFERENCES.values())
+    handles = [entries[label] for label in order]
+    figure.legend(handles, order, ncols=2, loc="outside lower center")
     return figure
 
 
@@ -161,7 +165,7 @@ def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) 
             capsize=2,
             label=f"{_STUDENTS[policy]}, {quantizer}",
         )
-    ax.set(xlabel="bits per weight", ylabel="return", xticks=range(2, 9), xlim=(1.7, 8.3))
+    ax.set(xlabel="bits per weight", xticks=range(2, 9), xlim=(1.7, 8.3))
 
 
 def _draw_references(ax: Any, references: DataFrame) -> None:
