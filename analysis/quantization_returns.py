@@ -55,12 +55,7 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
     for run in opened:
         results = {str(name): result for name, result in run.manifest.evaluations.items()}
         student, settings = students[distilled_identity(run)], run.recipe.quantize
-        for policy in _REFERENCES:
-            if policy in results:
-                row = {"student": student, "policy": policy} | _score(results[policy])
-                known = references.setdefault((student, policy), row)
-                if row["episodes"] > known["episodes"]:
-                    references[student, policy] = row
+        _note_references(references, student, results)
         about = {"run": str(run.path), "student": student}
         bits = {"weight_bits": settings.weight_bits, "activation_bits": settings.activation_bits}
         found = [
@@ -83,6 +78,18 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
         pd.DataFrame(list(references.values()), columns=columns),
         left_out,
     )
+
+
+def _note_references(
+    references: dict[tuple[str, str], dict[str, Any]], student: str, results: dict[str, Any]
+) -> None:
+    """Keep a run's reference policies where they played more games than those known so far."""
+    for policy in _REFERENCES:
+        if policy in results:
+            row = {"student": student, "policy": policy} | _score(results[policy])
+            known = references.setdefault((student, policy), row)
+            if row["episodes"] > known["episodes"]:
+                references[student, policy] = row
 
 
 def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
