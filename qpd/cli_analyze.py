@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.atomic_files import to_plain
+from qpd.cli_analyze_networks import add_network_commands
 from qpd.cli_output import AsJson, print_json, print_table
 from qpd.evaluation_target import TargetError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from analysis.return_rows import ShownTable
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
+add_network_commands(analyze_app)
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]
 Output = Annotated[

@@ -1,0 +1,209 @@
+"""`qpd analyze umap`, `outputs` and `quantization`: the figures that need networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qpd.cli_output import AsJson, print_json, print_table
+from qpd.evaluation_target import TargetError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+Runs = Annotated[list[Path], typer.Argument(help="run directories")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")]
+States = Annotated[int, typer.Option("--states", min=50, help="states of the teacher's play")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**30, help="of the play and of UMAP")]
+
+_EXTRA = ("pandas", "matplotlib", "umap", "sklearn", "numba")
+_MOST_HISTOGRAMS = 4  # rows of panels that fit a page
+
+
+class Critic(StrEnum):
+    """Whose values colour the states."""
+
+    teacher = "teacher"
+    student = "student"
+
+
+def add_network_commands(app: typer.Typer) -> None:
+    """Register the commands of this file on `qpd analyze`."""
+    app.command("umap")(analyze_umap)
+    app.command("outputs")(analyze_outputs)
+    app.command("quantization")(analyze_quantization)
+
+
+def analyze_umap(
+    runs: Runs,
+    output: Output = Path("figures"),
+    states: States = 2000,
+    critic: Annotated[Critic, typer.Option(help="whose values colour the states")] = (
+        Critic.teacher
+    ),
+    clusters: Annotated[
+        int, typer.Option(min=2, max=12, help="clusters that a frame is shown of")
+    ] = 8,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """UMAP of the last shared layer, coloured by critic value: the paper's Fig. 5."""
+    with _extra():
+        from analysis.feature_umap import draw_features, feature_map
+        from analysis.figure_style import paper_style
+        from analysis.state_thumbnails import draw_thumbnails
+
+        features = feature_map(runs, states, critic=critic.value, seed=seed)
+        with paper_style():
+            figures = {"umap": draw_features(features)}
+            thumbnails = draw_thumbnails(features, clusters, seed)
+            notes = [] if thumbnails else ["no frames drawn: the observations are vectors"]
+            figures |= {"umap_states": thumbnails} if thumbnails else {}
+            tables = {"umap": features.table, "umap_summary": features.summary}
+            _finish(figures, tables, output, notes, features.summary, as_json)
+
+
+def analyze_outputs(
+    teachers: Annotated[
+        list[str], typer.Argument(help="run directories, SB3 zips, zoo folders, hub ids, embedded")
+    ],
+    output: Output = Path("figures"),
+    states: States = 2000,
+    temperatures: Annotated[
+        str, typer.Option("--temperatures", help="what outputs are divided by before softmax")
+    ] = "0.01,0.1,1,3,5",
+    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Teachers' outputs before and after softmax at several temperatures: Figs. 2 and 3."""
+    with _extra():
+        from analysis.figure_style import paper_style
+        from analysis.teacher_outputs import draw_outputs, teacher_outputs
+
+        taus = _numbers(temperatures)
+        found = teacher_outputs(teachers, states, taus, env_id=env, seed=seed)
+        keys = ["teacher", "algo", "temperature"]
+        means = found.softmax.groupby(keys, sort=False)[["max_probability", "entropy"]].mean()
+        with paper_style():
+            figures = {"teacher_outputs": draw_outputs(found)}
+            tables = {"teacher_outputs": found.outputs, "teacher_softmax": found.softmax}
+            _finish(figures, tables, output, [], means.reset_index(), as_json)
+
+
+def analyze_quantization(
+    runs: Runs, output: Output = Path("figures"), as_json: AsJson = False
+) -> None:
+    """Returns by bits, weights and their errors, QAT curves (Figs. 9, 10): what the runs allow."""
+    with _extra():
+        from analysis.figure_style import paper_style
+
+        with paper_style():
+            figures: dict[str, Figure] = {}
+            tables: dict[str, DataFrame] = {}
+            notes: list[str] = []
+            for draw in (_returns, _weights, _curves):
+                try:
+                    draw(runs, figures, tables, notes)
+                except TargetError as error:  # none of the runs has what this figure needs
+                    notes.append(f"no {draw.__name__[1:]} figure: {error}")
+            if not figures:
+                raise TargetError(
+                    f"{runs[0]}: no return by bits, no weights and no curves"
+                    + (f" there, nor in the other {len(runs) - 1}" if len(runs) > 1 else "")
+                )
+            shown = tables.get("quantization_returns", tables[next(iter(tables))])
+            _finish(figures, tables, output, notes, shown, as_json)
+
+
+def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
+    from analysis.quantization_returns import draw_returns, quantization_returns
+
+    found = quantization_returns(runs)
+    figures["quantization_returns"] = draw_returns(found)
+    tables |= {"quantization_returns": found.table, "quantization_references": found.references}
+    notes += _reasons(found.left_out)
+
+
+def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
+    from analysis.weight_distributions import draw_distributions, weight_tables
+    from analysis.weight_errors import draw_errors
+
+    found = weight_tables(runs)
+    names = list(dict.fromkeys(found.errors["run"]))
+    figures["weight_distributions"] = draw_distributions(found, names[:_MOST_HISTOGRAMS])
+    figures["weight_errors"] = draw_errors(found.errors)
+    tables |= {"weight_errors": found.errors, "weight_histograms": found.histograms}
+    notes += _reasons(found.left_out)
+    if len(names) > _MOST_HISTOGRAMS:
+        left = f"weight_distributions: the first {_MOST_HISTOGRAMS} of {len(names)} runs are drawn"
+        notes.append(f"{left}; weight_histograms.csv has all")
+
+
+def _curves(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
+    from analysis.qat_curves import draw_curves, qat_curves
+
+    found = qat_curves(runs)
+    figures["qat_curves"] = draw_curves(found)
+    tables |= {"qat_curves": found.epochs, "qat_evaluations": found.evaluations}
+    notes += _reasons(found.left_out)
+
+
+def _reasons(left_out: dict[str, str]) -> list[str]:
+    """A line for each reason, with the runs it holds for."""
+    runs: dict[str, list[str]] = {}
+    for run, reason in left_out.items():
+        runs.setdefault(reason, []).append(run)
+    return [f"{', '.join(names)}: {reason}" for reason, names in runs.items()]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise TargetError(
+            f"--temperatures {text!r}: numbers separated by commas, such as 0.01,1,3"
+        ) from error
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """What is missing of the extra `analysis` becomes one line."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").split(".")[0]
+        if name not in _EXTRA:
+            raise
+        raise TargetError(f'qpd analyze needs {name}: pip install "qpd[analysis]"') from error
+
+
+def _finish(
+    figures: dict[str, Figure],
+    tables: dict[str, DataFrame],
+    output: Path,
+    notes: list[str],
+    shown: DataFrame,
+    as_json: bool,
+) -> None:
+    """Write everything, print the table `shown`, the notes and the files."""
+    from analysis.figure_style import save_figure, save_tables
+
+    written = save_tables(tables, output)
+    for name, figure in figures.items():
+        written += save_figure(figure, output, name)
+    files = [str(path) for path in written]
+    if as_json:
+        rows = shown.astype(object).where(shown.notna(), None).to_dict("records")
+        print_json({"rows": rows, "notes": notes, "files": files})
+        return
+    rounded = shown.apply(lambda column: column.round(3) if column.dtype == float else column)
+    print_table(list(shown.columns), [[str(cell) for cell in row] for row in rounded.to_numpy()])
+    for line in [*notes, ", ".join(files)]:
+        print(line)
