@@ -18,7 +18,7 @@ _ROW_HEIGHT = 0.95  # inches
 
 def typical_states(places: np.ndarray, count: int, seed: int = 0) -> list[int]:
     """Rows of `places`, `[states, 2]`, nearest to the centres of `count` k-means clusters."""
-    from sklearn.cluster import KMeans  # type: ignore[import-untyped]
+    from sklearn.cluster import KMeans
 
     centres = KMeans(count, n_init=4, random_state=seed).fit(places).cluster_centers_
     distances = np.linalg.norm(places[:, None] - centres[None], axis=2)

@@ -35,15 +35,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(teacher_app, name="teacher")
-app.command()(evaluate)
-app.command()(export)
-app.command()(bench)
-app.command()(doctor)
-app.command()(report)
-app.command()(sweep)
-app.command(hidden=True)(sweep_cell)
-app.command(hidden=True)(sweep_group)
-app.command()(push)
+for command in (evaluate, export, bench, report, push, sweep, doctor):
+    app.command()(command)
+for hidden in (sweep_cell, sweep_group):
+    app.command(hidden=True)(hidden)
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[
