@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_runs import RETURNS, make_run
+from made_up_runs import REFERENCE, RETURNS, make_run
 
 from analysis.policy_returns import final_students, policy_returns, returns_csv
 from analysis.return_rows import returns_notes, returns_tables
