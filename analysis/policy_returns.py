@@ -35,8 +35,8 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     """A row for each recipe and policy of `frame` (of `analysis.run_frame`) that was evaluated.
 
     Runs whose recipes differ in nothing but the seed are one row, `num_runs` of them; of runs that
-    hold the same student (the same seed and tensors), the one with most episodes counts. A teacher's
-    row joins all its evaluations that have different seeds. Beside what they have in common, the
+    hold the same student (the same seed and tensors), the one with most episodes counts. A
+    teacher's row joins all its evaluations that have different seeds. Beside what they have in common, the
     columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the
     teacher's; NaN where that may not be positive), `improvement` (the probability that a game ends
     above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The teacher is the
