@@ -36,12 +36,12 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
 
     Runs whose recipes differ in nothing but the seed are one row, `num_runs` of them; of runs that
     hold the same student (the same seed and tensors), the one with most episodes counts. A
-    teacher's row joins all its evaluations that have different seeds. Beside what they have in common, the
-    columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the
-    teacher's; NaN where that may not be positive), `improvement` (the probability that a game ends
-    above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The teacher is the
-    same file, in the same environment, acting by the same rule (a sharpened teacher is compared
-    with the plain one); NaN where nobody evaluated it, and for the teacher itself.
+    teacher's row joins all its evaluations that have different seeds. Beside what they have in
+    common, the columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple
+    of the teacher's; NaN where that may not be positive), `improvement` (the probability that a
+    game ends above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The
+    teacher is the same file, in the same environment, acting by the same rule (a sharpened teacher
+    is compared with the plain one); NaN where nobody evaluated it, and for the teacher itself.
 
     `seed` is the bootstrap's; a row's intervals do not depend on the other rows, but for the
     teacher's. Raises RunDirectoryError where no policy was evaluated.
