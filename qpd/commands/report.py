@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, progress
+from qpd.commands.output import AsJson, print_json, progress
 
 MAP_STATES = 1000
 
@@ -23,7 +23,9 @@ def report(
         typer.Option("--devices", help="what qpd bench wrote; give it again for more devices"),
     ] = None,
     video: Annotated[bool, typer.Option(help="film the student's game and the teacher's")] = True,
-    video_seconds: Annotated[float, typer.Option(min=1.0, max=120.0)] = 20.0,
+    video_seconds: Annotated[
+        float, typer.Option(min=1.0, max=120.0, help="how much of each game is filmed")
+    ] = 20.0,
     umap: Annotated[
         bool, typer.Option(help="map states by the student's last layer (half a minute)")
     ] = True,
