@@ -93,16 +93,9 @@ def test_analysis_never_touches_training() -> None:
 
 @pytest.mark.parametrize("package", ["qpd", "teachers", "students", "analysis"])
 def test_nobody_imports_the_cli(package: str) -> None:
-    but = "qpd/cli.py"  # `python -m qpd` and the CLI's own parts may
-    if package == "qpd":
-        found = [
-            line
-            for line in offenders(package, lambda name: is_second(name, {"cli"}), but=but)
-            if not line.startswith(("qpd/__main__.py", "qpd/cli"))
-        ]
-        assert found == []
-    else:
-        assert offenders(package, lambda name: is_second(name, {"cli"})) == []
+    its_own = ("qpd/__main__.py", "qpd/cli.py", "qpd/commands/")
+    found = offenders(package, lambda name: is_second(name, {"cli", "commands"}))
+    assert [line for line in found if not line.startswith(its_own)] == []
 
 
 def test_qpd_imports_analysis_through_the_cli_only() -> None:
