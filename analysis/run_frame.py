@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.error_codes import ErrorCode
 from qpd.manifest import EvaluatedPolicy, PhaseName
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
@@ -53,7 +54,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             runs = sorted(manifest.parent for manifest in path.glob("*/manifest.json"))
             if not runs:
                 raise RunDirectoryError(
-                    [f"{path}: is neither a run directory (no manifest.json) nor a folder of them"]
+                    [f"{path}: is neither a run directory (no manifest.json) nor a folder of them"],
+                    ErrorCode.RUN_NOT_A_RUN,
                 )
         for run in runs:
             found.setdefault(run.resolve(), run)

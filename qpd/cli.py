@@ -24,6 +24,7 @@ from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, p
 from qpd.cli_push import push
 from qpd.cli_report import report
 from qpd.cli_sweep import sweep, sweep_cell, sweep_group
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(
@@ -226,13 +227,15 @@ def _later_session(
     if foreign:
         allowed = ", ".join(f"{key}*" for key in changeable if key.endswith("."))
         raise RecipeError(
-            [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign]
+            [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign],
+            ErrorCode.RECIPE_OVERRIDE,
         )
     with RunDirectory.open(path) as opened:
         needed: Literal["distill", "quantize"] = "distill" if phase == "quantize" else "quantize"
         if opened.phase(needed).state != "done":
             raise RunDirectoryError(
-                [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"]
+                [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"],
+                ErrorCode.RUN_PHASE_MISSING,
             )
         changed = override_recipe(opened.recipe, overrides or [])
         prepared = prepare(changed, device or changed.device)
@@ -242,7 +245,8 @@ def _later_session(
             return
         if opened.phase(phase).state != "pending" and changed != opened.recipe:
             raise RunDirectoryError(
-                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"]
+                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"],
+                ErrorCode.RUN_OTHER_RECIPE,
             )
         opened.replace_recipe(changed)
         with _open(opened, prepared) as session:

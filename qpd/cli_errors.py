@@ -4,46 +4,18 @@ from __future__ import annotations
 
 from typer.exceptions import TyperException
 
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError, with_code
+
 
 def error_lines(error: Exception) -> list[str] | None:
     """What to print for an error that is the user's to mend; None for one that is ours."""
-    from analysis.report.inputs import ReportError
-    from qpd.bench.device_record import BenchError
-    from qpd.checkpoint import CheckpointError
-    from qpd.environment import EnvironmentConfigError
-    from qpd.evaluation_target import TargetError
-    from qpd.export.bundle import ExportError
-    from qpd.hub_contents import HubPushError
-    from qpd.metric_sinks import SinkError
-    from qpd.metrics_log import MetricsLogError
-    from qpd.recipe import RecipeError
-    from qpd.run_directory import RunDirectoryError
-    from qpd.session import SessionError
-    from qpd.student_files import StudentFileError
-    from qpd.sweep_ray import SweepError
-    from qpd.training_phases import TrainingError
-    from teachers import TeacherError
-
-    if isinstance(error, RecipeError | RunDirectoryError):
-        return error.lines
+    if isinstance(error, UserError):
+        return error.coded_lines()
     if isinstance(error, TyperException):
-        return [" ".join(error.format_message().split())]
+        text = " ".join(error.format_message().split())
+        return [with_code(text, ErrorCode.COMMAND_LINE)]
     if isinstance(error, OSError):
-        return [f"{error.filename or 'output'}: {error.strerror or error}"]
-    ours = (
-        BenchError,
-        CheckpointError,
-        EnvironmentConfigError,
-        ExportError,
-        HubPushError,
-        MetricsLogError,
-        ReportError,
-        StudentFileError,
-        SessionError,
-        SweepError,
-        SinkError,
-        TargetError,
-        TrainingError,
-        TeacherError,
-    )
-    return [str(error)] if isinstance(error, ours) else None
+        text = f"{error.filename or 'output'}: {error.strerror or error}"
+        return [with_code(text, ErrorCode.FILE_SYSTEM)]
+    return None

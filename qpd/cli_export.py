@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from qpd.cli_output import AsJson, print_json, print_table
+from qpd.error_codes import ErrorCode
 
 # Imported only when asked for: some need packages that are extras.
 EXPORTERS = {
@@ -31,7 +32,9 @@ def export(
     from qpd.export.bundle import ExportError, golden_vectors, load_export_source, write_bundle
 
     if format_ not in EXPORTERS:
-        raise ExportError(f"--format {format_}: one of {', '.join(EXPORTERS)}")
+        raise ExportError(
+            f"--format {format_}: one of {', '.join(EXPORTERS)}", ErrorCode.COMMAND_LINE
+        )
     module, function = EXPORTERS[format_].split(":")
     source = load_export_source(run)
     files = getattr(import_module(module), function)(source, golden_vectors(source.student))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qpd.cli_output import AsJson, print_json, progress
+from qpd.error_codes import ErrorCode
 
 
 def report(
@@ -33,9 +34,9 @@ def report(
     require_packages()
     path = output or run / "report" / "index.html"
     if path.suffix not in (".html", ".htm"):
-        raise ReportError(f"-o {path}: a report is an .html file")
+        raise ReportError(f"-o {path}: a report is an .html file", ErrorCode.COMMAND_LINE)
     if output is not None and not path.parent.is_dir():
-        raise ReportError(f"-o {path}: there is no folder {path.parent}")
+        raise ReportError(f"-o {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM)
     records = [read_device_record(file) for file in devices or []]
     inputs = read_inputs(run, records, video_seconds if video else None, progress().note)
     sections = report_sections(inputs)

@@ -9,7 +9,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
+from qpd.user_error import CodedLine
 
 KeyPath = tuple[str, ...]
 
@@ -106,8 +108,24 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
+def _code(kind: str) -> ErrorCode:
+    """The code of a finding of pydantic, by its type."""
+    if kind == "extra_forbidden":
+        return ErrorCode.RECIPE_UNKNOWN_KEY
+    if kind == "missing":
+        return ErrorCode.RECIPE_MISSING_KEY
+    if kind in ("cross_field", "student_form"):
+        return ErrorCode.RECIPE_CONTRADICTION
+    is_type = kind.endswith("_type") or kind in ("too_short", "too_long")
+    return ErrorCode.RECIPE_WRONG_TYPE if is_type else ErrorCode.RECIPE_WRONG_VALUE
+
+
+def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> CodedLine:
     """Return one finding of pydantic as one line; `place` gives the origin of a key path."""
+    return CodedLine(_sentence(error, place), _code(error["type"]))
+
+
+def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
     context = error.get("ctx", {})
     path = tuple(str(part) for part in error["loc"])
     if "key" in context:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qpd.error_codes import ErrorCode
 from teachers.environment_ids import algorithm_from_name, environment_id_from_name
 from teachers.errors import TeacherError
 from teachers.hub import download_agent, is_hub_id
@@ -43,7 +44,7 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
     if isinstance(source, str) and is_hub_id(source):
         agent = download_agent(source)
         return _with_side_files(source, agent.archive, [agent.folder], source.split("/")[1])
-    raise TeacherError(f"{text}: no such file or folder; {_ACCEPTED}")
+    raise TeacherError(f"{text}: no such file or folder; {_ACCEPTED}", ErrorCode.TEACHER_NOT_FOUND)
 
 
 def _archive_in(folder: Path) -> Path:
@@ -59,7 +60,8 @@ def _archive_in(folder: Path) -> Path:
             return choice
     found = ", ".join(p.name for p in zips) or "no zip file"
     raise TeacherError(
-        f"{folder}: holds {found}; expected one agent, such as {env_name}.zip or best_model.zip"
+        f"{folder}: holds {found}; expected one agent, such as {env_name}.zip or best_model.zip",
+        ErrorCode.TEACHER_NOT_FOUND,
     )
 
 
@@ -85,7 +87,8 @@ def _with_side_files(
     if vec_normalize is None and _normalizes_observations(config.get("normalize")):
         raise TeacherError(
             f"{archive}: its config.yml says that observations were normalized, but"
-            f" vecnormalize.pkl is missing; put it into {folders[0]}"
+            f" vecnormalize.pkl is missing; put it into {folders[0]}",
+            ErrorCode.TEACHER_SETTINGS,
         )
     return TeacherFiles(
         source=source,

@@ -9,9 +9,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"qpd", "teachers", "students", "analysis", "recipes"}
 SB3 = {"stable_baselines3", "sb3_contrib", "rl_zoo3"}
-# What teachers may know of the method: how environments are driven, how a policy acts in them,
-# and what a batch is.
-SHARED_WITH_TEACHERS = {"acting", "environment", "environment_types", "transition"}
+# What teachers may know of the method: how environments are driven, how a policy acts in them, in
+# which precision, what a batch is, and what an error of the user's is.
+SHARED_WITH_TEACHERS = {
+    "acting",
+    "environment",
+    "environment_types",
+    "error_codes",
+    "precision",
+    "transition",
+    "user_error",
+}
 # Training: what analysis must never touch.
 TRAINING = {
     "phase_distill",
