@@ -70,11 +70,16 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32.
     `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
     the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
-    Raises RunDirectoryError, StudentFileError.
+    Raises RunDirectoryError (also where no run has begun), StudentFileError.
     """
     import pandas as pd
 
     rows = [row for path in find_runs(paths) for row in _run_rows(path)]
+    if paths and not rows:
+        raise RunDirectoryError(
+            [f"{', '.join(map(str, paths))}: no run there has begun; `qpd run` goes on with one"],
+            ErrorCode.NOTHING_MEASURED,
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

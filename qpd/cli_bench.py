@@ -9,6 +9,7 @@ import typer
 
 from qpd.cli_output import AsJson, print_json, print_table, progress
 from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 
 if TYPE_CHECKING:
     from qpd.bench.device_record import BenchRow, DeviceRecord
@@ -88,7 +89,8 @@ def _runtimes(text: str, over_ssh: bool) -> tuple[str, ...]:
         if name not in known:
             where = " over ssh," if over_ssh else ""
             raise BenchError(
-                f"--runtimes {name}:{where} one of {', '.join(known)}, or all",
+                f"--runtimes {name}:{where} one of {', '.join(known)}, or all"
+                f"{did_you_mean(name, known)}",
                 ErrorCode.COMMAND_LINE,
             )
     return tuple(chosen)
@@ -115,7 +117,8 @@ def _frames(name: str) -> str:
 
     if name not in OBSERVATIONS:
         raise BenchError(
-            f"--frames {name}: one of {', '.join(OBSERVATIONS)}", ErrorCode.COMMAND_LINE
+            f"--frames {name}: one of {', '.join(OBSERVATIONS)}{did_you_mean(name, OBSERVATIONS)}",
+            ErrorCode.COMMAND_LINE,
         )
     return name
 

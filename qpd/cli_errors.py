@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
 from typer.exceptions import TyperException
 
 from qpd.error_codes import ErrorCode
@@ -13,9 +14,23 @@ def error_lines(error: Exception) -> list[str] | None:
     if isinstance(error, UserError):
         return error.coded_lines()
     if isinstance(error, TyperException):
-        text = " ".join(error.format_message().split())
-        return [with_code(text, ErrorCode.COMMAND_LINE)]
+        return [with_code(_usage(error), ErrorCode.COMMAND_LINE)]
     if isinstance(error, OSError):
         text = f"{error.filename or 'output'}: {error.strerror or error}"
         return [with_code(text, ErrorCode.FILE_SYSTEM)]
     return None
+
+
+def asked_help(error: Exception) -> str | None:
+    """The help of a group of commands that was called without one; None for all else."""
+    text = error.format_message() if isinstance(error, TyperException) else ""
+    return text if text.lstrip().startswith("Usage: ") else None
+
+
+def _usage(error: TyperException) -> str:
+    """What typer says, and the value where it leaves that out."""
+    text = " ".join(error.format_message().split())
+    if isinstance(error.__cause__, ValidationError):
+        given = error.__cause__.errors()[0]["input"]
+        text = text.replace("Input should be", f"{given!r} must be")
+    return text

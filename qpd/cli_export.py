@@ -10,6 +10,7 @@ import typer
 
 from qpd.cli_output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 
 # Imported only when asked for: some need packages that are extras.
 EXPORTERS = {
@@ -33,7 +34,8 @@ def export(
 
     if format_ not in EXPORTERS:
         raise ExportError(
-            f"--format {format_}: one of {', '.join(EXPORTERS)}", ErrorCode.COMMAND_LINE
+            f"--format {format_}: one of {', '.join(EXPORTERS)}{did_you_mean(format_, EXPORTERS)}",
+            ErrorCode.COMMAND_LINE,
         )
     module, function = EXPORTERS[format_].split(":")
     source = load_export_source(run)

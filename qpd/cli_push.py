@@ -13,6 +13,7 @@ import typer
 from qpd.cli_export import EXPORTERS
 from qpd.cli_output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 
 # What each format's exporter imports beyond QPD's own dependencies.
 _NEEDS = {
@@ -73,7 +74,8 @@ def _exporters(formats: str | None) -> dict[str, Any]:
     for name in chosen:
         if name not in EXPORTERS:
             raise HubPushError(
-                f"--formats {formats}: {name}: one of {', '.join(EXPORTERS)}",
+                f"--formats {formats}: {name}: one of {', '.join(EXPORTERS)}"
+                f"{did_you_mean(name, EXPORTERS)}",
                 ErrorCode.COMMAND_LINE,
             )
     found = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from qpd.environment import environment_spec, make_vector_env
 from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import EvaluatedPolicy, date_now
+from qpd.nearest_name import did_you_mean
 from qpd.policy import Policy, network_policy
 from qpd.progress import RunProgress
 from qpd.quantization.integer_student import IntegerEngine
@@ -55,8 +57,10 @@ class Target:
 def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
     """A run directory's `policy` (default: the last one made), or else a teacher.
 
-    Raises TargetError, TeacherError, RunDirectoryError or StudentFileError, one line each.
+    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or SessionError (of the
+    device), one line each.
     """
+    choose_device(device)
     if (Path(source) / "manifest.json").is_file():
         return _from_run(Path(source), policy, device)
     if policy not in (None, "teacher"):
@@ -108,7 +112,8 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         target = _from_teacher(teacher, device)
     elif name not in made:
         there = ", ".join(["teacher", *made])
-        raise TargetError(f"--policy {name}: {path} holds {there}", ErrorCode.STUDENT_MISSING)
+        hint = did_you_mean(name, ["teacher", *made])
+        raise TargetError(f"--policy {name}: {path} holds {there}{hint}", ErrorCode.STUDENT_MISSING)
     else:
         chosen: Policy
         if name == "distilled":
@@ -147,16 +152,21 @@ def play(
 
     Raises TargetError where policy and environment do not fit.
     """
+    if not 0.0 < sharpness < math.inf:
+        raise TargetError(
+            f"--sharpness {sharpness:g}: must be a finite number above 0", ErrorCode.COMMAND_LINE
+        )
     spec = environment_spec(target.env_id)
+    name = target.teacher.source if target.teacher is not None else target.run_path
     if spec.num_actions != target.num_actions:
         raise TargetError(
-            f"{target.env_id} has {spec.num_actions} actions, the agent {target.num_actions}",
+            f"{name}: has {target.num_actions} actions, {target.env_id} has {spec.num_actions}",
             ErrorCode.TEACHER_WRONG_ENVIRONMENT,
         )
     if spec.observation_shape != target.observation_shape:
         raise TargetError(
-            f"{target.env_id} gives observations of shape {spec.observation_shape}, "
-            f"the agent reads {target.observation_shape}",
+            f"{name}: reads observations of shape {target.observation_shape}, {target.env_id} "
+            f"gives {spec.observation_shape}",
             ErrorCode.TEACHER_WRONG_ENVIRONMENT,
         )
     try:

@@ -108,21 +108,22 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _code(kind: str) -> ErrorCode:
+def _code(error: Mapping[str, Any]) -> ErrorCode:
     """The code of a finding of pydantic, by its type."""
+    kind = error["type"]
     if kind == "extra_forbidden":
         return ErrorCode.RECIPE_UNKNOWN_KEY
-    if kind == "missing":
+    if kind == "missing" and not isinstance(error["loc"][-1], int):  # else a list is too short
         return ErrorCode.RECIPE_MISSING_KEY
     if kind in ("cross_field", "student_form"):
         return ErrorCode.RECIPE_CONTRADICTION
-    is_type = kind.endswith("_type") or kind in ("too_short", "too_long")
+    is_type = kind.endswith("_type") or kind in ("too_short", "too_long", "missing")
     return ErrorCode.RECIPE_WRONG_TYPE if is_type else ErrorCode.RECIPE_WRONG_VALUE
 
 
 def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> CodedLine:
     """Return one finding of pydantic as one line; `place` gives the origin of a key path."""
-    return CodedLine(_sentence(error, place), _code(error["type"]))
+    return CodedLine(_sentence(error, place), _code(error))
 
 
 def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
@@ -149,6 +150,14 @@ def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
     return f"{place(path)}: {key}: {_show(given)} {right}{hint}"
 
 
+def _follows(item: Mapping[str, Any], error: ValidationError) -> bool:
+    """Whether a list is too short only because an element of it is wrong."""
+    size = len(item["loc"])
+    return item["type"] == "too_short" and any(
+        len(other["loc"]) > size and other["loc"][:size] == item["loc"] for other in error.errors()
+    )
+
+
 def describe_errors(
     error: ValidationError, place: Callable[[KeyPath], str], *, with_missing: bool = True
 ) -> list[str]:
@@ -156,7 +165,7 @@ def describe_errors(
 
     Keys that are missing are left out unless `with_missing`.
     """
-    found = error.errors(include_url=False)
+    found = [item for item in error.errors(include_url=False) if not _follows(item, error)]
     # A list that is too short reads as a missing element, named by its number.
     kept = [
         item

@@ -140,7 +140,7 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
         pass
     names = [item.name for item in list_recipes()]
     names += [path.relative_to(shipped).with_suffix("").as_posix() for path in _base_files()]
-    close = difflib.get_close_matches(short, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(short, names, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
     what = f"base: {name!r}" if asked_by != name else "this"
     line = f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}"

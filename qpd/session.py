@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +58,10 @@ class SessionError(UserError, ValueError):
 
 def choose_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises SessionError for a device that is not there."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
+        raise SessionError(
+            f"device {name}: must be auto, cpu, cuda or cuda:N", ErrorCode.COMMAND_LINE
+        )
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
@@ -67,7 +72,8 @@ def choose_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise SessionError(
-            f"device {name}: this machine has {torch.cuda.device_count()} of them",
+            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices, counted "
+            "from 0; use one of them, cpu or auto",
             ErrorCode.DEVICE_MISSING,
         )
     return device

@@ -18,6 +18,10 @@ class CodedLine(str):
         line.code = code
         return line
 
+    def __getnewargs__(self) -> tuple[str, ErrorCode]:  # type: ignore[override]
+        """What `pickle` makes the line anew from."""
+        return str(self), self.code
+
 
 class UserError(Exception):
     """What is wrong, where, and what would be right: one line each, in `lines`.

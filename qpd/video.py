@@ -80,6 +80,10 @@ def check_filmable(path: Path, env_id: str) -> None:
         raise EnvironmentConfigError(
             f"--gif {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM
         )
+    if path.is_dir():
+        raise EnvironmentConfigError(
+            f"--gif {path}: is a folder; name a .gif file", ErrorCode.FILE_SYSTEM
+        )
 
 
 def record_gif(

@@ -43,8 +43,13 @@ def download_agent(repo_id: str) -> HubAgent:
     """Downloads an agent or finds it in the cache.
 
     Raises TeacherError, naming the file to fetch by hand, if the hub cannot be reached
-    or does not hold the agent.
+    or does not hold the agent, and for what is no hub id.
     """
+    if not is_hub_id(repo_id):
+        raise TeacherError(
+            f"{repo_id}: is no hub id; give organisation/agent, such as sb3/ppo-CartPole-v1",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
     name = repo_id.split("/")[1]
     repository = _Repository(repo_id)
     try:

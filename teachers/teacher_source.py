@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 from teachers.environment_ids import algorithm_from_name, environment_id_from_name
 from teachers.errors import TeacherError
 from teachers.hub import download_agent, is_hub_id
@@ -44,7 +45,16 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
     if isinstance(source, str) and is_hub_id(source):
         agent = download_agent(source)
         return _with_side_files(source, agent.archive, [agent.folder], source.split("/")[1])
-    raise TeacherError(f"{text}: no such file or folder; {_ACCEPTED}", ErrorCode.TEACHER_NOT_FOUND)
+    raise TeacherError(
+        f"{text}: no such file or folder; {_ACCEPTED}{_nearest(path)}", ErrorCode.TEACHER_NOT_FOUND
+    )
+
+
+def _nearest(path: Path) -> str:
+    """A hint at `embedded`, or at the zip or folder beside `path` that has a similar name."""
+    beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    agents = [str(p) for p in beside if p.suffix == ".zip" or p.is_dir()]
+    return did_you_mean(str(path), ["embedded", *agents], cutoff=0.75)
 
 
 def _archive_in(folder: Path) -> Path:

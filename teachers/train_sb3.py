@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 from teachers.errors import TeacherError, one_line
 
 TRAINABLE_ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn")
@@ -36,7 +37,8 @@ def train_teacher(
     """
     if algo not in TRAINABLE_ALGORITHMS:
         raise TeacherError(
-            f"algorithm '{algo}' cannot be trained; expected {', '.join(TRAINABLE_ALGORITHMS)}",
+            f"algorithm '{algo}' cannot be trained; expected {', '.join(TRAINABLE_ALGORITHMS)}"
+            f"{did_you_mean(algo, TRAINABLE_ALGORITHMS)}",
             ErrorCode.TEACHER_TRAINING,
         )
     if num_timesteps is not None and num_timesteps < 1:

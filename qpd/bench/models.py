@@ -11,6 +11,7 @@ import torch
 from qpd.bench.device_record import BenchError
 from qpd.error_codes import ErrorCode
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
+from qpd.nearest_name import did_you_mean
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.integer_student import IntegerStudent, integer_student
@@ -54,7 +55,8 @@ def random_model(size: str, seed: int = 0) -> BenchModel:
     """
     if size not in SIZE_GRID:
         raise BenchError(
-            f"--sizes {size}: one of {', '.join(SIZE_GRID)}, or all", ErrorCode.COMMAND_LINE
+            f"--sizes {size}: one of {', '.join(SIZE_GRID)}, or all{did_you_mean(size, SIZE_GRID)}",
+            ErrorCode.COMMAND_LINE,
         )
     student = Student(architecture_for(size, *BREAKOUT), seed)
     frames = torch.randint(
