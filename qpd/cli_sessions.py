@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from qpd.cli_output import progress
+from qpd.commands.output import progress
 from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe, RecipeError
 

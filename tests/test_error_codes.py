@@ -15,7 +15,7 @@ import qpd
 import students
 import teachers
 from docs_build.error_reference import errors_page
-from qpd.cli_errors import error_lines
+from qpd.commands.errors import error_lines
 from qpd.error_codes import ErrorCode
 from qpd.recipe import RecipeError
 from qpd.user_error import CodedLine, UserError, reworded

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
 from qpd.evaluation_target import TargetError
 

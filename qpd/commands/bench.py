@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table, progress
+from qpd.commands.output import AsJson, print_json, print_table, progress
 from qpd.error_codes import ErrorCode
 from qpd.nearest_name import did_you_mean
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, progress
+from qpd.commands.output import AsJson, print_json, progress
 from qpd.error_codes import ErrorCode
 
 

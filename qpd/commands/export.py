@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
 from qpd.nearest_name import did_you_mean
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qpd.error_codes import ErrorCode
-from qpd.hub_contents import HubPushError
+from qpd.hub.contents import HubPushError
 
 
 def check_repo_id(repo_id: str) -> None:

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from qpd.error_codes import ErrorCode
-from qpd.sweep_worker import INTERRUPTED, Job, supervise
+from qpd.sweep.worker import INTERRUPTED, Job, supervise
 from qpd.user_error import UserError
 
 LOCAL = "local"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from qpd.metric_sinks import HISTOGRAM_BINS
 from qpd.recipe import Recipe
 from qpd.recipe_differences import flat_settings
+from qpd.tracking.metric_sinks import HISTOGRAM_BINS
 
 logger = logging.getLogger(__name__)
 
