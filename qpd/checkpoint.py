@@ -11,6 +11,8 @@ import safetensors.torch
 from torch import Tensor
 
 from qpd.atomic_files import write_safetensors
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError
 
 
 def checkpoint_file(folder: Path) -> Path:
@@ -18,8 +20,10 @@ def checkpoint_file(folder: Path) -> Path:
     return folder / "state.safetensors"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     """A checkpoint that cannot be read; one line names the file and the way on."""
+
+    code = ErrorCode.RUN_CHECKPOINT
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:

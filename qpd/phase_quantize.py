@@ -33,8 +33,9 @@ def quantize(session: Session) -> None:
     """Phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
     if already_done(session, "quantize"):
         return
-    session.run.set_phase("quantize", "running")
+    student = load_student(session.run.distilled_file)
     stream = session.stream()
+    session.run.set_phase("quantize", "running")  # now that all it needs is known to be whole
     if len(stream.memory) < stream.memory.capacity:  # a fork's: phase 3 shall find it filled
         fill(session)
         tensors, plain = stream.state_dict()
@@ -44,7 +45,6 @@ def quantize(session: Session) -> None:
             {"phase": "quantize", "states": {}, "stream": plain},
         )
     settings = session.recipe.quantize
-    student = load_student(session.run.distilled_file)
     rows = session.stream().memory.transition_rows()
     rng = generator(session.recipe.seed, "calibration")
     rows = rng.permutation(rows)[: settings.calibration_samples]

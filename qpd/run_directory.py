@@ -15,6 +15,7 @@ from typing import Any, Self
 from filelock import FileLock
 
 from qpd.atomic_files import remove_leftovers, to_plain, write_json, write_text
+from qpd.error_codes import ErrorCode
 from qpd.manifest import (
     PHASES,
     EvaluatedPolicy,
@@ -65,7 +66,9 @@ class RunDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunDirectoryError([f"{path}: cannot be made: {error.strerror}"]) from error
+            raise RunDirectoryError(
+                [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+            ) from error
         lock = acquire_lock(path)
         try:
             if (path / "manifest.json").exists():
@@ -79,7 +82,9 @@ class RunDirectory:
             remove_leftovers(path)
         except OSError as error:
             lock.release()
-            raise RunDirectoryError([f"{path}: cannot be written: {error.strerror}"]) from error
+            raise RunDirectoryError(
+                [f"{path}: cannot be written: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+            ) from error
         except BaseException:
             lock.release()
             raise
@@ -99,7 +104,9 @@ class RunDirectory:
         path = Path(path)
         if not (path / "manifest.json").is_file():
             what = "has no manifest.json" if path.is_dir() else "is no folder"
-            raise RunDirectoryError([f"{path}: is not a run directory: it {what}"])
+            raise RunDirectoryError(
+                [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
+            )
         lock = None if read_only else acquire_lock(path)
         try:
             run = cls(path, read_recipe(path), read_manifest(path), lock)
@@ -217,7 +224,8 @@ class RunDirectory:
                 [
                     f"{self.path}: began with the teacher {known.source} (sha256 "
                     f"{known.sha256[:12]}), now it is {teacher.source} ({teacher.sha256[:12]})"
-                ]
+                ],
+                ErrorCode.RUN_OTHER_RECIPE,
             )
         self._update(teacher=teacher)
 
@@ -244,7 +252,7 @@ class RunDirectory:
             lines = [f"{self.path}: was made with another recipe; choose another -o, or remove it"]
             lines += [f"{self.path}: {line}" for line in shown]
             lines += [f"{self.path}: and {more} more keys differ"] if more else []
-            raise RunDirectoryError(lines)
+            raise RunDirectoryError(lines, ErrorCode.RUN_OTHER_RECIPE)
 
     def _folder(self, name: str) -> Path:
         folder = self.path / name

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
 
@@ -20,7 +21,9 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
     Raises RunDirectoryError where `path` exists.
     """
     if path.exists():
-        raise RunDirectoryError([f"{path}: exists already; choose another -o"])
+        raise RunDirectoryError(
+            [f"{path}: exists already; choose another -o"], ErrorCode.OUTPUT_TAKEN
+        )
     fork = RunDirectory.create(path, recipe)
     try:
         adopt_distilled(source, fork, source.checkpoint_folder)
