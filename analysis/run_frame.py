@@ -71,16 +71,11 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
     the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
     `student_digest` is equal for files with the same tensors, empty where there is no file.
-    Raises RunDirectoryError (also where no run has begun), StudentFileError.
+    Raises RunDirectoryError, StudentFileError.
     """
     import pandas as pd
 
     rows = [row for path in find_runs(paths) for row in _run_rows(path)]
-    if paths and not rows:
-        raise RunDirectoryError(
-            [f"{', '.join(map(str, paths))}: no run there has begun; `qpd run` goes on with one"],
-            ErrorCode.NOTHING_MEASURED,
-        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -27,9 +27,7 @@ def errors_page() -> str:
         "An error that you can mend is one line on stderr, or one line for each mistake of a "
         "recipe, and exit code 2; nothing half-written is left behind. The line names the file, "
         "the key and the value, says what would be right, and ends with a code:",
-        "```text\n"
-        "error: mine.yaml:11: distill.epoch: unknown key; did you mean distill.epochs? [Q103]\n"
-        "```",
+        "```text\nerror: mine.yaml:11: lr: unknown key; did you mean distill.lr? [Q103]\n```",
         "Codes are stable: one keeps its meaning in all later versions, so that a script may "
         "branch on it where it should not on the words. Exit code 130 is an interruption; a "
         "traceback with exit code 1 is a bug of QPD's: please report it. With `--json`, errors "

@@ -55,7 +55,12 @@ ANALYSES = [
     row("analyze fps", Code.COMMAND_LINE, "Missing argument"),
     row("analyze fsp junk.json", Code.COMMAND_LINE, "No such command 'fsp'", "fps"),
     row("analyze returns absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
-    row("analyze returns fresh", Code.NOTHING_MEASURED, "fresh: no run there has begun"),
+    row(
+        "analyze returns fresh",
+        Code.NOTHING_MEASURED,
+        "no policy was evaluated yet",
+        "`qpd evaluate`",
+    ),
     row("analyze returns oldrun", Code.RUN_FORMAT, "oldrun/manifest.json: format_version 0"),
     row("analyze returns half", Code.NOTHING_MEASURED, "half: no policy was", "`qpd evaluate`"),
     row("analyze returns played -o note.txt/x", Code.FILE_SYSTEM, "note.txt/x"),

@@ -122,7 +122,7 @@ def test_without_pandas(
     for command in (["returns", CARTPOLE], ["sizes"], ["pareto", CARTPOLE]):
         code, out, err = call(capsys, *command, "-o", "t")
         assert (code, out) == (2, "") and not Path("t").exists()
-        assert err.strip().endswith('qpd analyze needs pandas: pip install "qpd[analysis]"')
+        assert err.strip().endswith('qpd analyze needs pandas: pip install "qpd[analysis]" [Q602]')
 
 
 @pytest.mark.parametrize("command", ["returns", "sizes", "pareto"])
