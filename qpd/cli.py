@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from qpd import __version__
-from qpd.cli_sessions import default_output, first_session, later_session
 from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
@@ -22,6 +21,7 @@ from qpd.commands.group import distill_group
 from qpd.commands.output import AsJson, Device, print_json, print_run, print_table, progress
 from qpd.commands.push import push
 from qpd.commands.report import report
+from qpd.commands.sessions import default_output, first_session, later_session
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.recipe import Recipe
 
