@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table
-from qpd.evaluation_target import TargetError
+from qpd.commands.output import AsJson, print_json, print_table
+from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

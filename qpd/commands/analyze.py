@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.atomic_files import to_plain
-from qpd.cli_analyze_networks import add_network_commands
-from qpd.cli_output import AsJson, print_json, print_table
-from qpd.evaluation_target import TargetError
+from qpd.commands.analyze_networks import add_network_commands
+from qpd.commands.output import AsJson, print_json, print_table
+from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from qpd.sweep_run import Status, Sweep
+from qpd.sweep.run import Status, Sweep
 
 _ORDER = ("running", "failed", "interrupted", "waiting", "done")
 _STYLES = {"running": "bold", "failed": "bold red", "done": "green", "interrupted": "yellow"}

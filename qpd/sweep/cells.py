@@ -13,7 +13,7 @@ from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_differences import recipe_differences
 from qpd.recipe_loading import OVERRIDE, load_recipe
 from qpd.run_directory import RunDirectory
-from qpd.sweep_grid import Grid, Values, value_text
+from qpd.sweep.grid import Grid, Values, value_text
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}
