@@ -20,13 +20,13 @@ NOBODY = 65534
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A tmpfs of this size at `folder`. Raises OSError where mounting is not permitted."""
+    """A tmpfs of this size at `folder`. Raises PermissionError where mounting is not permitted."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         folder.rmdir()
-        raise OSError(done.stderr.strip())
+        raise PermissionError(done.stderr.strip())
     try:
         yield folder
     finally:

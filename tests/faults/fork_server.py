@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-IMPORTED = ("qpd.cli", "qpd.whole_run", "qpd.cli_output", "analysis.run_table", "gymnasium")
+IMPORTED = ("qpd.cli", "qpd.whole_run", "qpd.commands.output", "analysis.run_table", "gymnasium")
 
 
 def main() -> None:

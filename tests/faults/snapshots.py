@@ -16,7 +16,7 @@ def snapshots(experiment: Experiment, starter: Starter) -> dict[str, Path]:
     folder = experiment.whole.parent
     found = {"finished": experiment.whole, "after phase 1": folder / "after-1"}
     for state, phase in (("mid phase 1", "distill"), ("mid phase 3", "finetune")):
-        found[state] = _killed_in(experiment, folder / state.replace(" ", "-"), phase, starter)
+        found[state] = killed_in(experiment, folder / state.replace(" ", "-"), phase, starter)
     code, errors = run_to_end(
         starter,
         ["distill", experiment.recipe_file, "-o", found["after phase 1"]],
@@ -26,7 +26,7 @@ def snapshots(experiment: Experiment, starter: Starter) -> dict[str, Path]:
     return found
 
 
-def _killed_in(experiment: Experiment, path: Path, phase: str, starter: Starter) -> Path:
+def killed_in(experiment: Experiment, path: Path, phase: str, starter: Starter) -> Path:
     """A run killed when it had rows of `phase` to lose."""
     for _ in range(20):
         shutil.rmtree(path, ignore_errors=True)
