@@ -5,6 +5,7 @@ injects.
 from __future__ import annotations
 
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from faults.experiment import Experiment, outcome, tiny
 from faults.kills import Tally, kill_one_run, undisturbed, wait_for
 from faults.processes import ForkStarter, PlainStarter, run_to_end, wait
 from faults.snapshots import killed_in
+from tiny_run import write_teacher
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +27,17 @@ def forked() -> Iterator[ForkStarter]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that another user may look into."""
-    path = tmp_path_factory.mktemp("faults")
-    for parent in (path, path.parent):
-        parent.chmod(0o755)
-    return path
+def folder() -> Iterator[Path]:
+    """A folder that another user may look into, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
-def experiment(folder: Path, teacher_zip: Path) -> Experiment:
-    teacher_zip.parent.chmod(0o755)
-    return Experiment.of(folder / "tiny", tiny(teacher_zip))
+def experiment(folder: Path) -> Experiment:
+    write_teacher(folder / "ppo-CartPole-v1.zip")
+    return Experiment.of(folder / "tiny", tiny(folder / "ppo-CartPole-v1.zip"))
 
 
 @pytest.fixture(scope="module")

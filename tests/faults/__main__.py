@@ -27,6 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="+", choices=list(PROGRAMS))
     parser.add_argument("--kills", type=int, default=200, help="at least so many")
+    parser.add_argument("--damages", type=int, default=len(DAMAGES), help="kinds for each file")
+    parser.add_argument("--rounds", type=int, default=5, help="of disk faults in each phase")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder for the run directories")
     options = parser.parse_args()
@@ -83,7 +85,7 @@ def damage(
     tally = DamageTally()
     for state, snapshot in snapshots(experiment, forked).items():
         for file in files_of(snapshot):
-            for kind in DAMAGES:
+            for kind in rng.permutation(list(DAMAGES))[: options.damages]:
                 damage_and_resume(experiment, snapshot, file, kind, forked, rng, tally)
         print(f"{state}: {len(tally.findings)} findings so far", flush=True)
     for key in sorted({*tally.same, *tally.refused}):
@@ -102,7 +104,7 @@ def disks(
     seconds = undisturbed(experiment, forked)
     counts: Counter[str] = Counter()
     with small_disk(folder / "disk", "8m") as disk:
-        for phase in PLACES[:-1] * 5:
+        for phase in PLACES[:-1] * options.rounds:
             delay = float(rng.uniform(0.0, seconds[phase]))
             problem = fill_disk(experiment, disk, phase, delay, forked)
             counts[f"full in {phase}"] += 1
@@ -110,7 +112,7 @@ def disks(
         for phase in PLACES[1:-1]:
             problem = remount_read_only(experiment, disk, phase, forked)
             print(f"read-only after {phase}: {problem or 'well'}", flush=True)
-    for number, phase in enumerate(PLACES[1:-1] * 3):
+    for number, phase in enumerate(PLACES[1:-1] * options.rounds):
         delay = float(rng.uniform(0.0, seconds[phase]))
         problem = forbid_writing(experiment, folder / f"mine-{number}", phase, delay, forked)
         print(f"no permission in {phase}: {problem or 'well'}", flush=True)

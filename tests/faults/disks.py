@@ -70,6 +70,7 @@ def forbid_writing(
     wait_for(path, process, phase)
     time.sleep(delay)
     folders = [path, *(item for item in path.rglob("*") if item.is_dir())]
+    assert path.is_dir(), process.errors()
     for item in folders:
         item.chmod(0o555)
     code, errors = wait(process), process.errors()
