@@ -4,8 +4,9 @@ injects.
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from faults.experiment import Experiment, outcome, tiny
 from faults.kills import Tally, kill_one_run, undisturbed, wait_for
 from faults.processes import ForkStarter, PlainStarter, run_to_end, wait
 from faults.snapshots import killed_in
-from tiny_run import write_teacher
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +27,13 @@ def forked() -> Iterator[ForkStarter]:
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """A folder that another user may look into, unlike pytest's."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults")
 
 
 @pytest.fixture(scope="module")
-def experiment(folder: Path) -> Experiment:
-    write_teacher(folder / "ppo-CartPole-v1.zip")
-    return Experiment.of(folder / "tiny", tiny(folder / "ppo-CartPole-v1.zip"))
+def experiment(folder: Path, teacher_zip: Path) -> Experiment:
+    return Experiment.of(folder / "tiny", tiny(teacher_zip))
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +109,14 @@ def test_a_full_disk_is_told_and_survived(
         pytest.skip(f"no mount here: {error}")
 
 
+@pytest.mark.skipif(
+    os.getuid() == 0 and not shutil.which("setpriv"), reason="no permission stops root"
+)
 def test_lost_permissions_are_told_and_survived(
-    experiment: Experiment, seconds: dict[str, float], forked: ForkStarter, folder: Path
+    experiment: Experiment, seconds: dict[str, float], folder: Path
 ) -> None:
-    assert forbid_writing(experiment, folder / "mine", "finetune", 0.02, forked) == ""
+    with ForkStarter(without_powers=os.getuid() == 0) as powerless:
+        assert forbid_writing(experiment, folder / "mine", "finetune", 0.02, powerless) == ""
 
 
 def test_a_second_process_is_refused_and_the_first_unharmed(

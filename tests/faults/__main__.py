@@ -34,7 +34,6 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary, ForkStarter() as forked:
         folder = (options.keep or Path(temporary)).resolve()
-        folder.chmod(0o755)
         write_teacher(folder / "ppo-CartPole-v1.zip")
         rng = np.random.default_rng(options.seed)
         for what in options.what:
@@ -102,21 +101,20 @@ def disks(
     recipes = variants(folder / "ppo-CartPole-v1.zip")
     experiment = Experiment.of(folder / "disks", recipes["teacher plays"])
     seconds = undisturbed(experiment, forked)
-    counts: Counter[str] = Counter()
     with small_disk(folder / "disk", "8m") as disk:
         for phase in PLACES[:-1] * options.rounds:
             delay = float(rng.uniform(0.0, seconds[phase]))
             problem = fill_disk(experiment, disk, phase, delay, forked)
-            counts[f"full in {phase}"] += 1
             print(f"full in {phase}: {problem or 'well'}", flush=True)
         for phase in PLACES[1:-1]:
             problem = remount_read_only(experiment, disk, phase, forked)
             print(f"read-only after {phase}: {problem or 'well'}", flush=True)
-    for number, phase in enumerate(PLACES[1:-1] * options.rounds):
-        delay = float(rng.uniform(0.0, seconds[phase]))
-        problem = forbid_writing(experiment, folder / f"mine-{number}", phase, delay, forked)
-        print(f"no permission in {phase}: {problem or 'well'}", flush=True)
-    print(dict(counts))
+    with ForkStarter(without_powers=True) as powerless:
+        for number, phase in enumerate(PLACES[1:-1] * options.rounds):
+            delay = float(rng.uniform(0.0, seconds[phase]))
+            mine = folder / f"mine-{number}"
+            problem = forbid_writing(experiment, mine, phase, delay, powerless)
+            print(f"no permission in {phase}: {problem or 'well'}", flush=True)
 
 
 def _print_kills(tally: Tally, rounds: int) -> None:

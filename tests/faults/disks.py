@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -14,8 +13,6 @@ from pathlib import Path
 from faults.experiment import Experiment, outcome
 from faults.kills import wait_for
 from faults.processes import Starter, run_to_end, wait
-
-NOBODY = 65534
 
 
 @contextmanager
@@ -59,14 +56,11 @@ def forbid_writing(
 ) -> str:
     """Take the write permission away while a user's run is in `phase`; what is wrong, or ''.
 
-    The run is nobody's: no permission stops root.
+    The starter's runs must be stopped by that, as root's are not.
     """
     folder.mkdir()
-    user = NOBODY if os.getuid() == 0 else None
-    if user is not None:
-        os.chown(folder, user, user)
     path, log = folder / "run", folder.with_suffix(".log")
-    process = starter.start(["run", experiment.recipe_file, "-o", path], log, user)
+    process = starter.start(["run", experiment.recipe_file, "-o", path], log)
     wait_for(path, process, phase)
     time.sleep(delay)
     folders = [path, *(item for item in path.rglob("*") if item.is_dir())]
@@ -75,13 +69,13 @@ def forbid_writing(
         item.chmod(0o555)
     code, errors = wait(process), process.errors()
     problem = "" if code == 0 else _refusal_problem(code, errors, "Permission denied", folder)
-    again, errors = run_to_end(starter, ["run", experiment.recipe_file, "-o", path], log, user)
+    again, errors = run_to_end(starter, ["run", experiment.recipe_file, "-o", path], log)
     if again != 0:
         problem = problem or _refusal_problem(again, errors, "Permission denied", folder)
     for item in folders:
         if item.exists():
             item.chmod(0o755)
-    return problem or _resumed_problem(experiment, path, starter, log, user)
+    return problem or _resumed_problem(experiment, path, starter, log)
 
 
 def remount_read_only(experiment: Experiment, disk: Path, phase: str, starter: Starter) -> str:
@@ -112,10 +106,8 @@ def _refusal_problem(code: int, errors: str, reason: str, folder: Path) -> str:
     return f"exit code {code}: {errors}"
 
 
-def _resumed_problem(
-    experiment: Experiment, path: Path, starter: Starter, log: Path, user: int | None = None
-) -> str:
-    code, errors = run_to_end(starter, ["run", experiment.recipe_file, "-o", path], log, user)
+def _resumed_problem(experiment: Experiment, path: Path, starter: Starter, log: Path) -> str:
+    code, errors = run_to_end(starter, ["run", experiment.recipe_file, "-o", path], log)
     if code != 0 or "Traceback" in errors:
         return f"not resumed, exit code {code}: {errors}"
     return "" if outcome(path) == outcome(experiment.whole) else "resumed to other numbers"

@@ -1,6 +1,6 @@
 """The process that ForkStarter's runs are forked from: a line of JSON in, a number out.
 
-`{"arguments": [...], "log": FILE, "user": UID or null}` starts a run and answers its process id;
+`{"arguments": [...], "log": FILE}` starts a run and answers its process id;
 `{"poll": PID}` answers its exit code, or null while it runs.
 """
 
@@ -45,8 +45,6 @@ def _work(job: dict[str, Any]) -> NoReturn:
     log = os.open(job["log"], os.O_WRONLY | os.O_TRUNC)
     for target, descriptor in ((0, nothing), (1, nothing), (2, log)):
         os.dup2(descriptor, target)
-    if job["user"] is not None:
-        os.setuid(job["user"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = 1
     try:

@@ -35,8 +35,8 @@ class Starter(Protocol):
 
     name: str
 
-    def start(self, arguments: Sequence[str | Path], log: Path, user: int | None = None) -> Process:
-        """Start `qpd ARGUMENTS`, stderr to `log`, as the `user` with this number."""
+    def start(self, arguments: Sequence[str | Path], log: Path) -> Process:
+        """Start `qpd ARGUMENTS`, stderr to `log`."""
 
 
 def wait(process: Process) -> int:
@@ -51,11 +51,9 @@ def wait(process: Process) -> int:
     raise AssertionError(f"a process did not end: {process.errors()}")
 
 
-def run_to_end(
-    starter: Starter, arguments: Sequence[str | Path], log: Path, user: int | None = None
-) -> tuple[int, str]:
+def run_to_end(starter: Starter, arguments: Sequence[str | Path], log: Path) -> tuple[int, str]:
     """Exit code and stderr of `qpd ARGUMENTS`."""
-    process = starter.start(arguments, log, user)
+    process = starter.start(arguments, log)
     return wait(process), process.errors()
 
 
@@ -78,7 +76,7 @@ class PlainStarter:
 
     name = "python -m qpd.cli"
 
-    def start(self, arguments: Sequence[str | Path], log: Path, user: int | None = None) -> Process:
+    def start(self, arguments: Sequence[str | Path], log: Path) -> Process:
         """See Starter."""
         command = [sys.executable, "-m", "qpd.cli", *map(str, arguments)]
         with log.open("wb") as errors:
@@ -89,7 +87,6 @@ class PlainStarter:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                user=user,
             )
         return _Plain(process, log)
 
@@ -117,9 +114,14 @@ class ForkStarter:
 
     name = "forked"
 
-    def __init__(self) -> None:
+    def __init__(self, *, without_powers: bool = False) -> None:
+        """Start the server; `without_powers`, permissions stop its runs even where they are root's.
+
+        That takes the program setpriv.
+        """
+        bound = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "faults.fork_server"],
+            [*(bound * without_powers), sys.executable, "-m", "faults.fork_server"],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -131,10 +133,10 @@ class ForkStarter:
             text=True,
         )
 
-    def start(self, arguments: Sequence[str | Path], log: Path, user: int | None = None) -> Process:
+    def start(self, arguments: Sequence[str | Path], log: Path) -> Process:
         """See Starter."""
         log.touch()
-        pid = self.ask(arguments=[str(argument) for argument in arguments], log=str(log), user=user)
+        pid = self.ask(arguments=[str(argument) for argument in arguments], log=str(log))
         assert pid is not None
         return _Forked(self, pid, log)
 
