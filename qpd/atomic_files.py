@@ -9,6 +9,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,7 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 @contextmanager
@@ -56,8 +57,8 @@ def errors_name(path: Path) -> Iterator[None]:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can."""
+def sync_folder(folder: Path) -> None:
+    """Make what was made or renamed in `folder` survive a power cut, where the system can."""
     if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -71,6 +72,12 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data`."""
     with replace_file(path) as file:
         file.write(data)
+
+
+def copy_file(source: str | Path, path: str | Path) -> None:
+    """Replace `path` by a copy of `source`."""
+    with open(source, "rb") as original, replace_file(Path(path)) as file:
+        shutil.copyfileobj(original, file, 1 << 20)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from filelock import FileLock
 
-from qpd.atomic_files import remove_leftovers, to_plain, write_json, write_text
+from qpd.atomic_files import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.checked_tensors import crc32_of
 from qpd.manifest import (
     PHASES,
@@ -66,6 +66,7 @@ class RunDirectory:
         refuse_foreign(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
         except OSError as error:
             raise RunDirectoryError([f"{path}: cannot be made: {error.strerror}"]) from error
         lock = acquire_lock(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from qpd.atomic_files import copy_file, write_text
 from qpd.checkpoint import load_checkpoint, save_checkpoint
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
@@ -38,15 +39,15 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     """
     if source.manifest.teacher is not None:
         run.record_teacher(source.manifest.teacher)
-    shutil.copyfile(source.distilled_file, run.distilled_file)
+    copy_file(source.distilled_file, run.distilled_file)
     if source.metrics_file.is_file():
         lines = source.metrics_file.read_text().splitlines(keepends=True)
         kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
-        run.metrics_file.write_text("".join(kept))
+        write_text(run.metrics_file, "".join(kept))
     saved = load_checkpoint(store, source)
     keeps_memory = saved is not None and (store / "replay.bin").is_file()
     if saved is not None and keeps_memory:
-        shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True)
+        shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
         tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
         metrics = {"": run.metrics_bytes().decode()}
         plain |= {"phase": "distill", "states": {}, "metrics": metrics}
