@@ -46,17 +46,16 @@ def test_the_checksum_is_the_crc_32_of_all_else() -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(bit=st.integers(0, 8 * len(CONTENT) - 1))
-def test_no_flipped_bit_gives_other_tensors(bit: int, tmp_path: Path) -> None:
+def test_no_flipped_bit_gives_other_content(bit: int, tmp_path: Path) -> None:
     data = bytearray(CONTENT)
     data[bit // 8] ^= 1 << bit % 8
     file = tmp_path / "x.safetensors"
     file.write_bytes(data)
-    name = CONTENT.index(b'"crc32"')
     try:
         metadata, tensors = read_tensors(file)
     except DamagedFileError:
         return
-    assert name < bit // 8 < name + 6  # the checksum's name, and with it the checksum, is gone
+    # In the checksum's own name, or another spelling of the same JSON: nothing else has changed.
     assert METADATA.items() <= metadata.items()
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
