@@ -15,6 +15,7 @@ from analysis.return_statistics import (
     probability_of_improvement,
     score_matrix,
 )
+from qpd.error_codes import ErrorCode
 from qpd.run_directory import RunDirectoryError
 from students import SIZE_GRID
 
@@ -53,7 +54,8 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
         names = sorted(set(frame["run"]))
         where = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
         raise RunDirectoryError(
-            [f"{where or 'the runs given'}: no policy was evaluated yet; see `qpd evaluate`"]
+            [f"{where or 'the runs given'}: no policy was evaluated yet; see `qpd evaluate`"],
+            ErrorCode.NOTHING_MEASURED,
         )
     groups = dict(tuple(played.groupby(_GROUP, sort=False)))
     scores = {key: score_matrix(_distinct_games(group)) for key, group in groups.items()}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.error_codes import ErrorCode
 from qpd.evaluation_target import TargetError
 from qpd.run_directory import RunDirectory
 
@@ -75,10 +76,14 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
     try:
         table = pd.read_csv(run.metrics_file)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise TargetError(f"{run.metrics_file}: is no CSV file: {error}") from error
+        raise TargetError(
+            f"{run.metrics_file}: is no CSV file: {error}", ErrorCode.RUN_DAMAGED
+        ) from error
     missing = [name for name in _COLUMNS if name not in table.columns]
     if missing:
-        raise TargetError(f"{run.metrics_file}: lacks the columns {', '.join(missing)}")
+        raise TargetError(
+            f"{run.metrics_file}: lacks the columns {', '.join(missing)}", ErrorCode.RUN_DAMAGED
+        )
     parts, before = [], 0
     for phase in _PHASES:
         mine = table.loc[table["phase"] == phase, list(_COLUMNS)].sort_values("epoch")

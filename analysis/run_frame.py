@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.error_codes import ErrorCode
 from qpd.manifest import EvaluatedPolicy, PhaseName
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
@@ -53,7 +54,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             runs = sorted(manifest.parent for manifest in path.glob("*/manifest.json"))
             if not runs:
                 raise RunDirectoryError(
-                    [f"{path}: is neither a run directory (no manifest.json) nor a folder of them"]
+                    [f"{path}: is neither a run directory (no manifest.json) nor a folder of them"],
+                    ErrorCode.RUN_NOT_A_RUN,
                 )
         for run in runs:
             found.setdefault(run.resolve(), run)
@@ -69,11 +71,16 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
     the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
     `student_digest` is equal for files with the same tensors, empty where there is no file.
-    Raises RunDirectoryError, StudentFileError.
+    Raises RunDirectoryError (also where no run has begun), StudentFileError.
     """
     import pandas as pd
 
     rows = [row for path in find_runs(paths) for row in _run_rows(path)]
+    if paths and not rows:
+        raise RunDirectoryError(
+            [f"{', '.join(map(str, paths))}: no run there has begun; `qpd run` goes on with one"],
+            ErrorCode.NOTHING_MEASURED,
+        )
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from analysis.figure_style import COLOURS, PAGE_WIDTH, new_figure
 from analysis.played_states import play_states
 from qpd.environment import action_names
+from qpd.error_codes import ErrorCode
 from qpd.evaluation_target import TargetError, load_target
 from teachers.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
@@ -60,7 +61,10 @@ def teacher_outputs(
 
     for temperature in temperatures:
         if not 0.0 < temperature < float("inf"):
-            raise TargetError(f"temperature {temperature:g}: softmax(q / tau) needs a tau above 0")
+            raise TargetError(
+                f"temperature {temperature:g}: softmax(q / tau) needs a tau above 0",
+                ErrorCode.COMMAND_LINE,
+            )
     raw, squashed = [], []
     for source in sources:
         target = load_target(source, "teacher", env_id, "cpu")

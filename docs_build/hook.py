@@ -31,12 +31,14 @@ def on_startup(**_: object) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that no file in docs/ holds."""
     from docs_build.cli_reference import cli_page
+    from docs_build.error_reference import errors_page
     from docs_build.recipe_reference import recipe_keys_page, shipped_recipes_page
 
     pages = {
         "reference/recipe-keys.md": recipe_keys_page(),
         "reference/shipped-recipes.md": shipped_recipes_page(),
         "reference/cli.md": cli_page(),
+        "reference/errors.md": errors_page(),
     }
     for page, source in INCLUDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from qpd.atomic_files import write_safetensors
 from qpd.checked_tensors import DamagedFileError, read_tensors
+from qpd.error_codes import ErrorCode
 from qpd.run_directory import RunDirectory
+from qpd.user_error import UserError
 
 
 def checkpoint_file(folder: Path) -> Path:
@@ -18,8 +20,10 @@ def checkpoint_file(folder: Path) -> Path:
     return folder / "state.safetensors"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     """A checkpoint that cannot be used; one line names the file and the way on."""
+
+    code = ErrorCode.RUN_CHECKPOINT
 
     @classmethod
     def of(cls, file: Path, reason: str, run: RunDirectory) -> CheckpointError:

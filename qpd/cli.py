@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
@@ -17,14 +15,15 @@ from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
 from qpd.commands.doctor import doctor
-from qpd.commands.errors import error_lines
+from qpd.commands.errors import asked_help, error_lines
 from qpd.commands.export import export
 from qpd.commands.group import distill_group
 from qpd.commands.output import AsJson, Device, print_json, print_run, print_table, progress
 from qpd.commands.push import push
 from qpd.commands.report import report
+from qpd.commands.sessions import default_output, first_session, later_session
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
-from qpd.recipe import Recipe, RecipeError
+from qpd.recipe import Recipe
 
 app = typer.Typer(
     name="qpd",
@@ -84,7 +83,7 @@ def run(
     from qpd.whole_run import run_all_phases
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
-    folder = output or _default_output(resolved)
+    folder = output or default_output(resolved)
     with progress() as display:
         run_all_phases(resolved, folder, display)
     print_run(folder, as_json)
@@ -110,11 +109,11 @@ def distill(
     from qpd.phase_distill import distill as distill_one
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
-    folder = output or _default_output(resolved)
+    folder = output or default_output(resolved)
     if students is not None or seeds is not None:
         distill_group(resolved, folder, students, seeds, as_json)
         return
-    with _session(resolved, output) as session:
+    with first_session(resolved, output) as session:
         distill_one(session)
     print_run(folder, as_json)
 
@@ -133,7 +132,7 @@ def quantize(
     """Phase 2: post-training quantization of a distilled student."""
     from qpd.phase_quantize import quantize as quantize_run
 
-    with _later_session(run_path, "quantize", set_, device, output) as session:
+    with later_session(run_path, "quantize", set_, device, output) as session:
         quantize_run(session)
     print_run(output or run_path, as_json)
 
@@ -145,7 +144,7 @@ def finetune(
     """Phase 3: quantization-aware training of a quantized student."""
     from qpd.phase_finetune import finetune as finetune_run
 
-    with _later_session(run_path, "finetune", set_, device) as session:
+    with later_session(run_path, "finetune", set_, device) as session:
         finetune_run(session)
     print_run(run_path, as_json)
 
@@ -185,82 +184,6 @@ def _recipe(
     return load_recipe(source, lines)
 
 
-def _default_output(recipe: Recipe) -> Path:
-    return Path("runs") / recipe.name
-
-
-@contextmanager
-def _session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
-    """An open session for a recipe: run directory, teacher, progress display."""
-    from qpd.run_directory import RunDirectory
-    from qpd.session import prepare
-
-    prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
-    with RunDirectory.create(output or _default_output(recipe), recipe) as opened:
-        with _open(opened, prepared) as session:
-            yield session
-
-
-@contextmanager
-def _later_session(
-    path: Path,
-    phase: Literal["quantize", "finetune"],
-    overrides: list[str] | None,
-    device: str | None,
-    output: Path | None = None,
-) -> Iterator[Any]:
-    """An open session for a run directory (or a fork of it), with other settings from `phase` on.
-
-    `qpd quantize` may change `quantize.*`, `finetune.*` and `evaluation.*`, `qpd finetune` only
-    `finetune.*`.
-    """
-    from qpd.recipe_loading import override_recipe
-    from qpd.run_directory import RunDirectory, RunDirectoryError
-    from qpd.run_fork import fork_run
-    from qpd.session import prepare
-
-    changeable: tuple[str, ...] = ("finetune.",)
-    if phase == "quantize":
-        changeable = ("quantize.", "finetune.", "evaluation.", "name=")
-    foreign = [line for line in overrides or [] if not line.startswith(changeable)]
-    if foreign:
-        allowed = ", ".join(f"{key}*" for key in changeable if key.endswith("."))
-        raise RecipeError(
-            [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign]
-        )
-    with RunDirectory.open(path) as opened:
-        needed: Literal["distill", "quantize"] = "distill" if phase == "quantize" else "quantize"
-        if opened.phase(needed).state != "done":
-            raise RunDirectoryError(
-                [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"]
-            )
-        changed = override_recipe(opened.recipe, overrides or [])
-        prepared = prepare(changed, device or changed.device)
-        if output is not None:
-            with fork_run(opened, output, changed) as fork, _open(fork, prepared) as session:
-                yield session
-            return
-        if opened.phase(phase).state != "pending" and changed != opened.recipe:
-            raise RunDirectoryError(
-                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"]
-            )
-        opened.replace_recipe(changed)
-        with _open(opened, prepared) as session:
-            yield session
-
-
-@contextmanager
-def _open(opened: Any, prepared: Any) -> Iterator[Any]:
-    from qpd.session import open_session
-
-    with progress() as display:
-        session = open_session(opened, prepared, display)
-        try:
-            yield session
-        finally:
-            session.close()
-
-
 def _terminated(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
@@ -287,8 +210,8 @@ def main(arguments: list[str] | None = None) -> None:
         lines = error_lines(error)
         if lines is None:
             raise
-        if not sys.argv[1:]:  # what typer raises to show its help
-            print("\n".join(lines))
+        if (text := asked_help(error)) is not None:
+            print(text)
             sys.exit(2)
         for line in lines:
             print(f"error: {line}", file=sys.stderr)

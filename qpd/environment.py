@@ -23,6 +23,7 @@ from qpd.environment_types import (
     VectorEnvironment,
     VectorStep,
 )
+from qpd.error_codes import ErrorCode
 from qpd.gym_environment import GymEnvironment
 
 __all__ = [
@@ -117,7 +118,7 @@ def _minimal_actions(rom: str) -> tuple[Action, ...]:
     ALEInterface.setLoggerMode(LoggerMode.Error)
     path = roms.get_rom_path(rom)
     if path is None:
-        raise EnvironmentConfigError(f"ale-py has no ROM of {rom}")
+        raise EnvironmentConfigError(f"ale-py has no ROM of {rom}", ErrorCode.ENVIRONMENT_UNKNOWN)
     ale = ALEInterface()
     ale.loadROM(path)
     return tuple(ale.getMinimalActionSet())
@@ -127,13 +128,13 @@ def _gym_spec(env_id: str) -> EnvironmentSpec:
     """Sizes of a gymnasium environment that is not Atari."""
     spec = gymnasium.registry.get(env_id)
     if spec is None or "game" in spec.kwargs:
-        raise EnvironmentConfigError(_unknown_id_message(env_id))
+        raise EnvironmentConfigError(_unknown_id_message(env_id), ErrorCode.ENVIRONMENT_UNKNOWN)
     try:
         env = gymnasium.make(env_id, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
         if "box2d" in str(spec.entry_point):
             hint = f'{env_id} needs Box2D: pip install "qpd[box2d]"'
-            raise EnvironmentConfigError(hint) from error
+            raise EnvironmentConfigError(hint, ErrorCode.PACKAGE_MISSING) from error
         raise EnvironmentConfigError(f"{env_id}: {error}") from error
     observation_space, action_space = env.observation_space, env.action_space
     env.close()

@@ -8,14 +8,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError
+
 FRAME_STACK = 4
 FRAME_SIZE = 84
 
 State = dict[str, np.ndarray]
 
 
-class EnvironmentConfigError(ValueError):
+class EnvironmentConfigError(UserError, ValueError):
     """An environment that cannot be built as asked; one line that says what to change."""
+
+    code = ErrorCode.ENVIRONMENT_UNSUPPORTED
 
 
 @dataclass(frozen=True)

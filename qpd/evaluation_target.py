@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qpd.acting import resolve_acting
 from qpd.environment import environment_spec, make_vector_env
+from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import EvaluatedPolicy, date_now
+from qpd.nearest_name import did_you_mean
 from qpd.policy import Policy, network_policy
 from qpd.progress import RunProgress
 from qpd.quantization.integer_student import IntegerEngine
@@ -48,18 +51,26 @@ class Target:
 def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
     """A run directory's `policy` (default: the last one made), or else a teacher.
 
-    Raises TargetError, TeacherError, RunDirectoryError or StudentFileError, one line each.
+    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or SessionError (of the
+    device), one line each.
     """
+    choose_device(device)
     if (Path(source) / "manifest.json").is_file():
         return _from_run(Path(source), policy, device)
     if policy not in (None, "teacher"):
-        raise TargetError(f"--policy {policy}: {source} is no run directory; only teacher is there")
+        raise TargetError(
+            f"--policy {policy}: {source} is no run directory; only teacher is there",
+            ErrorCode.STUDENT_MISSING,
+        )
     return _from_teacher(load_teacher(source, env_id=env_id), device)
 
 
 def _from_teacher(teacher: Teacher, device: str) -> Target:
     if teacher.env_id is None:
-        raise TargetError(f"{teacher.source}: nothing tells its environment: name it with --env")
+        raise TargetError(
+            f"{teacher.source}: nothing tells its environment: name it with --env",
+            ErrorCode.TEACHER_UNCLEAR,
+        )
     teacher.to(choose_device(device))
     return Target(
         "teacher",
@@ -76,7 +87,9 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     run = RunDirectory.open(path, read_only=True)
     record, recipe = run.manifest.teacher, run.recipe
     if record is None:
-        raise TargetError(f"{path}: this run has not begun: it knows no teacher yet")
+        raise TargetError(
+            f"{path}: this run has not begun: it knows no teacher yet", ErrorCode.RUN_PHASE_MISSING
+        )
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
     made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
@@ -86,11 +99,15 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
             recipe.teacher.source, algo=recipe.teacher.algo, env_id=recipe.teacher.env
         )
         if teacher.sha256 != record.sha256:
-            raise TargetError(f"{path}: {teacher.source} is no longer the teacher of this run")
+            raise TargetError(
+                f"{path}: {teacher.source} is no longer the teacher of this run",
+                ErrorCode.RUN_OTHER_RECIPE,
+            )
         target = _from_teacher(teacher, device)
     elif name not in made:
         there = ", ".join(["teacher", *made])
-        raise TargetError(f"--policy {name}: {path} holds {there}")
+        hint = did_you_mean(name, ["teacher", *made])
+        raise TargetError(f"--policy {name}: {path} holds {there}{hint}", ErrorCode.STUDENT_MISSING)
     else:
         chosen: Policy
         if name == "distilled":
@@ -129,15 +146,22 @@ def play(
 
     Raises TargetError where policy and environment do not fit.
     """
+    if not 0.0 < sharpness < math.inf:
+        raise TargetError(
+            f"--sharpness {sharpness:g}: must be a finite number above 0", ErrorCode.COMMAND_LINE
+        )
     spec = environment_spec(target.env_id)
+    name = target.teacher.source if target.teacher is not None else target.run_path
     if spec.num_actions != target.num_actions:
         raise TargetError(
-            f"{target.env_id} has {spec.num_actions} actions, the agent {target.num_actions}"
+            f"{name}: has {target.num_actions} actions, {target.env_id} has {spec.num_actions}",
+            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
         )
     if spec.observation_shape != target.observation_shape:
         raise TargetError(
-            f"{target.env_id} gives observations of shape {spec.observation_shape}, "
-            f"the agent reads {target.observation_shape}"
+            f"{name}: reads observations of shape {target.observation_shape}, {target.env_id} "
+            f"gives {spec.observation_shape}",
+            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
         )
     try:
         rule = resolve_acting(
@@ -148,7 +172,7 @@ def play(
             sharpness=sharpness,
         )
     except ValueError as error:
-        raise TargetError(f"--{error}") from error
+        raise TargetError(f"--{error}", ErrorCode.COMMAND_LINE) from error
     cap, episodes = max_frames or target.max_frames, episodes or target.episodes
     seed = target.seed if seed is None else seed
     env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)

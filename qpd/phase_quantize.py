@@ -32,14 +32,14 @@ def quantize(session: Session) -> None:
     """Phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
     if already_done(session, "quantize"):
         return
-    session.run.set_phase("quantize", "running")
+    student = distilled_student(session.run)
     stream = session.stream()
+    session.run.set_phase("quantize", "running")  # now that all it needs is known to be whole
     if len(stream.memory) < stream.memory.capacity:  # a fork's: phase 3 shall find it filled
         fill(session)
         save("quantize", [(session, None)])
         session.run.set_phase("quantize", "running", keeps_memory=True)
     settings = session.recipe.quantize
-    student = distilled_student(session.run)
     rows = session.stream().memory.transition_rows()
     rng = generator(session.recipe.seed, "calibration")
     rows = rng.permutation(rows)[: settings.calibration_samples]

@@ -12,7 +12,9 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from qpd.error_codes import ErrorCode
 from qpd.recipe_phases import DistillSettings, FinetuneSettings, Precision, RecipeSection
+from qpd.user_error import UserError
 
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 EMBEDDED_TEACHER = "embedded"
@@ -20,13 +22,10 @@ EMBEDDED_TEACHER = "embedded"
 Acting = Literal["auto", "sample", "epsilon", "greedy"]
 
 
-class RecipeError(ValueError):
+class RecipeError(UserError, ValueError):
     """Every mistake found in a recipe, one line each, in `lines`."""
 
-    def __init__(self, lines: list[str]) -> None:
-        """Keep `lines` (at least one); the message is their join."""
-        super().__init__("\n".join(lines))
-        self.lines = list(lines)
+    code = ErrorCode.RECIPE_WRONG_VALUE
 
 
 def _as_tuple(value: Any) -> Any:

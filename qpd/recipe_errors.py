@@ -9,7 +9,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
+from qpd.user_error import CodedLine
 
 KeyPath = tuple[str, ...]
 
@@ -106,8 +108,25 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
+def _code(error: Mapping[str, Any]) -> ErrorCode:
+    """The code of a finding of pydantic, by its type."""
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return ErrorCode.RECIPE_UNKNOWN_KEY
+    if kind == "missing" and not isinstance(error["loc"][-1], int):  # else a list is too short
+        return ErrorCode.RECIPE_MISSING_KEY
+    if kind in ("cross_field", "student_form"):
+        return ErrorCode.RECIPE_CONTRADICTION
+    is_type = kind.endswith("_type") or kind in ("too_short", "too_long", "missing")
+    return ErrorCode.RECIPE_WRONG_TYPE if is_type else ErrorCode.RECIPE_WRONG_VALUE
+
+
+def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> CodedLine:
     """Return one finding of pydantic as one line; `place` gives the origin of a key path."""
+    return CodedLine(_sentence(error, place), _code(error))
+
+
+def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
     context = error.get("ctx", {})
     path = tuple(str(part) for part in error["loc"])
     if "key" in context:
@@ -131,6 +150,14 @@ def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) ->
     return f"{place(path)}: {key}: {_show(given)} {right}{hint}"
 
 
+def _follows(item: Mapping[str, Any], error: ValidationError) -> bool:
+    """Whether a list is too short only because an element of it is wrong."""
+    size = len(item["loc"])
+    return item["type"] == "too_short" and any(
+        len(other["loc"]) > size and other["loc"][:size] == item["loc"] for other in error.errors()
+    )
+
+
 def describe_errors(
     error: ValidationError, place: Callable[[KeyPath], str], *, with_missing: bool = True
 ) -> list[str]:
@@ -138,7 +165,7 @@ def describe_errors(
 
     Keys that are missing are left out unless `with_missing`.
     """
-    found = error.errors(include_url=False)
+    found = [item for item in error.errors(include_url=False) if not _follows(item, error)]
     # A list that is too short reads as a missing element, named by its number.
     kept = [
         item

@@ -12,9 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_errors import accepts_text, describe_errors, recipe_field, section_model
 from qpd.recipe_yaml import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
+from qpd.user_error import CodedLine
 
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
@@ -138,10 +140,11 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
         pass
     names = [item.name for item in list_recipes()]
     names += [path.relative_to(shipped).with_suffix("").as_posix() for path in _base_files()]
-    close = difflib.get_close_matches(short, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(short, names, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
     what = f"base: {name!r}" if asked_by != name else "this"
-    mistakes.append(f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}")
+    line = f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}"
+    mistakes.append(CodedLine(line, ErrorCode.RECIPE_NOT_FOUND))
     return None
 
 
@@ -159,7 +162,8 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
         label = file_label(current)
         if resolved in seen:
             chain = " -> ".join(file_label(item) for item in [*seen, resolved])
-            mistakes.append(f"{label}: base: recipes inherit from each other: {chain}")
+            line = f"{label}: base: recipes inherit from each other: {chain}"
+            mistakes.append(CodedLine(line, ErrorCode.RECIPE_CONTRADICTION))
             break
         seen.append(resolved)
         layer = read_layer(current, label, mistakes)
@@ -178,7 +182,8 @@ def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path
         return None
     place = layer.place(("base",))
     if not isinstance(base, str) or not base:
-        mistakes.append(f"{place}: base: {base!r} must be a path or a shipped recipe's name")
+        line = f"{place}: base: {base!r} must be a path or a shipped recipe's name"
+        mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_TYPE))
         return None
     return _find(base, folder, place, mistakes)
 
@@ -198,20 +203,25 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
         with path.open("rb") as file:
             raw = file.read(MAX_RECIPE_BYTES + 1)
         if len(raw) > MAX_RECIPE_BYTES:
-            mistakes.append(f"{label}: is larger than 1 MiB; this is no recipe")
+            mistakes.append(_no_yaml(label, "is larger than 1 MiB; this is no recipe"))
             return None
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        mistakes.append(f"{label}: cannot be read: {error.strerror}")
+        line = f"{label}: cannot be read: {error.strerror}"
+        mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
         return None
     except UnicodeDecodeError:
-        mistakes.append(f"{label}: is not UTF-8 text; this is no recipe")
+        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is no recipe"))
         return None
     parsed = parse_recipe_text(text)
-    mistakes += [f"{label}: {mistake}" for mistake in parsed.mistakes]
+    mistakes += [_no_yaml(label, mistake) for mistake in parsed.mistakes]
     if parsed.mistakes and not parsed.data:
         return None
     return Layer(label, parsed.data, parsed.line_of)
+
+
+def _no_yaml(label: str, mistake: str) -> CodedLine:
+    return CodedLine(f"{label}: {mistake}", ErrorCode.RECIPE_NOT_YAML)
 
 
 def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
@@ -220,18 +230,22 @@ def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
         key, equals, raw = text.partition("=")
         path = tuple(key.strip().split("."))
         if not equals or not all(path):
-            mistakes.append(f"{OVERRIDE} {text}: must be key=value, for example distill.lr=1e-3")
+            mistakes.append(_no_override(text, "must be key=value, for example distill.lr=1e-3"))
             continue
         if path == ("base",):
-            mistakes.append(f"{OVERRIDE} {text}: base can be set in a file only")
+            mistakes.append(_no_override(text, "base can be set in a file only"))
             continue
         try:
             value = _override_value(path, raw.strip())
         except ValueError as error:
-            mistakes.append(f"{OVERRIDE} {text}: {error}")
+            mistakes.append(_no_override(text, str(error)))
             continue
         _assign(layer, path, value)
     return layer
+
+
+def _no_override(text: str, mistake: str) -> CodedLine:
+    return CodedLine(f"{OVERRIDE} {text}: {mistake}", ErrorCode.RECIPE_OVERRIDE)
 
 
 def _override_value(path: KeyPath, raw: str) -> Any:

@@ -16,6 +16,7 @@ from filelock import FileLock
 
 from qpd.atomic_files import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.checked_tensors import crc32_of
+from qpd.error_codes import ErrorCode
 from qpd.manifest import (
     PHASES,
     EvaluatedPolicy,
@@ -68,7 +69,9 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             sync_folder(path.parent)
         except OSError as error:
-            raise RunDirectoryError([f"{path}: cannot be made: {error.strerror}"]) from error
+            raise RunDirectoryError(
+                [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+            ) from error
         lock = acquire_lock(path)
         try:
             if (path / "manifest.json").exists():
@@ -81,7 +84,9 @@ class RunDirectory:
             remove_leftovers(path)
         except OSError as error:
             lock.release()
-            raise RunDirectoryError([f"{path}: cannot be written: {error.strerror}"]) from error
+            raise RunDirectoryError(
+                [f"{path}: cannot be written: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+            ) from error
         except BaseException:
             lock.release()
             raise
@@ -101,7 +106,9 @@ class RunDirectory:
         path = Path(path)
         if not (path / "manifest.json").is_file():
             what = "has no manifest.json" if path.is_dir() else "is no folder"
-            raise RunDirectoryError([f"{path}: is not a run directory: it {what}"])
+            raise RunDirectoryError(
+                [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
+            )
         lock = None if read_only else acquire_lock(path)
         try:
             manifest = read_manifest(path)
@@ -229,7 +236,8 @@ class RunDirectory:
                 [
                     f"{self.path}: began with the teacher {known.source} (sha256 "
                     f"{known.sha256[:12]}), now it is {teacher.source} ({teacher.sha256[:12]})"
-                ]
+                ],
+                ErrorCode.RUN_OTHER_RECIPE,
             )
         self._update(teacher=teacher)
 
@@ -264,7 +272,7 @@ class RunDirectory:
             lines = [f"{self.path}: was made with another recipe; choose another -o, or remove it"]
             lines += [f"{self.path}: {line}" for line in shown]
             lines += [f"{self.path}: and {more} more keys differ"] if more else []
-            raise RunDirectoryError(lines)
+            raise RunDirectoryError(lines, ErrorCode.RUN_OTHER_RECIPE)
 
     def _folder(self, name: str) -> Path:
         folder = self.path / name

@@ -8,22 +8,21 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from qpd.checked_tensors import crc32_of
+from qpd.error_codes import ErrorCode
 from qpd.manifest import FORMAT_VERSION, Manifest
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
+from qpd.user_error import UserError
 
 LOCK_NAME = ".lock"
 _SEAL: Final = "crc32"
 LOG_NAME = "sweep.log"  # what the process of a sweep's cell prints
 
 
-class RunDirectoryError(ValueError):
+class RunDirectoryError(UserError, ValueError):
     """What is wrong with a run directory, one line each, in `lines`."""
 
-    def __init__(self, lines: list[str]) -> None:
-        """Keep `lines` (at least one); the message is their join."""
-        super().__init__("\n".join(lines))
-        self.lines = list(lines)
+    code = ErrorCode.RUN_DAMAGED
 
 
 def refuse_foreign(path: Path) -> None:
@@ -31,7 +30,9 @@ def refuse_foreign(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise RunDirectoryError([f"{path}: is a file; a run needs a folder"])
+        raise RunDirectoryError(
+            [f"{path}: is a file; a run needs a folder"], ErrorCode.RUN_NOT_A_RUN
+        )
     names = sorted(item.name for item in path.iterdir())
     before_any_run = (LOCK_NAME, LOG_NAME)
     foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
@@ -40,7 +41,8 @@ def refuse_foreign(path: Path) -> None:
             [
                 f"{path}: holds other files ({foreign[0]}) and no manifest.json; put a copy of it "
                 "back if there was one, or choose a new folder"
-            ]
+            ],
+            ErrorCode.OUTPUT_TAKEN,
         )
 
 
@@ -50,9 +52,13 @@ def acquire_lock(path: Path) -> FileLock:
     try:
         lock.acquire()
     except Timeout:
-        raise RunDirectoryError([f"{path}: another process is working in it"]) from None
+        raise RunDirectoryError(
+            [f"{path}: another process is working in it"], ErrorCode.RUN_IN_USE
+        ) from None
     except OSError as error:
-        raise RunDirectoryError([f"{path}: cannot be locked: {error.strerror}"]) from error
+        raise RunDirectoryError(
+            [f"{path}: cannot be locked: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+        ) from error
     return lock
 
 
@@ -74,10 +80,13 @@ def read_manifest(path: Path) -> Manifest:
         raise RunDirectoryError([f"{file}: is damaged (its checksum does not fit); {way}"])
     version = content.get("format_version") if isinstance(content, dict) else None
     if version is None:
-        raise RunDirectoryError([f"{file}: is no manifest of QPD: it has no format_version"])
+        raise RunDirectoryError(
+            [f"{file}: is no manifest of QPD: it has no format_version"], ErrorCode.RUN_NOT_A_RUN
+        )
     if version != FORMAT_VERSION:
         raise RunDirectoryError(
-            [f"{file}: format_version {version!r}; this QPD reads {FORMAT_VERSION}"]
+            [f"{file}: format_version {version!r}; this QPD reads {FORMAT_VERSION}"],
+            ErrorCode.RUN_FORMAT,
         )
     try:
         return Manifest.model_validate(content)

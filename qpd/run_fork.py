@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qpd.atomic_files import copy_file, write_text
 from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
 
@@ -21,7 +22,9 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
     Raises RunDirectoryError where `path` exists.
     """
     if path.exists():
-        raise RunDirectoryError([f"{path}: exists already; choose another -o"])
+        raise RunDirectoryError(
+            [f"{path}: exists already; choose another -o"], ErrorCode.OUTPUT_TAKEN
+        )
     fork = RunDirectory.create(path, recipe)
     try:
         adopt_distilled(source, fork, source.checkpoint_folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from qpd.atomic_files import write_text
 from qpd.checked_tensors import DamagedFileError
 from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
+from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import TeacherRecord
 from qpd.play_stream import PlayStream
@@ -24,6 +26,7 @@ from qpd.recipe_phases import TrainingPhase
 from qpd.run_directory import RunDirectory
 from qpd.tracking.metric_sinks import MetricSink, check_sinks, open_sinks
 from qpd.training_phases import EpochReport
+from qpd.user_error import UserError
 from students import StudentArchitecture, architecture_for
 from teachers import Teacher, load_teacher
 
@@ -50,21 +53,32 @@ class Progress(Protocol):
         """Say one line."""
 
 
-class SessionError(ValueError):
+class SessionError(UserError, ValueError):
     """Teacher, environment, student or device do not fit together; one line says how."""
+
+    code = ErrorCode.TEACHER_WRONG_ENVIRONMENT
 
 
 def choose_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises SessionError for a device that is not there."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
+        raise SessionError(
+            f"device {name}: must be auto, cpu, cuda or cuda:N", ErrorCode.COMMAND_LINE
+        )
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise SessionError(
-            f"device {name}: this machine has no usable CUDA device; use cpu or auto"
+            f"device {name}: this machine has no usable CUDA device; use cpu or auto",
+            ErrorCode.DEVICE_MISSING,
         )
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise SessionError(f"device {name}: this machine has {torch.cuda.device_count()} of them")
+        raise SessionError(
+            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices, counted "
+            "from 0; use one of them, cpu or auto",
+            ErrorCode.DEVICE_MISSING,
+        )
     return device
 
 
@@ -215,7 +229,8 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     env_id = teacher.env_id  # the recipe's, by its present name
     if env_id is None:
         raise SessionError(
-            f"teacher {settings.source} names no environment: set teacher.env in the recipe"
+            f"teacher {settings.source} names no environment: set teacher.env in the recipe",
+            ErrorCode.TEACHER_UNCLEAR,
         )
     spec = environment_spec(env_id)
     if spec.observation_shape != teacher.observation_shape:
@@ -231,7 +246,8 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     if recipe.finetune.reward is not None and teacher.normalization is not None:
         raise SessionError(
             f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
-            "other units than the rewards; remove finetune.reward"
+            "other units than the rewards; remove finetune.reward",
+            ErrorCode.RECIPE_CONTRADICTION,
         )
     chosen = choose_device(device)
     architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
@@ -298,4 +314,6 @@ def recipe_architecture(
             observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
         )
     except ValueError as error:
-        raise SessionError(f"recipe {recipe.name}: student: {error}") from error
+        raise SessionError(
+            f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
+        ) from error

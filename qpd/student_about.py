@@ -8,6 +8,7 @@ from typing import Any
 
 import safetensors
 
+from qpd.error_codes import ErrorCode
 from qpd.student_files import StudentFileError
 from teachers.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
@@ -20,7 +21,9 @@ def student_about(file: Path) -> dict[str, Any]:
         with safetensors.safe_open(file, framework="np") as stored:
             about = json.loads((stored.metadata() or {}).get("about", "{}"))
     except FileNotFoundError as error:
-        raise StudentFileError(f"{file}: no such file; run the phase that writes it") from error
+        raise StudentFileError(
+            f"{file}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
+        ) from error
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{file}: is no student's file: {reason}") from error

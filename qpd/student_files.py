@@ -11,14 +11,18 @@ import torch
 
 from qpd.atomic_files import write_safetensors
 from qpd.checked_tensors import DamagedFileError, read_tensors
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError
 from students import Student, StudentArchitecture
 
 FORMAT = "qpd-float-student"
 FORMAT_VERSION = 1
 
 
-class StudentFileError(ValueError):
+class StudentFileError(UserError, ValueError):
     """A student's file that cannot be used; one line names it and says why."""
+
+    code = ErrorCode.STUDENT_DAMAGED
 
 
 def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
@@ -69,7 +73,9 @@ def load_student(path: Path) -> Student:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: does not describe a student: {reason}") from error
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
-        raise StudentFileError(f"{path}: holds weights that are not finite")
+        raise StudentFileError(
+            f"{path}: holds weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
+        )
     return student
 
 
@@ -89,7 +95,9 @@ def stored_format(path: Path) -> str:
         with safetensors.safe_open(path, framework="pt") as file:
             return str((file.metadata() or {}).get("format", "unknown"))
     except FileNotFoundError as error:
-        raise StudentFileError(f"{path}: no such file; run the phase that writes it") from error
+        raise StudentFileError(
+            f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
+        ) from error
     except (safetensors.SafetensorError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
@@ -102,7 +110,9 @@ def read_safetensors(
     try:
         metadata, tensors = read_tensors(path)
     except FileNotFoundError as error:
-        raise StudentFileError(f"{path}: no such file; run the phase that writes it") from error
+        raise StudentFileError(
+            f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
+        ) from error
     except (DamagedFileError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
@@ -110,6 +120,8 @@ def read_safetensors(
         raise StudentFileError(f"{path}: was not written as {expected_format}")
     if metadata.get("format_version") != str(version):
         raise StudentFileError(
-            f"{path}: has format version {metadata.get('format_version')}, this QPD reads {version}"
+            f"{path}: has format version {metadata.get('format_version')},"
+            f" this QPD reads {version}",
+            ErrorCode.STUDENT_FORMAT,
         )
     return metadata, tensors

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from qpd.environment import environment_spec
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import override_recipe
 from qpd.run_directory import RunDirectory
@@ -28,7 +29,7 @@ def member_recipes(recipe: Recipe, sizes: Sequence[str], seeds: Sequence[int]) -
         for seed in seeds or [recipe.seed]:
             label = f"{size}-seed{seed}"
             if label in members:
-                raise RecipeError([f"students: {label} is named twice"])
+                raise RecipeError([f"students: {label} is named twice"], ErrorCode.COMMAND_LINE)
             changes = [f"seed={seed}", f"name={recipe.name}-{label}"]
             changes += [f"student.size={size}"] if sizes else []
             members[label] = override_recipe(recipe, changes)

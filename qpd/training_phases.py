@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult
 from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState, learning_rate
@@ -22,10 +23,13 @@ from qpd.policy import Policy, shared_policy
 from qpd.replay_memory import ReplayMemory, ReplaySample
 from qpd.train_step import TrainStep
 from qpd.training_health import REMEMBERED, StateCopy, trouble
+from qpd.user_error import UserError
 
 
-class TrainingError(RuntimeError):
+class TrainingError(UserError, RuntimeError):
     """Training cannot go on; one line says in which phase and epoch, and what may help."""
+
+    code = ErrorCode.TRAINING_DIVERGED
 
 
 @dataclass(frozen=True)

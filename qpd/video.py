@@ -12,6 +12,7 @@ from qpd.acting import ActingRule
 from qpd.atari_environment import emulator_seed
 from qpd.atomic_files import replace_file
 from qpd.environment import EnvironmentConfigError, atari_rom, environment_spec, make_vector_env
+from qpd.error_codes import ErrorCode
 from qpd.policy import Policy
 
 SCREEN = (210, 160)  # of the Atari 2600, in pixels
@@ -76,7 +77,13 @@ def check_filmable(path: Path, env_id: str) -> None:
     if not environment_spec(env_id).is_atari:
         raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
     if not path.parent.is_dir():
-        raise EnvironmentConfigError(f"--gif {path}: there is no folder {path.parent}")
+        raise EnvironmentConfigError(
+            f"--gif {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM
+        )
+    if path.is_dir():
+        raise EnvironmentConfigError(
+            f"--gif {path}: is a folder; name a .gif file", ErrorCode.FILE_SYSTEM
+        )
 
 
 def record_gif(

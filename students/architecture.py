@@ -56,10 +56,14 @@ class StudentArchitecture:
                 f"image observations of shape {self.observation_shape}: students read (4, 84, 84)"
             )
         if is_image != (len(self.conv_channels) == 3):
+            wanted = (
+                "images need three convolutions, as sizes XXS to XXL have them"
+                if is_image
+                else "vectors need none, as sizes mlp-N have them"
+            )
             raise ValueError(
                 f"observations of shape {self.observation_shape} do not fit "
-                f"conv_channels={list(self.conv_channels)}: "
-                "images need three convolutions, vectors none (use an mlp-* size)"
+                f"conv_channels={list(self.conv_channels)}: {wanted}"
             )
         if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_actions < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")

@@ -1,5 +1,6 @@
 """Which algorithm an archive holds and how many actions it has: proofs first, hints last."""
 
+from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError, one_line
 from teachers.plain_data import read_int, read_policy_option
 from teachers.sb3_archive import Sb3Archive
@@ -39,12 +40,15 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
             " value_net (PPO, A2C), q_net (DQN) or quantile_net (QR-DQN)"
         )
     if asked is not None and archive.algo is not None and asked != archive.algo:
-        raise TeacherError(f"this is a {archive.algo} agent, not {asked} as asked for")
+        raise TeacherError(
+            f"this is a {archive.algo} agent, not {asked} as asked for", ErrorCode.TEACHER_UNCLEAR
+        )
     family = ACTOR_CRITIC_ALGORITHMS if is_actor_critic else Q_ALGORITHMS
     choice = archive.algo or asked or hint
     if choice is None or choice not in family:
         raise TeacherError(
-            "nothing says which actor-critic algorithm this is; give algo='ppo' or algo='a2c'"
+            "nothing says which actor-critic algorithm this is; give algo='ppo' or algo='a2c'",
+            ErrorCode.TEACHER_UNCLEAR,
         )
     return choice
 
@@ -65,13 +69,22 @@ def choose_num_actions(
             quantiles = read_int(archive.data, "n_quantiles") or _int_option(archive, "n_quantiles")
             actions = num_outputs // quantiles if quantiles else _environment_actions(env_id)
     if actions is None:
-        raise TeacherError("the number of actions is not stored; give num_actions or env_id")
+        raise TeacherError(
+            "the number of actions is not stored; give num_actions or env_id",
+            ErrorCode.TEACHER_UNCLEAR,
+        )
     stored = archive.action_space.num_actions
     for name, expected in (("num_actions", asked), ("the archive's action space", stored)):
         if expected is not None and expected != actions:
-            raise TeacherError(f"the network has {actions} actions, {name} says {expected}")
+            raise TeacherError(
+                f"the network has {actions} actions, {name} says {expected}",
+                ErrorCode.TEACHER_WRONG_ENVIRONMENT,
+            )
     if actions < 1 or num_outputs % actions:
-        raise TeacherError(f"{num_outputs} outputs cannot be shared by {actions} actions")
+        raise TeacherError(
+            f"{num_outputs} outputs cannot be shared by {actions} actions",
+            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
+        )
     return actions
 
 
@@ -97,7 +110,8 @@ def _environment_actions(env_id: str | None) -> int | None:
     except (gymnasium.error.Error, ImportError) as error:
         raise TeacherError(
             f"the number of actions is not stored and {env_id} cannot be made"
-            f" ({one_line(error)}); give num_actions"
+            f" ({one_line(error)}); give num_actions",
+            ErrorCode.TEACHER_UNCLEAR,
         ) from error
     space = environment.action_space
     environment.close()

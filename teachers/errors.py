@@ -1,11 +1,16 @@
 """The one exception that everything in this package raises for a bad teacher."""
 
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError
 
-class TeacherError(ValueError):
+
+class TeacherError(UserError, ValueError):
     """A teacher cannot be found, read or used; the message is one line.
 
     It says what is wrong, in which file, and what would be right.
     """
+
+    code = ErrorCode.TEACHER_UNSUPPORTED
 
 
 def one_line(problem: object) -> str:

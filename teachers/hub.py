@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ class HubAgent:
 class _HubUnreachableError(TeacherError):
     """The hub does not answer and its cache does not hold the file."""
 
+    code = ErrorCode.HUB_UNREACHABLE
+
 
 def is_hub_id(source: str) -> bool:
     """Returns whether `source` reads like `organisation/agent` (one slash, no file suffix)."""
@@ -40,8 +43,13 @@ def download_agent(repo_id: str) -> HubAgent:
     """Downloads an agent or finds it in the cache.
 
     Raises TeacherError, naming the file to fetch by hand, if the hub cannot be reached
-    or does not hold the agent.
+    or does not hold the agent, and for what is no hub id.
     """
+    if not is_hub_id(repo_id):
+        raise TeacherError(
+            f"{repo_id}: is no hub id; give organisation/agent, such as sb3/ppo-CartPole-v1",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
     name = repo_id.split("/")[1]
     repository = _Repository(repo_id)
     try:
@@ -69,7 +77,8 @@ def _fetch_zip(repository: "_Repository", name: str) -> HubAgent:
     if zipped is None:
         raise TeacherError(
             f"{repository.repo_id}: the hub has neither {name}.zip nor {name}/policy.pth there;"
-            " expected a repository in the RL Zoo's layout, like sb3/ppo-CartPole-v1"
+            " expected a repository in the RL Zoo's layout, like sb3/ppo-CartPole-v1",
+            ErrorCode.TEACHER_NOT_FOUND,
         )
     return HubAgent(zipped, zipped.parent)
 
@@ -85,7 +94,8 @@ class _Repository:
         except ImportError as error:
             raise TeacherError(
                 f"{repo_id}: not a local path, and huggingface_hub is not installed;"
-                f" pip install huggingface_hub, or {_by_hand(repo_id)}"
+                f" pip install huggingface_hub, or {_by_hand(repo_id)}",
+                ErrorCode.PACKAGE_MISSING,
             ) from error
         self._hub = huggingface_hub
         self._offline_reason = self._why_offline()
@@ -115,7 +125,8 @@ class _Repository:
         except errors.RepositoryNotFoundError as error:
             raise TeacherError(
                 f"{self.repo_id}: no such local path, and no such repository on the hub"
-                " (or a private one)"
+                " (or a private one)",
+                ErrorCode.TEACHER_NOT_FOUND,
             ) from error
         except Exception as error:
             cached = self._hub.try_to_load_from_cache(self.repo_id, filename)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError, one_line
 from teachers.plain_data import (
     ActionSpace,
@@ -60,7 +61,9 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
     try:
         members, sha256 = _read_folder(path) if path.is_dir() else _read_zip(path)
     except OSError as error:
-        raise TeacherError(f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}") from error
+        raise TeacherError(
+            f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
+        ) from error
     data = _parse_data(members["data"], path)
     state_dict = _parse_tensors(members["policy.pth"], path)
     version = members.get("_stable_baselines3_version")
@@ -116,7 +119,7 @@ def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
 
 def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
     if not path.exists():
-        raise TeacherError(f"{path}: no such file; {_EXPECTED}")
+        raise TeacherError(f"{path}: no such file; {_EXPECTED}", ErrorCode.TEACHER_NOT_FOUND)
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     members: dict[str, bytes] = {}
@@ -131,7 +134,8 @@ def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
         raise
     except Exception as error:  # zipfile raises many types for damaged archives
         raise TeacherError(
-            f"{path}: damaged or not a zip file ({one_line(error)}); {_EXPECTED}"
+            f"{path}: damaged or not a zip file ({one_line(error)}); {_EXPECTED}",
+            ErrorCode.TEACHER_DAMAGED,
         ) from error
     _check_members(path, members)
     return members, sha256
@@ -141,7 +145,8 @@ def _check_size(path: Path, name: str, num_bytes: int) -> None:
     if num_bytes > MAX_MEMBER_BYTES:
         raise TeacherError(
             f"{path}: member '{name}' declares {num_bytes} bytes;"
-            f" at most {MAX_MEMBER_BYTES} are read"
+            f" at most {MAX_MEMBER_BYTES} are read",
+            ErrorCode.TEACHER_DAMAGED,
         )
 
 
@@ -150,7 +155,8 @@ def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
     if missing:
         raise TeacherError(
             f"{path}: has no member {' or '.join(missing)} (truncated, or something else);"
-            f" {_EXPECTED}"
+            f" {_EXPECTED}",
+            ErrorCode.TEACHER_DAMAGED,
         )
 
 
@@ -159,10 +165,13 @@ def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise TeacherError(
-            f"{path}: member 'data' is not JSON ({one_line(error)}); {_EXPECTED}"
+            f"{path}: member 'data' is not JSON ({one_line(error)}); {_EXPECTED}",
+            ErrorCode.TEACHER_DAMAGED,
         ) from error
     if not isinstance(data, dict):
-        raise TeacherError(f"{path}: member 'data' is no JSON object; {_EXPECTED}")
+        raise TeacherError(
+            f"{path}: member 'data' is no JSON object; {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
+        )
     return data
 
 
@@ -173,22 +182,27 @@ def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     except Exception as error:  # torch raises many types; none of them means usable tensors
         raise TeacherError(
             f"{path}: member 'policy.pth' is damaged or holds more than tensors"
-            f" ({type(error).__name__}); expected a state_dict saved by Stable-Baselines3"
+            f" ({type(error).__name__}); expected a state_dict saved by Stable-Baselines3",
+            ErrorCode.TEACHER_DAMAGED,
         ) from error
     if not isinstance(loaded, dict) or not loaded:
-        raise TeacherError(f"{path}: member 'policy.pth' holds no state_dict of tensors")
+        raise TeacherError(
+            f"{path}: member 'policy.pth' holds no state_dict of tensors", ErrorCode.TEACHER_DAMAGED
+        )
     num_elements = 0
     for key, value in loaded.items():
         if not isinstance(key, str) or not _is_plain_tensor(value):
             raise TeacherError(
                 f"{path}: member 'policy.pth' holds {one_line(repr(key))} of type"
-                f" {type(value).__name__}; expected a state_dict of plain tensors"
+                f" {type(value).__name__}; expected a state_dict of plain tensors",
+                ErrorCode.TEACHER_DAMAGED,
             )
         num_elements += value.numel()
     if num_elements > MAX_TENSOR_ELEMENTS:  # a view of stride 0 can be far larger than its file
         raise TeacherError(
             f"{path}: member 'policy.pth' declares {num_elements} numbers;"
-            f" at most {MAX_TENSOR_ELEMENTS} are read"
+            f" at most {MAX_TENSOR_ELEMENTS} are read",
+            ErrorCode.TEACHER_DAMAGED,
         )
     return dict(loaded)
 
@@ -209,4 +223,6 @@ def _check_inner_zip(content: bytes, path: Path) -> None:
     except TeacherError:
         raise
     except Exception as error:
-        raise TeacherError(f"{path}: member 'policy.pth' is damaged ({one_line(error)})") from error
+        raise TeacherError(
+            f"{path}: member 'policy.pth' is damaged ({one_line(error)})", ErrorCode.TEACHER_DAMAGED
+        ) from error

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -209,17 +210,24 @@ def _weight_and_bias(
     if weight.dim() != num_dimensions or bias.shape != weight.shape[:1]:
         raise TeacherError(
             f"'{name}' has weight {tuple(weight.shape)} and bias {tuple(bias.shape)};"
-            f" expected {num_dimensions} dimensions and one bias per output"
+            f" expected {num_dimensions} dimensions and one bias per output",
+            ErrorCode.TEACHER_DAMAGED,
         )
     return weight, bias
 
 
 def _parameter(tensors: Mapping[str, Tensor], key: str) -> nn.Parameter:
     if key not in tensors:
-        raise TeacherError(f"tensor '{key}' is missing")
+        raise TeacherError(f"tensor '{key}' is missing", ErrorCode.TEACHER_DAMAGED)
     if not tensors[key].is_floating_point():
-        raise TeacherError(f"tensor '{key}' is {tensors[key].dtype}; expected floating point")
+        raise TeacherError(
+            f"tensor '{key}' is {tensors[key].dtype}; expected floating point",
+            ErrorCode.TEACHER_DAMAGED,
+        )
     value = tensors[key].detach().to(torch.float32).contiguous()
     if not bool(torch.isfinite(value).all()):
-        raise TeacherError(f"tensor '{key}' holds NaN or infinity; expected finite weights")
+        raise TeacherError(
+            f"tensor '{key}' holds NaN or infinity; expected finite weights",
+            ErrorCode.TEACHER_NOT_FINITE,
+        )
     return nn.Parameter(value, requires_grad=False)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qpd.error_codes import ErrorCode
 from teachers.agent_identity import (
     ACTOR_CRITIC_ALGORITHMS,
     choose_algo,
@@ -186,7 +187,7 @@ def load_teacher(
     except TeacherError as error:
         if str(archive.path) in str(error):
             raise
-        raise TeacherError(f"{archive.path}: {one_line(error)}") from error
+        raise TeacherError(f"{archive.path}: {one_line(error)}", error.code) from error
     return teacher.to(device)
 
 
@@ -209,7 +210,8 @@ def _build_teacher(
     if normalization is not None and normalization.mean.shape != shape:
         raise TeacherError(
             f"{files.vec_normalize}: statistics of shape {normalization.mean.shape};"
-            f" this agent sees observations of shape {shape}"
+            f" this agent sees observations of shape {shape}",
+            ErrorCode.TEACHER_SETTINGS,
         )
     teacher = Teacher(
         network,
@@ -234,7 +236,9 @@ def _try_forward(teacher: Teacher) -> None:
         with torch.inference_mode():
             teacher(torch.zeros(1, *teacher.observation_shape, dtype=dtype))
     except RuntimeError as error:
-        raise TeacherError(f"layers do not fit each other ({one_line(error)})") from error
+        raise TeacherError(
+            f"layers do not fit each other ({one_line(error)})", ErrorCode.TEACHER_DAMAGED
+        ) from error
 
 
 def _build_network(
@@ -285,7 +289,9 @@ def _observations(
     shape = space.shape or (linear.in_features,)
     if torch.Size(shape).numel() != linear.in_features:
         raise TeacherError(
-            f"observations of shape {shape} do not fit a first layer of {linear.in_features} inputs"
+            f"observations of shape {shape} do not fit a first layer of"
+            f" {linear.in_features} inputs",
+            ErrorCode.TEACHER_DAMAGED,
         )
     return shape, space.is_uint8_image
 
@@ -295,5 +301,6 @@ def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:
     if not fits or extractor.flat_size(*shape[1:]) != extractor.linear.in_features:
         raise TeacherError(
             f"images of shape {shape} do not fit this NatureCNN: {extractor.in_channels} channels,"
-            f" {extractor.linear.in_features} inputs of its linear layer"
+            f" {extractor.linear.in_features} inputs of its linear layer",
+            ErrorCode.TEACHER_DAMAGED,
         )

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 from teachers.environment_ids import algorithm_from_name, environment_id_from_name
 from teachers.errors import TeacherError
 from teachers.hub import download_agent, is_hub_id
@@ -43,7 +45,16 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
     if isinstance(source, str) and is_hub_id(source):
         agent = download_agent(source)
         return _with_side_files(source, agent.archive, [agent.folder], source.split("/")[1])
-    raise TeacherError(f"{text}: no such file or folder; {_ACCEPTED}")
+    raise TeacherError(
+        f"{text}: no such file or folder; {_ACCEPTED}{_nearest(path)}", ErrorCode.TEACHER_NOT_FOUND
+    )
+
+
+def _nearest(path: Path) -> str:
+    """A hint at `embedded`, or at the zip or folder beside `path` that has a similar name."""
+    beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    agents = [str(p) for p in beside if p.suffix == ".zip" or p.is_dir()]
+    return did_you_mean(str(path), ["embedded", *agents], cutoff=0.75)
 
 
 def _archive_in(folder: Path) -> Path:
@@ -59,7 +70,8 @@ def _archive_in(folder: Path) -> Path:
             return choice
     found = ", ".join(p.name for p in zips) or "no zip file"
     raise TeacherError(
-        f"{folder}: holds {found}; expected one agent, such as {env_name}.zip or best_model.zip"
+        f"{folder}: holds {found}; expected one agent, such as {env_name}.zip or best_model.zip",
+        ErrorCode.TEACHER_NOT_FOUND,
     )
 
 
@@ -85,7 +97,8 @@ def _with_side_files(
     if vec_normalize is None and _normalizes_observations(config.get("normalize")):
         raise TeacherError(
             f"{archive}: its config.yml says that observations were normalized, but"
-            f" vecnormalize.pkl is missing; put it into {folders[0]}"
+            f" vecnormalize.pkl is missing; put it into {folders[0]}",
+            ErrorCode.TEACHER_SETTINGS,
         )
     return TeacherFiles(
         source=source,

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 from teachers.errors import TeacherError, one_line
 
 TRAINABLE_ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn")
@@ -36,15 +38,20 @@ def train_teacher(
     if algo not in TRAINABLE_ALGORITHMS:
         raise TeacherError(
             f"algorithm '{algo}' cannot be trained; expected {', '.join(TRAINABLE_ALGORITHMS)}"
+            f"{did_you_mean(algo, TRAINABLE_ALGORITHMS)}",
+            ErrorCode.TEACHER_TRAINING,
         )
     if num_timesteps is not None and num_timesteps < 1:
-        raise TeacherError(f"num_timesteps is {num_timesteps}; expected at least 1")
+        raise TeacherError(
+            f"num_timesteps is {num_timesteps}; expected at least 1", ErrorCode.TEACHER_TRAINING
+        )
     try:
         import rl_zoo3.import_envs  # noqa: F401 (registers environments)
         from stable_baselines3.common.utils import set_random_seed
     except ImportError as error:
         raise TeacherError(
-            f'training needs the RL Zoo ({one_line(error)}); pip install "qpd[train]"'
+            f'training needs the RL Zoo ({one_line(error)}); pip install "qpd[train]"',
+            ErrorCode.PACKAGE_MISSING,
         ) from error
     _check_environment(env_id)
     checkpoint = _checkpoint(Path(output_dir) / algo, env_id) if resume else None
@@ -55,9 +62,13 @@ def train_teacher(
         try:
             prepared = manager.setup_experiment()
         except ValueError as error:  # the zoo has no hyperparameters for this pair
-            raise TeacherError(f"{algo} on {env_id}: {one_line(error)}") from error
+            raise TeacherError(
+                f"{algo} on {env_id}: {one_line(error)}", ErrorCode.TEACHER_TRAINING
+            ) from error
         if prepared is None:
-            raise TeacherError(f"{algo} on {env_id}: the RL Zoo prepared no model")
+            raise TeacherError(
+                f"{algo} on {env_id}: the RL Zoo prepared no model", ErrorCode.TEACHER_TRAINING
+            )
         model, _ = prepared
         manager.learn(model)
         manager.save_trained_model(model)
@@ -78,7 +89,10 @@ def _manager(arguments: dict[str, Any], checkpoint: Path | None) -> Any:
     env_id = arguments["env"]
     if atari_rom(env_id) is None or not env_id.endswith("NoFrameskip-v4"):
         if checkpoint is not None:
-            raise TeacherError(f"{env_id}: only Atari games (XNoFrameskip-v4) can be resumed")
+            raise TeacherError(
+                f"{env_id}: only Atari games (XNoFrameskip-v4) can be resumed",
+                ErrorCode.TEACHER_TRAINING,
+            )
         return ExperimentManager(namespace, **options)
     # No evaluations on the way: five games of one environment would cost as much as the training.
     options |= {"eval_freq": -1, "save_freq": SAVE_FREQUENCY}
@@ -95,7 +109,10 @@ def _checkpoint(folder: Path, env_id: str) -> Path:
         checkpoint = newest_checkpoint(run)
         if checkpoint is not None and not (run / f"{env_id}.zip").exists():
             return checkpoint
-    raise TeacherError(f"{folder}: no unfinished training of {env_id} with a checkpoint is there")
+    raise TeacherError(
+        f"{folder}: no unfinished training of {env_id} with a checkpoint is there",
+        ErrorCode.TEACHER_TRAINING,
+    )
 
 
 def _check_environment(env_id: str) -> None:
@@ -104,22 +121,29 @@ def _check_environment(env_id: str) -> None:
     if env_id not in gymnasium.registry:
         near = difflib.get_close_matches(env_id, gymnasium.registry, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise TeacherError(f"environment '{env_id}' is unknown to gymnasium{hint}")
+        raise TeacherError(
+            f"environment '{env_id}' is unknown to gymnasium{hint}", ErrorCode.ENVIRONMENT_UNKNOWN
+        )
     try:
         environment = gymnasium.make(env_id)
     except (gymnasium.error.Error, ImportError) as error:
-        raise TeacherError(f"environment '{env_id}' cannot be made: {one_line(error)}") from error
+        raise TeacherError(
+            f"environment '{env_id}' cannot be made: {one_line(error)}",
+            ErrorCode.ENVIRONMENT_UNSUPPORTED,
+        ) from error
     space = environment.action_space
     observations = environment.observation_space
     environment.close()
     if not isinstance(observations, gymnasium.spaces.Box):
         raise TeacherError(
-            f"{env_id} has observations of type {type(observations).__name__}; expected a Box"
+            f"{env_id} has observations of type {type(observations).__name__}; expected a Box",
+            ErrorCode.ENVIRONMENT_UNSUPPORTED,
         )
     if not isinstance(space, gymnasium.spaces.Discrete):
         raise TeacherError(
             f"{env_id} has the action space {one_line(space)}; only discrete actions are"
-            " supported, continuous actions are not supported yet"
+            " supported, continuous actions are not supported yet",
+            ErrorCode.ENVIRONMENT_UNSUPPORTED,
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError, one_line
 from teachers.inert_pickle import Recorded, as_array, load_inert
 
@@ -40,14 +41,18 @@ def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
     try:
         num_bytes = path.stat().st_size
         if num_bytes > MAX_PICKLE_BYTES:
-            raise TeacherError(f"{path}: {num_bytes} bytes; at most {MAX_PICKLE_BYTES} are read")
+            raise TeacherError(
+                f"{path}: {num_bytes} bytes; at most {MAX_PICKLE_BYTES} are read",
+                ErrorCode.TEACHER_SETTINGS,
+            )
         return _normalization(load_inert(path.read_bytes()))
     except TeacherError:
         raise
     except Exception as error:  # a damaged pickle may raise nearly anything
         raise TeacherError(
             f"{path}: not readable as a VecNormalize pickle ({one_line(error)});"
-            " expected the vecnormalize.pkl that Stable-Baselines3 saved with this agent"
+            " expected the vecnormalize.pkl that Stable-Baselines3 saved with this agent",
+            ErrorCode.TEACHER_SETTINGS,
         ) from error
 
 

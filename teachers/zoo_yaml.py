@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError, one_line
 
 MAX_YAML_BYTES = 1 << 20
@@ -34,16 +35,22 @@ def read_zoo_yaml(path: Path) -> dict[str, Any]:
     """Returns the settings of an `args.yml` or `config.yml`; TeacherError if it is neither."""
     try:
         if path.stat().st_size > MAX_YAML_BYTES:
-            raise TeacherError(f"{path}: larger than {MAX_YAML_BYTES} bytes; no RL Zoo settings")
+            raise TeacherError(
+                f"{path}: larger than {MAX_YAML_BYTES} bytes; no RL Zoo settings",
+                ErrorCode.TEACHER_SETTINGS,
+            )
         text = path.read_text(encoding="utf-8")
         if "&" in text and "*" in text and len(text) > 65536:
-            raise TeacherError(f"{path}: too long for a file with YAML aliases")
+            raise TeacherError(
+                f"{path}: too long for a file with YAML aliases", ErrorCode.TEACHER_SETTINGS
+            )
         content = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
     except TeacherError:
         raise
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise TeacherError(
-            f"{path}: not readable as RL Zoo settings ({one_line(error)})"
+            f"{path}: not readable as RL Zoo settings ({one_line(error)})",
+            ErrorCode.TEACHER_SETTINGS,
         ) from error
     return _as_settings(content, path)
 
@@ -54,4 +61,7 @@ def _as_settings(content: object, path: Path) -> dict[str, Any]:
     pairs = content[0] if isinstance(content, list) and len(content) == 1 else None
     if isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs):
         return {str(key): value for key, value in pairs}
-    raise TeacherError(f"{path}: holds no settings; expected the mapping that the RL Zoo writes")
+    raise TeacherError(
+        f"{path}: holds no settings; expected the mapping that the RL Zoo writes",
+        ErrorCode.TEACHER_SETTINGS,
+    )

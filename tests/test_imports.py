@@ -9,9 +9,18 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"qpd", "teachers", "students", "analysis", "recipes"}
 SB3 = {"stable_baselines3", "sb3_contrib", "rl_zoo3"}
-# What teachers may know of the method: how environments are driven, how a policy acts in them, its
-# arithmetic, and what a batch is.
-SHARED_WITH_TEACHERS = {"acting", "environment", "environment_types", "precision", "transition"}
+# What teachers may know of the method: how environments are driven, how a policy acts in them, in
+# which precision, what a batch is, what an error of the user's is, and what it proposes.
+SHARED_WITH_TEACHERS = {
+    "acting",
+    "environment",
+    "environment_types",
+    "error_codes",
+    "nearest_name",
+    "precision",
+    "transition",
+    "user_error",
+}
 # Training: what analysis must never touch.
 TRAINING = {
     "phase_distill",

@@ -237,7 +237,7 @@ def test_wandb_that_cannot_be_served_ends_before_any_work(
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['wandb'] = None\n")
     arguments = ["run", recipe_file, "--set", "save.wandb=p", "-o", tmp_path / "run"]
     done = qpd(*arguments, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
-    line = 'error: save.wandb: needs the package wandb: pip install "qpd[wandb]"'
+    line = 'error: save.wandb: needs the package wandb: pip install "qpd[wandb]" [Q602]'
     assert (done.returncode, done.stderr.strip()) == (2, line)
     assert not (tmp_path / "run").exists()
     pytest.importorskip("wandb")

@@ -10,13 +10,17 @@ from typing import Any
 
 from analysis.run_table import run_summary
 from qpd.bench.device_record import DeviceRecord
+from qpd.error_codes import ErrorCode
 from qpd.run_directory import RunDirectory
+from qpd.user_error import UserError
 
 STUDENTS = ("qat", "ptq", "distilled")  # the last one made comes first
 
 
-class ReportError(ValueError):
+class ReportError(UserError, ValueError):
     """A report that cannot be made; one line says why."""
+
+    code = ErrorCode.NOTHING_MEASURED
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ def require_packages() -> None:
     """ReportError where what draws the page is not installed."""
     for package in ("jinja2", "matplotlib"):
         if find_spec(package) is None:
-            raise ReportError(f'a report needs {package}: pip install "qpd[analysis]"')
+            raise ReportError(
+                f'a report needs {package}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+            )
 
 
 def read_inputs(

@@ -10,13 +10,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from qpd.atomic_files import write_json
 from qpd.bench.c_json import record_of_c_lines
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError
 
 FORMAT, SCHEMA_VERSION = "qpd-device", 1
 FP32 = 32  # what `weight_bits` is for float weights
 
 
-class BenchError(ValueError):
+class BenchError(UserError, ValueError):
     """A benchmark that cannot be run, or a file that is none; one line says why."""
+
+    code = ErrorCode.DEVICE_RECORD
 
 
 class _Plain(BaseModel):
@@ -81,12 +85,14 @@ def write_device_record(path: Path, record: DeviceRecord) -> None:
 def refuse_foreign_file(path: Path) -> None:
     """BenchError unless `path` can be written: nothing is there, or an earlier record."""
     if not path.parent.is_dir():
-        raise BenchError(f"{path}: the folder {path.parent} does not exist")
+        raise BenchError(f"{path}: the folder {path.parent} does not exist", ErrorCode.FILE_SYSTEM)
     if path.exists():
         try:
             read_device_record(path)
         except BenchError as error:
-            raise BenchError(f"{path}: is there already, and no device's JSON; use -o") from error
+            raise BenchError(
+                f"{path}: is there already, and no device's JSON; use -o", ErrorCode.OUTPUT_TAKEN
+            ) from error
 
 
 def read_device_record(path: Path) -> DeviceRecord:
@@ -98,7 +104,7 @@ def read_device_record(path: Path) -> DeviceRecord:
         objects = _json_objects(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no text"
-        raise BenchError(f"{path}: {reason}") from error
+        raise BenchError(f"{path}: {reason}", ErrorCode.FILE_SYSTEM) from error
     except ValueError as error:
         raise BenchError(f"{path}: is no JSON of `qpd bench` or `make bench`: {error}") from error
     try:

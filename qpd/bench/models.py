@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from qpd.bench.device_record import BenchError
+from qpd.error_codes import ErrorCode
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
+from qpd.nearest_name import did_you_mean
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.integer_student import IntegerStudent, integer_student
@@ -52,7 +54,10 @@ def random_model(size: str, seed: int = 0) -> BenchModel:
     Raises BenchError for a size that is not in the grid.
     """
     if size not in SIZE_GRID:
-        raise BenchError(f"--sizes {size}: one of {', '.join(SIZE_GRID)}, or all")
+        raise BenchError(
+            f"--sizes {size}: one of {', '.join(SIZE_GRID)}, or all{did_you_mean(size, SIZE_GRID)}",
+            ErrorCode.COMMAND_LINE,
+        )
     student = Student(architecture_for(size, *BREAKOUT), seed)
     frames = torch.randint(
         0, 256, (4, *BREAKOUT[0]), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)

@@ -28,6 +28,7 @@ from qpd.bench.device_record import BenchError, DeviceRecord
 from qpd.bench.models import BenchModel
 from qpd.bench.rounds import bench_row
 from qpd.bench.timed_observations import OBSERVATIONS
+from qpd.error_codes import ErrorCode
 from qpd.export.bundle import GoldenVectors, write_bundle
 from qpd.export.c_code import export_c
 
@@ -41,10 +42,14 @@ class SshMachine:
     def __init__(self, target: str, config: Path | None = None) -> None:
         match = TARGET.fullmatch(target)
         if match is None or target.startswith("-"):
-            raise BenchError(f"--ssh {target}: user@host, or user@host:port")
+            raise BenchError(
+                f"--ssh {target}: user@host, or user@host:port", ErrorCode.COMMAND_LINE
+            )
         for program in ("ssh", "scp"):
             if shutil.which(program) is None:
-                raise BenchError(f"--ssh needs {program}, which is not installed here")
+                raise BenchError(
+                    f"--ssh needs {program}, which is not installed here", ErrorCode.PACKAGE_MISSING
+                )
         self.target, self.login, port = target, match["login"], match["port"]
         options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
         options += ["-o", f"ServerAliveInterval={CONNECT_SECONDS}"]  # a machine that went away
@@ -58,7 +63,9 @@ class SshMachine:
         command = [*self._ssh, bare, "sh -s"]
         done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
         if done.returncode == 255:
-            raise BenchError(f"--ssh {self.target}: {_last_line(done.stderr)}")
+            raise BenchError(
+                f"--ssh {self.target}: {_last_line(done.stderr)}", ErrorCode.REMOTE_DEVICE
+            )
         return done
 
     def copy(self, folder: Path, there: str) -> None:
@@ -71,7 +78,9 @@ class SshMachine:
             check=False,
         )
         if done.returncode != 0:
-            raise BenchError(f"--ssh {self.target}: scp: {_last_line(done.stderr)}")
+            raise BenchError(
+                f"--ssh {self.target}: scp: {_last_line(done.stderr)}", ErrorCode.REMOTE_DEVICE
+            )
 
     @contextmanager
     def temporary_folder(self) -> Iterator[str]:
@@ -79,7 +88,10 @@ class SshMachine:
         made = self.run("mktemp -d\n")
         folder = made.stdout.strip()
         if made.returncode != 0 or not folder.startswith("/"):
-            raise BenchError(f"--ssh {self.target}: mktemp -d: {_last_line(made.stderr)}")
+            raise BenchError(
+                f"--ssh {self.target}: mktemp -d: {_last_line(made.stderr)}",
+                ErrorCode.REMOTE_DEVICE,
+            )
         try:
             yield folder
         finally:
@@ -116,7 +128,7 @@ def bench_over_ssh(
             note(f"building, testing and timing at {target}")
             done = machine.run(remote_script(folder, builds, settings.rounds, settings.seconds))
     if done.returncode != 0:
-        raise BenchError(f"--ssh {target}: {_last_line(done.stdout)}")
+        raise BenchError(f"--ssh {target}: {_last_line(done.stdout)}", ErrorCode.REMOTE_DEVICE)
     facts = _collect(done.stdout, contestants)
     return DeviceRecord(
         device=device or facts["device"],
@@ -171,7 +183,9 @@ def _add_turn(contestant: Contestant, text: str) -> str:
         contestant.file_bytes = int(line["constant_bytes"])
         return str(line["device"])
     except (KeyError, TypeError, ValueError) as error:
-        raise BenchError(f"the benchmark there: {error}: {text[:80]!r}") from error
+        raise BenchError(
+            f"the benchmark there: {error}: {text[:80]!r}", ErrorCode.REMOTE_DEVICE
+        ) from error
 
 
 def _last_line(text: str) -> str:

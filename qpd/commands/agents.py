@@ -29,7 +29,7 @@ def evaluate(
     ] = None,
     sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
     env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    max_frames: Annotated[int | None, typer.Option(help="emulator frames per game")] = None,
+    max_frames: Annotated[int | None, typer.Option(min=4, help="emulator frames per game")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**30, help="of the games; default: the run's, or 0")
     ] = None,
@@ -144,8 +144,10 @@ def teacher_train(
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
+    from qpd.session import choose_device
     from teachers import train_teacher
 
+    choose_device(device)  # where there is none, the zoo would train on the CPU without a word
     folder = train_teacher(algo, env, output, timesteps, seed, device, resume)
     if as_json:
         print_json({"folder": str(folder)})

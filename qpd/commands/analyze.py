@@ -13,6 +13,7 @@ import typer
 from qpd.atomic_files import to_plain
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.output import AsJson, print_json, print_table
+from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def _extra() -> Iterator[None]:
         name = (error.name or "").split(".")[0]
         if name not in _EXTRA:
             raise
-        raise TargetError(f'qpd analyze needs {name}: pip install "qpd[analysis]"') from error
+        raise TargetError(
+            f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+        ) from error
 
 
 def _save(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table
+from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ def _numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise TargetError(
-            f"--temperatures {text!r}: numbers separated by commas, such as 0.01,1,3"
+            f"--temperatures {text!r}: numbers separated by commas, such as 0.01,1,3",
+            ErrorCode.COMMAND_LINE,
         ) from error
 
 
@@ -181,7 +183,9 @@ def _extra() -> Iterator[None]:
         name = (error.name or "").split(".")[0]
         if name not in _EXTRA:
             raise
-        raise TargetError(f'qpd analyze needs {name}: pip install "qpd[analysis]"') from error
+        raise TargetError(
+            f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+        ) from error
 
 
 def _finish(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table, progress
+from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 
 if TYPE_CHECKING:
     from qpd.bench.device_record import BenchRow, DeviceRecord
@@ -86,7 +88,11 @@ def _runtimes(text: str, over_ssh: bool) -> tuple[str, ...]:
     for name in chosen:
         if name not in known:
             where = " over ssh," if over_ssh else ""
-            raise BenchError(f"--runtimes {name}:{where} one of {', '.join(known)}, or all")
+            raise BenchError(
+                f"--runtimes {name}:{where} one of {', '.join(known)}, or all"
+                f"{did_you_mean(name, known)}",
+                ErrorCode.COMMAND_LINE,
+            )
     return tuple(chosen)
 
 
@@ -97,7 +103,10 @@ def _threads(text: str) -> tuple[int, ...]:
     numbers = []
     for item in _listed(text):
         if item != "all" and (not item.isdecimal() or not 1 <= int(item) <= 1024):
-            raise BenchError(f"--threads {item}: numbers from 1 to 1024, and all, such as 1,all")
+            raise BenchError(
+                f"--threads {item}: numbers from 1 to 1024, and all, such as 1,all",
+                ErrorCode.COMMAND_LINE,
+            )
         numbers.append(usable_cores() if item == "all" else int(item))
     return tuple(dict.fromkeys(numbers))
 
@@ -107,7 +116,10 @@ def _frames(name: str) -> str:
     from qpd.bench.timed_observations import OBSERVATIONS
 
     if name not in OBSERVATIONS:
-        raise BenchError(f"--frames {name}: one of {', '.join(OBSERVATIONS)}")
+        raise BenchError(
+            f"--frames {name}: one of {', '.join(OBSERVATIONS)}{did_you_mean(name, OBSERVATIONS)}",
+            ErrorCode.COMMAND_LINE,
+        )
     return name
 
 

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
 from typer.exceptions import TyperException
+
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError, with_code
 
 
 def error_lines(error: Exception) -> list[str] | None:
     """What to print for an error that is the user's to mend; None for one that is ours."""
-    from analysis.report.inputs import ReportError
-    from qpd.bench.device_record import BenchError
-    from qpd.checkpoint import CheckpointError
-    from qpd.environment import EnvironmentConfigError
-    from qpd.export.bundle import ExportError
-    from qpd.hub.contents import HubPushError
-    from qpd.recipe import RecipeError
-    from qpd.run_directory import RunDirectoryError
-    from qpd.session import SessionError
-    from qpd.student_files import StudentFileError
-    from qpd.sweep.ray_pool import SweepError
-    from qpd.target_error import TargetError
-    from qpd.tracking.metric_sinks import SinkError
-    from qpd.tracking.metrics_log import MetricsLogError
-    from qpd.training_phases import TrainingError
-    from teachers import TeacherError
-
-    if isinstance(error, RecipeError | RunDirectoryError):
-        return error.lines
+    if isinstance(error, UserError):
+        return error.coded_lines()
     if isinstance(error, TyperException):
-        return [" ".join(error.format_message().split())]
+        return [with_code(_usage(error), ErrorCode.COMMAND_LINE)]
     if isinstance(error, OSError):
-        return [f"{error.filename or 'output'}: {error.strerror or error}"]
-    ours = (
-        BenchError,
-        CheckpointError,
-        EnvironmentConfigError,
-        ExportError,
-        HubPushError,
-        MetricsLogError,
-        ReportError,
-        StudentFileError,
-        SessionError,
-        SweepError,
-        SinkError,
-        TargetError,
-        TrainingError,
-        TeacherError,
-    )
-    return [str(error)] if isinstance(error, ours) else None
+        text = f"{error.filename or 'output'}: {error.strerror or error}"
+        return [with_code(text, ErrorCode.FILE_SYSTEM)]
+    return None
+
+
+def asked_help(error: Exception) -> str | None:
+    """The help of a group of commands that was called without one; None for all else."""
+    text = error.format_message() if isinstance(error, TyperException) else ""
+    return text if text.lstrip().startswith("Usage: ") else None
+
+
+def _usage(error: TyperException) -> str:
+    """What typer says, and the value where it leaves that out."""
+    text = " ".join(error.format_message().split())
+    if isinstance(error.__cause__, ValidationError):
+        given = error.__cause__.errors()[0]["input"]
+        text = text.replace("Input should be", f"{given!r} must be")
+    return text

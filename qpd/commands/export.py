@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table
+from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 
 # Imported only when asked for: some need packages that are extras.
 EXPORTERS = {
@@ -31,7 +33,10 @@ def export(
     from qpd.export.bundle import ExportError, golden_vectors, load_export_source, write_bundle
 
     if format_ not in EXPORTERS:
-        raise ExportError(f"--format {format_}: one of {', '.join(EXPORTERS)}")
+        raise ExportError(
+            f"--format {format_}: one of {', '.join(EXPORTERS)}{did_you_mean(format_, EXPORTERS)}",
+            ErrorCode.COMMAND_LINE,
+        )
     module, function = EXPORTERS[format_].split(":")
     source = load_export_source(run)
     files = getattr(import_module(module), function)(source, golden_vectors(source.student))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from qpd.commands.output import print_json, print_run, progress, stdout
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe, RecipeError
 
 
@@ -33,7 +34,10 @@ def _listed(text: str | None) -> list[str]:
         return []
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise RecipeError([f"--students {text!r}: names separated by commas, such as XXS,S"])
+        raise RecipeError(
+            [f"--students {text!r}: names separated by commas, such as XXS,S"],
+            ErrorCode.COMMAND_LINE,
+        )
     return items
 
 
@@ -42,5 +46,8 @@ def _seeds(text: str | None) -> list[int]:
         return []
     items = [item.strip() for item in text.split(",")]
     if not all(item.isdecimal() for item in items):
-        raise RecipeError([f"--seeds {text!r}: whole numbers separated by commas, such as 0,1,2"])
+        raise RecipeError(
+            [f"--seeds {text!r}: whole numbers separated by commas, such as 0,1,2"],
+            ErrorCode.COMMAND_LINE,
+        )
     return [int(item) for item in items]

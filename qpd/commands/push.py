@@ -12,6 +12,8 @@ import typer
 
 from qpd.commands.export import EXPORTERS
 from qpd.commands.output import AsJson, print_json, print_table
+from qpd.error_codes import ErrorCode
+from qpd.nearest_name import did_you_mean
 
 # What each format's exporter imports beyond QPD's own dependencies.
 _NEEDS = {
@@ -71,7 +73,11 @@ def _exporters(formats: str | None) -> dict[str, Any]:
         chosen = [name.strip() for name in formats.split(",") if name.strip()]
     for name in chosen:
         if name not in EXPORTERS:
-            raise HubPushError(f"--formats {formats}: {name}: one of {', '.join(EXPORTERS)}")
+            raise HubPushError(
+                f"--formats {formats}: {name}: one of {', '.join(EXPORTERS)}"
+                f"{did_you_mean(name, EXPORTERS)}",
+                ErrorCode.COMMAND_LINE,
+            )
     found = {}
     for name in chosen:
         module, function = EXPORTERS[name].split(":")

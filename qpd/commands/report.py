@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qpd.commands.output import AsJson, print_json, progress
+from qpd.error_codes import ErrorCode
 
 MAP_STATES = 1000
 
@@ -40,9 +41,9 @@ def report(
     require_packages()
     path = output or run / "report" / "index.html"
     if path.suffix not in (".html", ".htm"):
-        raise ReportError(f"-o {path}: a report is an .html file")
+        raise ReportError(f"-o {path}: a report is an .html file", ErrorCode.COMMAND_LINE)
     if output is not None and not path.parent.is_dir():
-        raise ReportError(f"-o {path}: there is no folder {path.parent}")
+        raise ReportError(f"-o {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM)
     records = [read_device_record(file) for file in devices or []]
     seconds = video_seconds if video else None
     inputs = read_inputs(run, records, seconds, MAP_STATES if umap else 0, progress().note)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table, progress, stderr
+from qpd.error_codes import ErrorCode
 from qpd.recipe import RecipeError
 
 
@@ -96,7 +97,9 @@ def _with_cpus(wants: Any, cpus: float) -> Any:
         return CellResources(cpus=cpus, gpus=wants.gpus)
     except ValidationError as error:
         message = error.errors()[0]["msg"].replace("Input should be", "must be")
-        raise RecipeError([f"--cpus-per-cell {cpus:g}: {message}"]) from None
+        raise RecipeError(
+            [f"--cpus-per-cell {cpus:g}: {message}"], ErrorCode.COMMAND_LINE
+        ) from None
 
 
 def _run(work: Any, address: str) -> None:

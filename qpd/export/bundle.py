@@ -19,18 +19,22 @@ import numpy as np
 
 from qpd import __version__
 from qpd.atomic_files import write_bytes, write_json
+from qpd.error_codes import ErrorCode
 from qpd.quantization.integer_student import IntegerStudent, reference_logits
 from qpd.quantization.packing import load_integer_student
 from qpd.student_about import student_about
 from qpd.student_files import architecture_to_json
+from qpd.user_error import UserError
 
 FORMAT = "qpd-export"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
 
-class ExportError(ValueError):
+class ExportError(UserError, ValueError):
     """An export that cannot be made, or not there; one line says why."""
+
+    code = ErrorCode.EXPORT_UNSUPPORTED
 
 
 @dataclass(frozen=True)
@@ -175,4 +179,7 @@ def _refuse_foreign(folder: Path, target: str) -> None:
         pass
     if there != target:
         what = f"a {there} export" if there else "something that is no export"
-        raise ExportError(f"{folder}: holds {what}; name a new folder for {target} with -o")
+        raise ExportError(
+            f"{folder}: holds {what}; name a new folder for {target} with -o",
+            ErrorCode.OUTPUT_TAKEN,
+        )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from qpd.error_codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
@@ -56,7 +57,7 @@ class _Graph:
             from ai_edge_litert import schema_py_generated as schema
         except ImportError as error:
             message = 'the litert export needs ai-edge-litert: pip install "qpd[litert]"'
-            raise ExportError(message) from error
+            raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
         self.flatbuffers, self.schema, self.student = flatbuffers, schema, source.student
         self.tensors: list[Any] = []
         self.operators: list[Any] = []

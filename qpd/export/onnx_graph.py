@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd import __version__
+from qpd.error_codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
@@ -72,7 +73,9 @@ class _Graph:
         try:
             import onnx
         except ImportError as error:
-            raise ExportError('the onnx export needs onnx: pip install "qpd[onnx]"') from error
+            raise ExportError(
+                'the onnx export needs onnx: pip install "qpd[onnx]"', ErrorCode.PACKAGE_MISSING
+            ) from error
         self.onnx, self.student = onnx, student
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}

@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 
 from qpd.environment import EnvironmentConfigError, environment_spec
+from qpd.error_codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.quantization.packing import pack_student
@@ -47,7 +48,7 @@ def sb3_zip(source: ExportSource) -> bytes:
         from stable_baselines3 import DQN, PPO
     except ImportError as error:
         message = 'the sb3 export needs stable_baselines3: pip install "qpd[train]"'
-        raise ExportError(message) from error
+        raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
     is_image = source.student.architecture.is_image
     common: dict[str, Any] = {
         "policy": "CnnPolicy" if is_image else "MlpPolicy",

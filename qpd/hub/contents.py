@@ -13,6 +13,7 @@ from typing import Any
 from qpd.acting import resolve_acting
 from qpd.atomic_files import write_bytes, write_json, write_text
 from qpd.environment import environment_spec
+from qpd.error_codes import ErrorCode
 from qpd.evaluation_target import load_target
 from qpd.export.bundle import (
     ExportSource,
@@ -25,6 +26,7 @@ from qpd.hub.measured_return import MeasuredReturn
 from qpd.manifest import EvaluatedPolicy, Manifest, TeacherRecord
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
+from qpd.user_error import UserError
 from qpd.video import record_gif
 
 Exporter = Callable[[ExportSource, GoldenVectors], Mapping[str, bytes]]
@@ -33,8 +35,10 @@ VIDEO_SECONDS = 40.0
 _ENVIRONMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]*")
 
 
-class HubPushError(ValueError):
+class HubPushError(UserError, ValueError):
     """A run that cannot be published, or not there; one line says why and what would do."""
+
+    code = ErrorCode.HUB_REFUSED
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,20 @@ def load_push_source(path: Path) -> PushSource:
     run = RunDirectory.open(path, read_only=True)
     if run.manifest.teacher is None or not run.quantized_file.is_file():
         raise HubPushError(
-            f"{path}: there is no quantized student yet; `qpd quantize {path}` makes it"
+            f"{path}: there is no quantized student yet; `qpd quantize {path}` makes it",
+            ErrorCode.RUN_PHASE_MISSING,
         )
     env_id = run.manifest.teacher.env_id
     if not _ENVIRONMENT_ID.fullmatch(env_id):
-        raise HubPushError(f"{run.manifest_file}: teacher.env_id: {env_id!r} names no environment")
+        raise HubPushError(
+            f"{run.manifest_file}: teacher.env_id: {env_id!r} names no environment",
+            ErrorCode.RUN_DAMAGED,
+        )
     policy: EvaluatedPolicy = "qat" if run.phase("finetune").state == "done" else "ptq"
     if policy not in run.manifest.evaluations:
         raise HubPushError(
-            f"{path}: its student was never evaluated: `qpd evaluate {path} --policy {policy}`"
+            f"{path}: its student was never evaluated: `qpd evaluate {path} --policy {policy}`",
+            ErrorCode.NOTHING_MEASURED,
         )
     try:
         returns = {
@@ -89,7 +98,8 @@ def load_push_source(path: Path) -> PushSource:
         }
     except (KeyError, TypeError, ValueError) as error:
         raise HubPushError(
-            f"{run.manifest_file}: evaluations: not as `qpd evaluate` writes them ({error!r})"
+            f"{run.manifest_file}: evaluations: not as `qpd evaluate` writes them ({error!r})",
+            ErrorCode.RUN_DAMAGED,
         ) from error
     return PushSource(run, load_export_source(path), run.manifest.teacher, policy, returns)
 
@@ -132,7 +142,9 @@ def write_hub_folder(
 def check_new(folder: Path) -> None:
     """Raise HubPushError where `folder` is there and holds something."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise HubPushError(f"{folder}: holds files already; choose a new folder with -o")
+        raise HubPushError(
+            f"{folder}: holds files already; choose a new folder with -o", ErrorCode.OUTPUT_TAKEN
+        )
 
 
 def _write_run_files(folder: Path, source: PushSource) -> None:

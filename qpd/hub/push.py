@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qpd.error_codes import ErrorCode
 from qpd.hub.contents import HubPushError
 
 
@@ -21,7 +22,8 @@ def check_repo_id(repo_id: str) -> None:
     if not is_valid:
         raise HubPushError(
             f"{repo_id!r}: is no repository's name: it must be org/name, letters, digits, "
-            "'-', '_' and '.', at most 96 characters, for example me/qpd-breakout-xxs"
+            "'-', '_' and '.', at most 96 characters, for example me/qpd-breakout-xxs",
+            ErrorCode.COMMAND_LINE,
         )
 
 
@@ -34,7 +36,10 @@ def hub_client(repo_id: str) -> Any:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
-        raise HubPushError(f"{repo_id}: HF_HUB_OFFLINE is set; --dry-run -o DIR writes a folder")
+        raise HubPushError(
+            f"{repo_id}: HF_HUB_OFFLINE is set; --dry-run -o DIR writes a folder",
+            ErrorCode.HUB_UNREACHABLE,
+        )
     token = huggingface_hub.get_token()
     if token is None:
         raise HubPushError(
@@ -76,7 +81,9 @@ def _refusal(repo_id: str, error: Exception) -> HubPushError:
     response = getattr(error, "response", None)
     if response is None:
         reason = f"the hub cannot be reached ({type(error).__name__})"
-        return HubPushError(f"{repo_id}: {reason}; --dry-run -o DIR writes a folder only")
+        return HubPushError(
+            f"{repo_id}: {reason}; --dry-run -o DIR writes a folder only", ErrorCode.HUB_UNREACHABLE
+        )
     status = response.status_code
     if status == 401:
         return HubPushError(f"{repo_id}: the hub does not know this token: `hf auth login`")

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qpd.error_codes import ErrorCode
 from qpd.manifest import PHASES
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_differences import recipe_differences
 from qpd.recipe_loading import OVERRIDE, load_recipe
 from qpd.run_directory import RunDirectory
 from qpd.sweep.grid import Grid, Values, value_text
+from qpd.user_error import reworded
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}
@@ -38,7 +40,9 @@ def make_cells(grid: Grid) -> list[Cell]:
         try:
             cells.append(Cell(name, _recipe(grid, name, values)))
         except RecipeError as error:
-            found |= dict.fromkeys(f"{grid.label}: cell {name}: {_bare(x)}" for x in error.lines)
+            found |= dict.fromkeys(
+                reworded(line, f"{grid.label}: cell {name}: {_bare(line)}") for line in error.lines
+            )
     if found:
         raise RecipeError(list(found))
     return cells
@@ -78,10 +82,11 @@ def _value_mistakes(grid: Grid) -> list[str]:
         for line in _lines(grid, {**first, key: value}):
             about = f"{key}:" in line or f"{key}=" in line or key == "base"
             if about or (line not in known and key not in own):
-                mistakes[f"{grid.place(*path)}: {path[0]}: {_bare(line)}"] = None
+                placed = f"{grid.place(*path)}: {path[0]}: {_bare(line)}"
+                mistakes[reworded(line, placed)] = None
     told = " ".join(mistakes)
     rest = [line for line in known if _bare(line) not in told]
-    return [*mistakes, *(f"{grid.label}: {_bare(line)}" for line in rest)]
+    return [*mistakes, *(reworded(line, f"{grid.label}: {_bare(line)}") for line in rest)]
 
 
 def _lines(grid: Grid, values: Values) -> list[str]:
@@ -110,9 +115,14 @@ def cell_names(grid: Grid) -> list[str]:
         parts = [f"{label[key]}={_text(value, texts[key])}" for key, value in values.items()]
         name = ",".join(parts)
         if name in taken:
-            raise RecipeError([f"{grid.label}: include: the cell {name} exists already"])
+            raise RecipeError(
+                [f"{grid.label}: include: the cell {name} exists already"], ErrorCode.GRID_WRONG
+            )
         if len(name.encode()) > _MAX_NAME:
-            raise RecipeError([f"{grid.label}: axes: too many; {name} is too long for a folder"])
+            raise RecipeError(
+                [f"{grid.label}: axes: too many; {name} is too long for a folder"],
+                ErrorCode.GRID_WRONG,
+            )
         taken.add(name)
         names.append(name)
     return names
@@ -144,7 +154,10 @@ def check_folders(cells: list[Cell], output: Path) -> None:
             more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
             lines.append(f"{path}: was made with another recipe: {differences[0]}{more}")
     if lines:
-        raise RecipeError([*lines, f"{output}: choose another -o, or remove those cells"])
+        raise RecipeError(
+            [*lines, f"{output}: choose another -o, or remove those cells"],
+            ErrorCode.RUN_OTHER_RECIPE,
+        )
 
 
 @dataclass(frozen=True)

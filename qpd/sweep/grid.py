@@ -17,10 +17,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
+from qpd.error_codes import ErrorCode
 from qpd.recipe import RecipeError
 from qpd.recipe_errors import KeyPath, describe_error
 from qpd.recipe_loading import GRID_SUFFIX, Layer, file_label, read_layer, recipes_folder
 from qpd.recipe_phases import RecipeSection
+from qpd.user_error import CodedLine
 
 MAX_CELLS = 10_000
 
@@ -104,10 +106,12 @@ def load_grid(name: str) -> Grid:
         ) from None
     mistakes = _axis_mistakes(file, layer)
     if mistakes:
-        raise RecipeError(mistakes)
+        raise RecipeError(mistakes, ErrorCode.GRID_WRONG)
     combinations = _combinations(file)
     if not combinations:
-        raise RecipeError([f"{_place(layer, ('exclude',))}: exclude: leaves no cell"])
+        raise RecipeError(
+            [f"{_place(layer, ('exclude',))}: exclude: leaves no cell"], ErrorCode.GRID_WRONG
+        )
     return Grid(path, label, file, combinations, layer)
 
 
@@ -122,7 +126,9 @@ def _find(name: str) -> Path:
     names = list_grids()
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else f"shipped grids: {', '.join(names)}"
-    raise RecipeError([f"{name}: is neither a grid file nor a shipped grid; {hint}"])
+    raise RecipeError(
+        [f"{name}: is neither a grid file nor a shipped grid; {hint}"], ErrorCode.RECIPE_NOT_FOUND
+    )
 
 
 def _place(layer: Layer, path: KeyPath) -> str:
@@ -141,14 +147,17 @@ def _describe(error: Mapping[str, Any], layer: Layer) -> str:
         valid = [field.alias or name for name, field in model.model_fields.items()]
         close = difflib.get_close_matches(path[-1], valid, n=1)
         hint = f"did you mean {close[0]}?" if close else f"valid here: {', '.join(valid)}"
-        return f"{_place(layer, path)}: {key}: unknown key; {hint}"
+        line = f"{_place(layer, path)}: {key}: unknown key; {hint}"
+        return CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)
     if error["type"] == "missing" or (path == ("axes",) and error["type"] == "too_short"):
-        return f"{_place(layer, path)}: axes: name at least one, such as seed: [0, 1]"
+        line = f"{_place(layer, path)}: axes: name at least one, such as seed: [0, 1]"
+        return CodedLine(line, ErrorCode.RECIPE_MISSING_KEY)
     if path[0] == "share_stream":
         return f"{_place(layer, path)}: share_stream: must be true, false or per_seed"
     wanted = {"list_type": "must be a list", "dict_type": "must be a mapping of keys to values"}
     if error["type"] in wanted:
-        return f"{_place(layer, path)}: {key}: {error['input']!r} {wanted[error['type']]}"
+        line = f"{_place(layer, path)}: {key}: {error['input']!r} {wanted[error['type']]}"
+        return CodedLine(line, ErrorCode.RECIPE_WRONG_TYPE)
     return describe_error(error, lambda found: _place(layer, found))
 
 

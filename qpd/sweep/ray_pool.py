@@ -17,15 +17,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from qpd.error_codes import ErrorCode
 from qpd.sweep.worker import INTERRUPTED, Job, supervise
+from qpd.user_error import UserError
 
 LOCAL = "local"
 _MAX_LOST_WORKERS = 3
 _STOP_SECONDS = 60.0
 
 
-class SweepError(RuntimeError):
+class SweepError(UserError, RuntimeError):
     """A sweep cannot begin; one line says why, and what may help."""
+
+    code = ErrorCode.SWEEP_CLUSTER
 
 
 class Pool:
@@ -108,7 +112,9 @@ def _import_ray(address: str) -> ModuleType:
         import ray
         import ray.exceptions
     except ImportError:
-        raise SweepError('qpd sweep needs Ray: pip install "qpd[sweep]"') from None
+        raise SweepError(
+            'qpd sweep needs Ray: pip install "qpd[sweep]"', ErrorCode.PACKAGE_MISSING
+        ) from None
     return ray
 
 

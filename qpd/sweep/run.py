@@ -11,6 +11,7 @@ from typing import Protocol
 from filelock import FileLock, Timeout
 
 from qpd.atomic_files import write_text
+from qpd.error_codes import ErrorCode
 from qpd.recipe import RecipeError
 from qpd.run_directory_checks import LOG_NAME
 from qpd.sweep.cells import Cell, CellProgress, cell_progress
@@ -213,13 +214,20 @@ class Sweep:
 def open_output(output: Path) -> Iterator[Path]:
     """Make the sweep's folder, and keep other sweeps out; RecipeError where it cannot be had."""
     if (output / "manifest.json").exists():
-        raise RecipeError([f"{output}: is a run directory; a sweep needs a folder of its own"])
+        raise RecipeError(
+            [f"{output}: is a run directory; a sweep needs a folder of its own"],
+            ErrorCode.OUTPUT_TAKEN,
+        )
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RecipeError([f"{output}: cannot be made: {error.strerror}"]) from error
+        raise RecipeError(
+            [f"{output}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+        ) from error
     try:
         with FileLock(output / ".sweep.lock", timeout=0):
             yield output
     except Timeout:
-        raise RecipeError([f"{output}: another sweep is working in it"]) from None
+        raise RecipeError(
+            [f"{output}: another sweep is working in it"], ErrorCode.RUN_IN_USE
+        ) from None

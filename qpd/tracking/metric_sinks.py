@@ -7,14 +7,18 @@ from typing import Protocol
 
 import numpy as np
 
+from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
+from qpd.user_error import UserError
 
 HISTOGRAM_BINS = 64
 
 
-class SinkError(ValueError):
+class SinkError(UserError, ValueError):
     """Numbers cannot go where the recipe sends them; one line says why."""
+
+    code = ErrorCode.LOGGING_SERVICE
 
 
 class MetricSink(Protocol):

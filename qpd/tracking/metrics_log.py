@@ -10,12 +10,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from qpd.atomic_files import errors_name, write_text
+from qpd.error_codes import ErrorCode
+from qpd.user_error import UserError
 
 KEY_COLUMNS = ("phase", "epoch")
 
 
-class MetricsLogError(ValueError):
+class MetricsLogError(UserError, ValueError):
     """metrics.csv does not have the columns that are to be written; one line."""
+
+    code = ErrorCode.RUN_DAMAGED
 
 
 class MetricsLog:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from qpd.atomic_files import write_text
+from qpd.error_codes import ErrorCode
 from qpd.run_directory import RunDirectory
 from qpd.tracking.metric_sinks import HISTOGRAM_BINS, SinkError
 
@@ -20,7 +21,10 @@ _EPOCH_PHASES = ("distill", "finetune")
 def check_wandb() -> None:
     """Raise SinkError where wandb is not installed, or would have to ask for a key."""
     if find_spec("wandb") is None:
-        raise SinkError('save.wandb: needs the package wandb: pip install "qpd[wandb]"')
+        raise SinkError(
+            'save.wandb: needs the package wandb: pip install "qpd[wandb]"',
+            ErrorCode.PACKAGE_MISSING,
+        )
     import wandb
 
     if wandb.setup().settings.mode != "online":  # WANDB_MODE=offline or disabled: no key is needed
