@@ -129,6 +129,6 @@ def test_a_second_process_is_refused_and_the_first_unharmed(
     first.send(signal.SIGSTOP)  # it works as long as we like
     code, errors = run_to_end(PlainStarter(), arguments, folder / "second.log")
     first.send(signal.SIGCONT)
-    assert (code, errors) == (2, f"error: {path}: another process is working in it\n")
+    assert (code, errors) == (2, f"error: {path}: another process is working in it [Q203]\n")
     assert wait(first) == 0, first.errors()
     assert outcome(path) == outcome(experiment.whole)

@@ -98,8 +98,7 @@ def disks(
     folder: Path, forked: Starter, rng: np.random.Generator, options: argparse.Namespace
 ) -> None:
     """Full disks, read-only ones, and lost permissions, in every phase."""
-    recipes = variants(folder / "ppo-CartPole-v1.zip")
-    experiment = Experiment.of(folder / "disks", recipes["teacher plays"])
+    experiment = Experiment.of(folder / "disks", tiny(folder / "ppo-CartPole-v1.zip"))
     seconds = undisturbed(experiment, forked)
     with small_disk(folder / "disk", "8m") as disk:
         for phase in PLACES[:-1] * options.rounds:
