@@ -14,7 +14,7 @@ from qpd.atomic_files import to_plain
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
-from qpd.user_error import UserError
+from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def analyze_fps(
         try:
             with _extra():
                 written += _save({}, {"fps": lambda: fps_figure(tables)}, output)
-        except UserError as error:  # the tables need no extra
+        except TargetError as error:  # the tables need no extra
             notes.append(f"not drawn: {error}")
     if as_json:
         print_json({table.name: table.to_json() for table in tables})
@@ -162,7 +162,7 @@ def _extra() -> Iterator[None]:
         name = (error.name or "").split(".")[0]
         if name not in _EXTRA:
             raise
-        raise UserError(
+        raise TargetError(
             f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
         ) from error
 

@@ -12,7 +12,7 @@ import typer
 
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
-from qpd.user_error import UserError
+from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +104,6 @@ def analyze_quantization(
     """Returns by bits, weights and their errors, QAT curves (Figs. 9, 10): what the runs allow."""
     with _extra():
         from analysis.figure_style import paper_style
-        from qpd.evaluation_target import TargetError
 
         with paper_style():
             figures: dict[str, Figure] = {}
@@ -169,7 +168,7 @@ def _numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise UserError(
+        raise TargetError(
             f"--temperatures {text!r}: numbers separated by commas, such as 0.01,1,3",
             ErrorCode.COMMAND_LINE,
         ) from error
@@ -184,7 +183,7 @@ def _extra() -> Iterator[None]:
         name = (error.name or "").split(".")[0]
         if name not in _EXTRA:
             raise
-        raise UserError(
+        raise TargetError(
             f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
         ) from error
 
