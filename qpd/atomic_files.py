@@ -9,10 +9,13 @@ import math
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from qpd.checked_tensors import seal_header
 
 if TYPE_CHECKING:
     import torch
@@ -35,14 +38,27 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can."""
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let an OSError that names no file, as a full disk's, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was made or renamed in `folder` survive a power cut, where the system can."""
     if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -56,6 +72,12 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by `data`."""
     with replace_file(path) as file:
         file.write(data)
+
+
+def copy_file(source: str | Path, path: str | Path) -> None:
+    """Replace `path` by a copy of `source`."""
+    with open(source, "rb") as original, replace_file(Path(path)) as file:
+        shutil.copyfileobj(original, file, 1 << 20)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -79,16 +101,14 @@ def write_safetensors(
 def safetensors_bytes(
     tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """What `write_safetensors` writes."""
+    """What `write_safetensors` writes; `checked_tensors.read_tensors` notices damage to it."""
     import safetensors.torch  # costs seconds, and `qpd recipes` never needs it
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    data = safetensors.torch.save(plain, metadata=dict(metadata or {}) or None)
+    data = memoryview(safetensors.torch.save(plain, metadata=dict(metadata or {}) or None))
     start = 8 + int.from_bytes(data[:8], "little")
-    # The library writes metadata in random order: sorted, the same student is the same file.
-    header = json.dumps(json.loads(data[8:start]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return b"".join([len(header).to_bytes(8, "little"), header, memoryview(data)[start:]])
+    header = seal_header(json.loads(bytes(data[8:start])), data[start:])
+    return b"".join([len(header).to_bytes(8, "little"), header, data[start:]])
 
 
 def to_plain(value: Any) -> Any:

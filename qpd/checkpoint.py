@@ -6,24 +6,35 @@ import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 from torch import Tensor
 
 from qpd.atomic_files import write_safetensors
+from qpd.checked_tensors import DamagedFileError, read_tensors
 from qpd.error_codes import ErrorCode
+from qpd.run_directory import RunDirectory
 from qpd.user_error import UserError
 
 
 def checkpoint_file(folder: Path) -> Path:
-    """The file of the checkpoint in `folder`; without it the unfinished phase starts anew."""
+    """The file of the checkpoint in `folder`; without it phase 1 starts anew."""
     return folder / "state.safetensors"
 
 
 class CheckpointError(UserError, ValueError):
-    """A checkpoint that cannot be read; one line names the file and the way on."""
+    """A checkpoint that cannot be used; one line names the file and the way on."""
 
     code = ErrorCode.RUN_CHECKPOINT
+
+    @classmethod
+    def of(cls, file: Path, reason: str, run: RunDirectory) -> CheckpointError:
+        """`file`, of the checkpoint of `run`, cannot be used for this `reason`."""
+        way = f"delete the folder {file.parent} "
+        if run.phase("distill").state == "done":  # the memory of phase 1 cannot be played again
+            way += f"and go on from the finished phase 1, on new games: `qpd quantize {run.path} "
+            way += "-o NEW`, then `qpd finetune NEW`"
+        else:
+            way += "to start phase 1 anew"
+        return cls(f"{file}: {reason}; put a copy of it back, or {way}")
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
@@ -31,17 +42,18 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensor], plain: dict[str, A
     write_safetensors(checkpoint_file(folder), tensors, {"state": json.dumps(plain)})
 
 
-def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and plain state; None where there is no checkpoint. Raises CheckpointError."""
+def load_checkpoint(
+    folder: Path, run: RunDirectory
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and plain state in `folder`; None where there is no checkpoint.
+
+    Raises CheckpointError where it is damaged; `run` is whose it is.
+    """
     path = checkpoint_file(folder)
     if not path.is_file():
         return None
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            plain = json.loads((file.metadata() or {})["state"])
-        return safetensors.torch.load_file(path), plain
-    except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(
-            f"{path}: is damaged ({reason}); delete it to start the unfinished phase anew"
-        ) from error
+        metadata, tensors = read_tensors(path)
+        return tensors, json.loads(metadata["state"])
+    except (DamagedFileError, KeyError, ValueError, OSError) as error:
+        raise CheckpointError.of(path, f"is damaged ({error})", run) from error

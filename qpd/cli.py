@@ -193,6 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     from qpd.allocator import keep_freed_memory
 
     keep_freed_memory()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(arguments, prog_name="qpd", standalone_mode=False)

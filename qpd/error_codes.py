@@ -100,7 +100,7 @@ class ErrorCode(Enum):
     RUN_CHECKPOINT = (
         "Q208",
         "The checkpoint is damaged or does not fit",
-        "Delete the file named; the unfinished phase then starts anew.",
+        "Put a copy of the file back, or do as the line says; phase 1, once done, is not lost.",
     )
     NOTHING_MEASURED = (
         "Q209",

@@ -20,15 +20,9 @@ from qpd.random_seeds import seed_for
 from qpd.run_directory import RunDirectory
 from qpd.session import choose_device
 from qpd.student_files import load_student, stored_architecture
-from qpd.user_error import UserError
+from qpd.target_error import TargetError
 from teachers import Teacher, load_teacher
 from teachers.agent_identity import ACTOR_CRITIC_ALGORITHMS
-
-
-class TargetError(UserError, ValueError):
-    """Nothing to evaluate there, or not as asked; one line says why."""
-
-    code = ErrorCode.NOTHING_MEASURED
 
 
 @dataclass(frozen=True)

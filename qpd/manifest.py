@@ -60,6 +60,7 @@ class Manifest(BaseModel):
         default_factory=lambda: {name: PhaseRecord() for name in PHASES}
     )
     evaluations: dict[EvaluatedPolicy, dict[str, Any]] = Field(default_factory=dict)
+    recipe_crc32: tuple[str, ...] = ()  # of recipe.yaml; while it is replaced, of old and new
 
 
 def new_manifest(name: str, seed: int) -> Manifest:

@@ -8,13 +8,13 @@ import torch
 
 from qpd.phase_plan import PhasePlan
 from qpd.phase_quantize import load_calibrated, quantization_config, save_quantized
+from qpd.phase_results import distilled_student
 from qpd.phase_runner import already_done, fill, phase_state, restore, run_phase, save, summary
 from qpd.policy import network_policy
 from qpd.precision import compute_precision
 from qpd.quantization.integer_student import IntegerEngine, integer_student
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.session import Session, phase_temperature
-from qpd.student_files import load_student
 
 
 def finetune(session: Session) -> None:
@@ -22,14 +22,13 @@ def finetune(session: Session) -> None:
     if already_done(session, "finetune"):
         return
     recipe = session.recipe
-    student = load_student(session.run.distilled_file)
-    simulation = QuantizedStudent(student, quantization_config(recipe))
-    simulation.load_state_dict(load_calibrated(session))
-    simulation.to(session.device)
+    student = distilled_student(session.run)
+    simulation = QuantizedStudent(student, quantization_config(recipe)).to(session.device)
     fold = session.temperature * recipe.student.sharpness
     sharpening = max(1.0, 1.0 / session.temperature) * fold
     state = phase_state(simulation, recipe.finetune, recipe.seed, sharpening)
     if not restore("finetune", [(session, state)]):
+        simulation.load_state_dict(load_calibrated(session))
         state.spend("collect", fill(session))
         ptq = session.validate(IntegerEngine(integer_student(simulation)))
         session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")

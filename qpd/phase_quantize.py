@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import safetensors
-import safetensors.torch
 import torch
 
 from qpd.atomic_files import write_safetensors
-from qpd.checkpoint import CheckpointError, save_checkpoint
-from qpd.phase_runner import already_done, fill
+from qpd.checked_tensors import DamagedFileError, read_tensors
+from qpd.checkpoint import CheckpointError
+from qpd.phase_results import distilled_student
+from qpd.phase_runner import already_done, fill, save
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.equalization import equalize
@@ -20,7 +20,6 @@ from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.random_seeds import generator
 from qpd.recipe import Recipe
 from qpd.session import Session
-from qpd.student_files import load_student
 
 # What a device must do before it may ask a student for an action.
 PREPROCESSING = (
@@ -33,17 +32,13 @@ def quantize(session: Session) -> None:
     """Phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
     if already_done(session, "quantize"):
         return
-    student = load_student(session.run.distilled_file)
+    student = distilled_student(session.run)
     stream = session.stream()
     session.run.set_phase("quantize", "running")  # now that all it needs is known to be whole
     if len(stream.memory) < stream.memory.capacity:  # a fork's: phase 3 shall find it filled
         fill(session)
-        tensors, plain = stream.state_dict()
-        save_checkpoint(
-            session.store,
-            tensors,
-            {"phase": "quantize", "states": {}, "stream": plain},
-        )
+        save("quantize", [(session, None)])
+        session.run.set_phase("quantize", "running", keeps_memory=True)
     settings = session.recipe.quantize
     rows = session.stream().memory.transition_rows()
     rng = generator(session.recipe.seed, "calibration")
@@ -84,10 +79,11 @@ def load_calibrated(session: Session) -> dict[str, torch.Tensor]:
     """What phase 2 left for phase 3. Raises CheckpointError where it is missing or damaged."""
     path = _calibrated_file(session)
     try:
-        return safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
+        return read_tensors(path)[1]
+    except (OSError, DamagedFileError) as error:
         raise CheckpointError(
-            f"{path}: is missing or damaged; `qpd quantize {session.run.path} -o NEW` makes another"
+            f"{path}: is missing or damaged ({error}); put a copy of it back, or make another: "
+            f"`qpd quantize {session.run.path} -o NEW`, then `qpd finetune NEW`"
         ) from error
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from qpd.checkpoint import load_checkpoint, save_checkpoint
+from qpd.checkpoint import save_checkpoint
 from qpd.manifest import PhaseName
 from qpd.phase_plan import PhasePlan
+from qpd.phase_results import check_result
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.random_seeds import generator
 from qpd.recipe_phases import TrainingPhase
@@ -41,9 +42,13 @@ COLUMNS = (
 
 
 def already_done(session: Session, phase: PhaseName) -> bool:
-    """Whether the run directory holds the phase's result; says so."""
+    """Whether the run directory holds the phase's result; says so.
+
+    Raises RunDirectoryError where the result is damaged or gone.
+    """
     done = session.run.phase(phase).state == "done"
     if done:
+        check_result(session.run, phase)
         session.progress.note(f"{phase}: already done in {session.run.path}, nothing to do")
     return done
 
@@ -68,21 +73,27 @@ def fill(session: Session) -> float:
     return time.perf_counter() - began
 
 
-def save(phase: PhaseName, members: Sequence[tuple[Session, PhaseState]]) -> None:
-    """One checkpoint of the stream and of all students on it."""
+def save(phase: PhaseName, members: Sequence[tuple[Session, PhaseState | None]]) -> None:
+    """One checkpoint of the stream, of all students in training on it, and of their metrics.
+
+    It is written when the frames that it needs are on the disk.
+    """
     session = members[0][0]
     tensors, stream = session.stream().state_dict()
     states: dict[str, Any] = {}
     for member, state in members:
-        own, states[member.label] = state.state_dict()
-        tensors |= {f"{member.label}/{name}": tensor for name, tensor in own.items()}
-    everything: dict[str, Any] = {"phase": phase, "states": states, "stream": stream}
-    save_checkpoint(session.store, tensors, everything)
+        if state is not None:
+            own, states[member.label] = state.state_dict()
+            tensors |= {f"{member.label}/{name}": tensor for name, tensor in own.items()}
+    metrics = {member.label: member.run.metrics_bytes().decode() for member, _ in members}
+    plain = {"phase": phase, "states": states, "stream": stream, "metrics": metrics}
+    session.stream().memory.sync()
+    save_checkpoint(session.store, tensors, plain)
 
 
 def restore(phase: PhaseName, members: Sequence[tuple[Session, PhaseState]]) -> bool:
     """Load the checkpoint into the states if it belongs to this phase."""
-    saved = load_checkpoint(members[0][0].store)
+    saved = members[0][0].checkpoint()
     if saved is None or saved[1]["phase"] != phase:
         return False
     tensors, plain = saved

@@ -10,6 +10,7 @@ find their older frames.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpd.checked_tensors import DamagedFileError
 from qpd.transition import TransitionBatch
 from students.student import space_to_depth
 
@@ -78,10 +80,8 @@ class ReplayMemory:
         row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
         dtype = np.dtype(np.uint8 if self.is_image else np.float32)
         shape = (self._ring_rows + 1, *row_shape)
-        if frame_file is None:
-            rows = np.zeros(shape, dtype)
-        else:
-            rows = _mapped_rows(frame_file, shape, dtype)
+        self._file = None if frame_file is None else _mapped_rows(frame_file, shape, dtype)
+        rows = np.zeros(shape, dtype) if self._file is None else self._file
         self.frame_bytes = int(np.prod(shape)) * dtype.itemsize
         self.device = device
         self._rows = torch.from_numpy(rows)
@@ -94,6 +94,8 @@ class ReplayMemory:
         self._advantages = torch.zeros(count, device=device)
         self._stack = torch.zeros(count, self.frame_stack, dtype=torch.int32, device=device)
         self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
+        self._checksums = np.zeros(count, np.uint32)
+        self._checksums[0] = zlib.crc32(bytes(self.frame_bytes // count))
         self.num_added = 0
 
     def __len__(self) -> int:
@@ -118,6 +120,7 @@ class ReplayMemory:
         if self.is_image:
             stored = space_to_depth(stored[:, -1].contiguous())
         self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
+        self._checksums[rows] = [zlib.crc32(row.tobytes()) for row in stored.numpy()]
         index = index.to(self.device)
         if self._copy is not None:
             self._copy[index] = stored.to(self.device)
@@ -203,6 +206,7 @@ class ReplayMemory:
             "values": self._values.cpu(),
             "stack": self._stack.cpu(),
             "newest": torch.from_numpy(self._newest),
+            "checksums": torch.from_numpy(self._checksums.view(np.int32)),
             "num_added": torch.tensor(self.num_added),
         }
 
@@ -213,10 +217,30 @@ class ReplayMemory:
         if self._copy is not None:
             self._copy.copy_(self._rows)
         self._newest[...] = state["newest"].numpy()
+        self._checksums[...] = state["checksums"].numpy().view(np.uint32)
         self.num_added = int(state["num_added"])
 
+    def check_frames(self, drawn: bool = True) -> None:
+        """Compare the observations with the CRC-32 that each had when it was added.
 
-def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        All that can be drawn, or, unless they are `drawn`, those that a next one is stacked upon.
+        Raises DamagedFileError.
+        """
+        rows = [self._newest.ravel()]
+        if drawn:
+            rows.append(self._stack.cpu().numpy()[self.transition_rows()].ravel())
+        frames = self._rows.numpy()
+        for row in np.unique(np.concatenate(rows)):
+            if zlib.crc32(frames[row].data) != self._checksums[row]:
+                raise DamagedFileError(f"row {row} has another checksum than when it was written")
+
+    def sync(self) -> None:
+        """Bring the frame file to the disk: a checkpoint may then rely on it after a power cut."""
+        if self._file is not None:
+            self._file.flush()
+
+
+def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
     """The file's rows, made with all their disk space reserved: a full disk shows here, as OSError.
 
     A file of another size is made anew.

@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from filelock import FileLock
 
-from qpd.atomic_files import remove_leftovers, to_plain, write_json, write_text
+from qpd.atomic_files import remove_leftovers, sync_folder, to_plain, write_json, write_text
+from qpd.checked_tensors import crc32_of
 from qpd.error_codes import ErrorCode
 from qpd.manifest import (
     PHASES,
@@ -34,6 +35,7 @@ from qpd.run_directory_checks import (
     read_manifest,
     read_recipe,
     refuse_foreign,
+    sealed,
 )
 
 __all__ = ["RunDirectory", "RunDirectoryError"]
@@ -65,6 +67,7 @@ class RunDirectory:
         refuse_foreign(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
         except OSError as error:
             raise RunDirectoryError(
                 [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
@@ -77,8 +80,7 @@ class RunDirectory:
             else:
                 # The manifest comes first: it marks the folder as ours if we are killed here.
                 run = cls(path, recipe, new_manifest(recipe.name, recipe.seed), lock)
-                run._save_manifest(run.manifest)
-                write_text(run.recipe_file, recipe.to_yaml())
+                run.replace_recipe(recipe)
             remove_leftovers(path)
         except OSError as error:
             lock.release()
@@ -109,7 +111,8 @@ class RunDirectory:
             )
         lock = None if read_only else acquire_lock(path)
         try:
-            run = cls(path, read_recipe(path), read_manifest(path), lock)
+            manifest = read_manifest(path)
+            run = cls(path, read_recipe(path, manifest), manifest, lock)
             if lock is not None:
                 remove_leftovers(path)
             return run
@@ -202,6 +205,15 @@ class RunDirectory:
         """Tables, figures, videos; made on access."""
         return self._folder("report")
 
+    def metrics_bytes(self) -> bytes:
+        """The content of metrics.csv, empty where there is none."""
+        return self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether a finished phase left its memory in the checkpoint folder, for later ones."""
+        return any(self.phase(name).metrics.get("keeps_memory", False) for name in PHASES)
+
     def phase(self, name: PhaseName) -> PhaseRecord:
         """Return the state of a phase and what it measured."""
         return self._manifest.phases.get(name, PhaseRecord())
@@ -235,17 +247,25 @@ class RunDirectory:
 
     def replace_recipe(self, recipe: Recipe) -> None:
         """Write another recipe, for a later phase that is run with other settings."""
-        self._check_writable()
-        write_text(self.recipe_file, recipe.to_yaml())
+        text = recipe.to_yaml()
+        checksum = crc32_of(text.encode())
+        # A kill before the recipe is written leaves the old one, which the manifest then knows too.
+        self._update(recipe_crc32=(*self._manifest.recipe_crc32, checksum))
+        write_text(self.recipe_file, text)
+        self._update(recipe_crc32=(checksum,))
         self._recipe = recipe
 
     def _go_on(self, recipe: Recipe) -> None:
         """Check that the directory was made by `recipe`; finish a start that was interrupted."""
         started = any(self.phase(name).state != "pending" for name in PHASES)
-        if not self.recipe_file.exists() and not started:
-            write_text(self.recipe_file, recipe.to_yaml())
+        text = recipe.to_yaml().encode()
+        if crc32_of(text) in self._manifest.recipe_crc32 or (
+            not self.recipe_file.exists() and not started
+        ):
+            if not self.recipe_file.exists() or self.recipe_file.read_bytes() != text:
+                self.replace_recipe(recipe)
             return
-        differences = recipe_differences(read_recipe(self.path), recipe)
+        differences = recipe_differences(read_recipe(self.path, self._manifest), recipe)
         if differences:
             shown = differences[:_MAX_DIFFERENCES]
             more = len(differences) - len(shown)
@@ -268,5 +288,5 @@ class RunDirectory:
 
     def _save_manifest(self, manifest: Manifest) -> None:
         self._check_writable()
-        write_json(self.manifest_file, manifest.model_dump(mode="json"))
+        write_json(self.manifest_file, sealed(manifest.model_dump(mode="json")))
         self._manifest = manifest

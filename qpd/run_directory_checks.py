@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from qpd.checked_tensors import crc32_of
 from qpd.error_codes import ErrorCode
 from qpd.manifest import FORMAT_VERSION, Manifest
 from qpd.recipe import Recipe, RecipeError
@@ -13,6 +15,7 @@ from qpd.recipe_loading import load_recipe
 from qpd.user_error import UserError
 
 LOCK_NAME = ".lock"
+_SEAL: Final = "crc32"
 LOG_NAME = "sweep.log"  # what the process of a sweep's cell prints
 
 
@@ -35,7 +38,10 @@ def refuse_foreign(path: Path) -> None:
     foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
     if foreign and "manifest.json" not in names:
         raise RunDirectoryError(
-            [f"{path}: holds other files ({foreign[0]}) and no manifest.json; choose a new folder"],
+            [
+                f"{path}: holds other files ({foreign[0]}) and no manifest.json; put a copy of it "
+                "back if there was one, or choose a new folder"
+            ],
             ErrorCode.OUTPUT_TAKEN,
         )
 
@@ -63,10 +69,15 @@ def read_manifest(path: Path) -> Manifest:
         RunDirectoryError: It cannot be read, or is not one of this version.
     """
     file = path / "manifest.json"
+    way = f"put a copy of it back, or delete the folder {path} to begin anew"
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise RunDirectoryError([f"{file}: cannot be read: {error}"]) from error
+        reason = str(error).splitlines()[0]
+        raise RunDirectoryError([f"{file}: cannot be read: {reason}; {way}"]) from error
+    seal = content.pop(_SEAL, None) if isinstance(content, dict) else None
+    if seal is not None and sealed(content)[_SEAL] != seal:
+        raise RunDirectoryError([f"{file}: is damaged (its checksum does not fit); {way}"])
     version = content.get("format_version") if isinstance(content, dict) else None
     if version is None:
         raise RunDirectoryError(
@@ -88,15 +99,28 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
 
 
-def read_recipe(path: Path) -> Recipe:
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """A manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
+    return {**content, _SEAL: crc32_of(json.dumps(content, sort_keys=True).encode())}
+
+
+def read_recipe(path: Path, manifest: Manifest) -> Recipe:
     """Return the resolved recipe of the run directory `path`.
 
     Raises:
-        RunDirectoryError: It is missing or wrong.
+        RunDirectoryError: It is missing or wrong, or not the one that its `manifest` means.
     """
     file = path / "recipe.yaml"
+    way = "`qpd run` with the recipe that the run began with writes it anew"
     if not file.is_file():
-        raise RunDirectoryError([f"{path}: is not a whole run directory: recipe.yaml is missing"])
+        raise RunDirectoryError(
+            [f"{path}: is not a whole run directory: recipe.yaml is missing; {way}"]
+        )
+    known = manifest.recipe_crc32
+    if known and crc32_of(file.read_bytes()) not in known:
+        raise RunDirectoryError(
+            [f"{file}: is damaged or was edited; put a copy of it back, or {way}"]
+        )
     try:
         return load_recipe(file)
     except RecipeError as error:

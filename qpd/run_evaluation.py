@@ -8,6 +8,8 @@ from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
 from qpd.evaluation import evaluate
 from qpd.manifest import EvaluatedPolicy, date_now
+from qpd.phase_results import metrics_checksum
+from qpd.phase_runner import already_done
 from qpd.policy import Policy, network_policy
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
@@ -24,8 +26,7 @@ def evaluate_run(session: Session) -> None:
     All policies play the same episodes (one seed), which no checkpoint was chosen on. Where the
     recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
     """
-    if session.run.phase("evaluate").state == "done":
-        session.progress.note(f"evaluate: already done in {session.run.path}, nothing to do")
+    if already_done(session, "evaluate"):
         return
     session.run.set_phase("evaluate", "running")
     settings, run = session.recipe.evaluation, session.run
@@ -58,7 +59,7 @@ def evaluate_run(session: Session) -> None:
         env.close()
     for sink in session.sinks():
         sink.evaluated(final_scalars(run.manifest.evaluations))
-    run.set_phase("evaluate", "done")
+    run.set_phase("evaluate", "done", metrics_crc32=metrics_checksum(run))
 
 
 def _phase_3_kept_the_student(run: RunDirectory) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from qpd.atomic_files import copy_file, write_text
 from qpd.checkpoint import load_checkpoint, save_checkpoint
 from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
@@ -41,20 +42,24 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     """
     if source.manifest.teacher is not None:
         run.record_teacher(source.manifest.teacher)
-    shutil.copyfile(source.distilled_file, run.distilled_file)
+    copy_file(source.distilled_file, run.distilled_file)
     if source.metrics_file.is_file():
         lines = source.metrics_file.read_text().splitlines(keepends=True)
         kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
-        run.metrics_file.write_text("".join(kept))
-    saved = load_checkpoint(store)
-    if saved is not None and (store / "replay.bin").is_file():
-        shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True)
+        write_text(run.metrics_file, "".join(kept))
+    saved = load_checkpoint(store, source)
+    keeps_memory = saved is not None and (store / "replay.bin").is_file()
+    if saved is not None and keeps_memory:
+        shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
         tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
-        save_checkpoint(run.checkpoint_folder, tensors, plain | {"phase": "distill"})
+        metrics = {"": run.metrics_bytes().decode()}
+        plain |= {"phase": "distill", "states": {}, "metrics": metrics}
+        save_checkpoint(run.checkpoint_folder, tensors, plain)
     for name in _KEPT_EVALUATIONS:
         same = source.recipe.evaluation == run.recipe.evaluation
         if same and name in source.manifest.evaluations:
             result = source.manifest.evaluations[name]
             timeless = {key: value for key, value in result.items() if key != "seconds"}
             run.record_evaluation(name, timeless)
-    run.set_phase("distill", "done", **source.phase("distill").metrics)
+    known = source.phase("distill").metrics
+    run.set_phase("distill", "done", **{**known, "keeps_memory": keeps_memory})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from qpd.acting import ActingRule, resolve_acting
+from qpd.atomic_files import write_text
+from qpd.checked_tensors import DamagedFileError
 from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
 from qpd.error_codes import ErrorCode
@@ -109,23 +112,40 @@ class Session:
         """The play stream, built once: restored from the checkpoint, or with an empty memory."""
         if self._stream is None:
             frame_file = self.store / "replay.bin"
-            saved = load_checkpoint(self.store)
+            saved = self.checkpoint()
             size = frame_file.stat().st_size if frame_file.is_file() else None
             if saved is not None and size != saved[1]["stream"].get("frame_bytes"):
-                raise CheckpointError(
-                    f"{frame_file}: is missing or has another size, but the checkpoint beside it "
-                    f"needs it; delete {checkpoint_file(frame_file.parent)} to start the phase anew"
-                )
+                reason = "is missing or has another size than the checkpoint says"
+                raise CheckpointError.of(frame_file, reason, self.run)
             self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
             if saved is not None:
-                try:
-                    self._stream.load_state_dict(saved[0], saved[1]["stream"])
-                except (ValueError, RuntimeError, KeyError) as error:
-                    raise CheckpointError(
-                        f"{checkpoint_file(frame_file.parent)}: the checkpoint does not fit "
-                        f"({error}); delete it to start the unfinished phase anew"
-                    ) from error
+                self._restore_stream(self._stream, *saved)
         return self._stream
+
+    def _restore_stream(
+        self, stream: PlayStream, tensors: dict[str, Tensor], plain: dict[str, Any]
+    ) -> None:
+        # A rollout that was interrupted has overwritten what phase 3 with rewards never draws.
+        draws_memory = plain["phase"] != "finetune" or self.recipe.finetune.reward is None
+        try:
+            stream.load_state_dict(tensors, plain["stream"])
+            stream.memory.check_frames(drawn=draws_memory)
+        except DamagedFileError as error:
+            frame_file = self.store / "replay.bin"
+            raise CheckpointError.of(frame_file, f"is damaged ({error})", self.run) from error
+        except (ValueError, RuntimeError, KeyError) as error:
+            file = checkpoint_file(self.store)
+            raise CheckpointError.of(file, f"does not fit ({error})", self.run) from error
+
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors and plain state of the checkpoint, if there is one.
+
+        Raises CheckpointError where it is damaged, or missing although phase 1 left one.
+        """
+        saved = load_checkpoint(self.store, self.run)
+        if saved is None and self.run.keeps_memory:
+            raise CheckpointError.of(checkpoint_file(self.store), "is missing", self.run)
+        return saved
 
     def share(self, stream: PlayStream) -> None:
         """Draw from this stream, another session's or one's own."""
@@ -256,7 +276,7 @@ def open_session(
             num_parameters=teacher.num_parameters,
         )
     )
-    return Session(
+    session = Session(
         run,
         run.recipe,
         teacher,
@@ -267,6 +287,19 @@ def open_session(
         store or run.checkpoint_folder,
         label,
     )
+    _restore_metrics(session)
+    return session
+
+
+def _restore_metrics(session: Session) -> None:
+    """Make metrics.csv what it was when the checkpoint was written, whatever befell it since."""
+    try:
+        saved = load_checkpoint(session.store, session.run)
+    except CheckpointError:  # told by the phase that needs the checkpoint, if one does
+        return
+    rows = saved[1].get("metrics", {}).get(session.label) if saved is not None else None
+    if rows is not None and session.run.metrics_bytes() != rows.encode():
+        write_text(session.run.metrics_file, rows)
 
 
 def recipe_architecture(

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 
 from qpd.atomic_files import write_safetensors
+from qpd.checked_tensors import DamagedFileError, read_tensors
 from qpd.error_codes import ErrorCode
 from qpd.user_error import UserError
 from students import Student, StudentArchitecture
@@ -108,14 +108,12 @@ def read_safetensors(
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """Metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-        tensors = safetensors.torch.load_file(path)
+        metadata, tensors = read_tensors(path)
     except FileNotFoundError as error:
         raise StudentFileError(
             f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
         ) from error
-    except (safetensors.SafetensorError, OSError) as error:
+    except (DamagedFileError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
     if metadata.get("format") != expected_format:

@@ -27,7 +27,6 @@ from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
 from qpd.student_files import load_student, save_student
-from qpd.tracking.metrics_log import MetricsLogError
 from qpd.training_phases import TrainingError
 from teachers import load_teacher
 
@@ -268,13 +267,16 @@ def test_patience_ends_a_phase_also_after_an_interruption(
     assert outcome(path) == outcome(whole)
 
 
-def test_foreign_metrics_are_not_overwritten(teacher_zip: Path, tmp_path: Path) -> None:
+def test_lost_metrics_come_back_from_the_checkpoint(
+    finished: Path, teacher_zip: Path, tmp_path: Path
+) -> None:
     recipe, path = recipe_of(teacher_zip), tmp_path / "run"
-    with pytest.raises(Interrupt):
-        work(path, recipe, Follower(MOMENTS["first epoch"]))
-    (path / "metrics.csv").write_text("phase,epoch,other\n")
-    with pytest.raises(MetricsLogError, match="has the columns phase, epoch, other"):
-        work(path, recipe, Follower())
+    for moment, content in (("mid-epoch", "phase,epoch,other\n"), ("finetune", "")):
+        with pytest.raises(Interrupt):
+            work(path, recipe, Follower(MOMENTS[moment]))
+        (path / "metrics.csv").write_text(content)
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(finished)
 
 
 def start(recipe_file: Path, output: Path) -> subprocess.Popen[str]:

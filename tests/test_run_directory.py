@@ -149,10 +149,13 @@ def test_missing_or_broken_recipe(path: Path, recipe: Recipe) -> None:
     assert load_recipe(recipe_file) == recipe
     with RunDirectory.open(path) as run:
         run.set_phase("distill", "running")
-    recipe_file.unlink()
-    assert "recipe.yaml is missing" in refusal(path, recipe)[0]
-    recipe_file.write_text("seed: x\n")
-    assert any("seed: 'x' must be a whole number" in line for line in refusal(path))
+    for break_it in (recipe_file.unlink, lambda: recipe_file.write_text("seed: x\n")):
+        break_it()
+        assert "`qpd run` with the recipe that the run began with" in refusal(path)[0]
+        other = recipe.model_copy(update={"seed": 5})
+        assert "recipe.yaml" in refusal(path, other)[0]
+        RunDirectory.create(path, recipe).close()  # as the message says
+        assert load_recipe(recipe_file) == recipe
 
 
 HOLD = """

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from stable_baselines3 import PPO
+
 from qpd.phase_distill import distill
 from qpd.phase_finetune import finetune
 from qpd.phase_quantize import quantize
@@ -15,6 +18,14 @@ from qpd.session import open_session, prepare
 from qpd.training_phases import EpochReport
 
 PHASES = (distill, quantize, finetune)
+
+
+def write_teacher(path: Path) -> None:
+    """An untrained PPO agent for CartPole, its head enlarged so that it has opinions."""
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu")
+    with torch.no_grad():
+        model.policy.action_net.weight.mul_(400)
+    model.save(path)
 
 
 def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:

@@ -14,7 +14,7 @@ from qpd.atomic_files import to_plain
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
-from qpd.evaluation_target import TargetError
+from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

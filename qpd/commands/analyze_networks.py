@@ -12,7 +12,7 @@ import typer
 
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.error_codes import ErrorCode
-from qpd.evaluation_target import TargetError
+from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from qpd.atomic_files import write_text
+from qpd.atomic_files import errors_name, write_text
 from qpd.error_codes import ErrorCode
 from qpd.user_error import UserError
 
@@ -51,7 +51,7 @@ class MetricsLog:
         self._columns = (*KEY_COLUMNS, *columns)
         if len(set(self._columns)) != len(self._columns):
             raise MetricsLogError(f"{path}: columns must differ: {', '.join(self._columns)}")
-        self._phase = phase
+        self._phase, self._path = phase, path
         write_text(path, self._kept_text(path, resume_epoch))
         self._file = path.open("a", encoding="utf-8", newline="")
 
@@ -67,13 +67,15 @@ class MetricsLog:
                 hint = f"; did you mean {close[0]}?" if close else ""
                 raise MetricsLogError(f"{self._file.name}: no column {name!r}{hint}")
         row: dict[str, Any] = {"phase": self._phase, "epoch": epoch, **values}
-        self._file.write(_csv_text([[_cell(row.get(name)) for name in self._columns]]))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with errors_name(self._path):
+            self._file.write(_csv_text([[_cell(row.get(name)) for name in self._columns]]))
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with errors_name(self._path):
+            self._file.close()
 
     def __enter__(self) -> Self:
         """Return self."""
