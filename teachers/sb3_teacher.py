@@ -32,6 +32,7 @@ from teachers.teacher_source import TeacherFiles, find_teacher_files
 from teachers.vec_normalize import ObservationNormalization, read_vec_normalize
 
 _ATARI_SIZE = 84
+_Network = ActorCriticNetwork | QNetwork
 
 
 class TeacherOutputs(NamedTuple):
@@ -61,7 +62,7 @@ class Teacher(nn.Module):
 
     def __init__(
         self,
-        network: ActorCriticNetwork | QNetwork,
+        network: _Network,
         *,
         algo: str,
         env_id: str | None,
@@ -236,14 +237,11 @@ def _try_forward(teacher: Teacher) -> None:
         with torch.inference_mode():
             teacher(torch.zeros(1, *teacher.observation_shape, dtype=dtype))
     except RuntimeError as error:
-        raise TeacherError(
-            f"layers do not fit each other ({one_line(error)})", ErrorCode.TEACHER_DAMAGED
-        ) from error
+        line = f"layers do not fit each other ({one_line(error)})"
+        raise TeacherError(line, ErrorCode.TEACHER_DAMAGED) from error
 
 
-def _build_network(
-    archive: Sb3Archive, algo: str, num_quantiles: int
-) -> ActorCriticNetwork | QNetwork:
+def _build_network(archive: Sb3Archive, algo: str, num_quantiles: int) -> _Network:
     is_actor_critic = algo in ACTOR_CRITIC_ALGORITHMS
     _refuse_custom_extractor(archive)
     text = read_policy_option(archive.data, "activation_fn")
@@ -271,9 +269,7 @@ def _refuse_custom_extractor(archive: Sb3Archive) -> None:
         )
 
 
-def _observations(
-    archive: Sb3Archive, network: ActorCriticNetwork | QNetwork
-) -> tuple[tuple[int, ...], bool]:
+def _observations(archive: Sb3Archive, network: _Network) -> tuple[tuple[int, ...], bool]:
     """Returns the shape of one observation, and whether it is a uint8 image."""
     space = archive.observation_space
     if space.space not in (None, "Box"):
@@ -288,11 +284,8 @@ def _observations(
     linear = next(m for m in network.modules() if isinstance(m, nn.Linear))
     shape = space.shape or (linear.in_features,)
     if torch.Size(shape).numel() != linear.in_features:
-        raise TeacherError(
-            f"observations of shape {shape} do not fit a first layer of"
-            f" {linear.in_features} inputs",
-            ErrorCode.TEACHER_DAMAGED,
-        )
+        line = f"observations of shape {shape} do not fit {linear.in_features} inputs"
+        raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
     return shape, space.is_uint8_image
 
 

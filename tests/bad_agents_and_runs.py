@@ -119,7 +119,7 @@ RUNS = [
     row("show listmanifest", Code.RUN_NOT_A_RUN, "listmanifest/manifest.json: is no manifest"),
     row("show emptymanifest", Code.RUN_DAMAGED, "emptymanifest/manifest.json: cannot be read"),
     row("show norecipe", Code.RUN_DAMAGED, "norecipe", "recipe.yaml is missing"),
-    row("show badrecipe", Code.RECIPE_UNKNOWN_KEY, "badrecipe/recipe.yaml:3: bits: unknown key"),
+    row("show badrecipe", Code.RUN_DAMAGED, "badrecipe/recipe.yaml: is damaged or was edited"),
     row("quantize absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
     row("quantize fresh", Code.RUN_PHASE_MISSING, "fresh: quantize needs a finished distill"),
     row("quantize nodistilled -o new", Code.STUDENT_MISSING, "nodistilled/distilled.safetensors"),

@@ -11,19 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
-from safetensors.torch import load_file
 from stable_baselines3 import A2C, PPO
 
 from qpd.atomic_files import write_safetensors
+from qpd.checked_tensors import read_tensors
 from qpd.phase_distill import distill
 from qpd.phase_quantize import quantize
 from qpd.run_directory import RunDirectory
+from qpd.run_directory_checks import sealed
 from qpd.run_evaluation import evaluate_run
 from qpd.session import open_session, prepare
 from tests.tiny_run import Follower, recipe_of, work
 
+SEAL = "crc32"  # what a manifest keeps its own checksum under
 Tensors = dict[str, torch.Tensor]
 
 
@@ -148,7 +149,8 @@ def make_spoilt_runs(folder: Path) -> None:
         file = copy(name) / "manifest.json"
         content = json.loads(file.read_text())
         change(content)
-        file.write_text(json.dumps(content))
+        del content[SEAL]
+        file.write_text(json.dumps(sealed(content)))
 
     manifest("oldrun", lambda m: m.update(format_version=0))
     manifest("newrun", lambda m: m.update(format_version=99))
@@ -180,9 +182,7 @@ def make_spoilt_runs(folder: Path) -> None:
 
 def respoil(file: Path, change: Callable[[Tensors], Any] | None = None, **metadata: str) -> None:
     """Write a student's file anew with other tensors or metadata."""
-    with safetensors.safe_open(file, framework="pt") as stored:
-        known = dict(stored.metadata())
-    tensors = load_file(file)
+    known, tensors = read_tensors(file)
     if change is not None:
         change(tensors)
     write_safetensors(file, tensors, known | metadata)

@@ -216,7 +216,7 @@ def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     del manifest["evaluations"]["qat"]
     (run / "manifest.json").write_text(json.dumps(manifest))
     never = line(run, "me/x")
-    assert never.endswith(f"was never evaluated: `qpd evaluate {run} --policy qat`")
+    assert never.endswith(f"was never evaluated: `qpd evaluate {run} --policy qat` [Q209]")
     (run / "quantized.safetensors").write_bytes(b"nothing")
     manifest["evaluations"]["qat"] = manifest["evaluations"]["ptq"]
     (run / "manifest.json").write_text(json.dumps(manifest))
