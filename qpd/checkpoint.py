@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from qpd.atomic_files import write_safetensors
+from qpd.atomic_files import write_safetensors, write_text
 from qpd.checked_tensors import DamagedFileError, read_tensors
 from qpd.error_codes import ErrorCode
 from qpd.run_directory import RunDirectory
@@ -57,3 +57,30 @@ def load_checkpoint(
         return tensors, json.loads(metadata["state"])
     except (DamagedFileError, KeyError, ValueError, OSError) as error:
         raise CheckpointError.of(path, f"is damaged ({error})", run) from error
+
+
+def load_needed_checkpoint(
+    folder: Path, run: RunDirectory
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The same, where the next phase of `run` goes on from it.
+
+    Raises CheckpointError also where there is none although a phase left one.
+    """
+    saved = load_checkpoint(folder, run)
+    if saved is None and run.keeps_memory:
+        raise CheckpointError.of(checkpoint_file(folder), "is missing", run)
+    return saved
+
+
+def restore_metrics(folder: Path, run: RunDirectory, label: str) -> None:
+    """Make metrics.csv of `run` what it was when the checkpoint in `folder` was written.
+
+    `label` is the run's among those that share the checkpoint.
+    """
+    try:
+        saved = load_checkpoint(folder, run)
+    except CheckpointError:  # told by the phase that needs the checkpoint, if one does
+        return
+    rows = saved[1].get("metrics", {}).get(label) if saved is not None else None
+    if rows is not None and run.metrics_bytes() != rows.encode():
+        write_text(run.metrics_file, rows)

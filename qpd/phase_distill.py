@@ -112,5 +112,5 @@ def _finish(session: Session, student: Student, state: PhaseState) -> None:
     student.scale_logits(_fold(session))
     about = {"recipe": session.recipe.name, "env_id": session.env_id, "phase": "distill"}
     save_student(session.run.distilled_file, student, about)
-    keeps_memory = session.store == session.run.checkpoint_folder  # no folder shared for a while
+    keeps_memory = session.store.parent == session.run.path  # no folder shared for a while
     session.run.set_phase("distill", "done", keeps_memory=keeps_memory, **summary(state))

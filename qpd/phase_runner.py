@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from qpd.checkpoint import save_checkpoint
+from qpd.checkpoint import load_needed_checkpoint, save_checkpoint
 from qpd.manifest import PhaseName
 from qpd.phase_plan import PhasePlan
 from qpd.phase_results import check_result
@@ -93,7 +93,7 @@ def save(phase: PhaseName, members: Sequence[tuple[Session, PhaseState | None]])
 
 def restore(phase: PhaseName, members: Sequence[tuple[Session, PhaseState]]) -> bool:
     """Load the checkpoint into the states if it belongs to this phase."""
-    saved = members[0][0].checkpoint()
+    saved = load_needed_checkpoint(members[0][0].store, members[0][0].run)
     if saved is None or saved[1]["phase"] != phase:
         return False
     tensors, plain = saved

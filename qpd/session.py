@@ -11,9 +11,13 @@ import torch
 from torch import Tensor
 
 from qpd.acting import ActingRule, resolve_acting
-from qpd.atomic_files import write_text
 from qpd.checked_tensors import DamagedFileError
-from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
+from qpd.checkpoint import (
+    CheckpointError,
+    checkpoint_file,
+    load_needed_checkpoint,
+    restore_metrics,
+)
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
 from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult, evaluate
@@ -112,11 +116,10 @@ class Session:
         """The play stream, built once: restored from the checkpoint, or with an empty memory."""
         if self._stream is None:
             frame_file = self.store / "replay.bin"
-            saved = self.checkpoint()
+            saved = load_needed_checkpoint(self.store, self.run)
             size = frame_file.stat().st_size if frame_file.is_file() else None
             if saved is not None and size != saved[1]["stream"].get("frame_bytes"):
-                reason = "is missing or has another size than the checkpoint says"
-                raise CheckpointError.of(frame_file, reason, self.run)
+                raise CheckpointError.of(frame_file, "is missing or has another size", self.run)
             self._stream = PlayStream(self.recipe, self.teacher, self.env_id, frame_file)
             if saved is not None:
                 self._restore_stream(self._stream, *saved)
@@ -134,18 +137,8 @@ class Session:
             frame_file = self.store / "replay.bin"
             raise CheckpointError.of(frame_file, f"is damaged ({error})", self.run) from error
         except (ValueError, RuntimeError, KeyError) as error:
-            file = checkpoint_file(self.store)
-            raise CheckpointError.of(file, f"does not fit ({error})", self.run) from error
-
-    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and plain state of the checkpoint, if there is one.
-
-        Raises CheckpointError where it is damaged, or missing although phase 1 left one.
-        """
-        saved = load_checkpoint(self.store, self.run)
-        if saved is None and self.run.keeps_memory:
-            raise CheckpointError.of(checkpoint_file(self.store), "is missing", self.run)
-        return saved
+            reason = f"does not fit ({error})"
+            raise CheckpointError.of(checkpoint_file(self.store), reason, self.run) from error
 
     def share(self, stream: PlayStream) -> None:
         """Draw from this stream, another session's or one's own."""
@@ -276,30 +269,10 @@ def open_session(
             num_parameters=teacher.num_parameters,
         )
     )
-    session = Session(
-        run,
-        run.recipe,
-        teacher,
-        prepared.env_id,
-        prepared.architecture,
-        prepared.device,
-        progress,
-        store or run.checkpoint_folder,
-        label,
-    )
-    _restore_metrics(session)
-    return session
-
-
-def _restore_metrics(session: Session) -> None:
-    """Make metrics.csv what it was when the checkpoint was written, whatever befell it since."""
-    try:
-        saved = load_checkpoint(session.store, session.run)
-    except CheckpointError:  # told by the phase that needs the checkpoint, if one does
-        return
-    rows = saved[1].get("metrics", {}).get(session.label) if saved is not None else None
-    if rows is not None and session.run.metrics_bytes() != rows.encode():
-        write_text(session.run.metrics_file, rows)
+    store = store or run.checkpoint_folder
+    restore_metrics(store, run, label)
+    env_id, architecture, device = prepared.env_id, prepared.architecture, prepared.device
+    return Session(run, run.recipe, teacher, env_id, architecture, device, progress, store, label)
 
 
 def recipe_architecture(
