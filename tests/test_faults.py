@@ -48,22 +48,23 @@ def test_kills_in_every_phase_change_nothing(
     tally, rng = Tally(), np.random.default_rng(0)
     kill_one_run(experiment, [forked], seconds, rng, tally, kills_per_place=2)
     assert tally.findings == []
-    assert tally.total >= 7 and len({place for place, _, _ in tally.kills}) >= 4
+    assert tally.total >= 6 and len({place for place, _, _ in tally.kills}) >= 3
 
 
 # A damage for each file of a run killed in phase 3, and what comes of it.
-DAMAGED = {
-    "recipe.yaml": ("emptied", "same"),
-    "manifest.json": ("bit flipped", "refused"),
-    "metrics.csv": ("deleted", "same"),
-    "distilled.safetensors": ("bit flipped", "refused"),
-    "ptq.safetensors": ("deleted", "refused"),
-    "quantized.safetensors": ("bit flipped", "same"),  # phase 3 replaces it
-    "checkpoint/state.safetensors": ("cut to half", "refused"),
-    "checkpoint/replay.bin": ("overwritten", "refused"),
-    "checkpoint/calibrated.safetensors": ("emptied", "same"),  # the checkpoint has gone past it
-    ".lock": ("garbage appended", "same"),
-}
+DAMAGED = [
+    ("recipe.yaml", "emptied", "same"),
+    ("manifest.json", "bit flipped", "refused"),
+    ("metrics.csv", "deleted", "same"),
+    ("distilled.safetensors", "bit flipped", "refused"),
+    ("ptq.safetensors", "deleted", "refused"),
+    ("quantized.safetensors", "bit flipped", "same"),  # phase 3 replaces it
+    ("checkpoint/state.safetensors", "cut to half", "refused"),
+    ("checkpoint/state.safetensors", "deleted", "refused"),
+    ("checkpoint/replay.bin", "overwritten", "refused"),
+    ("checkpoint/calibrated.safetensors", "emptied", "same"),  # the checkpoint has gone past it
+    (".lock", "garbage appended", "same"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +72,19 @@ def in_phase_3(
     experiment: Experiment, seconds: dict[str, float], forked: ForkStarter, folder: Path
 ) -> Path:
     path = killed_in(experiment, folder / "tiny" / "in-phase-3", "finetune", forked)
-    assert {str(file) for file in files_of(path)} == set(DAMAGED)
+    assert {str(file) for file in files_of(path)} == {file for file, _, _ in DAMAGED}
     return path
 
 
-@pytest.mark.parametrize("file", DAMAGED)
+@pytest.mark.parametrize(("file", "damage", "expected"), DAMAGED)
 def test_damage_is_noticed_or_without_effect(
-    file: str, experiment: Experiment, in_phase_3: Path, forked: ForkStarter
+    file: str,
+    damage: str,
+    expected: str,
+    experiment: Experiment,
+    in_phase_3: Path,
+    forked: ForkStarter,
 ) -> None:
-    damage, expected = DAMAGED[file]
     tally, rng = DamageTally(), np.random.default_rng(1)
     damage_and_resume(experiment, in_phase_3, Path(file), damage, forked, rng, tally)
     assert tally.findings == []
