@@ -55,7 +55,7 @@ def kill_one_run(
     tally: Tally,
     kills_per_place: int,
 ) -> None:
-    """One run directory, killed in each place but the end, then let to its end and compared."""
+    """One run directory, killed some times in each place, then let to its end and compared."""
     path = experiment.whole.parent / "killed"
     shutil.rmtree(path, ignore_errors=True)
     for target in PLACES[:-1]:
