@@ -59,10 +59,9 @@ DAMAGED = [
     ("distilled.safetensors", "bit flipped", "refused"),
     ("ptq.safetensors", "deleted", "refused"),
     ("quantized.safetensors", "bit flipped", "same"),  # phase 3 replaces it
-    ("checkpoint/state.safetensors", "cut to half", "refused"),
     ("checkpoint/state.safetensors", "deleted", "refused"),
     ("checkpoint/replay.bin", "overwritten", "refused"),
-    ("checkpoint/calibrated.safetensors", "emptied", "same"),  # the checkpoint has gone past it
+    ("checkpoint/calibrated.safetensors", "cut to half", "same"),  # the checkpoint has gone past it
     (".lock", "garbage appended", "same"),
 ]
 
@@ -91,9 +90,7 @@ def test_damage_is_noticed_or_without_effect(
     assert (tally.same.total(), tally.refused.total()) == ((1, 0) if expected == "same" else (0, 1))
 
 
-@pytest.mark.parametrize(
-    "file", ["metrics.csv", "quantized.safetensors", "manifest.json", "recipe.yaml"]
-)
+@pytest.mark.parametrize("file", ["metrics.csv", "quantized.safetensors", "recipe.yaml"])
 def test_a_finished_run_notices_damage_too(
     file: str, experiment: Experiment, seconds: dict[str, float], forked: ForkStarter
 ) -> None:
