@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from qpd.manifest import Manifest
-from qpd.run_directory import RunDirectory
+from qpd.measured_return import MeasuredReturn
+from qpd.run_directory import RunDirectory, RunDirectoryError
 from qpd.student_files import stored_architecture
 
 LABELS = {
@@ -36,6 +37,7 @@ def run_summary(path: Path) -> dict[str, Any]:
     }
     policies = summary["policies"]
     evaluations = {str(k): v for k, v in manifest.evaluations.items()}
+    _check_measured(run)
     if manifest.teacher is not None:
         count = manifest.teacher.num_parameters
         summary["teacher"] = manifest.teacher.model_dump()
@@ -55,6 +57,24 @@ def run_summary(path: Path) -> dict[str, Any]:
             size = file.stat().st_size if file.is_file() else None
             policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
     return summary
+
+
+def _check_measured(run: RunDirectory) -> None:
+    """RunDirectoryError unless the free-form parts of the manifest hold what is shown of them."""
+    where = ""
+    try:
+        for policy, result in run.manifest.evaluations.items():
+            where = f"evaluations.{policy}"
+            MeasuredReturn.from_json(result)
+            float(result.get("seconds", 0.0))
+        for phase, record in run.manifest.phases.items():
+            where = f"phases.{phase}.seconds"
+            for seconds in dict(record.metrics.get("seconds", {})).values():
+                float(seconds)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RunDirectoryError(
+            [f"{run.manifest_file}: {where}: not as QPD writes it ({error!r})"]
+        ) from error
 
 
 def _seconds(manifest: Manifest) -> dict[str, float]:

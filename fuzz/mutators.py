@@ -14,10 +14,13 @@ Change = Callable[[bytes, random.Random], bytes]
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _NUMBERS = (0, 1, 2, 3, 127, 128, 255)
+_JSON_WORDS = b"0 -1 1e999 NaN null true [ ] { } , : 999999999999999999999999"
+_PICKLE_WORDS = rb"( ) t R b } u s . \x81 \x85 \x86 \x93 \x94 h\0 Q K\1 J\377\377\377\177"
 _WORDS = [
-    *(b"0", b"-1", b"9" * 30, b"1e999", b"NaN", b"null", b"true", b"[", b"]", b"{", b"}", b",", b":"),
-    *(b"(", b")", b"t", b"R", b"b", b"\x81", b"\x85", b"\x86", b"\x93", b"\x94", b"h\x00", b"Q", b"}"),
-    *(b"\xff\xff\xff\x7f", b"\x00" * 8, b"ctorch\nFloatStorage\n", b"ctorch._utils\n_rebuild_tensor_v2\n"),
+    *_JSON_WORDS.split(),
+    *(word.decode("unicode_escape").encode("latin-1") for word in _PICKLE_WORDS.split()),
+    b"ctorch\nFloatStorage\n",
+    b"ctorch._utils\n_rebuild_tensor_v2\n",
 ]
 
 

@@ -80,8 +80,6 @@ TARGETS = {
     "packed_student": Target("quantized.safetensors", load_integer_student, StudentFileError),
     "recipe": Target("mine.yaml", _recipe_with_overrides, RecipeError),
     "grid": Target("mine.yaml", lambda path: load_grid(str(path)), RecipeError),
-    "manifest": Target(
-        "manifest.json", lambda path: read_manifest(path.parent), RunDirectoryError
-    ),
+    "manifest": Target("manifest.json", lambda path: read_manifest(path.parent), RunDirectoryError),
     "device": Target("device.json", read_device_record, BenchError),
 }

@@ -11,6 +11,7 @@ import safetensors.torch
 from torch import Tensor
 
 from qpd.atomic_files import write_safetensors
+from qpd.json_input import parse_json
 
 
 def checkpoint_file(folder: Path) -> Path:
@@ -34,7 +35,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | 
         return None
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            plain = json.loads((file.metadata() or {})["state"])
+            plain = parse_json((file.metadata() or {})["state"])
         return safetensors.torch.load_file(path), plain
     except (safetensors.SafetensorError, KeyError, ValueError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

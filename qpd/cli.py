@@ -17,7 +17,7 @@ from qpd.cli_agents import evaluate, teacher_app
 from qpd.cli_analyze import analyze_app
 from qpd.cli_bench import bench
 from qpd.cli_doctor import doctor
-from qpd.cli_errors import error_lines
+from qpd.cli_errors import error_lines, print_errors
 from qpd.cli_export import export
 from qpd.cli_group import distill_group
 from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
@@ -289,8 +289,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not sys.argv[1:]:  # what typer raises to show its help
             print("\n".join(lines))
             sys.exit(2)
-        for line in lines:
-            print(f"error: {line}", file=sys.stderr)
+        print_errors(lines)
         sys.exit(2)
 
 

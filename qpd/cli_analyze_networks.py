@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table
+from qpd.cli_output import AsJson, print_json, print_table, print_text
 from qpd.evaluation_target import TargetError
 
 if TYPE_CHECKING:
@@ -206,4 +206,4 @@ def _finish(
     rounded = shown.apply(lambda column: column.round(3) if column.dtype == float else column)
     print_table(list(shown.columns), [[str(cell) for cell in row] for row in rounded.to_numpy()])
     for line in [*notes, ", ".join(files)]:
-        print(line)
+        print_text(line)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table, progress
+from qpd.cli_output import AsJson, print_json, print_table, print_text, progress
 
 if TYPE_CHECKING:
     from qpd.bench.device_record import BenchRow, DeviceRecord
@@ -135,8 +135,8 @@ def _print(record: DeviceRecord) -> None:
         about = lines.setdefault((row.runtime, row.status, row.reason), [])
         about.append(row.model)
     for (runtime, status, reason), about in lines.items():
-        print(f"{runtime} {status} ({', '.join(dict.fromkeys(about))}): {reason}")
-    print(f"{record.device}: {record.cpu}, {record.cores} cores, {record.os}")
+        print_text(f"{runtime} {status} ({', '.join(dict.fromkeys(about))}): {reason}")
+    print_text(f"{record.device}: {record.cpu}, {record.cores} cores, {record.os}")
 
 
 def _cells(row: BenchRow) -> list[str]:

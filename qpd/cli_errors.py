@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from typer.exceptions import TyperException
+
+from qpd.terminal_text import printable
+
+_MAX_LINES = 50
+
+
+def print_errors(lines: list[str]) -> None:
+    """Print one line on stderr for each error, the first 50 of them."""
+    for line in lines[:_MAX_LINES]:
+        print(f"error: {printable(line)}", file=sys.stderr)
+    if len(lines) > _MAX_LINES:
+        print(f"error: and {len(lines) - _MAX_LINES} more mistakes", file=sys.stderr)
 
 
 def error_lines(error: Exception) -> list[str] | None:

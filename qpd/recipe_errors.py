@@ -13,6 +13,7 @@ from qpd.recipe import Recipe
 
 KeyPath = tuple[str, ...]
 
+_MAX_FINDINGS = 50  # to look for the nearest key takes a millisecond
 _RIGHT = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -138,7 +139,7 @@ def describe_errors(
 
     Keys that are missing are left out unless `with_missing`.
     """
-    found = error.errors(include_url=False)
+    found = error.errors(include_url=False)[:_MAX_FINDINGS]
     # A list that is too short reads as a missing element, named by its number.
     kept = [
         item

@@ -19,6 +19,8 @@ from qpd.recipe_yaml import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
 _SECTIONS = {name for name, item in Recipe.model_fields.items() if section_model(item)}
+_RECIPE_SUFFIXES = (".yaml", ".yml")
+_MAX_CHAIN = 8
 _CUSTOM_STUDENT = ("conv_channels", "hidden")
 
 
@@ -161,6 +163,9 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
             chain = " -> ".join(file_label(item) for item in [*seen, resolved])
             mistakes.append(f"{label}: base: recipes inherit from each other: {chain}")
             break
+        if len(seen) >= _MAX_CHAIN:
+            mistakes.append(f"{label}: base: more than {_MAX_CHAIN} recipes inherit in a row")
+            break
         seen.append(resolved)
         layer = read_layer(current, label, mistakes)
         if layer is None:
@@ -180,7 +185,11 @@ def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path
     if not isinstance(base, str) or not base:
         mistakes.append(f"{place}: base: {base!r} must be a path or a shipped recipe's name")
         return None
-    return _find(base, folder, place, mistakes)
+    path = _find(base, folder, place, mistakes)
+    if path is not None and path.suffix not in _RECIPE_SUFFIXES:
+        mistakes.append(f"{place}: base: {base!r} must be a .yaml file or a shipped recipe's name")
+        return None
+    return path
 
 
 def file_label(path: Path) -> str:
@@ -198,7 +207,7 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
         with path.open("rb") as file:
             raw = file.read(MAX_RECIPE_BYTES + 1)
         if len(raw) > MAX_RECIPE_BYTES:
-            mistakes.append(f"{label}: is larger than 1 MiB; this is no recipe")
+            mistakes.append(f"{label}: is larger than 64 KiB; this is no recipe")
             return None
         text = raw.decode("utf-8-sig")
     except OSError as error:

@@ -1,11 +1,11 @@
 """What a folder must be before a run directory is made or opened there."""
 
-import json
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from qpd.json_input import read_json
 from qpd.manifest import FORMAT_VERSION, Manifest
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
@@ -58,15 +58,15 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / "manifest.json"
     try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(file)
+    except (OSError, ValueError) as error:
         raise RunDirectoryError([f"{file}: cannot be read: {error}"]) from error
     version = content.get("format_version") if isinstance(content, dict) else None
     if version is None:
         raise RunDirectoryError([f"{file}: is no manifest of QPD: it has no format_version"])
     if version != FORMAT_VERSION:
         raise RunDirectoryError(
-            [f"{file}: format_version {version!r}; this QPD reads {FORMAT_VERSION}"]
+            [f"{file}: format_version {version!r:.40}; this QPD reads {FORMAT_VERSION}"]
         )
     try:
         return Manifest.model_validate(content)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qpd.manifest import PHASES
+from qpd.metrics_log import MetricsLogError, read_metrics
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_differences import recipe_differences
 from qpd.recipe_loading import OVERRIDE, load_recipe
@@ -173,8 +173,7 @@ def cell_progress(path: Path) -> CellProgress:
 
 def _last_epoch(metrics: Path, phase: str) -> int:
     try:
-        with metrics.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("phase") == phase]
+        rows = [row for row in read_metrics(metrics) if row.get("phase") == phase]
         return int(rows[-1]["epoch"]) if rows else 0
-    except (OSError, ValueError, KeyError):  # being written just now
+    except (OSError, MetricsLogError):  # being written just now
         return 0

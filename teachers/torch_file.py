@@ -57,7 +57,9 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
                 f"it declares {num_elements:.4g} numbers; at most {max_elements} are read"
             )
         is_empty = 0 in shape
-        tensors[name] = flat.new_empty(shape) if is_empty else flat.as_strided(shape, stride, offset)
+        tensors[name] = (
+            flat.new_empty(shape) if is_empty else flat.as_strided(shape, stride, offset)
+        )
     if not tensors:
         raise ValueError("it holds no tensors")
     return tensors
