@@ -11,7 +11,7 @@ python=${PYTHON:-python}
 for target in "$@"; do
     mkdir -p "$work/corpus/$target"
     nice -n 5 "$python" -m fuzz.run "$target" -max_total_time=$((minutes * 60)) \
-        -timeout=5 -rss_limit_mb=1024 -max_len=4096 -print_final_stats=1 \
+        -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
         -artifact_prefix="$work/finding-$target-" \
         "$work/corpus/$target" "$work/seeds/$target" "fuzz/corpus/$target" \
         >"$work/$target.log" 2>&1

@@ -8,6 +8,7 @@ import json
 import pickle
 import sys
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 
 import gymnasium
@@ -50,18 +51,23 @@ def _zip(members: dict[str, bytes]) -> bytes:
 
 
 def _sb3_zips() -> dict[str, bytes]:
+    shared = torch.ones(2, 3)
     tensors = {
-        "mlp_extractor.policy_net.0.weight": torch.ones(2, 3),
+        "mlp_extractor.policy_net.0.weight": shared,
+        "mlp_extractor.policy_net.0.bias": torch.zeros(2),
+        "mlp_extractor.value_net.0.weight": shared,
+        "mlp_extractor.value_net.0.bias": torch.zeros(2),
         "action_net.weight": torch.ones(2, 2, dtype=torch.float64),
         "action_net.bias": torch.nn.Parameter(torch.zeros(2)),
+        "value_net.weight": torch.ones(2, 1).t(),
+        "value_net.bias": torch.zeros(1),
     }
-    buffer = io.BytesIO()
-    torch.save(tensors, buffer)
+    q_net = {"q_net.q_net.0.weight": torch.ones(2, 3), "q_net.q_net.0.bias": torch.zeros(2)}
     box = {":type:": "<class 'gymnasium.spaces.box.Box'>", "dtype": "float32", "_shape": [3]}
     discrete = {":type:": "<class 'gymnasium.spaces.discrete.Discrete'>", "n": "2"}
     data = {"gamma": 0.99, "n_epochs": 4, "action_space": discrete, "observation_space": box}
     old = {"action_space": "Discrete(2)", "policy_kwargs": "{'activation_fn': <class 'x.ReLU'>}"}
-    pth, version = buffer.getvalue(), b"2.7.0"
+    pth, version = _saved(OrderedDict(tensors)), b"2.7.0"
     return {
         "new": _zip({"data": json.dumps(data).encode(), "policy.pth": pth}),
         "old": _zip(
@@ -71,8 +77,15 @@ def _sb3_zips() -> dict[str, bytes]:
                 "_stable_baselines3_version": version,
             }
         ),
+        "q": _zip({"data": json.dumps(data).encode(), "policy.pth": _saved(q_net)}),
         "deep": _zip({"data": b"[" * 3000, "policy.pth": pth}),
     }
+
+
+def _saved(tensors: dict[str, torch.Tensor]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    return buffer.getvalue()
 
 
 def _vec_normalize() -> dict[str, bytes]:

@@ -16,8 +16,7 @@ from qpd.run_directory_checks import RunDirectoryError, read_manifest
 from qpd.student_about import student_about
 from qpd.student_files import StudentFileError, load_student, stored_architecture
 from qpd.sweep_grid import load_grid
-from teachers import TeacherError
-from teachers.sb3_archive import read_sb3_archive
+from teachers import TeacherError, load_teacher
 from teachers.teacher_source import find_teacher_files
 from teachers.vec_normalize import read_vec_normalize
 
@@ -71,7 +70,7 @@ def _student(path: Path) -> object:
 
 
 TARGETS = {
-    "sb3_zip": Target("agent.zip", read_sb3_archive, TeacherError),
+    "sb3_zip": Target("agent.zip", load_teacher, TeacherError),
     "vec_normalize": Target("vecnormalize.pkl", read_vec_normalize, TeacherError),
     "zoo_yaml": Target(
         "args.yml", lambda path: find_teacher_files(path.parent / "args.yml"), TeacherError

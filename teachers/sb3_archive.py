@@ -6,7 +6,6 @@ and the tensors `policy.pth`. Reading one takes less than 1 GiB of memory, whate
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,11 @@ from teachers.plain_data import (
     read_observation_space,
 )
 from teachers.torch_file import read_state_dict
+from teachers.zip_input import open_zip, read_member
 
 # A NatureCNN takes 7 MB, and `data` a few hundred kB.
 MAX_ARCHIVE_BYTES = 1 << 30
 MAX_MEMBER_BYTES = {"data": 16 << 20, "policy.pth": 256 << 20, "_stable_baselines3_version": 1000}
-MAX_MEMBERS = 10_000
 MAX_TENSOR_ELEMENTS = 1 << 26
 _EXPECTED = "expected a Stable-Baselines3 zip with the members 'data' and 'policy.pth'"
 
@@ -127,14 +126,12 @@ def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     members: dict[str, bytes] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
-            if len(archive.infolist()) > MAX_MEMBERS:
-                raise TeacherError(f"{path}: has more than {MAX_MEMBERS} members; {_EXPECTED}")
+        with path.open("rb") as file, open_zip(file) as archive:
             names = set(archive.namelist())
             for name in MAX_MEMBER_BYTES:
                 if name in names:
                     _check_size(path, name, archive.getinfo(name).file_size)
-                    members[name] = archive.read(name)  # no more than is declared
+                    members[name] = read_member(archive, archive.getinfo(name))
     except TeacherError:
         raise
     except Exception as error:  # zipfile raises many types for damaged archives
