@@ -27,6 +27,7 @@ def run_summary(path: Path) -> dict[str, Any]:
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
+    _check_measured(run)
     summary: dict[str, Any] = {
         "run": str(path),
         "name": manifest.name,
@@ -37,7 +38,6 @@ def run_summary(path: Path) -> dict[str, Any]:
     }
     policies = summary["policies"]
     evaluations = {str(k): v for k, v in manifest.evaluations.items()}
-    _check_measured(run)
     if manifest.teacher is not None:
         count = manifest.teacher.num_parameters
         summary["teacher"] = manifest.teacher.model_dump()

@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qpd.recipe import Name
+
 FORMAT_VERSION: Final = 1
 
 PhaseName = Literal["distill", "quantize", "finetune", "evaluate"]
@@ -49,7 +51,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format_version: Literal[1] = FORMAT_VERSION
-    name: str
+    name: Name
     seed: int
     versions: dict[str, str]
     git_commit: str | None
