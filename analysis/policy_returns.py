@@ -34,14 +34,14 @@ _POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")
 def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     """A row for each recipe and policy of `frame` (of `analysis.run_frame`) that was evaluated.
 
-    Runs whose recipes differ in nothing but the seed are one row, `num_runs` of them; runs of the
-    same recipe and seed are the same student, and the one with most episodes counts. A teacher's
-    row joins all its evaluations that have different seeds. Beside what they have in common, the
-    columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the
-    teacher's; NaN where that may not be positive), `improvement` (the probability that a game ends
-    above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The teacher is the
-    same file, in the same environment, acting by the same rule (a sharpened teacher is compared
-    with the plain one); NaN where nobody evaluated it, and for the teacher itself.
+    Runs whose recipes differ in nothing but the seed are one row, `num_runs` of them; of runs that
+    hold the same student (the same seed and tensors), the one with most episodes counts. A
+    teacher's row joins all its evaluations that have different seeds. Beside what they have in
+    common, the columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple
+    of the teacher's; NaN where that may not be positive), `improvement` (the probability that a
+    game ends above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The
+    teacher is the same file, in the same environment, acting by the same rule (a sharpened teacher
+    is compared with the plain one); NaN where nobody evaluated it, and for the teacher itself.
 
     `seed` is the bootstrap's; a row's intervals do not depend on the other rows, but for the
     teacher's. Raises RunDirectoryError where no policy was evaluated.
@@ -93,13 +93,23 @@ def returns_csv(table: DataFrame) -> DataFrame:
 
 
 def _distinct_games(group: DataFrame) -> list[np.ndarray]:
-    """The returns of each run that is no copy of another, in order."""
+    """The returns of each run that is no copy of another, in order.
+
+    Teachers are told apart by the evaluation's seed, students by their seed and tensors: the same
+    recipe and seed make another student on another machine. A run without the student's file is
+    taken for the first of its seed.
+    """
     best: dict[Any, np.ndarray] = {}
     is_teacher = group["policy"].iloc[0] in TEACHERS
+    digests: dict[Any, str] = {}
+    if not is_teacher:
+        with_file = group[group["student_digest"] != ""]
+        digests = dict(zip(with_file["seed"][::-1], with_file["student_digest"][::-1], strict=True))
     seeds = group["evaluation_seed" if is_teacher else "seed"]
-    for seed, returns in zip(seeds, group["returns"], strict=True):
-        if seed not in best or len(returns) > len(best[seed]):
-            best[seed] = returns
+    for seed, digest, returns in zip(seeds, group["student_digest"], group["returns"], strict=True):
+        key = (seed, digest or digests.get(seed, ""))
+        if key not in best or len(returns) > len(best[key]):
+            best[key] = returns
     return list(best.values())
 
 

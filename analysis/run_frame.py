@@ -29,7 +29,7 @@ COLUMNS = (
     "run", "name", "experiment", "seed", "env_id", "teacher", "teacher_sha256", "size", "policy",
     "parameters", "size_bytes", "weight_bits", "first_layer_bits", "last_layer_bits",
     "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
-    "recipe_key", "recipe_key_but_lambda",
+    "recipe_key", "recipe_key_but_lambda", "student_digest",
 )  # fmt: skip
 # What changes no student, only where and how it is made and how often it is played.
 _IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}
@@ -68,6 +68,7 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32.
     `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
     the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
+    `student_digest` is equal for files with the same tensors, empty where there is no file.
     Raises RunDirectoryError, StudentFileError.
     """
     import pandas as pd
@@ -103,6 +104,7 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
         if run.phase(_PHASES[name]).state == "done" or name in evaluated:
             size = file.stat().st_size if file.is_file() else np.nan
             shape = {"policy": name, "parameters": parameters, "size_bytes": size}
+            shape["student_digest"] = _tensor_digest(file)
             rows.append(about | _student_fields(recipe, name, manifest.teacher.algo) | shape)
     for row in rows:
         evaluation = manifest.evaluations.get(row["policy"], {})
@@ -120,7 +122,16 @@ def _teacher_fields(parameters: int) -> dict[str, Any]:
         "temperature": np.nan,
         "recipe_key": "teacher",
         "recipe_key_but_lambda": "teacher",
+        "student_digest": "",
     }
+
+
+def _tensor_digest(path: Path) -> str:
+    """A digest of a safetensors file without its header, which holds the run's name."""
+    if not path.is_file():
+        return ""
+    data = path.read_bytes()
+    return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()[:16]
 
 
 def _float_fields() -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qpd.hub.measured_return import MeasuredReturn
 from qpd.manifest import Manifest
-from qpd.measured_return import MeasuredReturn
 from qpd.run_directory import RunDirectory, RunDirectoryError
 from qpd.student_files import stored_architecture
 

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
 from qpd.acting import ActingRule, resolve_acting
-from qpd.cli_export import EXPORTERS
+from qpd.commands.export import EXPORTERS
 from qpd.environment import environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle

@@ -15,7 +15,7 @@ from qpd.recipe_loading import load_recipe
 from qpd.run_directory_checks import RunDirectoryError, read_manifest
 from qpd.student_about import student_about
 from qpd.student_files import StudentFileError, load_student, stored_architecture
-from qpd.sweep_grid import load_grid
+from qpd.sweep.grid import load_grid
 from teachers import TeacherError, load_teacher
 from teachers.teacher_source import find_teacher_files
 from teachers.vec_normalize import read_vec_normalize

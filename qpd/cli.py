@@ -13,17 +13,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 from qpd import __version__
-from qpd.cli_agents import evaluate, teacher_app
-from qpd.cli_analyze import analyze_app
-from qpd.cli_bench import bench
-from qpd.cli_doctor import doctor
-from qpd.cli_errors import error_lines, print_errors
-from qpd.cli_export import export
-from qpd.cli_group import distill_group
-from qpd.cli_output import AsJson, Device, print_json, print_run, print_table, progress
-from qpd.cli_push import push
-from qpd.cli_report import report
-from qpd.cli_sweep import sweep, sweep_cell, sweep_group
+from qpd.commands.agents import evaluate, teacher_app
+from qpd.commands.analyze import analyze_app
+from qpd.commands.bench import bench
+from qpd.commands.doctor import doctor
+from qpd.commands.errors import error_lines, print_errors
+from qpd.commands.export import export
+from qpd.commands.group import distill_group
+from qpd.commands.output import AsJson, Device, print_json, print_run, print_table, progress
+from qpd.commands.push import push
+from qpd.commands.report import report
+from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.recipe import Recipe, RecipeError
 
 app = typer.Typer(

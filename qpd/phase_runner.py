@@ -12,19 +12,19 @@ from typing import Any
 import torch
 
 from qpd.checkpoint import load_checkpoint, save_checkpoint
-from qpd.epoch_metrics import (
-    epoch_scalars,
-    histograms_due,
-    quantization_scalars,
-    weight_histograms,
-)
 from qpd.manifest import PhaseName
-from qpd.metrics_log import MetricsLog
 from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.random_seeds import generator
 from qpd.recipe_phases import TrainingPhase
 from qpd.session import Session
+from qpd.tracking.epoch_metrics import (
+    epoch_scalars,
+    histograms_due,
+    quantization_scalars,
+    weight_histograms,
+)
+from qpd.tracking.metrics_log import MetricsLog
 from qpd.training_phases import EpochReport, Trainee, train_together
 
 COLUMNS = (

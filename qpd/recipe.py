@@ -216,7 +216,7 @@ class EvaluationSettings(RecipeSection):
 class SaveSettings(RecipeSection):
     """What the run directory keeps beyond students, metrics and checkpoints."""
 
-    tensorboard: bool = Field(True, description="write TensorBoard events, where it is installed")
+    tensorboard: bool = Field(True, description="write TensorBoard events")
     wandb: Annotated[str, AfterValidator(_check_project)] | None = Field(
         None, description="Weights & Biases project to log to as well; null = none"
     )

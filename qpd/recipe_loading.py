@@ -55,7 +55,7 @@ def recipes_folder() -> Path:
 def list_recipes() -> list[ShippedRecipe]:
     """Return the shipped recipes, sorted by name.
 
-    Files named base.yaml are only inherited from; NAME-grid.yaml are grids (`qpd.sweep_grid`).
+    Files named base.yaml are only inherited from; NAME-grid.yaml are grids (`qpd.sweep.grid`).
     """
     folder = recipes_folder()
     found = []

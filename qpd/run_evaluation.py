@@ -6,7 +6,6 @@ import time
 
 from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
-from qpd.epoch_metrics import final_scalars
 from qpd.evaluation import evaluate
 from qpd.manifest import EvaluatedPolicy, date_now
 from qpd.policy import Policy, network_policy
@@ -16,6 +15,7 @@ from qpd.random_seeds import seed_for
 from qpd.run_directory import RunDirectory
 from qpd.session import Session
 from qpd.student_files import load_student
+from qpd.tracking.epoch_metrics import final_scalars
 
 
 def evaluate_run(session: Session) -> None:

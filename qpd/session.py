@@ -13,13 +13,13 @@ from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import TeacherRecord
-from qpd.metric_sinks import MetricSink, check_sinks, open_sinks
 from qpd.play_stream import PlayStream
 from qpd.policy import Policy
 from qpd.random_seeds import seed_for
 from qpd.recipe import Recipe
 from qpd.recipe_phases import TrainingPhase
 from qpd.run_directory import RunDirectory
+from qpd.tracking.metric_sinks import MetricSink, check_sinks, open_sinks
 from qpd.training_phases import EpochReport
 from students import StudentArchitecture, architecture_for
 from teachers import Teacher, load_teacher

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from qpd import cli
 from qpd.json_input import MAX_JSON_BYTES, parse_json
-from qpd.metrics_log import MetricsLogError, read_metrics
 from qpd.recipe import RecipeError
 from qpd.recipe_loading import load_recipe
 from qpd.terminal_text import MAX_LINE, printable
+from qpd.tracking.metrics_log import MetricsLogError, read_metrics
 from teachers.zoo_yaml import read_zoo_yaml
 from tests.bounded_reader import BoundedReader, Outcome
 

@@ -19,10 +19,10 @@ import torch
 import yaml
 from stable_baselines3 import PPO
 
-from qpd.metric_sinks import check_sinks
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
-from qpd.tensorboard_sink import tensorboard_sink
+from qpd.tracking.metric_sinks import check_sinks
+from qpd.tracking.tensorboard_sink import tensorboard_sink
 
 ROOT = Path(__file__).parents[1]
 STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")

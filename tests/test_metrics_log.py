@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.metrics_log import MetricsLog, MetricsLogError
+from qpd.tracking.metrics_log import MetricsLog, MetricsLogError
 
 COLUMNS = ["loss", "samples_per_s"]
 

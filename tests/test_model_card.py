@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpd.cli import main
-from qpd.markdown import code, escape
+from qpd.hub.markdown import code, escape
 from qpd.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]

@@ -22,12 +22,12 @@ import torch
 import yaml
 from tiny_run import Follower, Interrupt, recipe_of, work
 
-from qpd.metrics_log import MetricsLogError
 from qpd.play_stream import PlayStream
 from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
 from qpd.student_files import load_student, save_student
+from qpd.tracking.metrics_log import MetricsLogError
 from qpd.training_phases import TrainingError
 from teachers import load_teacher
 

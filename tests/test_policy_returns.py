@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_runs import RETURNS, make_run
+from made_up_runs import REFERENCE, RETURNS, make_run
 
 from analysis.policy_returns import final_students, policy_returns, returns_csv
 from analysis.return_rows import returns_notes, returns_tables
@@ -57,6 +57,16 @@ def test_the_same_student_counts_once_and_so_do_a_teachers_games(tmp_path: Path)
     assert len(table[table["policy"] == "qat"]) == 2
     assert distilled["experiment"] == "a + 1 more"
     assert row(table, "qat", weight_bits=4)["relative"] == 15 / 30
+
+
+def test_another_machines_student_of_the_same_seed_is_another_run(tmp_path: Path) -> None:
+    data = (REFERENCE / "quickstart" / "quantized.safetensors").read_bytes()
+    for name, last, returns in (("a", 0, [10.0, 20]), ("b", 1, [30.0, 40]), ("copy", 1, [30.0])):
+        run = make_run(tmp_path / name, {"qat": returns})
+        (run / "quantized.safetensors").write_bytes(data[:-1] + bytes([data[-1] ^ last]))
+    table = policy_returns(run_frame([tmp_path]))
+    row = table[table["policy"] == "qat"].iloc[0]
+    assert (row["num_runs"], row["num_episodes"], row["mean"]) == (2, 4, 25.0)
 
 
 def test_no_other_teacher_stands_in(tmp_path: Path) -> None:

@@ -35,9 +35,10 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `qpd report arguments`."""
+    """Exit code, stdout and stderr of `qpd report arguments`, without the map unless asked for."""
+    texts = [str(argument) for argument in arguments]
     with pytest.raises(SystemExit) as caught:
-        cli.main(["report", *map(str, arguments)])
+        cli.main(["report", *texts, *([] if "--umap" in texts else ["--no-umap"])])
     captured = capsys.readouterr()
     return int(caught.value.code or 0), captured.out, captured.err
 
@@ -221,3 +222,15 @@ def test_what_is_wrong_is_one_line(
     lines = err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: ") and said in lines[0]
     assert not list(tmp_path.rglob("*.html"))
+
+
+def test_the_map_shows_the_states_by_value(capsys: pytest.CaptureFixture[str]) -> None:
+    run = RUNS / "classic-ppo-lunarlander"
+    code, out, _ = call(capsys, run, "-o", "lander.html", "--no-video", "--umap", "--json")
+    assert code == 0 and "features" in json.loads(out)["left_out"]  # its teacher is not shipped
+    code, out, _ = call(capsys, RUNS / "quickstart", "-o", "page.html", "--no-video", "--umap")
+    assert code == 0
+    page = Page(Path("page.html").read_text(encoding="utf-8"))
+    assert "What the student tells apart" in page.text
+    share = re.search(r"(\d+)% of a state's nearest neighbours", page.text)
+    assert share is not None and int(share.group(1)) > 45  # it was trained on these values

@@ -119,7 +119,7 @@ def browser(width: int, profile: Path) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    inputs = read_inputs(RUN, [], 2.0, lambda text: None)
+    inputs = read_inputs(RUN, [], 2.0, 0, lambda text: None)
     return render_page(inputs, report_sections(inputs))
 
 

@@ -23,7 +23,7 @@ DEVICE = RUNS / "devices" / "epyc-zen4-2-cores.json"
 
 
 def inputs_of(path: Path, *devices: Path) -> ReportInputs:
-    return read_inputs(path, [read_device_record(d) for d in devices], None, lambda text: None)
+    return read_inputs(path, [read_device_record(d) for d in devices], None, 0, lambda text: None)
 
 
 def cards_of(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -22,12 +22,12 @@ from stable_baselines3 import PPO
 from qpd import cli
 from qpd.progress import RunProgress
 from qpd.run_directory import RunDirectory
-from qpd.sweep_cells import Cell, make_cells
-from qpd.sweep_display import SweepDisplay
-from qpd.sweep_grid import load_grid
-from qpd.sweep_ray import Pool, SweepError, open_pool
-from qpd.sweep_run import Sweep
-from qpd.sweep_sharing import plan_batches
+from qpd.sweep.cells import Cell, make_cells
+from qpd.sweep.display import SweepDisplay
+from qpd.sweep.grid import load_grid
+from qpd.sweep.ray_pool import Pool, SweepError, open_pool
+from qpd.sweep.run import Sweep
+from qpd.sweep.sharing import plan_batches
 from qpd.whole_run import run_all_phases
 
 # Not importorskip: what listens where is settled when Ray is imported, which open_pool does.
@@ -195,7 +195,7 @@ def test_students_of_one_teacher_learn_from_one_play(
 def test_too_large_a_cell_is_refused(pool: Pool) -> None:
     import ray
 
-    from qpd.sweep_ray import _check_room
+    from qpd.sweep.ray_pool import _check_room
 
     with pytest.raises(SweepError, match="a cell wants 4096 cores and 0 GPUs, this machine has"):
         _check_room(ray, "local", 4096, 0)

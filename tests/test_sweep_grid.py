@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from qpd.recipe import RecipeError
 from qpd.recipe_loading import list_recipes
-from qpd.sweep_cells import Cell, _text, make_cells
-from qpd.sweep_grid import list_grids, load_grid
-from qpd.sweep_sharing import Batch, plan_batches
+from qpd.sweep.cells import Cell, _text, make_cells
+from qpd.sweep.grid import list_grids, load_grid
+from qpd.sweep.sharing import Batch, plan_batches
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:

@@ -1,19 +1,50 @@
-"""The place of the UMAP figure: how the student's last shared layer sees the states it meets."""
+"""How the student's last shared layer sees the states it meets: a UMAP, coloured by value."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from analysis.feature_umap import draw_embedding, feature_map
 from analysis.report.blocks import Picture, Pictures, Section
+from analysis.report.figure_uri import figure_uri
 from analysis.report.inputs import ReportInputs
+from qpd.environment import EnvironmentConfigError
+from qpd.evaluation_target import TargetError
+from qpd.student_files import StudentFileError
+from teachers import TeacherError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
-def feature_map_picture(inputs: ReportInputs) -> Picture | None:
-    """The map as a picture, drawn through `figure_uri`; None where there is none, as yet always."""
-    return None
+KEY, TITLE = "features", "What the student tells apart"
 
 
 def feature_map_section(inputs: ReportInputs) -> Section | None:
-    """The map in a section of its own; None leaves the section out."""
-    picture = feature_map_picture(inputs)
-    if picture is None:
+    """The map of `inputs.map_states` states of the teacher's play; None where that is 0."""
+    if inputs.map_states == 0:
         return None
-    return Section("features", "What the student tells apart", [Pictures([picture])])
+    if find_spec("umap") is None:
+        return Section(KEY, TITLE, left_out='The map needs umap-learn: pip install "qpd[analysis]"')
+    inputs.note("mapping the student's last layer")
+    try:
+        features = feature_map([inputs.path], inputs.map_states)
+    except (EnvironmentConfigError, StudentFileError, TargetError, TeacherError) as error:
+        return Section(KEY, TITLE, left_out=f"There is no map of states: {error}.")
+    alike = features.summary["alike"].iloc[0]
+    uri = figure_uri(lambda figure: _draw(figure, features.table), 3.4)
+    caption = (
+        f"{inputs.map_states:,} states of the teacher's play, by the fp32 student's last shared "
+        f"layer (UMAP: near means alike, the axes mean nothing). Colours: the teacher's value, in "
+        f"thirds. {alike:.0%} of a state's nearest neighbours in the layer are of its third; by "
+        f"chance it would be 33%."
+    )
+    alt = f"A cloud of points in three colours; {alike:.0%} of neighbours have the same colour."
+    return Section(KEY, TITLE, [Pictures([Picture(uri, alt, caption)])])
+
+
+def _draw(figure: Figure, table: DataFrame) -> None:
+    ax = figure.add_subplot()
+    draw_embedding(ax, table)
+    figure.legend(title="teacher's value", ncols=3, loc="outside lower center", markerscale=2)

@@ -23,13 +23,15 @@ class ReportError(ValueError):
 class ReportInputs:
     """A run, open for reading, what `run_summary` says of it, and what the caller adds.
 
-    `video_seconds` is None where no game is to be filmed. `note` hears of what takes long.
+    `video_seconds` is None where no game is to be filmed, `map_states` 0 where no map is to be
+    drawn. `note` hears of what takes long.
     """
 
     run: RunDirectory
     summary: dict[str, Any]
     devices: Sequence[DeviceRecord]
     video_seconds: float | None
+    map_states: int
     note: Callable[[str], None]
 
     @property
@@ -61,10 +63,11 @@ def read_inputs(
     path: Path,
     devices: Sequence[DeviceRecord],
     video_seconds: float | None,
+    map_states: int,
     note: Callable[[str], None],
 ) -> ReportInputs:
     """Read the run at `path`. Raises ReportError, RunDirectoryError or StudentFileError."""
     run = RunDirectory.open(path, read_only=True)
     if run.manifest.teacher is None:
         raise ReportError(f"{path}: this run has not begun: there is nothing to report")
-    return ReportInputs(run, run_summary(path), devices, video_seconds, note)
+    return ReportInputs(run, run_summary(path), devices, video_seconds, map_states, note)

@@ -11,7 +11,7 @@ from analysis.figure_style import COLOURS, NEUTRAL
 from analysis.report.blocks import Picture, Pictures, Section
 from analysis.report.figure_uri import figure_uri, plain_log_ticks
 from analysis.report.inputs import ReportInputs
-from qpd.metrics_log import read_metrics
+from qpd.tracking.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

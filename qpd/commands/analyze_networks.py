@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table, print_text
+from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.evaluation_target import TargetError
 
 if TYPE_CHECKING:

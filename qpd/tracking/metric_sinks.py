@@ -39,7 +39,7 @@ class MetricSink(Protocol):
 def check_sinks(recipe: Recipe) -> None:
     """Raise SinkError, before any work is done, where `save.wandb` cannot be served."""
     if recipe.save.wandb is not None:
-        from qpd.wandb_sink import check_wandb
+        from qpd.tracking.wandb_sink import check_wandb
 
         check_wandb()
 
@@ -51,12 +51,12 @@ def open_sinks(run: RunDirectory) -> list[MetricSink]:
     """
     sinks: list[MetricSink] = []
     if run.recipe.save.tensorboard:
-        from qpd.tensorboard_sink import tensorboard_sink
+        from qpd.tracking.tensorboard_sink import tensorboard_sink
 
         events = tensorboard_sink(run.tensorboard_folder, run.recipe)
         sinks += [events] if events is not None else []
     if run.recipe.save.wandb is not None:
-        from qpd.wandb_sink import WandbSink
+        from qpd.tracking.wandb_sink import WandbSink
 
         sinks.append(WandbSink(run, run.recipe.save.wandb))
     return sinks

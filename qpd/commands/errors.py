@@ -27,14 +27,14 @@ def error_lines(error: Exception) -> list[str] | None:
     from qpd.environment import EnvironmentConfigError
     from qpd.evaluation_target import TargetError
     from qpd.export.bundle import ExportError
-    from qpd.hub_contents import HubPushError
-    from qpd.metric_sinks import SinkError
-    from qpd.metrics_log import MetricsLogError
+    from qpd.hub.contents import HubPushError
     from qpd.recipe import RecipeError
     from qpd.run_directory import RunDirectoryError
     from qpd.session import SessionError
     from qpd.student_files import StudentFileError
-    from qpd.sweep_ray import SweepError
+    from qpd.sweep.ray_pool import SweepError
+    from qpd.tracking.metric_sinks import SinkError
+    from qpd.tracking.metrics_log import MetricsLogError
     from qpd.training_phases import TrainingError
     from teachers import TeacherError
 

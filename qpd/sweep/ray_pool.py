@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from qpd.sweep_worker import INTERRUPTED, Job, supervise
+from qpd.sweep.worker import INTERRUPTED, Job, supervise
 
 LOCAL = "local"
 _MAX_LOST_WORKERS = 3

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table, print_text, progress, stderr
+from qpd.commands.output import AsJson, print_json, print_table, print_text, progress, stderr
 from qpd.recipe import RecipeError
 
 
@@ -31,10 +31,10 @@ def sweep(
 
     On a cluster the output folder must be on a file system that all nodes share.
     """
-    from qpd.sweep_cells import check_folders, make_cells
-    from qpd.sweep_grid import load_grid
-    from qpd.sweep_run import Sweep, open_output
-    from qpd.sweep_sharing import plan_batches
+    from qpd.sweep.cells import check_folders, make_cells
+    from qpd.sweep.grid import load_grid
+    from qpd.sweep.run import Sweep, open_output
+    from qpd.sweep.sharing import plan_batches
 
     loaded = load_grid(grid)
     cells = make_cells(loaded)
@@ -63,7 +63,7 @@ def sweep_cell(
 ) -> None:
     """One cell, in the process that a worker of the pool started for it."""
     from qpd.recipe_loading import load_recipe
-    from qpd.sweep_worker import begin_supervised
+    from qpd.sweep.worker import begin_supervised
     from qpd.whole_run import DistilledElsewhere, run_all_phases
 
     begin_supervised()
@@ -77,7 +77,7 @@ def sweep_group(folder: Path) -> None:
     from qpd.phase_distill import distill_together
     from qpd.recipe_loading import load_recipe
     from qpd.student_group import open_group
-    from qpd.sweep_worker import begin_supervised
+    from qpd.sweep.worker import begin_supervised
 
     begin_supervised()
     files = sorted((folder / "recipes").glob("*.yaml"))
@@ -90,7 +90,7 @@ def sweep_group(folder: Path) -> None:
 def _with_cpus(wants: Any, cpus: float) -> Any:
     from pydantic import ValidationError
 
-    from qpd.sweep_grid import CellResources
+    from qpd.sweep.grid import CellResources
 
     try:
         return CellResources(cpus=cpus, gpus=wants.gpus)
@@ -101,8 +101,8 @@ def _with_cpus(wants: Any, cpus: float) -> Any:
 
 def _run(work: Any, address: str) -> None:
     """Work on what is not done, if anything is not."""
-    from qpd.sweep_display import SweepDisplay
-    from qpd.sweep_ray import open_pool
+    from qpd.sweep.display import SweepDisplay
+    from qpd.sweep.ray_pool import open_pool
 
     if all(status.state == "done" for status in work.cells.values()):
         return

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from qpd.atomic_files import write_text
-from qpd.metric_sinks import HISTOGRAM_BINS, SinkError
 from qpd.run_directory import RunDirectory
+from qpd.tracking.metric_sinks import HISTOGRAM_BINS, SinkError
 
 _EPOCH_PHASES = ("distill", "finetune")
 

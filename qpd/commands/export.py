@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table
 
 # Imported only when asked for: some need packages that are extras.
 EXPORTERS = {

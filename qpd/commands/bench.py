@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table, print_text, progress
+from qpd.commands.output import AsJson, print_json, print_table, print_text, progress
 
 if TYPE_CHECKING:
     from qpd.bench.device_record import BenchRow, DeviceRecord

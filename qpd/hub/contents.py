@@ -21,8 +21,8 @@ from qpd.export.bundle import (
     load_export_source,
     write_bundle,
 )
+from qpd.hub.measured_return import MeasuredReturn
 from qpd.manifest import EvaluatedPolicy, Manifest, TeacherRecord
-from qpd.measured_return import MeasuredReturn
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
 from qpd.video import record_gif

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_text, progress
+from qpd.commands.output import AsJson, print_json, print_text, progress
+
+MAP_STATES = 1000
 
 
 def report(
@@ -21,7 +23,12 @@ def report(
         typer.Option("--devices", help="what qpd bench wrote; give it again for more devices"),
     ] = None,
     video: Annotated[bool, typer.Option(help="film the student's game and the teacher's")] = True,
-    video_seconds: Annotated[float, typer.Option(min=1.0, max=120.0)] = 20.0,
+    video_seconds: Annotated[
+        float, typer.Option(min=1.0, max=120.0, help="how much of each game is filmed")
+    ] = 20.0,
+    umap: Annotated[
+        bool, typer.Option(help="map states by the student's last layer (half a minute)")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Write a run as one HTML page that loads nothing from any network."""
@@ -37,7 +44,8 @@ def report(
     if output is not None and not path.parent.is_dir():
         raise ReportError(f"-o {path}: there is no folder {path.parent}")
     records = [read_device_record(file) for file in devices or []]
-    inputs = read_inputs(run, records, video_seconds if video else None, progress().note)
+    seconds = video_seconds if video else None
+    inputs = read_inputs(run, records, seconds, MAP_STATES if umap else 0, progress().note)
     sections = report_sections(inputs)
     page = render_page(inputs, sections)
     if output is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from qpd.cli_output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table
 
 
 def doctor(as_json: AsJson = False) -> None:

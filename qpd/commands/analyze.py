@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.atomic_files import to_plain
-from qpd.cli_analyze_networks import add_network_commands
-from qpd.cli_output import AsJson, print_json, print_table, print_text
+from qpd.commands.analyze_networks import add_network_commands
+from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.evaluation_target import TargetError
 
 if TYPE_CHECKING:

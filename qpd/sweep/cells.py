@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from qpd.manifest import PHASES
-from qpd.metrics_log import MetricsLogError, read_metrics
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_differences import recipe_differences
 from qpd.recipe_loading import OVERRIDE, load_recipe
 from qpd.run_directory import RunDirectory
-from qpd.sweep_grid import Grid, Values, value_text
+from qpd.sweep.grid import Grid, Values, value_text
+from qpd.tracking.metrics_log import MetricsLogError, read_metrics
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qpd.cli_output import print_json, print_run, progress, stdout
+from qpd.commands.output import print_json, print_run, progress, stdout
 from qpd.recipe import Recipe, RecipeError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qpd.hub_contents import HubPushError
+from qpd.hub.contents import HubPushError
 
 
 def check_repo_id(repo_id: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qpd.environment import atari_rom, default_max_frames
-from qpd.hub_contents import PushSource, published_source
+from qpd.hub.contents import PushSource, published_source
+from qpd.hub.markdown import code, escape
 from qpd.manifest import PhaseName
-from qpd.markdown import code, escape
 from qpd.recipe import EMBEDDED_TEACHER
 from teachers.hub import is_hub_id
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.cli_output import AsJson, Device, print_json, print_table, progress
+from qpd.commands.output import AsJson, Device, print_json, print_table, progress
 
 teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 

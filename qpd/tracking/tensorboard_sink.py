@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from qpd.metric_sinks import HISTOGRAM_BINS
 from qpd.recipe import Recipe
 from qpd.recipe_differences import flat_settings
+from qpd.tracking.metric_sinks import HISTOGRAM_BINS
 
 logger = logging.getLogger(__name__)
 
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 def tensorboard_sink(folder: Path, recipe: Recipe) -> TensorBoardSink | None:
     """A sink that writes below `folder`; None where tensorboard is not installed."""
     try:
-        from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
     except ImportError:
-        logger.debug('no TensorBoard events: pip install "qpd[tensorboard]"')
+        logger.debug("no TensorBoard events: pip install tensorboard")
         return None
     return TensorBoardSink(folder, recipe, SummaryWriter)
 

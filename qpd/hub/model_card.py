@@ -8,10 +8,10 @@ from typing import Any
 from qpd.environment import action_names
 from qpd.export.bundle import ExportSource
 from qpd.export.runtime_files import bundle_text
-from qpd.hub_contents import VIDEO_SECONDS, PushSource
+from qpd.hub.card_story import files_table, limits, origin
+from qpd.hub.contents import VIDEO_SECONDS, PushSource
+from qpd.hub.markdown import code, escape
 from qpd.manifest import EvaluatedPolicy
-from qpd.markdown import code, escape
-from qpd.model_card_story import files_table, limits, origin
 from qpd.student_about import acting_hint, imitates_policy
 
 _ROWS: dict[EvaluatedPolicy, str] = {

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.cli_export import EXPORTERS
-from qpd.cli_output import AsJson, print_json, print_table
+from qpd.commands.export import EXPORTERS
+from qpd.commands.output import AsJson, print_json, print_table
 
 # What each format's exporter imports beyond QPD's own dependencies.
 _NEEDS = {
@@ -41,9 +41,9 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Publish a quantized student on the Hugging Face hub, with a model card."""
-    from qpd.hub_contents import can_be_filmed, check_new, load_push_source, write_hub_folder
-    from qpd.hub_push import check_repo_id, hub_client, upload
-    from qpd.model_card import model_card
+    from qpd.hub.contents import can_be_filmed, check_new, load_push_source, write_hub_folder
+    from qpd.hub.model_card import model_card
+    from qpd.hub.push import check_repo_id, hub_client, upload
 
     check_repo_id(repo)
     exporters = _exporters(formats)
@@ -63,7 +63,7 @@ def push(
 
 def _exporters(formats: str | None) -> dict[str, Any]:
     """The exporters that were named, or those whose packages are installed."""
-    from qpd.hub_contents import HubPushError
+    from qpd.hub.contents import HubPushError
 
     if formats is None:
         chosen = [name for name, needs in _NEEDS.items() if all(map(find_spec, needs))]
@@ -80,7 +80,7 @@ def _exporters(formats: str | None) -> dict[str, Any]:
 
 
 def _print(folder: Path, repo: str, address: str | None, is_kept: bool, as_json: bool) -> None:
-    from qpd.hub_contents import folder_files
+    from qpd.hub.contents import folder_files
 
     sizes = folder_files(folder)
     if as_json:

@@ -1,7 +1,7 @@
 """The grid file of `qpd sweep`: a base recipe, and axes of values for any of its keys.
 
 The models here are as strict as the recipe's. What the values mean is checked when the cells'
-recipes are made (`qpd.sweep_cells`).
+recipes are made (`qpd.sweep.cells`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from qpd.atomic_files import write_text
 from qpd.recipe import QuantizeSettings, Recipe
 from qpd.recipe_phases import FinetuneSettings
 from qpd.run_directory import RunDirectory
-from qpd.sweep_cells import Cell
+from qpd.sweep.cells import Cell
 
 _FOLDER, _STREAM = ".shared", "stream"
 _FREE = {"name", "student", "quantize", "finetune"}

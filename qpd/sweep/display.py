@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from qpd.sweep_run import Status, Sweep
+from qpd.sweep.run import Status, Sweep
 from qpd.terminal_text import printable
 
 _ORDER = ("running", "failed", "interrupted", "waiting", "done")

@@ -13,17 +13,17 @@ from filelock import FileLock, Timeout
 from qpd.atomic_files import write_text
 from qpd.recipe import RecipeError
 from qpd.run_directory_checks import LOG_NAME
-from qpd.sweep_cells import Cell, CellProgress, cell_progress
-from qpd.sweep_grid import CellResources
-from qpd.sweep_sharing import Batch, drop_memories
-from qpd.sweep_worker import INTERRUPTED, STARTED, Job
+from qpd.sweep.cells import Cell, CellProgress, cell_progress
+from qpd.sweep.grid import CellResources
+from qpd.sweep.sharing import Batch, drop_memories
+from qpd.sweep.worker import INTERRUPTED, STARTED, Job
 
 _POLL_SECONDS = 1.0
 _RECIPES = ".recipes"
 
 
 class JobPool(Protocol):
-    """Who runs jobs; see `qpd.sweep_ray.Pool`."""
+    """Who runs jobs; see `qpd.sweep.ray_pool.Pool`."""
 
     def submit(self, job: Job) -> None:
         """Queue a job."""

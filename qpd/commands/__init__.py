@@ -1,0 +1,1 @@
+"""The commands of `qpd`: each parses, calls one function and prints; qpd/cli.py registers them."""

@@ -1,0 +1,1 @@
+"""A student for the Hugging Face hub: model card, files, upload."""

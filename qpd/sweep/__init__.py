@@ -1,0 +1,1 @@
+"""Grids of runs on Ray: grid file, cells, shared play, worker processes, display."""

@@ -1,0 +1,1 @@
+"""What a run measures while it trains: metrics.csv, TensorBoard, Weights & Biases."""
