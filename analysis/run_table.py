@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qpd.hub.measured_return import MeasuredReturn
 from qpd.manifest import Manifest
-from qpd.run_directory import RunDirectory, RunDirectoryError
+from qpd.run_directory import RunDirectory
 from qpd.student_files import stored_architecture
 
 LABELS = {
@@ -27,7 +26,6 @@ def run_summary(path: Path) -> dict[str, Any]:
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
-    _check_measured(run)
     summary: dict[str, Any] = {
         "run": str(path),
         "name": manifest.name,
@@ -57,24 +55,6 @@ def run_summary(path: Path) -> dict[str, Any]:
             size = file.stat().st_size if file.is_file() else None
             policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
     return summary
-
-
-def _check_measured(run: RunDirectory) -> None:
-    """RunDirectoryError unless the free-form parts of the manifest hold what is shown of them."""
-    where = ""
-    try:
-        for policy, result in run.manifest.evaluations.items():
-            where = f"evaluations.{policy}"
-            MeasuredReturn.from_json(result)
-            float(result.get("seconds", 0.0))
-        for phase, record in run.manifest.phases.items():
-            where = f"phases.{phase}.seconds"
-            for seconds in dict(record.metrics.get("seconds", {})).values():
-                float(seconds)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise RunDirectoryError(
-            [f"{run.manifest_file}: {where}: not as QPD writes it ({error!r})"]
-        ) from error
 
 
 def _seconds(manifest: Manifest) -> dict[str, float]:

@@ -31,6 +31,7 @@ def parse_json(text: str) -> Any:
             object_pairs_hook=_object,
             parse_constant=_refuse_constant,
             parse_float=_finite_float,
+            parse_int=_finite_int,
         )
         if "\\u" in text:  # half of a surrogate pair cannot be written again
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -52,6 +53,15 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON number")
+
+
+def _finite_int(text: str) -> int:
+    value = int(text)
+    try:
+        float(value)
+    except OverflowError:
+        raise ValueError(f"{text[:40]}... is beyond a float") from None
+    return value
 
 
 def _finite_float(text: str) -> float:

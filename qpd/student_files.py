@@ -117,9 +117,8 @@ def read_safetensors(
     if metadata.get("format") != expected_format:
         raise StudentFileError(f"{path}: was not written as {expected_format}")
     if metadata.get("format_version") != str(version):
-        raise StudentFileError(
-            f"{path}: has format version {metadata.get('format_version')}, this QPD reads {version}"
-        )
+        found = f"{metadata.get('format_version')!s:.40}"
+        raise StudentFileError(f"{path}: has format version {found}, this QPD reads {version}")
     return metadata, tensors
 
 
@@ -154,6 +153,9 @@ def _check_sizes(path: Path) -> None:
 
 def _check_shapes(architecture: StudentArchitecture, tensors: dict[str, torch.Tensor]) -> None:
     """ValueError unless the file holds the weights of all layers: nothing larger is then made."""
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32:
+            raise ValueError(f"{name[:80]} is {tensor.dtype}, not torch.float32")
     for shape in architecture.layer_shapes():
         name = "actor.weight" if shape.name == "actor" else f"layers.{shape.name}.weight"
         if name not in tensors or tuple(tensors[name].shape) != shape.weight_shape:

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,14 @@ def test_recipes(reader: BoundedReader, tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "was-run").exists() and not Path("was-run").exists()
 
 
+def test_of_many_mistakes_only_the_first_are_looked_into(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("".join(f"k{i}: 1\n" for i in range(200)))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    assert len(caught.value.lines) == 50
+
+
 def test_chains_of_bases_end(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"r{number}.yaml").write_text(f"base: r{number + 1}.yaml\n")
@@ -117,6 +126,10 @@ MANIFESTS = {
     "many digits": ('{"format_version": 1, "seed": ' + "9" * 1_000_000 + "}", "4300 digits"),
     "NaN": (MANIFEST.replace('"seed": 0', '"seed": NaN', 1), "NaN is no JSON number"),
     "beyond floats": (MANIFEST.replace('"seed": 0', '"seed": 1e999', 1), "beyond a float"),
+    "integer beyond floats": (
+        MANIFEST.replace('"seed": 0', '"seed": 1' + "0" * 400, 1),
+        "beyond a float",
+    ),
     "keys twice": (MANIFEST.replace('"seed"', '"name": "b", "seed"', 1), "'name' is given twice"),
     "surrogates": (MANIFEST.replace('"name": "', '"name": "\\ud800', 1), "surrogate"),
     "large": ('"' + "a" * MAX_JSON_BYTES + '"', "larger than 8 MiB"),
@@ -142,6 +155,22 @@ def test_manifests(reader: BoundedReader, tmp_path: Path, name: str) -> None:
 DEVICES = {
     "nested": ("[" * 1_000_000, "nested too deeply"),
     "many lines": ("{}\n" * MIB, "no JSON"),
+    "a time of almost nothing": (
+        json.dumps(
+            {
+                "device": "a",
+                "student": "b",
+                "kernels": "portable",
+                "threads": 1,
+                "forwards": 1,
+                "median_ns": 1e-322,
+                "p99_ns": 1,
+                "peak_rss_bytes": 1,
+                "constant_bytes": 1,
+            }
+        ),
+        "median_ns is below 1",
+    ),
     "infinite": ('{"median_ns": Infinity}', "Infinity is no JSON number"),
     "large": (" " * (MAX_JSON_BYTES + 1), "larger than 8 MiB"),
 }
@@ -270,9 +299,10 @@ def test_escapes_in_a_run_are_shown_not_obeyed(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"interval": 3}, "evaluations.teacher: not as QPD writes it"),
-        ({"mean": None}, "evaluations.teacher: not as QPD writes it"),
-        ({"seconds": []}, "evaluations.teacher: not as QPD writes it"),
+        ({"interval": 3}, "(interval: Input should be a valid list)"),
+        ({"mean": "high"}, "(mean: Input should be a valid number)"),
+        ({"seconds": []}, "(seconds: Input should be a valid number)"),
+        ({"returns": [[]]}, "(returns.0: Input should be a valid number)"),
     ],
 )
 def test_evaluations_of_the_wrong_type(
@@ -283,7 +313,17 @@ def test_evaluations_of_the_wrong_type(
     (run / "manifest.json").write_text(json.dumps(manifest))
     code, out, err = call(capsys, "show", str(run))
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert expected in err
+    assert f"evaluations.teacher: not as `qpd evaluate` writes it {expected}" in err
+
+
+def test_an_environment_id_imports_no_module(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("evil_module.py").write_text("raise SystemExit('was imported')")
+    monkeypatch.syspath_prepend(os.getcwd())
+    code, _, err = call(capsys, "run", "ci", "--set", "teacher.env=evil_module:CartPole-v1")
+    assert code == 2 and "evil_module:CartPole-v1" in err
+    assert "evil_module" not in sys.modules
 
 
 def test_a_hostile_recipe_leaves_nothing_behind(
