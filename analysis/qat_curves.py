@@ -84,6 +84,9 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
         raise TargetError(
             f"{run.metrics_file}: lacks the columns {', '.join(missing)}", ErrorCode.RUN_DAMAGED
         )
+    for name in _COLUMNS[1:]:
+        if not pd.api.types.is_numeric_dtype(table[name]):
+            raise TargetError(f"{run.metrics_file}: {name}: must be numbers", ErrorCode.RUN_DAMAGED)
     parts, before = [], 0
     for phase in _PHASES:
         mine = table.loc[table["phase"] == phase, list(_COLUMNS)].sort_values("epoch")

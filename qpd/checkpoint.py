@@ -11,6 +11,7 @@ from torch import Tensor
 from qpd.atomic_files import write_safetensors, write_text
 from qpd.checked_tensors import DamagedFileError, read_tensors
 from qpd.error_codes import ErrorCode
+from qpd.json_input import parse_json
 from qpd.run_directory import RunDirectory
 from qpd.user_error import UserError
 
@@ -54,7 +55,7 @@ def load_checkpoint(
         return None
     try:
         metadata, tensors = read_tensors(path)
-        return tensors, json.loads(metadata["state"])
+        return tensors, parse_json(metadata["state"])
     except (DamagedFileError, KeyError, ValueError, OSError) as error:
         raise CheckpointError.of(path, f"is damaged ({error})", run) from error
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from qpd.checked_tensors import crc32_of
 from qpd.error_codes import ErrorCode
+from qpd.json_input import read_json
 from qpd.manifest import FORMAT_VERSION, Manifest
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
@@ -71,8 +72,8 @@ def read_manifest(path: Path) -> Manifest:
     file = path / "manifest.json"
     way = f"put a copy of it back, or delete the folder {path} to begin anew"
     try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(file)
+    except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError([f"{file}: cannot be read: {reason}; {way}"]) from error
     seal = content.pop(_SEAL, None) if isinstance(content, dict) else None
@@ -85,7 +86,7 @@ def read_manifest(path: Path) -> Manifest:
         )
     if version != FORMAT_VERSION:
         raise RunDirectoryError(
-            [f"{file}: format_version {version!r}; this QPD reads {FORMAT_VERSION}"],
+            [f"{file}: format_version {version!r:.40}; this QPD reads {FORMAT_VERSION}"],
             ErrorCode.RUN_FORMAT,
         )
     try:

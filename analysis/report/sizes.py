@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from analysis.report.blocks import Picture, Pictures, Section, Table
 from analysis.report.figure_uri import figure_uri
 from analysis.report.inputs import STUDENTS, ReportInputs
 from analysis.run_table import LABELS
+from qpd.json_input import parse_json
 from qpd.student_files import StudentFileError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def tensor_bytes(path: Path) -> dict[str, int]:
     try:
         data = path.read_bytes()
         end = 8 + int.from_bytes(data[:8], "little")
-        entries = json.loads(data[8:end])
+        entries = parse_json(data[8:end].decode("utf-8"))
         entries.pop("__metadata__", None)
         sizes = {
             name: int(e["data_offsets"][1] - e["data_offsets"][0]) for name, e in entries.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from qpd.recipe_differences import recipe_differences
 from qpd.recipe_loading import OVERRIDE, load_recipe
 from qpd.run_directory import RunDirectory
 from qpd.sweep.grid import Grid, Values, value_text
+from qpd.tracking.metrics_log import MetricsLogError, read_metrics
 from qpd.user_error import reworded
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
@@ -186,8 +186,7 @@ def cell_progress(path: Path) -> CellProgress:
 
 def _last_epoch(metrics: Path, phase: str) -> int:
     try:
-        with metrics.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("phase") == phase]
+        rows = [row for row in read_metrics(metrics) if row.get("phase") == phase]
         return int(rows[-1]["epoch"]) if rows else 0
-    except (OSError, ValueError, KeyError):  # being written just now
+    except (OSError, MetricsLogError):  # being written just now
         return 0
