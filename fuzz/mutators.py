@@ -5,9 +5,12 @@
 """
 
 import io
+import json
 import random
 import zipfile
 from collections.abc import Callable
+
+from qpd.checked_tensors import seal_header
 
 CustomMutator = Callable[[bytes, int, int], bytes]
 Change = Callable[[bytes, random.Random], bytes]
@@ -67,7 +70,10 @@ def mutate_zip(content: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_safetensors(content: bytes, rng: random.Random) -> bytes:
-    """Change the JSON header or the numbers, and let the first 8 bytes tell the header's length."""
+    """Change the JSON header or the numbers, and let the first 8 bytes tell the header's length.
+
+    In half of the cases the checksum is made to fit again.
+    """
     length = int.from_bytes(content[:8], "little")
     if length > len(content) - 8:
         return mutate_bytes(content, rng)
@@ -76,7 +82,18 @@ def mutate_safetensors(content: bytes, rng: random.Random) -> bytes:
         header = mutate_bytes(header, rng)
     else:
         numbers = mutate_bytes(numbers, rng)
+    if rng.random() < 0.5:
+        header = _resealed(header, numbers)
     return len(header).to_bytes(8, "little") + header + numbers
+
+
+def _resealed(header: bytes, numbers: bytes) -> bytes:
+    try:
+        found = json.loads(header)
+        found["__metadata__"].pop("crc32", None)
+        return seal_header(found, memoryview(numbers))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return header  # broken by the change: no checksum can fit
 
 
 def _custom(change: Change) -> CustomMutator:

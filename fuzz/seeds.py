@@ -12,6 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 import gymnasium
+import safetensors.torch
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -20,6 +21,7 @@ from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.integer_student import integer_student
 from qpd.quantization.packing import pack_student
 from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.run_directory_checks import sealed
 from qpd.student_files import float_student_content
 from students import Student, StudentArchitecture
 
@@ -33,8 +35,8 @@ def seeds() -> dict[str, dict[str, bytes]]:
         "sb3_zip": _sb3_zips(),
         "vec_normalize": _vec_normalize(),
         "zoo_yaml": _zoo_yaml(),
-        "student": {"tiny": safetensors_bytes(*float_student_content(Student(TINY), {"seed": 0}))},
-        "packed_student": {"tiny": _packed()},
+        "student": _safetensors(*float_student_content(Student(TINY), {"seed": 0})),
+        "packed_student": _packed(),
         "recipe": _recipes(),
         "grid": _grids(),
         "manifest": _manifests(),
@@ -95,10 +97,18 @@ def _vec_normalize() -> dict[str, bytes]:
     return found | {"nested-key": nested}
 
 
-def _packed() -> bytes:
+def _safetensors(tensors: dict[str, torch.Tensor], about: dict[str, str]) -> dict[str, bytes]:
+    """The file as QPD writes it, and without the checksum that refuses most changes."""
+    plain = {name: tensor.detach() for name, tensor in tensors.items()}
+    return {
+        "tiny": safetensors_bytes(tensors, about),
+        "unsealed": safetensors.torch.save(plain, about),
+    }
+
+
+def _packed() -> dict[str, bytes]:
     student = QuantizedStudent(Student(TINY), QuantizationConfig())
-    tensors, metadata = pack_student(integer_student(student), {"seed": 0})
-    return safetensors_bytes(tensors, metadata)
+    return _safetensors(*pack_student(integer_student(student), {"seed": 0}))
 
 
 def _zoo_yaml() -> dict[str, bytes]:
@@ -134,7 +144,8 @@ def _manifests() -> dict[str, bytes]:
     for evaluation in content["evaluations"].values():
         for key in [key for key, value in evaluation.items() if isinstance(value, list)]:
             evaluation[key] = evaluation[key][:3]
-    return {"finished": json.dumps(content).encode()}
+    contents = {"finished": content, "sealed": sealed(content)}
+    return {name: json.dumps(found).encode() for name, found in contents.items()}
 
 
 def _devices() -> dict[str, bytes]:
