@@ -20,7 +20,7 @@ from qpd.manifest import PhaseName
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
 from qpd.student_about import imitates_policy
-from qpd.student_files import stored_architecture
+from qpd.student_files import check_size, stored_architecture
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -131,6 +131,7 @@ def _tensor_digest(path: Path) -> str:
     """A digest of a safetensors file without its header, which holds the run's name."""
     if not path.is_file():
         return ""
+    check_size(path)
     data = path.read_bytes()
     return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()[:16]
 

@@ -16,6 +16,8 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
         sys.exit(f"usage: python -m fuzz.run {{{','.join(TARGETS)}}} [options] CORPUS...")
     name = sys.argv.pop(1)
+    # libFuzzer starts itself anew by this, in a shell, to merge corpora.
+    sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"
 
     def test_one_input(content: bytes) -> None:
         TARGETS[name].check(content)

@@ -13,6 +13,7 @@ from qpd.json_input import read_json
 from qpd.manifest import FORMAT_VERSION, Manifest
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
+from qpd.recipe_yaml import MAX_RECIPE_BYTES
 from qpd.user_error import UserError
 
 LOCK_NAME = ".lock"
@@ -117,6 +118,8 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
         raise RunDirectoryError(
             [f"{path}: is not a whole run directory: recipe.yaml is missing; {way}"]
         )
+    if file.stat().st_size > MAX_RECIPE_BYTES:
+        raise RunDirectoryError([f"{file}: is larger than {MAX_RECIPE_BYTES >> 10} KiB; {way}"])
     known = manifest.recipe_crc32
     if known and crc32_of(file.read_bytes()) not in known:
         raise RunDirectoryError(

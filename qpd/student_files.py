@@ -21,7 +21,8 @@ FORMAT = "qpd-float-student"
 FORMAT_VERSION = 1
 
 MAX_HEADER_BYTES = 1 << 20  # a student's takes 2 kB
-MAX_FILE_BYTES = 1 << 28  # XXL takes 13 MB
+MAX_FILE_BYTES = 1 << 26  # XXL takes 13 MB
+MAX_PARAMETERS = 16_000_000  # what fits into a file, in fp32
 MAX_LAYERS, MAX_WIDTH = 16, 65536
 
 
@@ -133,7 +134,7 @@ def read_safetensors(
 
 def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     try:
-        _check_sizes(path)
+        check_size(path)
         if with_tensors:
             return read_tensors(path)
         with safetensors.safe_open(path, framework="pt") as file:
@@ -147,8 +148,8 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
 
 
-def _check_sizes(path: Path) -> None:
-    """StudentFileError for a file, or a header in it, that no student needs."""
+def check_size(path: Path) -> None:
+    """StudentFileError for a file, or a header in it, that no student needs. Raises OSError."""
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
         file_bytes = os.fstat(file.fileno()).st_size

@@ -11,11 +11,13 @@ import pickle
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from qpd.student_files import MAX_PARAMETERS
 from tests.bounded_reader import BoundedReader, Outcome
 from tests.hostile_files import (
     DATA,
@@ -243,6 +245,15 @@ STUDENTS = {
         safetensors_of(student_header({**LINEAR, "observation_shape": []})),
         "need 1 or 3 axes",
     ),
+    "no metadata": (safetensors_of(b'{"__metadata__":null}'), "was not written as"),
+    "metadata of the wrong type": (
+        safetensors_of(b'{"__metadata__":{"crc32":7}}'),
+        "damaged, or no safetensors",
+    ),
+    "checksum of something else": (
+        safetensors_of(b'{"__metadata__":{"crc32":"00000000"}}'),
+        "its checksum does not fit",
+    ),
     "nested metadata": (
         safetensors_of(student_header(LINEAR).replace(b'"{', b'"' + b"[" * 100_000 + b"{")),
         "nested too deeply",
@@ -257,15 +268,32 @@ def test_students_that_lie(reader: BoundedReader, tmp_path: Path, name: str) -> 
     refused(reader.read("student", path), expected)
 
 
-def test_students_of_nan_and_of_holes(reader: BoundedReader, tmp_path: Path) -> None:
-    path = tmp_path / "distilled.safetensors"
-    sizes = {"actor.bias": [2], "actor.weight": [2, 3], "critic.bias": [1], "critic.weight": [1, 3],
-             "input_high": [2], "input_low": [2], "layers.linear1.bias": [3],
-             "layers.linear1.weight": [3, 2]}  # fmt: skip
+def float_entries(inputs: int, hidden: int) -> tuple[dict[str, Any], int]:
+    """The header's entries of a student with two actions, and the bytes of its numbers."""
+    layer = "layers.linear1"
+    sizes = {"actor.bias": [2], "actor.weight": [2, hidden], "critic.bias": [1],
+             "critic.weight": [1, hidden], "input_high": [inputs], "input_low": [inputs],
+             f"{layer}.bias": [hidden], f"{layer}.weight": [hidden, inputs]}  # fmt: skip
     entries, end = {}, 0
     for name, shape in sizes.items():
         start, end = end, end + 4 * int(np.prod(shape))
         entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+    return entries, end
+
+
+def test_the_largest_student_stays_within_bounds(reader: BoundedReader, tmp_path: Path) -> None:
+    entries, end = float_entries(65_000, 240)
+    assert 0.9 * MAX_PARAMETERS < end / 4 < MAX_PARAMETERS
+    header = student_header({**LINEAR, "observation_shape": [65_000], "hidden": [240]}, **entries)
+    outcome = reader.read(
+        "student", write(tmp_path, "distilled.safetensors", safetensors_of(header, bytes(end)))
+    )
+    assert outcome.kind == "read" and outcome.added_bytes < 500 * MIB, outcome
+
+
+def test_students_of_nan_and_of_holes(reader: BoundedReader, tmp_path: Path) -> None:
+    path = tmp_path / "distilled.safetensors"
+    entries, end = float_entries(2, 3)
     header = student_header(LINEAR, **entries)
     nan = np.full(end // 4, np.nan, np.float32).tobytes()
     path.write_bytes(safetensors_of(header, nan))
@@ -275,7 +303,7 @@ def test_students_of_nan_and_of_holes(reader: BoundedReader, tmp_path: Path) -> 
     half = [entry | {"dtype": "F8_E4M3", "shape": [4 * n for n in entry["shape"][:1]] +
             entry["shape"][1:]} for entry in entries.values()]  # fmt: skip
     path.write_bytes(
-        safetensors_of(student_header(LINEAR, **dict(zip(sizes, half, strict=True))), bytes(end))
+        safetensors_of(student_header(LINEAR, **dict(zip(entries, half, strict=True))), bytes(end))
     )
     refused(reader.read("student", path), "not torch.float32")
     huge = {"dtype": "F32", "shape": [1 << 36], "data_offsets": [0, 1 << 38]}
@@ -283,5 +311,5 @@ def test_students_of_nan_and_of_holes(reader: BoundedReader, tmp_path: Path) -> 
     path.write_bytes(safetensors_of(header))
     with path.open("r+b") as file:
         file.truncate(8 + len(header) + (1 << 38))
-    refused(reader.read("student", path), "at most 268435456 are read")
-    refused(reader.read("packed_student", path), "at most 268435456 are read")
+    refused(reader.read("student", path), "at most 67108864 are read")
+    refused(reader.read("packed_student", path), "at most 67108864 are read")

@@ -217,12 +217,12 @@ def test_zoo_settings_build_no_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"\xff\xfe,\n", b'phase,epoch\n"' + b"a" * 200_000, b"a" * (65 * MIB)]
+    "content", [b"\xff\xfe,\n", b'phase,epoch\n"' + b"a" * 200_000, b"a" * (17 * MIB), b"," * MIB]
 )
 def test_metrics_that_are_no_csv(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "metrics.csv"
     path.write_bytes(content)
-    with pytest.raises(MetricsLogError, match=r"metrics\.csv: is "):
+    with pytest.raises(MetricsLogError, match=r"metrics\.csv: (is|has 1048577 columns)"):
         read_metrics(path)
 
 

@@ -11,7 +11,7 @@ from analysis.report.figure_uri import figure_uri
 from analysis.report.inputs import STUDENTS, ReportInputs
 from analysis.run_table import LABELS
 from qpd.json_input import parse_json
-from qpd.student_files import StudentFileError
+from qpd.student_files import StudentFileError, check_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +25,7 @@ def tensor_bytes(path: Path) -> dict[str, int]:
     Raises StudentFileError where it is no such file.
     """
     try:
+        check_size(path)
         data = path.read_bytes()
         end = 8 + int.from_bytes(data[:8], "little")
         entries = parse_json(data[8:end].decode("utf-8"))
@@ -32,6 +33,8 @@ def tensor_bytes(path: Path) -> dict[str, int]:
         sizes = {
             name: int(e["data_offsets"][1] - e["data_offsets"][0]) for name, e in entries.items()
         }
+    except StudentFileError:
+        raise
     except (OSError, ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {error}") from error
     return {**sizes, HEADER: len(data) - sum(sizes.values())}

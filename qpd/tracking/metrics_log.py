@@ -16,7 +16,8 @@ from qpd.user_error import UserError
 
 KEY_COLUMNS = ("phase", "epoch")
 _EPOCH = re.compile(r"[0-9]{1,9}")
-_MAX_BYTES = 64 << 20  # an epoch takes 200 bytes
+_MAX_BYTES = 16 << 20  # an epoch takes 200 bytes
+_MAX_COLUMNS = 1000
 
 
 class MetricsLogError(UserError, ValueError):
@@ -29,7 +30,7 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
     """The rows of a metrics.csv, each by column; those without a whole epoch are left out.
 
     Raises:
-        MetricsLogError: It is no CSV file, or larger than 64 MiB.
+        MetricsLogError: It is no CSV file, or larger than 16 MiB.
         OSError: It cannot be read.
     """
     rows = _read_rows(path, with_torn=True)
@@ -37,17 +38,30 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
     return [row for row in found if _EPOCH.fullmatch(row.get("epoch", ""))]
 
 
-def _read_rows(path: Path, *, with_torn: bool) -> list[list[str]]:
-    """All lines, the header first; `with_torn` also a last one that a kill cut off."""
+def read_lines(path: Path) -> list[str]:
+    """The lines of a metrics.csv with their ends; raises as `read_metrics` does."""
     with path.open("rb") as file:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise MetricsLogError(f"{path}: is larger than {_MAX_BYTES >> 20} MiB")
     try:
-        lines = content.decode("utf-8").splitlines(keepends=True)
-        return list(csv.reader(x for x in lines if with_torn or x.endswith("\n"))) or [[]]
-    except (csv.Error, UnicodeDecodeError) as error:
+        return content.decode("utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
         raise MetricsLogError(f"{path}: is no CSV file: {error}") from error
+
+
+def _read_rows(path: Path, *, with_torn: bool) -> list[list[str]]:
+    """All lines, the header first; `with_torn` also a last one that a kill cut off."""
+    lines = read_lines(path)
+    try:
+        rows = list(csv.reader(x for x in lines if with_torn or x.endswith("\n"))) or [[]]
+    except csv.Error as error:
+        raise MetricsLogError(f"{path}: is no CSV file: {error}") from error
+    if len(rows[0]) > _MAX_COLUMNS:
+        raise MetricsLogError(
+            f"{path}: has {len(rows[0])} columns; at most {_MAX_COLUMNS} are read"
+        )
+    return rows
 
 
 class MetricsLog:
