@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from qpd import cli
 from qpd.json_input import MAX_JSON_BYTES, parse_json
 from qpd.recipe import RecipeError
 from qpd.recipe_loading import load_recipe
+from qpd.sweep.cells import cell_names, make_cells
+from qpd.sweep.grid import load_grid
 from qpd.terminal_text import MAX_LINE, printable
 from qpd.tracking.metrics_log import MetricsLogError, read_metrics
 from teachers.zoo_yaml import read_zoo_yaml
@@ -118,6 +121,27 @@ def test_grids(reader: BoundedReader, tmp_path: Path, name: str) -> None:
     path = tmp_path / "mine-grid.yaml"
     path.write_text(text)
     refused(reader.read("grid", path), expected)
+
+
+def test_what_is_wrong_in_every_cell_is_not_looked_for_in_every_cell(tmp_path: Path) -> None:
+    path = tmp_path / "mine-grid.yaml"
+    seeds = ",".join(map(str, range(9000)))
+    path.write_text(f"base: base.yaml\naxes: {{seed: [{seeds}]}}\n")
+    unknown = "".join(f"k{n}: 1\n" for n in range(5000))
+    (tmp_path / "base.yaml").write_text("student: {size: S}\n" + unknown)
+    began = time.process_time()
+    with pytest.raises(RecipeError, match="k0: unknown key"):
+        make_cells(load_grid(str(path)))
+    assert time.process_time() - began < 10
+
+
+def test_names_of_cells_that_are_alike(tmp_path: Path) -> None:
+    path = tmp_path / "mine-grid.yaml"
+    sources = ",".join(f"'{'!' * n}'" for n in range(1, 300))
+    path.write_text(f"base: quickstart\naxes: {{teacher.source: [{sources}, empty-3]}}\n")
+    names = cell_names(load_grid(str(path)))
+    assert names[:4] == [f"teacher=empty{more}" for more in ("", "-2", "-3", "-4")]
+    assert names[-1] == "teacher=empty-3-2" and len(set(names)) == 300
 
 
 MANIFEST = (RUN / "manifest.json").read_text()
