@@ -118,7 +118,7 @@ def cell_names(grid: Grid) -> list[str]:
     }
     names: list[str] = []
     taken: set[str] = set()
-    texts = {key: _ShortTexts() for key in keys}
+    texts = {key: ShortTexts() for key in keys}
     for values in grid.combinations:
         parts = [f"{label[key]}={texts[key].of(value)}" for key, value in values.items()]
         name = ",".join(parts)
@@ -136,15 +136,17 @@ def cell_names(grid: Grid) -> list[str]:
     return names
 
 
-class _ShortTexts:
+class ShortTexts:
     """A key's values in folders' names: each has its own text, also if case is ignored."""
 
     def __init__(self) -> None:
+        """Begin with none given out."""
         self._known: dict[str, str] = {}
         self._taken: set[str] = set()
         self._numbers: Counter[str] = Counter()
 
     def of(self, value: Any) -> str:
+        """The text of `value`, the same each time."""
         exact = value_text(value)
         if exact not in self._known:
             plain = value if isinstance(value, str) else exact
