@@ -48,7 +48,7 @@ class TeacherRecord(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     algo: str
     env_id: str
-    num_parameters: int = Field(ge=1)
+    num_parameters: int = Field(ge=1, le=10**12)
 
 
 class Manifest(BaseModel):

@@ -8,21 +8,25 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+# Far beyond what is measured; sums and squares of them are finite.
+_Score = Annotated[float, Field(ge=-1e15, le=1e15)]
+_Seconds = Annotated[float, Field(ge=0, le=1e12)]
+
 
 class _Evaluation(BaseModel):
     """What is read of an evaluation; the rest is kept as it is."""
 
     model_config = ConfigDict(strict=True)
 
-    mean: float
-    interval: list[float] = Field(min_length=2, max_length=2)
-    episodes: int = Field(ge=1)
-    std: float = 0.0
-    seed: int = 0
-    distinct_games: int = 1
+    mean: _Score
+    interval: list[_Score] = Field(min_length=2, max_length=2)
+    episodes: int = Field(ge=1, le=10**9)
+    std: _Score = 0.0
+    seed: int = Field(0, ge=0, le=2**64)
+    distinct_games: int = Field(1, ge=0, le=10**9)
     acting: str = ""
-    seconds: float = 0.0
-    returns: list[float] = []
+    seconds: _Seconds = 0.0
+    returns: list[_Score] = []
 
 
 class _PhaseMetrics(BaseModel):
@@ -30,7 +34,7 @@ class _PhaseMetrics(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    seconds: dict[str, float] = {}
+    seconds: dict[str, _Seconds] = {}
 
 
 def _check(model: type[BaseModel], found: Mapping[str, Any], writer: str) -> None:
