@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzz.targets import TARGETS
 from qpd import cli
 from qpd.json_input import MAX_JSON_BYTES, parse_json
 from qpd.recipe import RecipeError
@@ -26,6 +27,7 @@ from qpd.sweep.cells import cell_names, make_cells
 from qpd.sweep.grid import load_grid
 from qpd.terminal_text import MAX_LINE, printable
 from qpd.tracking.metrics_log import MetricsLogError, read_metrics
+from qpd.user_error import UserError
 from teachers.zoo_yaml import read_zoo_yaml
 from tests.bounded_reader import BoundedReader, Outcome
 
@@ -281,6 +283,32 @@ def test_what_json_writes_reads_back(value: object) -> None:
     except UnicodeEncodeError:
         return
     assert parse_json(text) == value
+
+
+CODES = [
+    ("sb3_zip", b"PK", "Q302"),
+    ("vec_normalize", b"\x80\x04" + b"N0" * 600_000 + b"N.", "Q307"),
+    ("zoo_yaml", b"#" * 70_000, "Q307"),
+    ("student", (1 << 40).to_bytes(8, "little"), "Q702"),
+    ("recipe", b"#" * 70_000, "Q102"),
+    ("recipe", b"x: " + b"[" * 99, "Q102"),
+    ("recipe", b"base: /etc/passwd", "Q105"),
+    ("recipe", b"name: ../x\nstudent: {size: S}", "Q105"),
+    ("grid", GRIDS["billions of cells"][0].encode(), "Q110"),
+    ("grid", GRIDS["many exclusions"][0].encode(), "Q110"),
+    ("manifest", b"[" * 9000, "Q204"),
+    ("manifest", b'{"format_version": 2}', "Q205"),
+    ("device", b" " * (MAX_JSON_BYTES + 1), "Q802"),
+]
+
+
+@pytest.mark.parametrize(("target", "content", "code"), CODES)
+def test_each_limit_has_its_code(tmp_path: Path, target: str, content: bytes, code: str) -> None:
+    path = tmp_path / TARGETS[target].file_name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        TARGETS[target].read(path)
+    assert all(line.endswith(f" [{code}]") for line in caught.value.coded_lines())
 
 
 @pytest.fixture
