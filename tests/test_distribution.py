@@ -16,7 +16,18 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+NEEDS_AN_EXTRA = [
+    ("sweep mini-grid -o new", "sweep"),
+    ("analyze sizes run -o new", "analysis"),
+    ("report run -o new.html", "analysis"),
+    ("export run --format onnx -o new", "onnx"),
+    ("export run --format litert -o new", "litert"),
+    ("export run --format sb3 -o new", "train"),
+    ("teacher train ppo CartPole-v1 -o new", "train"),
+]
+
+
+def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     """What a command prints, in an environment that does not know the repository."""
     unwanted = ("PYTHONPATH", "VIRTUAL_ENV")
     environment = {key: value for key, value in os.environ.items() if key not in unwanted}
@@ -28,8 +39,8 @@ def run(*command: str | Path, cwd: Path) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def pip_into(environment: Path, *arguments: str | Path) -> None:
@@ -82,3 +93,8 @@ def test_the_wheel_works_with_only_what_it_declares(built: Path, tmp_path: Path)
     run(qpd, "run", "ci", "-o", "run", cwd=tmp_path)
     run(qpd, "export", "run", "--format", "c", "-o", "c", cwd=tmp_path)
     run("make", "-C", "c", "test", cwd=tmp_path)
+
+    for command, extra in NEEDS_AN_EXTRA:
+        said = run(qpd, *command.split(), cwd=tmp_path, code=2)
+        assert f'pip install "qpd[{extra}]"' in said and len(said.splitlines()) == 1, said
+        assert not list(tmp_path.glob("new*")), command
