@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from qpd.arithmetic import Arithmetic
+
 FORMAT_VERSION: Final = 1
 
 PhaseName = Literal["distill", "quantize", "finetune", "evaluate"]
@@ -55,6 +57,7 @@ class Manifest(BaseModel):
     git_commit: str | None
     git_dirty: bool | None
     platform: str
+    arithmetic: Arithmetic | None = None
     teacher: TeacherRecord | None = None
     phases: dict[PhaseName, PhaseRecord] = Field(
         default_factory=lambda: {name: PhaseRecord() for name in PHASES}

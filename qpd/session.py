@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qpd.acting import ActingRule, resolve_acting
+from qpd.arithmetic import arithmetic_of
 from qpd.checked_tensors import DamagedFileError
 from qpd.checkpoint import (
     CheckpointError,
@@ -269,6 +270,10 @@ def open_session(
             num_parameters=teacher.num_parameters,
         )
     )
+    now = arithmetic_of(prepared.device)
+    changed = run.record_arithmetic(now).differences(now)
+    if changed and any(record.state != "done" for record in run.manifest.phases.values()):
+        progress.note(f"goes on with {changed}: its numbers will not be an undisturbed run's")
     store = store or run.checkpoint_folder
     restore_metrics(store, run, label)
     env_id, architecture, device = prepared.env_id, prepared.architecture, prepared.device
