@@ -1,0 +1,90 @@
+"""What the runs say of each claim of the paper: ratios with intervals, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analysis.claim_pairs import Pair
+from analysis.paper_claims import Claim
+from analysis.paper_verdict import (
+    Estimate,
+    Verdict,
+    mean_of_ratios,
+    verdict_of_every,
+    verdict_of_mean,
+)
+from analysis.policy_groups import PolicyGroup
+
+MIN_EPISODES = 10  # a side: the bootstrap of fewer games says nothing
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A pair of groups and the ratio of their mean returns."""
+
+    pair: Pair
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim, what was compared for it, and the verdict.
+
+    `ratio` is the mean over the comparisons (for a claim about every student: of the one comparison
+    there is), None where there is no single number. `why` explains what is not a plain "held" or
+    "did not hold"; for what was not measured it ends with a command.
+    """
+
+    claim: Claim
+    comparisons: tuple[Comparison, ...]
+    ratio: Estimate | None
+    verdict: Verdict
+    why: str
+
+    @property
+    def fewest_runs(self) -> int:
+        """Runs of the side with fewest, a fixed return aside; 0 where nothing was compared."""
+        sides = [
+            side
+            for comparison in self.comparisons
+            for side in (comparison.pair.first, comparison.pair.second)
+            if isinstance(side, PolicyGroup) and side.policy in ("distilled", "ptq", "qat")
+        ]
+        return min((side.num_runs for side in sides), default=0)
+
+
+def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
+    """Compare what `claim` compares among `groups`, and judge it."""
+    found = claim.find(groups)
+    pairs = [pair.scores for pair in found.pairs]
+    comparisons = tuple(Comparison(pair, mean_of_ratios([pair.scores])) for pair in found.pairs)
+    if not pairs:
+        return ClaimResult(claim, (), None, Verdict.unmeasured, found.missing)
+    judge = verdict_of_mean if claim.scope == "mean" else verdict_of_every
+    verdict = judge(pairs, claim.bound, claim.side)
+    single = claim.scope == "mean" or len(pairs) == 1
+    ratio = mean_of_ratios(pairs) if single else None
+    fewest = min(pair.fewest_episodes for pair in found.pairs)
+    if fewest < MIN_EPISODES:
+        why = f"only {fewest} games on one side; {MIN_EPISODES} are the least"
+        return ClaimResult(claim, comparisons, ratio, Verdict.undecided, why)
+    return ClaimResult(claim, comparisons, ratio, verdict, _why(claim, ratio, verdict))
+
+
+def contains_papers_number(result: ClaimResult) -> bool | None:
+    """Whether the interval of the ratio meets the paper's range; None where either is missing."""
+    number, ratio = result.claim.number, result.ratio
+    if ratio is None or number.low is None or number.high is None:
+        return None
+    return bool(ratio.low <= number.high and ratio.high >= number.low)
+
+
+def _why(claim: Claim, ratio: Estimate | None, verdict: Verdict) -> str:
+    if verdict != Verdict.undecided:
+        return ""
+    if ratio is None:
+        return f"not every interval lies {claim.side} {claim.bound:g}, and none on the other side"
+    if ratio.low != ratio.low:
+        return "no ratio, as the return that divides may be 0"
+    return f"the interval of the ratio holds {claim.bound:g}"

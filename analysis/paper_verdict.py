@@ -1,0 +1,119 @@
+"""When a claim held: by the bootstrap interval of a ratio of mean returns, never by overlap.
+
+The ratio's interval resamples each side on its own: runs with replacement, then games within each
+drawn run. That two intervals of single means overlap does not say that the means are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+
+from analysis.return_statistics import bootstrap_interval, mean, mean_ratio
+
+ERROR_RATE = 0.05
+RESAMPLES = 4000  # enough for an interval that is corrected for some ten comparisons
+ScorePair = tuple[np.ndarray, np.ndarray]
+
+
+class Verdict(StrEnum):
+    """What the runs say of a claim."""
+
+    held = "held"
+    failed = "did not hold"
+    undecided = "not decided"
+    unmeasured = "not measured"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with the ends of its interval; all NaN where a mean that divides may be 0."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_of_ratios(
+    pairs: Sequence[ScorePair], seed: int = 0, error_rate: float = ERROR_RATE
+) -> Estimate:
+    """The mean over `pairs` of score matrices of mean(first) / mean(second), and its interval.
+
+    A matrix that stands in several pairs is drawn once for all of them. `error_rate` is the share
+    of intervals that miss; matrices are `[num_runs, num_episodes]`.
+    """
+    matrices: list[np.ndarray] = []
+    places: list[tuple[int, int]] = []
+    for pair in pairs:
+        for matrix in pair:
+            if not any(matrix is known for known in matrices):
+                matrices.append(matrix)
+        first, second = (
+            next(place for place, known in enumerate(matrices) if known is matrix)
+            for matrix in pair
+        )
+        places.append((first, second))
+
+    def statistic(*drawn: np.ndarray) -> np.ndarray:
+        return np.mean([mean_ratio(drawn[one], drawn[two]) for one, two in places], axis=0)
+
+    low, high = bootstrap_interval(
+        statistic,
+        *matrices,
+        rng=np.random.default_rng(seed),
+        confidence=1.0 - error_rate,
+        resamples=RESAMPLES,
+    )
+    value = np.nan if np.isnan(low) else float(statistic(*matrices))
+    return Estimate(value, low, high)
+
+
+def mean_return(scores: np.ndarray, seed: int = 0) -> Estimate:
+    """The mean of a score matrix `[num_runs, num_episodes]` with its 95% interval."""
+    low, high = bootstrap_interval(mean, scores, rng=np.random.default_rng(seed))
+    return Estimate(float(mean(scores)), low, high)
+
+
+def verdict_of_mean(
+    pairs: Sequence[ScorePair], bound: float, side: Literal["above", "below"]
+) -> Verdict:
+    """Whether the mean of the ratios lies on its `side` of `bound`.
+
+    It held (failed) where the whole 95% interval lies on that (the other) side.
+    """
+    if not pairs:
+        return Verdict.unmeasured
+    found = mean_of_ratios(pairs)
+    if _beyond(found, bound, side):
+        return Verdict.held
+    return Verdict.failed if _beyond(found, bound, _other(side)) else Verdict.undecided
+
+
+def verdict_of_every(
+    pairs: Sequence[ScorePair], bound: float, side: Literal["above", "below"]
+) -> Verdict:
+    """Whether each ratio lies on its `side` of `bound`.
+
+    It held where each 95% interval lies on that side (all have to, so none is corrected); it failed
+    where one lies on the other, at an error rate divided by the number of pairs (Bonferroni).
+    """
+    if not pairs:
+        return Verdict.unmeasured
+    if all(_beyond(mean_of_ratios([pair]), bound, side) for pair in pairs):
+        return Verdict.held
+    strict = [mean_of_ratios([pair], error_rate=ERROR_RATE / len(pairs)) for pair in pairs]
+    against = any(_beyond(found, bound, _other(side)) for found in strict)
+    return Verdict.failed if against else Verdict.undecided
+
+
+def _other(side: Literal["above", "below"]) -> Literal["above", "below"]:
+    return "below" if side == "above" else "above"
+
+
+def _beyond(found: Estimate, bound: float, side: Literal["above", "below"]) -> bool:
+    """False for NaN."""
+    return found.low > bound if side == "above" else found.high < bound
