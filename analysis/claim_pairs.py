@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Side:
         """What makes a run of this side that is otherwise as `like`, or as a shipped recipe."""
         target = f"-o runs/{'-'.join(self.name.lower().replace('.', '').split())}"
         if self.recipe:
-            return f"qpd run {self.recipe} {target}"
+            return f"`qpd run {self.recipe} {target}`"
         values = {**self.settings, **(self.also or {})}
         now = {} if like is None else like.settings
         sets = [
@@ -54,7 +55,7 @@ class Side:
             if now.get(key) not in (value if isinstance(value, tuple) else (value,))
         ]
         recipe = _FALLBACK if like is None else shlex.quote(f"{like.runs[0]}/recipe.yaml")
-        return " ".join(["qpd run", recipe, *sets, target])
+        return " ".join(["`qpd run", recipe, *sets, target]) + "`"
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,9 @@ def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool)
         return Found((), f"{unplayed[0].folders}: {_evaluation(unplayed[0])}")
     first = next(student for student in students if student.num_runs)
     policy, acting = _teachers_play(first, as_imitated)
-    command = f"qpd evaluate {shlex.quote(first.runs[0])} --policy teacher"
+    command = f"`qpd evaluate {shlex.quote(first.runs[0])} --policy teacher`"
     if policy != "teacher":  # only a run's own evaluation records it
-        command = f"qpd run {shlex.quote(first.runs[0] + '/recipe.yaml')} -o runs/with-teacher"
+        command = f"`qpd run {shlex.quote(first.runs[0] + '/recipe.yaml')} -o runs/with-teacher`"
     return Found((), f"needs the teacher's return, {acting}: {command}")
 
 
@@ -197,6 +198,9 @@ def _missing(
     if silent and all(group.has_file for group in silent[0]):
         return "; ".join(f"{group.folders}: {_evaluation(group)}" for group in silent[0])
     played = [pair for pair in candidates if pair.fewest_episodes]
+    commands = "; ".join(side.command(None) for side in sides)
+    if any(side.recipe for side in sides):  # made for each other
+        return f"needs {sides[0].name} and {sides[1].name}: {commands}"
     if played:
         near = min(played, key=lambda pair: len(_differences(pair, free)))
         keys = ", ".join(_differences(near, free))
@@ -207,9 +211,8 @@ def _missing(
     present = [[group for group in groups if side.holds(group)] for side in sides]
     for place, side in enumerate(sides):
         if not present[place] and present[1 - place]:
-            others = sorted(present[1 - place], key=lambda group: not group.num_runs)
-            return f"needs {side.name}: {side.command(others[0])}"
-    commands = " && ".join(side.command(None) for side in sides)
+            like = max(present[1 - place], key=lambda group: group.num_episodes)
+            return f"needs {side.name}: {side.command(like)}"
     return f"needs {sides[0].name} and {sides[1].name}: {commands}"
 
 
@@ -217,6 +220,6 @@ def _evaluation(group: PolicyGroup) -> str:
     """The command that plays `group`'s games, or makes its student anew where there is no file."""
     run = shlex.quote(group.runs[0])
     if group.has_file:
-        return f"qpd evaluate {run} --policy {group.policy}"
+        return f"`qpd evaluate {run} --policy {group.policy}`"
     recipe = shlex.quote(f"{group.runs[0]}/recipe.yaml")
-    return f"qpd run {recipe} -o runs/{group.runs[0].rstrip('/').split('/')[-1]}-again"
+    return f"`qpd run {recipe} -o runs/{Path(group.runs[0]).name}-again`"

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis import paper_numbers as paper
 from analysis.claim_pairs import beside_teacher
-from analysis.paper_claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS
+from analysis.paper_claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_SIZES
 from analysis.paper_fps import COLUMNS, PAPER_FPS
 from analysis.paper_report import ratio_text, return_text
 from analysis.paper_verdict import mean_of_ratios
@@ -68,13 +68,19 @@ def _student_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
         teachers = [found for found in groups if found.policy in TEACHERS]
         beside = beside_teacher([group, *teachers], side, as_imitated=True).pairs
         share = ratio_text(mean_of_ratios([beside[0].scores])) if beside else "-"
-        stated = f"{paper.FLOAT_ABOVE_TEACHER.text} on the teacher"
-        stated = stated if group.policy == "distilled" else _NOT_STATED
-        rows.append(
-            [f"{group.title}{weight} ({group.folders})", "Figures 4, 6, 7", stated]
-            + [return_text(group), share, _counts(group)]
-        )
+        name = f"{group.title}{weight}: {group.folders}"
+        ours = [return_text(group), share, _counts(group)]
+        rows.append([name, "Figures 4, 6, 7", _stated(group), *ours])
     return rows
+
+
+def _stated(group: PolicyGroup) -> str:
+    """What the paper's text says of a student's return."""
+    if group.policy == "distilled":
+        return f"{paper.FLOAT_ABOVE_TEACHER.text} of its teacher's"
+    if group.size in LARGE_SIZES and group.teacher in ("ppo", "a2c"):
+        return f"the best {paper.LARGE_RETURN.text}"
+    return _NOT_STATED
 
 
 def _size_rows() -> list[list[str]]:
@@ -82,7 +88,7 @@ def _size_rows() -> list[list[str]]:
     rows = []
     for size, parameters in paper.PARAMETERS.items():
         ours = architecture_for(size, *_BREAKOUT).num_parameters
-        rows.append([f"parameters of {size}", "Table 3", f"{parameters:,}", f"{ours:,}"])
+        rows.append([f"{size}: parameters", "Table 3", f"{parameters:,}", f"{ours:,}"])
     return rows
 
 
@@ -99,7 +105,7 @@ def _byte_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
     if sizes[0] is not None and sizes[1] is not None:
         ours = f"{sizes[0] / sizes[1] - 1.0:+.0%} ({sizes[0]:,.0f} against {sizes[1]:,.0f})"
     stated = f"{paper.SMALL_INTEGERS_BYTES:+.0%}"
-    return [["bytes of an 8-bit S student against an fp32 XXS one", "text", stated, ours]]
+    return [["bytes, S in 8 bits against XXS in fp32", "text", stated, ours]]
 
 
 def _speed_rows(devices: Sequence[DeviceRecord]) -> list[list[str]]:
@@ -118,7 +124,7 @@ def _speed_rows(devices: Sequence[DeviceRecord]) -> list[list[str]]:
             if row.model != "teacher" and row.ratio is not None
         ]
         stated = f"{min(ratios):.1f}x to {max(ratios):.1f}x"
-        name = f"forward passes of {size} against the teacher's"
+        name = f"{size}: speed against the teacher's"
         rows.append([name, "Table 1", stated, ", ".join(f"{x:.1f}x" for x in ours) or "-"])
     return rows
 

@@ -18,10 +18,10 @@ ENVIRONMENT = "Breakout"
 # Bounds of ours, where the paper's words name none.
 FAILED_SHARE = 0.1  # of the three phases' return: below it, training failed
 LOSSLESS_SHARE = 0.95  # of the teacher's return: above it, nothing is lost
-_LARGE_RETURN = 400.0
+LARGE_BOUND = 400.0
 _EIGHT_BITS = {"quantize.weight_bits": 8, "quantize.activation_bits": 8}
 _LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
-_SMALL, _LARGE = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
+_SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
 FLOAT_STUDENTS = Side("an fp32 student", "distilled", {})
 EIGHT_BIT_STUDENTS = Side("an 8-bit student", "qat", _EIGHT_BITS)
 # How long phases 1 and 3 are, and at what learning rate, is what the ablation changes.
@@ -86,7 +86,7 @@ def critic_helps(quantized: bool) -> Claim:
     return Claim(
         f"critic-{precision}",
         f"the critic's loss helps ({precision} students)",
-        paper.CRITIC_GAIN if not quantized else paper.PaperNumber("not stated", "Figure 4"),
+        paper.CRITIC_GAIN_8_BIT if quantized else paper.CRITIC_GAIN,
         "lambda 0.5 / lambda 1",
         find,
     )
@@ -105,7 +105,7 @@ def temperature_three(other: float) -> Claim:
         return pairs_between(actor_critic, side(3.0), side(other), ("distill.temperature",))
 
     return Claim(
-        f"tau-3-{other:g}",
+        f"tau-{other:g}",
         f"actors are distilled better at tau 3 than at {other:g}",
         paper.ACTOR_TEMPERATURE,
         f"tau 3 / tau {other:g}",
@@ -117,7 +117,7 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
     """Every fp32 student above its teacher, playing as it is imitated, or as SB3 plays it."""
     played = "played as it is imitated" if as_imitated else "played as SB3 plays it"
     return Claim(
-        "above-teacher" if as_imitated else "above-plain-teacher",
+        "teacher" if as_imitated else "teacher-plain",
         f"every fp32 student beats its teacher, {played}",
         paper.FLOAT_ABOVE_TEACHER,
         "student / teacher",
@@ -128,12 +128,11 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
 
 def large_students_reach_400() -> Claim:
     """8-bit students of A2C and PPO from S up: the paper's best, "from S or M up"."""
-    side = Side(
-        "an 8-bit student of size S or larger", "qat", {"student.size": _LARGE, **_EIGHT_BITS}
-    )
+    settings = {"student.size": LARGE_SIZES, **_EIGHT_BITS}
+    side = Side("an 8-bit student of size S or larger", "qat", settings)
 
     def find(groups: Sequence[PolicyGroup]) -> Found:
-        return against_return([g for g in groups if _has_critic(g)], side, _LARGE_RETURN)
+        return against_return([g for g in groups if _has_critic(g)], side, LARGE_BOUND)
 
     return Claim(
         "above-400",
@@ -152,7 +151,7 @@ def small_students_lose(small: str, large: str, number: paper.PaperNumber) -> Cl
         return Side(f"8-bit {size}", "qat", {"student.size": size, **_EIGHT_BITS})
 
     return Claim(
-        f"{small.lower()}-below-{large.lower()}",
+        f"{small.lower()}-{large.lower()}",
         f"an 8-bit {small} student plays worse than {large}",
         number,
         f"{small} / {large}",
@@ -163,10 +162,10 @@ def small_students_lose(small: str, large: str, number: paper.PaperNumber) -> Cl
 
 def small_students_lose_by_quantization() -> Claim:
     """8-bit XXS and XS students against the same runs' fp32 ones."""
-    integers = Side("8-bit XXS", "qat", {"student.size": _SMALL, **_EIGHT_BITS})
-    floats = Side("fp32 XXS", "distilled", {"student.size": _SMALL})
+    integers = Side("8-bit XXS", "qat", {"student.size": _SMALL_SIZES, **_EIGHT_BITS})
+    floats = Side("fp32 XXS", "distilled", {"student.size": _SMALL_SIZES})
     return Claim(
-        "quantized-small",
+        "small-8-bit",
         "XXS and XS students lose by quantization to 8 bits",
         paper.QUANTIZED_SMALL,
         "8-bit / fp32",
@@ -192,7 +191,7 @@ def half_a_percent_without_loss() -> Claim:
     """8-bit XXS students, about 0.5% of the teacher's bytes, against the teacher they imitate."""
     side = Side("8-bit XXS", "qat", {"student.size": "XXS", **_EIGHT_BITS})
     return Claim(
-        "half-a-percent",
+        "half-percent",
         f"an 8-bit XXS student keeps its teacher's return: above {LOSSLESS_SHARE:.0%} of it",
         paper.HALF_A_PERCENT,
         "student / teacher",
@@ -205,7 +204,7 @@ def phase_3_alone_fails(scheme: str) -> Claim:
     """Quantized training from scratch against all three phases, on one budget."""
     written = "Eq. 5 as written" if scheme == "dorefa" else "scaled quantizers"
     suffix = "-dorefa" if scheme == "dorefa" else ""
-    key = "phase-3-alone" if scheme == "dorefa" else "phase-3-alone-scaled"
+    key = "phase-3" if scheme == "dorefa" else "phase-3-scaled"
     settings = {"quantize.scheme": scheme, **_EIGHT_BITS}
     alone = Side(
         f"phase 3 alone {scheme}",
@@ -219,7 +218,7 @@ def phase_3_alone_fails(scheme: str) -> Claim:
     return Claim(
         key,
         f"phase 3 alone fails: below {FAILED_SHARE:.0%} of three phases ({written})",
-        paper.PHASE_3_ALONE if scheme == "dorefa" else paper.PaperNumber("not stated", "-"),
+        paper.PHASE_3_ALONE if scheme == "dorefa" else paper.PHASE_3_ALONE_SCALED,
         "phase 3 alone / three phases",
         lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, equal_budget=True),
         side="below",

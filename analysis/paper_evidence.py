@@ -83,7 +83,7 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
         lines.append(
             "Table 1: no --devices given; `qpd bench --sizes all -o mine.json` measures one"
         )
-    lines.append("not stated: the paper shows it in a figure, or we hold no number of it (Table 2)")
+    lines.append("not stated: shown in a figure, or a number that QPD does not hold (Tables 2, 4)")
     return PaperEvidence(
         tuple(groups), tuple(results), numbers_table(groups, devices), tuple(lines)
     )

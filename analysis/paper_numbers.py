@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PAPER_RUNS, PAPER_EPOCHS = 5, 600  # runs of each recipe; passes over 540,000 transitions a phase
-TEACHER_EPISODES = 200
+PAPER_RUNS = 5  # of each recipe
+PAPER_SAMPLES = 324_000_000  # a phase: 600 passes over 540,000 transitions
 TEACHER_RETURNS = {"ppo": 339.0, "a2c": 248.0, "dqn": 373.0}  # text; 200 episodes each
-RANDOM_RETURN = 1.4  # text
 
 # Table 3: parameters without critic head, 4 actions.
 PARAMETERS = {
@@ -23,9 +22,9 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """A ratio of two mean returns, from `low` to `high`; `text` is how the paper puts it.
+    """A ratio of two mean returns, from `low` to `high`, and in words.
 
-    Both are None where no number is stated.
+    `high` is None where only a lower end is stated, both are where no ratio is.
     """
 
     text: str
@@ -34,14 +33,16 @@ class PaperNumber:
     high: float | None = None
 
 
-CRITIC_GAIN = PaperNumber("+7%", "Figure 4", 1.07, 1.07)
+CRITIC_GAIN = PaperNumber("1.07", "Figure 4", 1.07, 1.07)
+CRITIC_GAIN_8_BIT = PaperNumber("not stated", "Figure 4")
 ACTOR_TEMPERATURE = PaperNumber("not stated", "Figures 2 and 3")
-FLOAT_ABOVE_TEACHER = PaperNumber("+9% to +90%", "Figures 6 and 7", 1.09, 1.90)
+FLOAT_ABOVE_TEACHER = PaperNumber("1.09 to 1.90", "Figures 6 and 7", 1.09, 1.90)
 LARGE_RETURN = PaperNumber("above 400", "Figure 6", 1.0)
-STEP_S_TO_XS = PaperNumber("-9% to -13%", "Figure 6", 0.87, 0.91)
-STEP_XS_TO_XXS = PaperNumber("-8% (DQN: -2%)", "Figure 6", 0.92, 0.98)
+STEP_S_TO_XS = PaperNumber("0.87 to 0.91", "Figure 6", 0.87, 0.91)
+STEP_XS_TO_XXS = PaperNumber("0.92 (DQN: 0.98)", "Figure 6", 0.92, 0.98)
 QUANTIZED_SMALL = PaperNumber("not stated", "Figures 6 and 7")
-SMALL_INTEGERS = PaperNumber("better (no number)", "text")
+SMALL_INTEGERS = PaperNumber("above 1", "text")
 SMALL_INTEGERS_BYTES = -0.28  # text: bytes of an 8-bit S student against an fp32 XXS one
-HALF_A_PERCENT = PaperNumber("no loss at 0.5% of the bytes", "abstract", 1.0)
-PHASE_3_ALONE = PaperNumber("1.66; random play 1.4", "text, Figures 9 and 10")
+HALF_A_PERCENT = PaperNumber("no loss, 0.5% of bytes", "abstract", 1.0)
+PHASE_3_ALONE = PaperNumber("1.66; at random 1.4", "Figures 9 and 10")
+PHASE_3_ALONE_SCALED = PaperNumber("not stated", "text")

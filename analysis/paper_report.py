@@ -6,49 +6,59 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis import paper_numbers as paper
-from analysis.paper_results import ClaimResult, contains_papers_number
+from analysis.paper_results import ClaimResult, meets_papers_number
 from analysis.paper_verdict import Estimate, Verdict, mean_return
 from analysis.policy_groups import PolicyGroup
+from analysis.policy_returns import TEACHERS
 from analysis.return_rows import ShownTable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 RULE = (
-    "verdict: the ratio of mean returns has a 95% bootstrap interval that resamples runs, then games "
-    "within them, on each side; held (did not hold): all of it lies on the claim's (the other) side "
-    "of the bound. A claim about every student holds if all intervals do, and fails by one interval "
-    "at 5% divided by their number"
+    "ratio: of mean returns, with a 95% bootstrap interval that resamples runs, then games within "
+    "them, on each side. held: all of the interval lies on the claim's side of its bound; did not "
+    "hold: all of it lies on the other; else not decided. What is said of every student holds if "
+    "all intervals do, and fails by one at 5% divided by their number"
 )
 _CLAIM_COLUMNS = (
     "claim", "text", "source", "paper", "ratio_of", "bound", "side", "ratio", "ratio_low",
-    "ratio_high", "comparisons", "fewest_runs", "holds_paper_number", "verdict", "why",
+    "ratio_high", "comparisons", "fewest_runs", "meets_paper_number", "verdict", "why",
 )  # fmt: skip
+_PLAIN = {"student.sharpness": 1.0, "collection.student_fraction": 0.0}  # the paper's method
+_SIDE_COLUMNS = ("", "_acting", "_mean", "_low", "_high", "_num_runs", "_num_episodes", "_runs")
 
 
 def claims_table(results: Sequence[ClaimResult]) -> ShownTable:
     """A line for each claim."""
-    header = ["claim", "paper", "source", "ratio of", "ours", "runs, games", "verdict"]
+    header = ["", "claim", "the paper's ratio", "ours", "runs, games", "verdict"]
     rows = []
     for result in results:
         claim = result.claim
-        cells = [claim.text, claim.number.text, claim.number.source, claim.ratio]
-        rows.append([*cells, _ours(result), _counts(result), result.verdict.value])
+        stated = f"{claim.number.text} ({claim.number.source})"
+        about = [claim.key, claim.text, stated]
+        rows.append([*about, _ours(result), _counts(result), verdict_text(result)])
     return ShownTable("the paper's claims", header, rows)
+
+
+def verdict_text(result: ClaimResult) -> str:
+    """The verdict, with a reservation where it rests on a single run a side."""
+    decided = result.verdict in (Verdict.held, Verdict.failed)
+    one = ", one run" if decided and result.fewest_runs == 1 else ""
+    return f"{result.verdict.value}{one}"
 
 
 def comparisons_table(results: Sequence[ClaimResult]) -> ShownTable:
     """A line for each pair of groups of runs that a claim compared."""
-    header = ["claim", "student", "runs", "return", "compared with", "return", "ratio"]
+    header = ["", "runs", "return", "compared with", "return", "ratio"]
     rows = []
     for result in results:
         for comparison in result.comparisons:
             first, second = comparison.pair.first, comparison.pair.second
-            other = ["the number", f"{second}"]
+            other = [f"a return of {second}", ""]
             if isinstance(second, PolicyGroup):
-                acting = f" ({second.acting})" if not second.settings else ""
-                other = [f"{second.folders}{acting}", return_text(second)]
-            mine = [result.claim.key, first.title, first.folders, return_text(first)]
+                other = [_who(second), return_text(second)]
+            mine = [result.claim.key, _who(first), return_text(first)]
             rows.append([*mine, *other, ratio_text(comparison.ratio)])
     return ShownTable("what was compared", header, rows)
 
@@ -63,7 +73,7 @@ def claims_frame(results: Sequence[ClaimResult]) -> DataFrame:
         about = [claim.key, claim.text, claim.number.source, claim.number.text, claim.ratio]
         numbers: list[Any] = [claim.bound, claim.side, ratio.value, ratio.low, ratio.high]
         counts: list[Any] = [len(result.comparisons), result.fewest_runs]
-        said = [contains_papers_number(result), result.verdict.value, result.why]
+        said = [meets_papers_number(claim, result.ratio), result.verdict.value, result.why]
         rows.append([*about, *numbers, *counts, *said])
     return pd.DataFrame(rows, columns=list(_CLAIM_COLUMNS))
 
@@ -75,14 +85,11 @@ def comparisons_frame(results: Sequence[ClaimResult]) -> DataFrame:
     rows = []
     for result in results:
         for comparison in result.comparisons:
-            row: dict[str, Any] = {"claim": result.claim.key}
             pair, ratio = comparison.pair, comparison.ratio
-            for name, side in (("first", pair.first), ("second", pair.second)):
-                row |= _side_fields(name, side)
-            rows.append(
-                row | {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
-            )
-    return pd.DataFrame(rows)
+            sides = [*_side_cells(pair.first), *_side_cells(pair.second)]
+            rows.append([result.claim.key, *sides, ratio.value, ratio.low, ratio.high])
+    sides = [f"{side}{name}" for side in ("first", "second") for name in _SIDE_COLUMNS]
+    return pd.DataFrame(rows, columns=["claim", *sides, "ratio", "ratio_low", "ratio_high"])
 
 
 def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
@@ -92,23 +99,20 @@ def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
     """
     lines = [RULE]
     fewest = [result.fewest_runs for result in results if result.comparisons]
-    if fewest and min(fewest) == 1:
+    few = sum(number < paper.PAPER_RUNS for number in fewest)
+    if few:
         ones = fewest.count(1)
-        lines.append(
-            f"{ones} of the {len(fewest)} claims measured rest on a single run a side: their "
-            f"intervals cover games, not training seeds (the paper: {paper.PAPER_RUNS} runs)"
-        )
+        line = f"{few} of {len(fewest)} measured claims rest on fewer runs a side than the paper's"
+        alone = f"; {ones} on one, whose interval covers games, but no other training seeds"
+        lines.append(f"{line} {paper.PAPER_RUNS}{alone if ones else ''}")
+    students = _students(results)
+    if students:
+        lines.append(_budget(students))
     if left_out:
         lines.append(f"{left_out} runs left out, as the paper's claims are about Breakout")
-    greedy = {
-        side.folders
-        for result in results
-        for comparison in result.comparisons
-        for side in (comparison.pair.first, comparison.pair.second)
-        if isinstance(side, PolicyGroup) and side.acting == "greedy"
-    }
+    greedy = sorted({student.folders for student in students if student.acting == "greedy"})
     if greedy:
-        where = ", ".join(sorted(greedy))
+        where = ", ".join(greedy)
         lines.append(f"greedy Breakout is at most four games: intervals are too narrow for {where}")
     unclear = [result for result in results if result.why and result.verdict != Verdict.unmeasured]
     lines += [f"{result.claim.key}: {result.verdict}: {result.why}" for result in unclear]
@@ -142,13 +146,20 @@ def ratio_text(ratio: Estimate) -> str:
 
 
 def _ours(result: ClaimResult) -> str:
+    number = len(result.comparisons)
     if result.ratio is not None:
-        number = len(result.comparisons)
         return ratio_text(result.ratio) + (f", mean of {number}" if number > 1 else "")
-    ratios = sorted((found.ratio for found in result.comparisons), key=lambda ratio: ratio.value)
-    if not ratios:
+    if not number:
         return "-"
-    return f"{len(ratios)} ratios, {ratio_text(ratios[0])} to {ratio_text(ratios[-1])}"
+    ratios = [comparison.ratio for comparison in result.comparisons]
+    return f"lowest of {number}: {ratio_text(min(ratios, key=lambda ratio: ratio.value))}"
+
+
+def _who(group: PolicyGroup) -> str:
+    """`XXS, fp32: quickstart`; a teacher by how it acts."""
+    if group.policy in TEACHERS:
+        return f"{group.title}, {group.acting}"
+    return f"{group.size}, {group.precision}: {group.folders}"
 
 
 def _counts(result: ClaimResult) -> str:
@@ -163,21 +174,49 @@ def _counts(result: ClaimResult) -> str:
     return " / ".join(texts) or "-"
 
 
-def _side_fields(name: str, side: PolicyGroup | float) -> dict[str, Any]:
-    """The columns of one side of a comparison; a fixed return has no runs."""
-    if not isinstance(side, PolicyGroup) or side.scores is None:
-        return {f"{name}_mean": side}
-    found = mean_return(side.scores)
-    return {
-        f"{name}": side.title,
-        f"{name}_acting": side.acting,
-        f"{name}_mean": found.value,
-        f"{name}_low": found.low,
-        f"{name}_high": found.high,
-        f"{name}_num_runs": side.num_runs,
-        f"{name}_num_episodes": side.num_episodes,
-        f"{name}_runs": ";".join(side.runs),
+def _students(results: Sequence[ClaimResult]) -> list[PolicyGroup]:
+    """Every group of students that a claim compared, each once."""
+    found = {
+        id(side): side
+        for result in results
+        for comparison in result.comparisons
+        for side in (comparison.pair.first, comparison.pair.second)
+        if isinstance(side, PolicyGroup) and side.policy not in TEACHERS
     }
+    return list(found.values())
+
+
+def _budget(students: Sequence[PolicyGroup]) -> str:
+    """How much shorter phase 1 was than the paper's, and what the students have beyond it."""
+    samples = sorted(filter(None, (_samples(student.settings) for student in students)))
+    line = "no phase 1"
+    if samples:
+        low, high = samples[0] / 1e6, samples[-1] / 1e6
+        seen = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+        paper_millions = paper.PAPER_SAMPLES / 1e6
+        line = (
+            f"phase 1 of these students saw {seen} million samples, the paper's {paper_millions:g}"
+        )
+    beyond = [
+        f"{key} {value:g}"
+        for key, plain in _PLAIN.items()
+        for value in sorted({student.settings[key] for student in students} - {plain})
+    ]
+    return line + (f"; beyond the paper: {', '.join(beyond)}" if beyond else "")
+
+
+def _samples(settings: dict[str, Any]) -> int:
+    epoch = settings["distill.samples_per_epoch"] or settings["replay.capacity"]
+    return int(settings["distill.epochs"] * epoch)
+
+
+def _side_cells(side: PolicyGroup | float) -> list[Any]:
+    """`_SIDE_COLUMNS` of one side of a comparison; a fixed return has no runs."""
+    if not isinstance(side, PolicyGroup) or side.scores is None:
+        return ["", "", side, None, None, None, None, ""]
+    found = mean_return(side.scores)
+    numbers = [found.value, found.low, found.high, side.num_runs, side.num_episodes]
+    return [side.title, side.acting, *numbers, ";".join(side.runs)]
 
 
 def _pipe_row(cells: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analysis.claim_pairs import Pair
 from analysis.paper_claims import Claim
 from analysis.paper_verdict import (
+    ERROR_RATE,
     Estimate,
     Verdict,
     mean_of_ratios,
@@ -44,7 +45,7 @@ class ClaimResult:
 
     @property
     def fewest_runs(self) -> int:
-        """Runs of the side with fewest, a fixed return aside; 0 where nothing was compared."""
+        """Runs of the students with fewest; 0 where nothing was compared."""
         sides = [
             side
             for comparison in self.comparisons
@@ -57,14 +58,20 @@ class ClaimResult:
 def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
     """Compare what `claim` compares among `groups`, and judge it."""
     found = claim.find(groups)
-    pairs = [pair.scores for pair in found.pairs]
-    comparisons = tuple(Comparison(pair, mean_of_ratios([pair.scores])) for pair in found.pairs)
-    if not pairs:
+    if not found.pairs:
         return ClaimResult(claim, (), None, Verdict.unmeasured, found.missing)
-    judge = verdict_of_mean if claim.scope == "mean" else verdict_of_every
-    verdict = judge(pairs, claim.bound, claim.side)
-    single = claim.scope == "mean" or len(pairs) == 1
-    ratio = mean_of_ratios(pairs) if single else None
+    pairs = [pair.scores for pair in found.pairs]
+    ratios = [mean_of_ratios([pair]) for pair in pairs]
+    comparisons = tuple(map(Comparison, found.pairs, ratios))
+    ratio: Estimate | None
+    if claim.scope == "mean":
+        ratio = ratios[0] if len(pairs) == 1 else mean_of_ratios(pairs)
+        verdict = verdict_of_mean(ratio, claim.bound, claim.side)
+    else:
+        ratio = ratios[0] if len(pairs) == 1 else None
+        rate = ERROR_RATE / len(pairs)
+        corrected = [mean_of_ratios([pair], error_rate=rate) for pair in pairs]
+        verdict = verdict_of_every(ratios, corrected, claim.bound, claim.side)
     fewest = min(pair.fewest_episodes for pair in found.pairs)
     if fewest < MIN_EPISODES:
         why = f"only {fewest} games on one side; {MIN_EPISODES} are the least"
@@ -72,9 +79,9 @@ def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
     return ClaimResult(claim, comparisons, ratio, verdict, _why(claim, ratio, verdict))
 
 
-def contains_papers_number(result: ClaimResult) -> bool | None:
+def meets_papers_number(claim: Claim, ratio: Estimate | None) -> bool | None:
     """Whether the interval of the ratio meets the paper's range; None where either is missing."""
-    number, ratio = result.claim.number, result.ratio
+    number = claim.number
     if ratio is None or number.low is None or number.high is None:
         return None
     return bool(ratio.low <= number.high and ratio.high >= number.low)
@@ -87,4 +94,5 @@ def _why(claim: Claim, ratio: Estimate | None, verdict: Verdict) -> str:
         return f"not every interval lies {claim.side} {claim.bound:g}, and none on the other side"
     if ratio.low != ratio.low:
         return "no ratio, as the return that divides may be 0"
-    return f"the interval of the ratio holds {claim.bound:g}"
+    also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
+    return f"the interval of the ratio holds {claim.bound:g}{also}"

@@ -16,8 +16,9 @@ import numpy as np
 from analysis.return_statistics import bootstrap_interval, mean, mean_ratio
 
 ERROR_RATE = 0.05
-RESAMPLES = 4000  # enough for an interval that is corrected for some ten comparisons
+RESAMPLES = 4000  # enough for the tails of an interval that is corrected for some ten others
 ScorePair = tuple[np.ndarray, np.ndarray]
+Side = Literal["above", "below"]  # of a bound
 
 
 class Verdict(StrEnum):
@@ -78,42 +79,35 @@ def mean_return(scores: np.ndarray, seed: int = 0) -> Estimate:
     return Estimate(float(mean(scores)), low, high)
 
 
-def verdict_of_mean(
-    pairs: Sequence[ScorePair], bound: float, side: Literal["above", "below"]
-) -> Verdict:
-    """Whether the mean of the ratios lies on its `side` of `bound`.
+def verdict_of_mean(found: Estimate, bound: float, side: Side) -> Verdict:
+    """Whether a ratio lies on its `side` of `bound`, from its 95% interval.
 
-    It held (failed) where the whole 95% interval lies on that (the other) side.
+    It held (failed) where the whole interval lies on that (the other) side.
     """
-    if not pairs:
-        return Verdict.unmeasured
-    found = mean_of_ratios(pairs)
     if _beyond(found, bound, side):
         return Verdict.held
     return Verdict.failed if _beyond(found, bound, _other(side)) else Verdict.undecided
 
 
 def verdict_of_every(
-    pairs: Sequence[ScorePair], bound: float, side: Literal["above", "below"]
+    found: Sequence[Estimate], corrected: Sequence[Estimate], bound: float, side: Side
 ) -> Verdict:
-    """Whether each ratio lies on its `side` of `bound`.
+    """Whether each of several ratios lies on its `side` of `bound`.
 
-    It held where each 95% interval lies on that side (all have to, so none is corrected); it failed
-    where one lies on the other, at an error rate divided by the number of pairs (Bonferroni).
+    It held where each 95% interval lies on that side: all have to, so none is corrected. It failed
+    where one of the `corrected` lies on the other: the same ratios with intervals at an error rate
+    of 5% divided by their number (Bonferroni).
     """
-    if not pairs:
-        return Verdict.unmeasured
-    if all(_beyond(mean_of_ratios([pair]), bound, side) for pair in pairs):
+    if all(_beyond(ratio, bound, side) for ratio in found):
         return Verdict.held
-    strict = [mean_of_ratios([pair], error_rate=ERROR_RATE / len(pairs)) for pair in pairs]
-    against = any(_beyond(found, bound, _other(side)) for found in strict)
+    against = any(_beyond(ratio, bound, _other(side)) for ratio in corrected)
     return Verdict.failed if against else Verdict.undecided
 
 
-def _other(side: Literal["above", "below"]) -> Literal["above", "below"]:
+def _other(side: Side) -> Side:
     return "below" if side == "above" else "above"
 
 
-def _beyond(found: Estimate, bound: float, side: Literal["above", "below"]) -> bool:
+def _beyond(found: Estimate, bound: float, side: Side) -> bool:
     """False for NaN."""
     return found.low > bound if side == "above" else found.high < bound

@@ -15,7 +15,7 @@ from analysis.return_statistics import score_matrix
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_NAMES = 3
+_MOST_NAMES = 2
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PolicyGroup:
 
     @property
     def folders(self) -> str:
-        """The names of its runs' folders: `seed-0, seed-1, seed-2 and 2 more`."""
+        """The names of its runs' folders: `seed-0, seed-1 and 3 more`."""
         names = [Path(run).name for run in self.runs]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         return ", ".join(names[:_MOST_NAMES]) + more
@@ -81,7 +81,7 @@ def policy_groups(frame: DataFrame) -> list[PolicyGroup]:
 
 
 def differing_keys(one: PolicyGroup, other: PolicyGroup, free: tuple[str, ...] = ()) -> list[str]:
-    """The settings that both depend on and that differ, but for those that begin with one of `free`.
+    """The settings that both depend on and that differ; those that begin with one of `free` may.
 
     An fp32 student depends on no quantizer; it is compared with a quantized one by phase 1 alone.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,6 @@ from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
 from qpd.commands.output import AsJson, print_json, print_table
-from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
 
 if TYPE_CHECKING:

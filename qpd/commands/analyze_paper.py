@@ -14,6 +14,8 @@ from qpd.commands.output import AsJson, print_json, print_table
 if TYPE_CHECKING:
     from analysis.paper_evidence import PaperEvidence
 
+_MOST_LINES = 40  # of a table in a terminal
+
 
 def analyze_paper(
     runs: Annotated[list[Path], typer.Argument(help="run directories, or folders of them")],
@@ -44,7 +46,9 @@ def analyze_paper(
         return
     for table in evidence.tables():
         print(table.title)
-        print_table(table.header, table.rows)
+        print_table(table.header, table.rows[:_MOST_LINES])
+        if len(table.rows) > _MOST_LINES:
+            print(f"and {len(table.rows) - _MOST_LINES} lines more, in the files of -o")
     for line in [*evidence.notes, *([", ".join(files)] if files else [])]:
         print(line)
 
