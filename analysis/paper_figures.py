@@ -78,7 +78,7 @@ def claims_figure(results: Sequence[ClaimResult]) -> Figure:
 
     Use inside `paper_style()`.
     """
-    heights = [max(1.0, 0.3 * len(_ratios(result))) for result in results]
+    heights = [_height(result) for result in results]
     places = [sum(heights[:row]) + height / 2 for row, height in enumerate(heights)]
     figure = new_figure(PAGE_WIDTH, _ROW * sum(heights) + 0.75)
     axes = figure.subplots()
@@ -123,6 +123,11 @@ def _ratios(result: ClaimResult) -> list[Estimate]:
     found = found if result.ratio is None else [result.ratio]
     known = sorted((x for x in found if not np.isnan(x.value)), key=lambda x: x.value)
     return known if len(known) <= _MOST_RATIOS else [known[0], known[-1]]
+
+
+def _height(result: ClaimResult) -> float:
+    """Rows of the figure that a claim takes: more for several ratios, and for a second line."""
+    return max(1.0, 0.3 * len(_ratios(result)), 1.0 + 0.7 * _row_name(result).count("\n"))
 
 
 def _row_name(result: ClaimResult) -> str:

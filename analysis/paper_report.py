@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 RULE = (
     "ratio: of mean returns, with a 95% bootstrap interval that resamples runs, then games within "
-    "them, on each side. held: all of the interval lies on the claim's side of its bound; did not "
-    "hold: all of it lies on the other; else not decided. What is said of every student holds if "
-    "all intervals do, and fails by one at 5% divided by their number"
+    "them, on each side of each pair. held: all of the interval lies on the claim's side of its "
+    "bound; did not hold: all of it lies on the other; else not decided. What is said of every "
+    "student holds if all intervals do, and fails by one at 5% divided by their number"
 )
 _CLAIM_COLUMNS = (
     "claim", "text", "source", "paper", "ratio_of", "bound", "side", "ratio", "ratio_low",
@@ -31,7 +31,7 @@ _SIDE_COLUMNS = ("", "_acting", "_mean", "_low", "_high", "_num_runs", "_num_epi
 
 def claims_table(results: Sequence[ClaimResult]) -> ShownTable:
     """A line for each claim."""
-    header = ["", "claim", "the paper's ratio", "ours", "runs, games", "verdict"]
+    header = ["", "claim", "the paper's ratio", "ours", "runs, games a side", "verdict"]
     rows = []
     for result in results:
         claim = result.claim
