@@ -59,9 +59,13 @@ class PaperEvidence:
 def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -> PaperEvidence:
     """Judge the paper's claims by `runs` (see `analysis.run_frame.find_runs`).
 
+    Files and folders without runs are left out where there are runs beside them, as in what a shell
+    makes of `runs/*`; a note names them.
+
     Raises RunDirectoryError, StudentFileError; RunDirectoryError too where no run plays Breakout,
     or none was evaluated.
     """
+    runs, others = _with_runs(runs)
     frame = run_frame(runs)
     ours = frame[frame["env_id"].str.contains(ENVIRONMENT)]
     where = ", ".join(map(str, runs[:3])) + (" ..." if len(runs) > 3 else "")
@@ -79,6 +83,8 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
     results = [claim_result(claim, groups) for claim in paper_claims()]
     left_out = frame["run"].nunique() - ours["run"].nunique()
     lines = paper_report.notes(results, left_out)
+    if others:
+        lines.append(f"left out, as no runs are there: {', '.join(map(str, others))}")
     if not devices:
         lines.append(
             "Table 1: no --devices given; `qpd bench --sizes all -o mine.json` measures one"
@@ -87,3 +93,16 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
     return PaperEvidence(
         tuple(groups), tuple(results), numbers_table(groups, devices), tuple(lines)
     )
+
+
+def _with_runs(paths: Sequence[Path]) -> tuple[Sequence[Path], list[Path]]:
+    """`paths` that are runs, hold some or do not exist, and the others; all, if none holds runs."""
+    others = [
+        path
+        for path in paths
+        if path.exists()
+        and not (path / "manifest.json").is_file()
+        and not any(path.glob("*/manifest.json"))
+    ]
+    found = [path for path in paths if path not in others]
+    return (found, others) if found else (paths, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,12 @@ def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert numbers["PPO teacher, sampled"]["paper"] == "339"
     assert numbers["PPO teacher, sampled"]["ours"].startswith("330.4 [")
     assert numbers["XXS: speed against the teacher's"]["ours"] == "2.2x"
+    # The documentation shows what is printed.
+    shown = (REFERENCE.parent / "docs" / "paper.md").read_text()
+    (printed,) = re.findall(
+        r"## The paper's claims\n\n(.*?)\n\n", Path("new/t/paper.md").read_text(), re.S
+    )
+    assert printed in shown
     # Table 1, XXS: 135 / 39 on a Raspberry Pi is the most, 2560 / 1630 on a GTX 1080 Ti the least.
     assert numbers["XXS: speed against the teacher's"]["paper"] == "1.6x to 3.5x"
     saved = numbers["bytes, S in 8 bits against XXS in fp32"]
@@ -88,6 +95,23 @@ def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for size, count in PARAMETERS.items():
         row = numbers[f"{size}: parameters"]
         assert row["paper"] == row["ours"] == f"{count:,}"
+
+
+def test_a_shells_star_names_more_than_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(Path("runs/a"), {"distilled": [1.0, 2] * 10})
+    make_run(Path("runs/grid/b"), {"distilled": [3.0, 4] * 10}, seed=1)
+    Path("runs/devices").mkdir()
+    Path("runs/README.md").write_text("mine")
+    names = sorted(Path("runs").iterdir())
+    code, out, err = call(capsys, *names, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert "left out, as no runs are there: runs/README.md, runs/devices" in found["notes"]
+    assert [row["runs, games"] for row in found["paper_numbers"][:1]] == ["2, 40"]
+    # What does not exist is a mistake, and so is no run at all.
+    assert call(capsys, "runs/a", "runs/absent")[0] == 2
+    code, _, err = call(capsys, "runs/devices", "runs/README.md")
+    assert code == 2 and "runs/devices: is neither a run directory" in err
 
 
 def test_markdown_has_every_claim_with_as_many_cells_as_its_header(
