@@ -12,6 +12,7 @@ import numpy as np
 
 from analysis.paper_verdict import ScorePair
 from analysis.policy_groups import PolicyGroup, differing_keys
+from analysis.student_settings import phase_samples
 
 _FALLBACK = "quickstart"  # the recipe of commands where no run given is near
 
@@ -95,14 +96,14 @@ def pairs_between(
     """Each group of `first` with each of `second` that agrees in all but the keys `free`.
 
     `free` are beginnings of keys. Teacher, environment and acting rule are always the same; with
-    `equal_budget` so are the epochs of both phases together. Groups without games make no pair.
+    `equal_budget` so are the samples of both phases together. Groups without games make no pair.
     """
     candidates = [
         Pair(one, other)
         for one in filter(first.holds, groups)
         for other in filter(second.holds, groups)
         if one.teacher_sha256 == other.teacher_sha256 and one.env_id == other.env_id
-        if not equal_budget or _epochs(one) == _epochs(other)
+        if not equal_budget or _samples(one) == _samples(other)
     ]
     alike = [pair for pair in candidates if not _differences(pair, free)]
     played = [pair for pair in alike if pair.fewest_episodes]
@@ -168,9 +169,8 @@ def _differences(pair: Pair, free: tuple[str, ...]) -> list[str]:
     return differing_keys(one, other, free) + (["evaluation.acting"] if len(rules) > 1 else [])
 
 
-def _epochs(group: PolicyGroup) -> int:
-    """Passes over a memory of the same size, in both phases."""
-    return int(group.settings["distill.epochs"] + group.settings.get("finetune.epochs", 0))
+def _samples(group: PolicyGroup) -> int:
+    return phase_samples(group.settings, "distill") + phase_samples(group.settings, "finetune")
 
 
 def _teachers_play(student: PolicyGroup, as_imitated: bool) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from analysis.paper_verdict import Estimate, Verdict, mean_return
 from analysis.policy_groups import PolicyGroup
 from analysis.policy_returns import TEACHERS
 from analysis.return_rows import ShownTable
+from analysis.student_settings import phase_samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -188,7 +189,7 @@ def _students(results: Sequence[ClaimResult]) -> list[PolicyGroup]:
 
 def _budget(students: Sequence[PolicyGroup]) -> str:
     """How much shorter phase 1 was than the paper's, and what the students have beyond it."""
-    samples = sorted(filter(None, (_samples(student.settings) for student in students)))
+    samples = sorted(filter(None, (phase_samples(x.settings, "distill") for x in students)))
     line = "no phase 1"
     if samples:
         low, high = samples[0] / 1e6, samples[-1] / 1e6
@@ -203,11 +204,6 @@ def _budget(students: Sequence[PolicyGroup]) -> str:
         for value in sorted({student.settings[key] for student in students} - {plain})
     ]
     return line + (f"; beyond the paper: {', '.join(beyond)}" if beyond else "")
-
-
-def _samples(settings: dict[str, Any]) -> int:
-    epoch = settings["distill.samples_per_epoch"] or settings["replay.capacity"]
-    return int(settings["distill.epochs"] * epoch)
 
 
 def _side_cells(side: PolicyGroup | float) -> list[Any]:

@@ -47,29 +47,21 @@ def mean_of_ratios(
     A matrix that stands in several pairs is drawn once for all of them. `error_rate` is the share
     of intervals that miss; matrices are `[num_runs, num_episodes]`.
     """
-    matrices: list[np.ndarray] = []
-    places: list[tuple[int, int]] = []
-    for pair in pairs:
-        for matrix in pair:
-            if not any(matrix is known for known in matrices):
-                matrices.append(matrix)
-        first, second = (
-            next(place for place, known in enumerate(matrices) if known is matrix)
-            for matrix in pair
-        )
-        places.append((first, second))
+    matrices = {id(matrix): matrix for pair in pairs for matrix in pair}
+    place = {name: number for number, name in enumerate(matrices)}
+    places = [(place[id(first)], place[id(second)]) for first, second in pairs]
 
     def statistic(*drawn: np.ndarray) -> np.ndarray:
         return np.mean([mean_ratio(drawn[one], drawn[two]) for one, two in places], axis=0)
 
     low, high = bootstrap_interval(
         statistic,
-        *matrices,
+        *matrices.values(),
         rng=np.random.default_rng(seed),
         confidence=1.0 - error_rate,
         resamples=RESAMPLES,
     )
-    value = np.nan if np.isnan(low) else float(statistic(*matrices))
+    value = np.nan if np.isnan(low) else float(statistic(*matrices.values()))
     return Estimate(value, low, high)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from qpd.recipe import Recipe
 from qpd.recipe_differences import flat_settings
@@ -36,3 +36,11 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
         key: getattr(recipe.evaluation, key) for key in ("validation_episodes", "validate_every")
     }
     return flat_settings(sections)
+
+
+def phase_samples(settings: dict[str, Any], phase: Literal["distill", "finetune"]) -> int:
+    """How many samples a phase sees, by `student_settings`; 0 for one that they leave out."""
+    if f"{phase}.epochs" not in settings:
+        return 0
+    epoch = settings[f"{phase}.samples_per_epoch"] or settings["replay.capacity"]
+    return int(settings[f"{phase}.epochs"] * epoch)
