@@ -206,6 +206,26 @@ def test_no_student_of_the_grid_draws_no_returns(tmp_path: Path) -> None:
     assert set(drawn(paper_evidence([run]))) == {"paper_claims"}
 
 
+def test_notes_say_how_far_the_runs_reach(tmp_path: Path) -> None:
+    def noted(acting: str, seeds: int) -> str:
+        folder = tmp_path / f"{acting}{seeds}"
+        games = {"teacher": [50.0, 40] * 10, "distilled": [75.0] * 20}
+        for seed in range(seeds):
+            make_run(
+                folder / str(seed), games, seed=seed, acting=acting, changes=["student.sharpness=1"]
+            )
+        return "\n".join(paper_evidence([folder]).notes)
+
+    one, three, five = noted("sampled", 1), noted("sampled", 3), noted("greedy", 5)
+    assert "2 of 2 measured claims rest on fewer runs a side than the paper's 5; 2 on one" in one
+    assert "than the paper's 5\n" in three
+    assert "fewer runs" not in five
+    assert "greedy Breakout is at most four games" in five
+    assert "greedy" not in one + three
+    assert "saw 4 million samples, the paper's 324" in one
+    assert "beyond the paper: collection.student_fraction 0.5" in one
+
+
 @pytest.mark.parametrize(
     ("evaluations", "env_id", "says"),
     [

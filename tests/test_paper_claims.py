@@ -124,6 +124,23 @@ def test_every_student_has_to_beat_its_teacher(tmp_path: Path) -> None:
     assert found.why.startswith("not every interval lies above 1")
 
 
+def test_one_of_many_students_fails_the_claim_only_when_clearly_below(tmp_path: Path) -> None:
+    # Six students; one is 2.3 standard errors (20 / sqrt(40)) below 100: more than 1.96, the 95%
+    # interval's, less than the 2.64 of an interval that misses once in 6 / 5%.
+    below = 100 - 2.3 * 20 / 40**0.5
+    runs = []
+    for place, size in enumerate(["XXS", "XS", "S", "M", "L", "XL"]):
+        games: Games = {"distilled": [110.0] * 40}
+        if not place:
+            games = {"teacher": [100.0] * 40, "distilled": [below + 20, below - 20] * 20}
+        runs.append(make_run(tmp_path / size, games, changes=[*PLAIN, f"student.size={size}"]))
+    found = results(*runs)["teacher"]
+    lowest = min(comparison.ratio.high for comparison in found.comparisons)
+    assert lowest < 1 and found.verdict == Verdict.undecided
+    # Alone it decides.
+    assert results(runs[0])["teacher"].verdict == Verdict.failed
+
+
 def test_sizes_and_bits(tmp_path: Path) -> None:
     levels = {"XXS": (100.0, 72.0), "XS": (100.0, 90.0), "S": (120.0, 110.0)}
     runs = []
