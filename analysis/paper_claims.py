@@ -22,8 +22,8 @@ LARGE_BOUND = 400.0
 _EIGHT_BITS = {"quantize.weight_bits": 8, "quantize.activation_bits": 8}
 _LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
 _SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
-FLOAT_STUDENTS = Side("an fp32 student", "distilled", {})
-EIGHT_BIT_STUDENTS = Side("an 8-bit student", "qat", _EIGHT_BITS)
+FLOAT_STUDENTS = Side("fp32 students", "distilled", {})
+EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS)
 # How long phases 1 and 3 are, and at what learning rate, is what the ablation changes.
 _PHASE_LENGTHS = ("distill.", "finetune.epochs", "finetune.lr", "evaluation.")
 
@@ -129,7 +129,7 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
 def large_students_reach_400() -> Claim:
     """8-bit students of A2C and PPO from S up: the paper's best, "from S or M up"."""
     settings = {"student.size": LARGE_SIZES, **_EIGHT_BITS}
-    side = Side("an 8-bit student of size S or larger", "qat", settings)
+    side = Side("8-bit S or larger", "qat", settings)
 
     def find(groups: Sequence[PolicyGroup]) -> Found:
         return against_return([g for g in groups if _has_critic(g)], side, LARGE_BOUND)

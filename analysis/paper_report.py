@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from analysis import paper_numbers as paper
 from analysis.paper_results import ClaimResult, meets_papers_number
 from analysis.paper_verdict import Estimate, Verdict, mean_return
@@ -26,7 +28,10 @@ _CLAIM_COLUMNS = (
     "claim", "text", "source", "paper", "ratio_of", "bound", "side", "ratio", "ratio_low",
     "ratio_high", "comparisons", "fewest_runs", "meets_paper_number", "verdict", "why",
 )  # fmt: skip
-_PLAIN = {"student.sharpness": 1.0, "collection.student_fraction": 0.0}  # the paper's method
+# The paper's method, and whole games.
+_PLAIN: dict[str, Any] = {
+    "student.sharpness": 1.0, "collection.student_fraction": 0.0, "environment.max_frames": None,
+}  # fmt: skip
 _SIDE_COLUMNS = ("", "_acting", "_mean", "_low", "_high", "_num_runs", "_num_episodes", "_runs")
 
 
@@ -70,7 +75,7 @@ def claims_frame(results: Sequence[ClaimResult]) -> DataFrame:
 
     rows = []
     for result in results:
-        claim, ratio = result.claim, result.ratio or Estimate(*3 * [float("nan")])
+        claim, ratio = result.claim, result.ratio or Estimate(np.nan, np.nan, np.nan)
         about = [claim.key, claim.text, claim.number.source, claim.number.text, claim.ratio]
         numbers: list[Any] = [claim.bound, claim.side, ratio.value, ratio.low, ratio.high]
         counts: list[Any] = [len(result.comparisons), result.fewest_runs]
@@ -140,7 +145,7 @@ def return_text(group: PolicyGroup) -> str:
 
 def ratio_text(ratio: Estimate) -> str:
     """`0.97 [0.90, 1.04]`, with as many digits as a small one needs."""
-    if ratio.value != ratio.value:
+    if np.isnan(ratio.value):
         return "-"
     digits = 2 if ratio.high >= 0.1 else 3
     return f"{ratio.value:.{digits}f} [{ratio.low:.{digits}f}, {ratio.high:.{digits}f}]"
@@ -153,7 +158,8 @@ def _ours(result: ClaimResult) -> str:
     if not number:
         return "-"
     ratios = [comparison.ratio for comparison in result.comparisons]
-    return f"lowest of {number}: {ratio_text(min(ratios, key=lambda ratio: ratio.value))}"
+    lowest = min(ratios, key=lambda ratio: np.nan_to_num(ratio.value, nan=np.inf))
+    return f"lowest of {number}: {ratio_text(lowest)}"
 
 
 def _who(group: PolicyGroup) -> str:
@@ -188,7 +194,7 @@ def _students(results: Sequence[ClaimResult]) -> list[PolicyGroup]:
 
 
 def _budget(students: Sequence[PolicyGroup]) -> str:
-    """How much shorter phase 1 was than the paper's, and what the students have beyond it."""
+    """How much shorter phase 1 was than the paper's, and what else the paper did not do."""
     samples = sorted(filter(None, (phase_samples(x.settings, "distill") for x in students)))
     line = "no phase 1"
     if samples:
@@ -198,12 +204,12 @@ def _budget(students: Sequence[PolicyGroup]) -> str:
         line = (
             f"phase 1 of these students saw {seen} million samples, the paper's {paper_millions:g}"
         )
-    beyond = [
+    other = [
         f"{key} {value:g}"
         for key, plain in _PLAIN.items()
         for value in sorted({student.settings[key] for student in students} - {plain})
     ]
-    return line + (f"; beyond the paper: {', '.join(beyond)}" if beyond else "")
+    return line + (f"; unlike the paper: {', '.join(other)}" if other else "")
 
 
 def _side_cells(side: PolicyGroup | float) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -92,7 +93,7 @@ def _why(claim: Claim, ratio: Estimate | None, verdict: Verdict) -> str:
         return ""
     if ratio is None:
         return f"not every interval lies {claim.side} {claim.bound:g}, and none on the other side"
-    if ratio.low != ratio.low:
+    if math.isnan(ratio.low):
         return "no ratio, as the return that divides may be 0"
     also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
     return f"the interval of the ratio holds {claim.bound:g}{also}"

@@ -223,7 +223,7 @@ def test_notes_say_how_far_the_runs_reach(tmp_path: Path) -> None:
     assert "greedy Breakout is at most four games" in five
     assert "greedy" not in one + three
     assert "saw 4 million samples, the paper's 324" in one
-    assert "beyond the paper: collection.student_fraction 0.5" in one
+    assert "unlike the paper: collection.student_fraction 0.5" in one
 
 
 @pytest.mark.parametrize(
