@@ -124,6 +124,12 @@ def test_every_student_has_to_beat_its_teacher(tmp_path: Path) -> None:
     assert found.why.startswith("not every interval lies above 1")
 
 
+@pytest.mark.parametrize(("qat", "verdict"), [(97.0, Verdict.held), (93.0, Verdict.failed)])
+def test_a_small_loss_is_none(tmp_path: Path, qat: float, verdict: Verdict) -> None:
+    run = make_run(tmp_path / "run", {"teacher": [100.0] * 20, "qat": [qat] * 20}, changes=PLAIN)
+    assert results(run)["half-percent"].verdict == verdict
+
+
 def test_one_of_many_students_fails_the_claim_only_when_clearly_below(tmp_path: Path) -> None:
     # Six students; one is 2.3 standard errors (20 / sqrt(40)) below 100: more than 1.96, the 95%
     # interval's, less than the 2.64 of an interval that misses once in 6 / 5%.
