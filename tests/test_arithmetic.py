@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_run import Follower, Interrupt, recipe_of, work, write_teacher
 
 from qpd.arithmetic import Arithmetic, arithmetic_of
 from qpd.run_directory import RunDirectory
-from tests.tiny_run import Follower, Interrupt, recipe_of, work, write_teacher
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +15,15 @@ from made_up_runs import REFERENCE, make_run
 from analysis.figure_style import paper_style
 from analysis.paper_evidence import PaperEvidence, paper_evidence
 from analysis.paper_numbers import PARAMETERS
-from qpd import cli
+from tests.command_line import call
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 DEVICE = REFERENCE / "devices" / "epyc-zen4-2-cores.json"
 NAMES = {
     *("paper.csv", "paper_comparisons.csv", "paper_numbers.csv", "paper.md"),
     *("paper_returns.png", "paper_returns.svg", "paper_claims.png", "paper_claims.svg"),
 }
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Relative files go to a temporary folder; main()'s signal handler goes away."""
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `qpd analyze paper arguments`."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["analyze", "paper", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
 
 
 def table(path: str) -> list[dict[str, str]]:
@@ -50,7 +33,7 @@ def table(path: str) -> list[dict[str, str]]:
 
 def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runs = [REFERENCE, REFERENCE / "ptq-sweep"]
-    code, out, err = call(capsys, *runs, "--devices", DEVICE, "-o", "new/t")
+    code, out, err = call(capsys, "analyze", "paper", *runs, "--devices", DEVICE, "-o", "new/t")
     assert code == 0, err
     assert {path.name for path in Path("new/t").iterdir()} == NAMES
     claims = {row["claim"]: row for row in table("new/t/paper.csv")}
@@ -103,14 +86,14 @@ def test_a_shells_star_names_more_than_runs(capsys: pytest.CaptureFixture[str]) 
     Path("runs/devices").mkdir()
     Path("runs/README.md").write_text("mine")
     names = sorted(Path("runs").iterdir())
-    code, out, err = call(capsys, *names, "--json")
+    code, out, err = call(capsys, "analyze", "paper", *names, "--json")
     assert code == 0, err
     found = json.loads(out)
     assert "left out, as no runs are there: runs/README.md, runs/devices" in found["notes"]
     assert [row["runs, games"] for row in found["paper_numbers"][:1]] == ["2, 40"]
     # What does not exist is a mistake, and so is no run at all.
-    assert call(capsys, "runs/a", "runs/absent")[0] == 2
-    code, _, err = call(capsys, "runs/devices", "runs/README.md")
+    assert call(capsys, "analyze", "paper", "runs/a", "runs/absent")[0] == 2
+    code, _, err = call(capsys, "analyze", "paper", "runs/devices", "runs/README.md")
     assert code == 2 and "runs/devices: is neither a run directory" in err
 
 
@@ -118,7 +101,7 @@ def test_markdown_has_every_claim_with_as_many_cells_as_its_header(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = make_run(Path("a"), {"distilled": [1.0, 2] * 10})
-    assert call(capsys, run, "-o", "t")[0] == 0
+    assert call(capsys, "analyze", "paper", run, "-o", "t")[0] == 0
     text = Path("t/paper.md").read_text()
     head, *parts = text.split("\n## ")
     assert head.startswith("# Our runs beside the paper's numbers")
@@ -134,7 +117,7 @@ def test_markdown_has_every_claim_with_as_many_cells_as_its_header(
 
 def test_json_and_the_same_bytes_again(capsys: pytest.CaptureFixture[str]) -> None:
     runs = [REFERENCE / name for name in ("quickstart", "quickstart-lambda-1")]
-    code, out, err = call(capsys, *runs, "--json", "-o", "a")
+    code, out, err = call(capsys, "analyze", "paper", *runs, "--json", "-o", "a")
     assert code == 0, err
     found: dict[str, Any] = json.loads(out)
     assert len(found["files"]) == len(NAMES) and found["notes"]
@@ -144,7 +127,7 @@ def test_json_and_the_same_bytes_again(capsys: pytest.CaptureFixture[str]) -> No
     critic = next(row for row in found["paper_comparisons"] if row["claim"] == "critic-fp32")
     assert critic["first_runs"] == str(runs[0]) and critic["second_runs"] == str(runs[1])
     assert (critic["first_num_runs"], critic["first_num_episodes"]) == (1, 30)
-    assert call(capsys, *runs, "-o", "b")[0] == 0
+    assert call(capsys, "analyze", "paper", *runs, "-o", "b")[0] == 0
     for name in NAMES:
         assert Path("a", name).read_bytes() == Path("b", name).read_bytes()
 
@@ -240,7 +223,7 @@ def test_nothing_to_judge(
     says: str,
 ) -> None:
     make_run(Path("run"), evaluations, env_id=env_id)
-    code, out, err = call(capsys, "run", "-o", "t")
+    code, out, err = call(capsys, "analyze", "paper", "run", "-o", "t")
     assert (code, out) == (2, "") and says in err and "[Q209]" in err
     assert not Path("t").exists()
 
@@ -250,7 +233,7 @@ def test_without_matplotlib_nothing_is_half_written(
 ) -> None:
     make_run(Path("run"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = call(capsys, "run", "-o", "t")
+    code, _, err = call(capsys, "analyze", "paper", "run", "-o", "t")
     assert code == 2 and 'qpd analyze needs matplotlib: pip install "qpd[analysis]"' in err
     assert not Path("t").exists()
 
@@ -258,6 +241,6 @@ def test_without_matplotlib_nothing_is_half_written(
 def test_an_output_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     make_run(Path("run"))
     Path("note.txt").write_text("mine")
-    code, _, err = call(capsys, "run", "-o", "note.txt")
+    code, _, err = call(capsys, "analyze", "paper", "run", "-o", "note.txt")
     assert code == 2 and "note.txt" in err and "Traceback" not in err
     assert Path("note.txt").read_text() == "mine"
