@@ -15,6 +15,7 @@ from analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_fig
 from qpd.error_codes import ErrorCode
 from qpd.evaluation_target import TargetError
 from qpd.run_directory import RunDirectory
+from qpd.tracking.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,17 +74,20 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
     """The run's rows of `QatCurves.epochs`."""
     import pandas as pd
 
-    try:
-        table = pd.read_csv(run.metrics_file)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise TargetError(
-            f"{run.metrics_file}: is no CSV file: {error}", ErrorCode.RUN_DAMAGED
-        ) from error
-    missing = [name for name in _COLUMNS if name not in table.columns]
+    rows = read_metrics(run.metrics_file)
+    missing = [name for name in _COLUMNS if rows and not any(name in row for row in rows)]
     if missing:
         raise TargetError(
             f"{run.metrics_file}: lacks the columns {', '.join(missing)}", ErrorCode.RUN_DAMAGED
         )
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    for name in _COLUMNS[1:]:
+        try:
+            table[name] = pd.to_numeric(table[name])
+        except (ValueError, TypeError) as error:
+            raise TargetError(
+                f"{run.metrics_file}: {name}: must be numbers", ErrorCode.RUN_DAMAGED
+            ) from error
     parts, before = [], 0
     for phase in _PHASES:
         mine = table.loc[table["phase"] == phase, list(_COLUMNS)].sort_values("epoch")

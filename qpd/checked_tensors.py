@@ -11,6 +11,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qpd.json_input import parse_json
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -53,11 +55,11 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     try:
         tensors = safetensors.torch.load(data)
         start = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:start])
+        header = parse_json(data[8:start].decode())
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(reason) from error
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", None) or {}  # null is as good as nothing
     expected = metadata.pop(_KEY, None)
     if metadata:
         header["__metadata__"] = metadata

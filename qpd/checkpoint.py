@@ -11,8 +11,12 @@ from torch import Tensor
 from qpd.atomic_files import write_safetensors, write_text
 from qpd.checked_tensors import DamagedFileError, read_tensors
 from qpd.error_codes import ErrorCode
+from qpd.json_input import parse_json
 from qpd.run_directory import RunDirectory
 from qpd.user_error import UserError
+
+# What a checkpoint of another student, or one that somebody made up, raises when it is restored.
+UNFIT = (ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
 
 def checkpoint_file(folder: Path) -> Path:
@@ -54,9 +58,23 @@ def load_checkpoint(
         return None
     try:
         metadata, tensors = read_tensors(path)
-        return tensors, json.loads(metadata["state"])
+        return tensors, _checked(parse_json(metadata["state"]))
     except (DamagedFileError, KeyError, ValueError, OSError) as error:
         raise CheckpointError.of(path, f"is damaged ({error})", run) from error
+
+
+def _checked(plain: Any) -> dict[str, Any]:
+    """What `qpd.phase_runner.save` writes; ValueError for anything else."""
+    kinds = {"phase": str, "states": dict, "stream": dict, "metrics": dict}
+    if not isinstance(plain, dict):
+        raise ValueError("its state is no JSON object")
+    plain = {"metrics": {}, **plain}  # which older ones do not hold
+    wrong = [name for name, kind in kinds.items() if not isinstance(plain.get(name), kind)]
+    if wrong:
+        raise ValueError(f"its state lacks {', '.join(wrong)}")
+    if not all(isinstance(rows, str) for rows in plain["metrics"].values()):
+        raise ValueError("its metrics are no text")
+    return plain
 
 
 def load_needed_checkpoint(
@@ -81,6 +99,6 @@ def restore_metrics(folder: Path, run: RunDirectory, label: str) -> None:
         saved = load_checkpoint(folder, run)
     except CheckpointError:  # told by the phase that needs the checkpoint, if one does
         return
-    rows = saved[1].get("metrics", {}).get(label) if saved is not None else None
+    rows = saved[1]["metrics"].get(label) if saved is not None else None
     if rows is not None and run.metrics_bytes() != rows.encode():
         write_text(run.metrics_file, rows)

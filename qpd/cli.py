@@ -15,7 +15,7 @@ from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
 from qpd.commands.doctor import doctor
-from qpd.commands.errors import asked_help, error_lines
+from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
 from qpd.commands.group import distill_group
 from qpd.commands.output import AsJson, Device, print_json, print_run, print_table, progress
@@ -213,8 +213,7 @@ def main(arguments: list[str] | None = None) -> None:
         if (text := asked_help(error)) is not None:
             print(text)
             sys.exit(2)
-        for line in lines:
-            print(f"error: {line}", file=sys.stderr)
+        print_errors(lines)
         sys.exit(2)
 
 

@@ -5,11 +5,13 @@ import subprocess
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from qpd.arithmetic import Arithmetic
+from qpd.manifest_measurements import Evaluation, check_phase_metrics
+from qpd.recipe import Name
 
 FORMAT_VERSION: Final = 1
 
@@ -27,6 +29,11 @@ class PhaseRecord(BaseModel):
 
     state: PhaseState = "pending"
 
+    @model_validator(mode="after")
+    def _measurements_have_their_types(self) -> Self:
+        check_phase_metrics(self.metrics)
+        return self
+
     @property
     def metrics(self) -> dict[str, Any]:
         """What the phase measured."""
@@ -42,7 +49,7 @@ class TeacherRecord(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     algo: str
     env_id: str
-    num_parameters: int = Field(ge=1)
+    num_parameters: int = Field(ge=1, le=10**12)
 
 
 class Manifest(BaseModel):
@@ -51,7 +58,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format_version: Literal[1] = FORMAT_VERSION
-    name: str
+    name: Name
     seed: int
     versions: dict[str, str]
     git_commit: str | None
@@ -62,7 +69,7 @@ class Manifest(BaseModel):
     phases: dict[PhaseName, PhaseRecord] = Field(
         default_factory=lambda: {name: PhaseRecord() for name in PHASES}
     )
-    evaluations: dict[EvaluatedPolicy, dict[str, Any]] = Field(default_factory=dict)
+    evaluations: dict[EvaluatedPolicy, Evaluation] = Field(default_factory=dict)
     recipe_crc32: tuple[str, ...] = ()  # of recipe.yaml; while it is replaced, of old and new
 
 

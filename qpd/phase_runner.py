@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from qpd.checkpoint import load_needed_checkpoint, save_checkpoint
+from qpd.checkpoint import (
+    UNFIT,
+    CheckpointError,
+    checkpoint_file,
+    load_needed_checkpoint,
+    save_checkpoint,
+)
 from qpd.manifest import PhaseName
 from qpd.phase_plan import PhasePlan
 from qpd.phase_results import check_result
@@ -100,7 +106,11 @@ def restore(phase: PhaseName, members: Sequence[tuple[Session, PhaseState]]) -> 
     for session, state in members:
         prefix = f"{session.label}/"
         own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        state.load_state_dict(own, plain["states"][session.label])
+        try:
+            state.load_state_dict(own, plain["states"][session.label])
+        except UNFIT as error:
+            file, reason = checkpoint_file(session.store), f"does not fit ({error!r:.200})"
+            raise CheckpointError.of(file, reason, session.run) from error
     return True
 
 

@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from qpd.terminal_text import printable
 from qpd.training_phases import EpochReport
 
 
@@ -82,7 +83,7 @@ class RunProgress:
 
     def note(self, text: str) -> None:
         """Say one line."""
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self._console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
     def _show(self, name: str, done: float, total: float, status: str) -> None:
         if not self._console.is_terminal:

@@ -68,6 +68,7 @@ def _check_project(value: str) -> str:
     )
 
 
+Name = Annotated[str, AfterValidator(_check_name)]
 Width = Annotated[int, Field(ge=1, le=65536)]
 Size = Annotated[str, AfterValidator(_check_size)]
 ConvChannels = Annotated[
@@ -228,7 +229,7 @@ class SaveSettings(RecipeSection):
 class Recipe(RecipeSection):
     """One experiment, fully resolved."""
 
-    name: Annotated[str, AfterValidator(_check_name)] = Field(
+    name: Name = Field(
         description="name of the experiment and of its run directory; default: the file's stem"
     )
     base: str | None = Field(

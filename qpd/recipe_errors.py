@@ -3,7 +3,7 @@
 import difflib
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -15,6 +15,7 @@ from qpd.user_error import CodedLine
 
 KeyPath = tuple[str, ...]
 
+_MAX_FINDINGS = 50  # to look for the nearest key takes a millisecond
 _RIGHT = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -148,11 +149,11 @@ def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
     return f"{place(path)}: {key}: {_show(given)} {right}{hint}"
 
 
-def _follows(item: Mapping[str, Any], error: ValidationError) -> bool:
+def _follows(item: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a list is too short only because an element of it is wrong."""
     size = len(item["loc"])
     return item["type"] == "too_short" and any(
-        len(other["loc"]) > size and other["loc"][:size] == item["loc"] for other in error.errors()
+        len(other["loc"]) > size and other["loc"][:size] == item["loc"] for other in found
     )
 
 
@@ -163,7 +164,8 @@ def describe_errors(
 
     Keys that are missing are left out unless `with_missing`.
     """
-    found = [item for item in error.errors(include_url=False) if not _follows(item, error)]
+    first = error.errors(include_url=False)[:_MAX_FINDINGS]
+    found = [item for item in first if not _follows(item, first)]
     # A list that is too short reads as a missing element, named by its number.
     kept = [
         item

@@ -21,6 +21,8 @@ from qpd.user_error import CodedLine
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
 _SECTIONS = {name for name, item in Recipe.model_fields.items() if section_model(item)}
+_RECIPE_SUFFIXES = (".yaml", ".yml")
+_MAX_CHAIN = 8
 _CUSTOM_STUDENT = ("conv_channels", "hidden")
 
 
@@ -165,6 +167,10 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
             line = f"{label}: base: recipes inherit from each other: {chain}"
             mistakes.append(CodedLine(line, ErrorCode.RECIPE_CONTRADICTION))
             break
+        if len(seen) >= _MAX_CHAIN:
+            line = f"{label}: base: more than {_MAX_CHAIN} recipes inherit in a row"
+            mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+            break
         seen.append(resolved)
         layer = read_layer(current, label, mistakes)
         if layer is None:
@@ -185,7 +191,12 @@ def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path
         line = f"{place}: base: {base!r} must be a path or a shipped recipe's name"
         mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_TYPE))
         return None
-    return _find(base, folder, place, mistakes)
+    path = _find(base, folder, place, mistakes)
+    if path is not None and path.suffix not in _RECIPE_SUFFIXES:
+        line = f"{place}: base: {base!r} must be a .yaml file or a shipped recipe's name"
+        mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+        return None
+    return path
 
 
 def file_label(path: Path) -> str:
@@ -203,7 +214,7 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
         with path.open("rb") as file:
             raw = file.read(MAX_RECIPE_BYTES + 1)
         if len(raw) > MAX_RECIPE_BYTES:
-            mistakes.append(_no_yaml(label, "is larger than 1 MiB; this is no recipe"))
+            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is no recipe"))
             return None
         text = raw.decode("utf-8-sig")
     except OSError as error:

@@ -7,11 +7,12 @@ duplicate keys, anchors, aliases, merge keys and tags are refused. Nothing is ev
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import yaml
 
-MAX_RECIPE_BYTES = 1 << 20
+MAX_RECIPE_BYTES = 1 << 16  # the shipped ones take 1 kB
 MAX_DEPTH = 16
 
 KeyPath = tuple[str, ...]
@@ -79,6 +80,7 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and not node.style and parse_scalar(node.value) is None
 
 
+@lru_cache(maxsize=16)  # the cells of a grid read the same files again and again
 def _compose(text: str) -> tuple[yaml.Node | None, str]:
     """Return the node tree and "", or None and what is wrong, in one line."""
     depth = 0

@@ -9,9 +9,11 @@ from pydantic import ValidationError
 
 from qpd.checked_tensors import crc32_of
 from qpd.error_codes import ErrorCode
+from qpd.json_input import read_json
 from qpd.manifest import FORMAT_VERSION, Manifest
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import load_recipe
+from qpd.recipe_yaml import MAX_RECIPE_BYTES
 from qpd.user_error import UserError
 
 LOCK_NAME = ".lock"
@@ -71,8 +73,8 @@ def read_manifest(path: Path) -> Manifest:
     file = path / "manifest.json"
     way = f"put a copy of it back, or delete the folder {path} to begin anew"
     try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(file)
+    except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError([f"{file}: cannot be read: {reason}; {way}"]) from error
     seal = content.pop(_SEAL, None) if isinstance(content, dict) else None
@@ -85,7 +87,7 @@ def read_manifest(path: Path) -> Manifest:
         )
     if version != FORMAT_VERSION:
         raise RunDirectoryError(
-            [f"{file}: format_version {version!r}; this QPD reads {FORMAT_VERSION}"],
+            [f"{file}: format_version {version!r:.40}; this QPD reads {FORMAT_VERSION}"],
             ErrorCode.RUN_FORMAT,
         )
     try:
@@ -116,6 +118,8 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
         raise RunDirectoryError(
             [f"{path}: is not a whole run directory: recipe.yaml is missing; {way}"]
         )
+    if file.stat().st_size > MAX_RECIPE_BYTES:
+        raise RunDirectoryError([f"{file}: is larger than {MAX_RECIPE_BYTES >> 10} KiB; {way}"])
     known = manifest.recipe_crc32
     if known and crc32_of(file.read_bytes()) not in known:
         raise RunDirectoryError(

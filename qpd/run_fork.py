@@ -10,6 +10,7 @@ from qpd.checkpoint import load_checkpoint, save_checkpoint
 from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory, RunDirectoryError
+from qpd.tracking.metrics_log import read_lines
 
 # What does not depend on phases 2 and 3, and so holds for the fork too.
 _KEPT_EVALUATIONS = ("teacher", "teacher_sharpened", "distilled")
@@ -44,8 +45,11 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
         run.record_teacher(source.manifest.teacher)
     copy_file(source.distilled_file, run.distilled_file)
     if source.metrics_file.is_file():
-        lines = source.metrics_file.read_text().splitlines(keepends=True)
-        kept = [line for line in lines if line.startswith(("phase,", "distill,"))]
+        kept = [
+            line
+            for line in read_lines(source.metrics_file)
+            if line.startswith(("phase,", "distill,"))
+        ]
         write_text(run.metrics_file, "".join(kept))
     saved = load_checkpoint(store, source)
     keeps_memory = saved is not None and (store / "replay.bin").is_file()

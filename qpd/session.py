@@ -14,6 +14,7 @@ from qpd.acting import ActingRule, resolve_acting
 from qpd.arithmetic import arithmetic_of
 from qpd.checked_tensors import DamagedFileError
 from qpd.checkpoint import (
+    UNFIT,
     CheckpointError,
     checkpoint_file,
     load_needed_checkpoint,
@@ -29,6 +30,7 @@ from qpd.random_seeds import seed_for
 from qpd.recipe import Recipe
 from qpd.recipe_phases import TrainingPhase
 from qpd.run_directory import RunDirectory
+from qpd.student_files import MAX_PARAMETERS
 from qpd.tracking.metric_sinks import MetricSink, check_sinks, open_sinks
 from qpd.training_phases import EpochReport
 from qpd.user_error import UserError
@@ -137,8 +139,8 @@ class Session:
         except DamagedFileError as error:
             frame_file = self.store / "replay.bin"
             raise CheckpointError.of(frame_file, f"is damaged ({error})", self.run) from error
-        except (ValueError, RuntimeError, KeyError) as error:
-            reason = f"does not fit ({error})"
+        except UNFIT as error:
+            reason = f"does not fit ({error!r:.200})"
             raise CheckpointError.of(checkpoint_file(self.store), reason, self.run) from error
 
     def share(self, stream: PlayStream) -> None:
@@ -287,11 +289,16 @@ def recipe_architecture(
     student = recipe.student
     try:
         if student.size is not None:
-            return architecture_for(student.size, observation_shape, num_actions)
-        return StudentArchitecture(
-            observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
-        )
+            found = architecture_for(student.size, observation_shape, num_actions)
+        else:
+            found = StudentArchitecture(
+                observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
+            )
     except ValueError as error:
         raise SessionError(
             f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
         ) from error
+    if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
+        line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
+        raise SessionError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
+    return found

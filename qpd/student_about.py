@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import safetensors
-
-from qpd.error_codes import ErrorCode
-from qpd.student_files import StudentFileError
+from qpd.json_input import parse_json, read_json
+from qpd.student_files import StudentFileError, read_metadata
 from teachers.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 
@@ -18,15 +15,11 @@ def student_about(file: Path) -> dict[str, Any]:
     teacher's, also where only the run's manifest beside it tells. Raises StudentFileError.
     """
     try:
-        with safetensors.safe_open(file, framework="np") as stored:
-            about = json.loads((stored.metadata() or {}).get("about", "{}"))
-    except FileNotFoundError as error:
-        raise StudentFileError(
-            f"{file}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
-        ) from error
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise StudentFileError(f"{file}: is no student's file: {reason}") from error
+        about = parse_json(read_metadata(file).get("about", "{}"))
+    except StudentFileError:
+        raise
+    except ValueError as error:
+        raise StudentFileError(f"{file}: is no student's file: {error}") from error
     if not isinstance(about, dict):
         raise StudentFileError(f"{file}: is no student's file: about is {type(about).__name__}")
     teacher = about.get("teacher")
@@ -37,7 +30,7 @@ def student_about(file: Path) -> dict[str, Any]:
 
 def _teacher_algo(manifest: Path) -> str | None:
     try:
-        return str(json.loads(manifest.read_text(encoding="utf-8"))["teacher"]["algo"])
+        return str(read_json(manifest)["teacher"]["algo"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

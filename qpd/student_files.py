@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,17 @@ import torch
 from qpd.atomic_files import write_safetensors
 from qpd.checked_tensors import DamagedFileError, read_tensors
 from qpd.error_codes import ErrorCode
+from qpd.json_input import parse_json
 from qpd.user_error import UserError
 from students import Student, StudentArchitecture
 
 FORMAT = "qpd-float-student"
 FORMAT_VERSION = 1
+
+MAX_HEADER_BYTES = 1 << 20  # a student's takes 2 kB
+MAX_FILE_BYTES = 1 << 26  # XXL takes 13 MB
+MAX_PARAMETERS = 16_000_000  # what fits into a file, in fp32
+MAX_LAYERS, MAX_WIDTH = 16, 65536
 
 
 class StudentFileError(UserError, ValueError):
@@ -38,11 +45,19 @@ def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
 def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
     """The inverse; raises ValueError, KeyError or TypeError for anything else."""
     return StudentArchitecture(
-        tuple(int(n) for n in data["observation_shape"]),
-        int(data["num_actions"]),
-        tuple(int(n) for n in data["conv_channels"]),
-        tuple(int(n) for n in data["hidden"]),
+        _sizes(data["observation_shape"]),
+        _sizes([data["num_actions"]])[0],
+        _sizes(data["conv_channels"]),
+        _sizes(data["hidden"]),
     )
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or len(values) > MAX_LAYERS:
+        raise ValueError(f"expected a list of at most {MAX_LAYERS} whole numbers")
+    if not all(type(n) is int and 0 < n <= MAX_WIDTH for n in values):
+        raise ValueError(f"expected whole numbers from 1 to {MAX_WIDTH}")
+    return tuple(values)
 
 
 def save_student(path: Path, student: Student, about: dict[str, Any]) -> None:
@@ -67,7 +82,9 @@ def load_student(path: Path) -> Student:
     """Read what `save_student` wrote; raises StudentFileError for anything else."""
     metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
     try:
-        student = Student(architecture_from_json(json.loads(metadata["architecture"])))
+        architecture = architecture_from_json(parse_json(metadata["architecture"]))
+        _check_shapes(architecture, tensors)
+        student = Student(architecture)
         student.load_state_dict(tensors)
     except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -82,46 +99,77 @@ def load_student(path: Path) -> Student:
 def stored_architecture(path: Path) -> StudentArchitecture:
     """The architecture of the float or integer student in `path`. Raises StudentFileError."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-        return architecture_from_json(json.loads(metadata["architecture"]))
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        return architecture_from_json(parse_json(read_metadata(path)["architecture"]))
+    except StudentFileError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
         raise StudentFileError(f"{path}: does not describe a student: {error}") from error
 
 
 def stored_format(path: Path) -> str:
     """What kind of student's file `path` is. Raises StudentFileError where it is no safetensors."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            return str((file.metadata() or {}).get("format", "unknown"))
-    except FileNotFoundError as error:
-        raise StudentFileError(
-            f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
-        ) from error
-    except (safetensors.SafetensorError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
+    return read_metadata(path).get("format", "unknown")
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file. Raises StudentFileError where it is none."""
+    return _read(path, with_tensors=False)[0]
 
 
 def read_safetensors(
     path: Path, expected_format: str, version: int
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """Metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
+    metadata, tensors = _read(path, with_tensors=True)
+    if metadata.get("format") != expected_format:
+        raise StudentFileError(f"{path}: was not written as {expected_format}")
+    if metadata.get("format_version") != str(version):
+        found = f"{metadata.get('format_version')!s:.40}"
+        raise StudentFileError(
+            f"{path}: has format version {found}, this QPD reads {version}",
+            ErrorCode.STUDENT_FORMAT,
+        )
+    return metadata, tensors
+
+
+def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     try:
-        metadata, tensors = read_tensors(path)
+        check_size(path)
+        if with_tensors:
+            return read_tensors(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {}), {}
     except FileNotFoundError as error:
         raise StudentFileError(
             f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
         ) from error
-    except (DamagedFileError, OSError) as error:
+    except (safetensors.SafetensorError, DamagedFileError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
-    if metadata.get("format") != expected_format:
-        raise StudentFileError(f"{path}: was not written as {expected_format}")
-    if metadata.get("format_version") != str(version):
-        raise StudentFileError(
-            f"{path}: has format version {metadata.get('format_version')},"
-            f" this QPD reads {version}",
-            ErrorCode.STUDENT_FORMAT,
-        )
-    return metadata, tensors
+
+
+def check_size(path: Path) -> None:
+    """StudentFileError for a file, or a header in it, that no student needs. Raises OSError."""
+    with path.open("rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        file_bytes = os.fstat(file.fileno()).st_size
+    for what, found, most in (
+        ("header of", header_bytes, MAX_HEADER_BYTES),
+        ("file of", file_bytes, MAX_FILE_BYTES),
+    ):
+        if found > most:
+            raise StudentFileError(
+                f"{path}: is damaged, or no safetensors file: a {what} {found} bytes;"
+                f" at most {most} are read"
+            )
+
+
+def _check_shapes(architecture: StudentArchitecture, tensors: dict[str, torch.Tensor]) -> None:
+    """ValueError unless the file holds the weights of all layers: nothing larger is then made."""
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32:
+            raise ValueError(f"{name[:80]} is {tensor.dtype}, not torch.float32")
+    for shape in architecture.layer_shapes():
+        name = "actor.weight" if shape.name == "actor" else f"layers.{shape.name}.weight"
+        if name not in tensors or tuple(tensors[name].shape) != shape.weight_shape:
+            raise ValueError(f"{name} is missing or not {list(shape.weight_shape)}")

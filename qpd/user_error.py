@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qpd.error_codes import ErrorCode
+from qpd.terminal_text import printable
 
 
 class CodedLine(str):
@@ -49,5 +50,5 @@ def reworded(line: str, text: str) -> str:
 
 
 def with_code(line: str, code: ErrorCode) -> str:
-    """Return the line as it is printed."""
-    return f"{line} [{code.id}]"
+    """Return the line as it is printed: nothing in it, of a file say, moves the cursor."""
+    return f"{printable(line)} [{code.id}]"

@@ -70,6 +70,8 @@ class StudentArchitecture:
                 f"observations of shape {self.observation_shape} do not fit "
                 f"conv_channels={list(self.conv_channels)}: {wanted}"
             )
+        if len(self.observation_shape) not in (1, 3) or min(self.observation_shape) < 1:
+            raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
         if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_actions < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from qpd.error_codes import ErrorCode
 from teachers.errors import TeacherError
+from teachers.sb3_archive import MAX_ARCHIVE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -116,10 +117,14 @@ class _Repository:
         errors = self._hub.errors
         offline = self._offline_reason
         try:
+            if offline is None:
+                self._check_size(filename)
             path = self._hub.hf_hub_download(
                 self.repo_id, filename, local_files_only=offline is not None
             )
             return Path(path)
+        except TeacherError:
+            raise
         except errors.RemoteEntryNotFoundError:
             return None
         except errors.RepositoryNotFoundError as error:
@@ -137,6 +142,20 @@ class _Repository:
                 f" ({offline or type(error).__name__}) and {filename} is not in its cache;"
                 f" {_by_hand(self.repo_id)}"
             ) from error
+
+    def _check_size(self, filename: str) -> None:
+        """TeacherError for what would fill the disk, and be refused once it is there."""
+        url = self._hub.hf_hub_url(self.repo_id, filename)
+        try:
+            found = self._hub.get_hf_file_metadata(url).size
+        except Exception:  # hf_hub_download tells what is wrong, and its cache remembers it
+            return
+        if found is not None and found > MAX_ARCHIVE_BYTES:
+            raise TeacherError(
+                f"{self.repo_id}: {filename} has {found} bytes; at most {MAX_ARCHIVE_BYTES} are"
+                " fetched",
+                ErrorCode.TEACHER_DAMAGED,
+            )
 
 
 def _by_hand(repo_id: str) -> str:

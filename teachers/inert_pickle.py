@@ -7,13 +7,21 @@ arrays and scalars are rebuilt from their raw bytes for a few plain number types
 import io
 import pickle
 import pickletools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PLAIN_DTYPES = frozenset({"f2", "f4", "f8", "i4", "i8", "u1", "b1"})
-_REFUSED_OPCODES = frozenset({"EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID", "NEXT_BUFFER"})
+_REFUSED_OPCODES = frozenset({"EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER"})
+_NESTING_OPCODES = frozenset({"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET"})
+
+# Far above what an agent needs: 10,000 tensors take 250,000 opcodes.
+MAX_OPCODES = 1_000_000
+MAX_GLOBALS = 1_000  # different ones; each becomes a class
+# The interpreter hashes nested tuples on the C stack, which some 60,000 of them overflow.
+MAX_TUPLES = 30_000
 
 
 class Recorded:
@@ -22,12 +30,14 @@ class Recorded:
     global_name = ""
     arguments: tuple[Any, ...]
     state: Any
+    items: list[tuple[Any, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Recorded":
         """Records the arguments, whatever they are."""
         instance = super().__new__(cls)
         instance.arguments = args
         instance.state = None
+        instance.items = []
         return instance
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -38,7 +48,8 @@ class Recorded:
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Ignores entries of unknown mappings."""
+        """Records the entries of a mapping, in their order."""
+        self.items.append((key, value))
 
     def append(self, value: Any) -> None:
         """Ignores entries of unknown sequences."""
@@ -47,28 +58,49 @@ class Recorded:
         """Ignores entries of unknown sequences."""
 
 
+@dataclass(frozen=True)
+class Reference:
+    """What lies outside the pickle, such as a tensor's numbers: the key it is stored under."""
+
+    key: Any
+
+
 class _InertUnpickler(pickle.Unpickler):
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content))
+        self._recorders: dict[str, type[Recorded]] = {}
+
     def find_class(self, module: str, name: str, /) -> Any:
         """Returns a recorder for any global: nothing is looked up."""
-        return type("Recorded", (Recorded,), {"global_name": f"{module}.{name}"})
+        full_name = f"{module}.{name}"
+        if full_name not in self._recorders:
+            if len(self._recorders) >= MAX_GLOBALS:
+                raise pickle.UnpicklingError(f"more than {MAX_GLOBALS} different globals")
+            self._recorders[full_name] = type("Recorded", (Recorded,), {"global_name": full_name})
+        return self._recorders[full_name]
 
     def persistent_load(self, pid: Any) -> Any:
-        """Refuses references to things outside the pickle."""
-        raise pickle.UnpicklingError("persistent references are refused")
+        """Returns the key of something outside the pickle."""
+        return Reference(pid)
 
 
-def load_inert(content: bytes) -> Any:
+def load_inert(content: bytes, *, references: bool = False) -> Any:
     """Returns a pickle's plain values, with `Recorded` in the place of every object.
 
-    Raises ValueError or another exception where `content` is no complete pickle, or
-    uses extensions, persistent references or out-of-band buffers.
+    With `references`, what lies outside the pickle becomes a `Reference`. Raises ValueError or
+    another exception where `content` is no complete pickle, is too large or nested, or uses
+    extensions, out-of-band buffers or (without `references`) persistent references.
     """
-    for opcode, argument, _position in pickletools.genops(content):
-        if opcode.name in _REFUSED_OPCODES:
+    num_tuples = 0
+    for number, (opcode, argument, _position) in enumerate(pickletools.genops(content)):
+        if opcode.name in _REFUSED_OPCODES or (opcode.name == "BINPERSID" and not references):
             raise ValueError(f"pickle opcode {opcode.name} is refused")
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
             raise ValueError("pickle memo index is out of range")
-    return _InertUnpickler(io.BytesIO(content)).load()
+        num_tuples += opcode.name in _NESTING_OPCODES
+        if number >= MAX_OPCODES or num_tuples > MAX_TUPLES:
+            raise ValueError(f"pickle has more than {MAX_OPCODES} steps or {MAX_TUPLES} tuples")
+    return _InertUnpickler(content).load()
 
 
 def as_array(value: Any) -> NDArray[Any]:

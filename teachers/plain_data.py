@@ -80,11 +80,14 @@ def class_name(text: str) -> str:
 
 
 def read_float(data: Mapping[str, Any], key: str) -> float | None:
-    """Returns a plain number, or None where it is missing or is no number."""
+    """Returns a plain number, or None where it is missing, no number or beyond a float."""
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def read_int(data: Mapping[str, Any], key: str) -> int | None:

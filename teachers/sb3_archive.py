@@ -1,19 +1,16 @@
 """Reads a Stable-Baselines3 archive as data: no pickle in it is ever executed.
 
 An archive is a zip file (or a folder holding it unpacked) with the JSON member `data`
-and the tensors `policy.pth`. Tensors are read with `weights_only=True`.
+and the tensors `policy.pth`. Reading one takes less than 1 GiB of memory, whatever it holds.
 """
 
 import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from qpd.error_codes import ErrorCode
@@ -27,9 +24,13 @@ from teachers.plain_data import (
     read_int,
     read_observation_space,
 )
+from teachers.torch_file import read_state_dict
+from teachers.zip_input import open_zip, read_member
 
-MAX_MEMBER_BYTES = 1 << 30
-MAX_TENSOR_ELEMENTS = 1 << 28
+# A NatureCNN takes 7 MB, and `data` a few hundred kB.
+MAX_ARCHIVE_BYTES = 1 << 30
+MAX_MEMBER_BYTES = {"data": 16 << 20, "policy.pth": 256 << 20, "_stable_baselines3_version": 1000}
+MAX_TENSOR_ELEMENTS = 1 << 26
 _EXPECTED = "expected a Stable-Baselines3 zip with the members 'data' and 'policy.pth'"
 
 
@@ -105,7 +106,7 @@ def _any_key(state_dict: Mapping[str, Tensor], prefix: str) -> bool:
 
 def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
     members: dict[str, bytes] = {}
-    for name in ("data", "policy.pth", "_stable_baselines3_version"):
+    for name in MAX_MEMBER_BYTES:
         member = path / name
         if not member.is_file():
             continue
@@ -118,18 +119,23 @@ def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
 
 
 def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
-    if not path.exists():
+    if not path.is_file():
         raise TeacherError(f"{path}: no such file; {_EXPECTED}", ErrorCode.TEACHER_NOT_FOUND)
+    if path.stat().st_size > MAX_ARCHIVE_BYTES:
+        raise TeacherError(
+            f"{path}: {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read",
+            ErrorCode.TEACHER_DAMAGED,
+        )
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     members: dict[str, bytes] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, open_zip(file) as archive:
             names = set(archive.namelist())
-            for name in ("data", "policy.pth", "_stable_baselines3_version"):
+            for name in MAX_MEMBER_BYTES:
                 if name in names:
                     _check_size(path, name, archive.getinfo(name).file_size)
-                    members[name] = archive.read(name)
+                    members[name] = read_member(archive, archive.getinfo(name))
     except TeacherError:
         raise
     except Exception as error:  # zipfile raises many types for damaged archives
@@ -142,10 +148,10 @@ def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
 
 
 def _check_size(path: Path, name: str, num_bytes: int) -> None:
-    if num_bytes > MAX_MEMBER_BYTES:
+    if num_bytes > MAX_MEMBER_BYTES[name]:
         raise TeacherError(
             f"{path}: member '{name}' declares {num_bytes} bytes;"
-            f" at most {MAX_MEMBER_BYTES} are read",
+            f" at most {MAX_MEMBER_BYTES[name]} are read",
             ErrorCode.TEACHER_DAMAGED,
         )
 
@@ -176,53 +182,12 @@ def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    _check_inner_zip(content, path)
     try:
-        loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many types; none of them means usable tensors
+        return read_state_dict(content, MAX_TENSOR_ELEMENTS)
+    except Exception as error:  # a damaged zip or pickle may raise nearly anything
         raise TeacherError(
             f"{path}: member 'policy.pth' is damaged or holds more than tensors"
-            f" ({type(error).__name__}); expected a state_dict saved by Stable-Baselines3",
+            f" ({one_line(error) or type(error).__name__});"
+            " expected a state_dict saved by Stable-Baselines3",
             ErrorCode.TEACHER_DAMAGED,
-        ) from error
-    if not isinstance(loaded, dict) or not loaded:
-        raise TeacherError(
-            f"{path}: member 'policy.pth' holds no state_dict of tensors", ErrorCode.TEACHER_DAMAGED
-        )
-    num_elements = 0
-    for key, value in loaded.items():
-        if not isinstance(key, str) or not _is_plain_tensor(value):
-            raise TeacherError(
-                f"{path}: member 'policy.pth' holds {one_line(repr(key))} of type"
-                f" {type(value).__name__}; expected a state_dict of plain tensors",
-                ErrorCode.TEACHER_DAMAGED,
-            )
-        num_elements += value.numel()
-    if num_elements > MAX_TENSOR_ELEMENTS:  # a view of stride 0 can be far larger than its file
-        raise TeacherError(
-            f"{path}: member 'policy.pth' declares {num_elements} numbers;"
-            f" at most {MAX_TENSOR_ELEMENTS} are read",
-            ErrorCode.TEACHER_DAMAGED,
-        )
-    return dict(loaded)
-
-
-def _is_plain_tensor(value: object) -> bool:
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
-        return False
-    return value.device.type == "cpu"
-
-
-def _check_inner_zip(content: bytes, path: Path) -> None:
-    """`policy.pth` is itself a zip (since torch 1.6): bound what it unpacks to."""
-    if not content.startswith(b"PK"):
-        return
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as inner:
-            _check_size(path, "policy.pth", sum(info.file_size for info in inner.infolist()))
-    except TeacherError:
-        raise
-    except Exception as error:
-        raise TeacherError(
-            f"{path}: member 'policy.pth' is damaged ({one_line(error)})", ErrorCode.TEACHER_DAMAGED
         ) from error

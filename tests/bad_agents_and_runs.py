@@ -83,6 +83,8 @@ FITTING = [
     row("run ci --set teacher.algo=dqn", Code.TEACHER_UNCLEAR, "is a ppo agent, not dqn"),
     row("run ci --set teacher.env=BreakoutNoFrameskp-v4", Code.ENVIRONMENT_UNKNOWN,
         "BreakoutNoFrameskip-v4"),
+    row(f"{RUN} --set student.hidden=[4000,4000]", Code.RECIPE_WRONG_VALUE, "student: 16,0",
+        "at most 16,000,000"),
     row(f"{RUN} --set student.size=XXS", Code.STUDENT_MISFIT, "(4,)", "mlp-"),
     row("run ci --set student.size=mlp-16", Code.STUDENT_MISFIT, "(4, 84, 84)", "XXS to XXL"),
     row("run ci --device cuda:7", Code.DEVICE_MISSING, "cuda:7", "use cpu or auto"),

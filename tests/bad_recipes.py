@@ -28,7 +28,7 @@ FILES = [
     recipe("student: {size: S}\n---\nseed: 1\n", Code.RECIPE_NOT_YAML, "mine.yaml", "document"),
     recipe("[a]: 1\nstudent: {size: S}\n", Code.RECIPE_NOT_YAML, "line 1: keys must be plain text"),
     recipe("a: " + "[" * 40 + "\n", Code.RECIPE_NOT_YAML, "nested too deeply"),
-    recipe("# " + "x" * (1 << 20) + "\n", Code.RECIPE_NOT_YAML, "larger than 1 MiB"),
+    recipe("# " + "x" * (1 << 16) + "\n", Code.RECIPE_NOT_YAML, "larger than 64 KiB"),
     recipe("!!python/object:os.system {}\n", (Code.RECIPE_MISSING_KEY,), "mine.yaml: student"),
     recipe("", Code.RECIPE_MISSING_KEY, "mine.yaml: student: is missing"),
 ]

@@ -29,7 +29,14 @@ def make_run(
     recipe = override_recipe(recipe, [f"name={path.name}", f"seed={seed}", *changes])
     (path / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
     found = {
-        name: {"returns": list(returns), "acting": acting, "seed": 1000 + seed}
+        name: {
+            "mean": sum(returns) / len(returns),
+            "interval": [float(min(returns)), float(max(returns))],
+            "episodes": len(returns),
+            "returns": list(returns),
+            "acting": acting,
+            "seed": 1000 + seed,
+        }
         for name, returns in (RETURNS if evaluations is None else evaluations).items()
     }
     teacher = TeacherRecord(

@@ -37,6 +37,7 @@ class FakeHub(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), FakeHubHandler)
         self.files: dict[str, bytes] = {}
+        self.sizes: dict[str, int] = {}  # what it says of a file's size, where that is a lie
         self.requests: list[str] = []
 
 
@@ -64,7 +65,7 @@ class FakeHubHandler(http.server.BaseHTTPRequestHandler):
             self.send_header("X-Error-Message", "not found")
         body = content or b""
         self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(self.server.sizes.get(filename, len(body))))
         self.end_headers()
         if with_body:
             self.wfile.write(body)
@@ -158,6 +159,15 @@ def test_what_the_hub_does_not_have(hub, agent_zip, tmp_path):
     answer = load_in_new_process("nobody/ppo-Nothing-v0", tmp_path, endpoint_of(hub))
     assert "no such repository on the hub" in answer["error"]
     assert "\n" not in answer["error"]
+
+
+@pytest.mark.slow
+def test_what_would_fill_the_disk_is_not_fetched(hub, agent_zip, tmp_path):
+    name = "a2c-CartPole-v1.zip"
+    hub.files, hub.sizes = {f"me/a2c-CartPole-v1/{name}": agent_zip.read_bytes()}, {name: 1 << 40}
+    answer = load_in_new_process("me/a2c-CartPole-v1", tmp_path, endpoint_of(hub))
+    assert answer["error"].endswith(f"{name} has {1 << 40} bytes; at most {1 << 30} are fetched")
+    assert not any(request.startswith("GET") and name in request for request in hub.requests)
 
 
 @pytest.mark.parametrize("settings", [{}, {"HF_HUB_OFFLINE": "1"}])

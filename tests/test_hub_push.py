@@ -212,7 +212,7 @@ def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     broken = json.loads(json.dumps(manifest))
     broken["evaluations"]["qat"]["interval"] = "?"
     (run / "manifest.json").write_text(json.dumps(broken))
-    assert "evaluations: not as `qpd evaluate` writes them" in line(run, "me/x")
+    assert "evaluations.qat: not as `qpd evaluate` writes it" in line(run, "me/x")
     del manifest["evaluations"]["qat"]
     (run / "manifest.json").write_text(json.dumps(manifest))
     never = line(run, "me/x")

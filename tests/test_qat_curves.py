@@ -11,7 +11,9 @@ import pytest
 from analysis.figure_style import paper_style
 from analysis.qat_curves import draw_curves, qat_curves
 from qpd.evaluation_target import TargetError
+from qpd.user_error import UserError
 
+HEADER = "phase,epoch,loss,validation_return,validation_low,validation_high\n"
 RUNS = Path(__file__).parents[1] / "runs-reference"
 WITH, WITHOUT = RUNS / "ablation-three-phases-dorefa", RUNS / "ablation-phase3-only-dorefa"
 
@@ -64,12 +66,14 @@ def test_a_run_without_phase_3_is_left_out(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("phase,epoch\nfinetune,1\n", "lacks the columns loss, validation_return"),
-        ("", "is no CSV file"),
+        ("", "no run has an epoch of phase 3"),
+        (f"{HEADER}finetune,1,low,1,1,1\n", "loss: must be numbers"),
+        (f"{HEADER}finetune,1,\xff,1,1,1\n", "is no CSV file"),
     ],
 )
 def test_a_broken_file(tmp_path: Path, text: str, message: str) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(WITH, broken)
-    (broken / "metrics.csv").write_text(text)
-    with pytest.raises(TargetError, match=message):
+    (broken / "metrics.csv").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=message):
         qat_curves([broken])

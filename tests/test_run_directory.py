@@ -63,7 +63,7 @@ def test_records_survive_reopening(path: Path, recipe: Recipe) -> None:
         run.set_phase("distill", "running", epoch=1, loss=0.5)
         run.set_phase("distill", "done", epoch=np.int64(2), best=Path("a"), bad=float("nan"))
         returns = {"mean": np.float32(1.5), "returns": np.array([1, 2]), "interval": (1.0, 2.0)}
-        run.record_evaluation("qat", returns)
+        run.record_evaluation("qat", {**returns, "episodes": 2})
     with RunDirectory.open(path, read_only=True) as run:
         assert run.recipe == recipe
         assert run.manifest.teacher == TEACHER
@@ -72,7 +72,7 @@ def test_records_survive_reopening(path: Path, recipe: Recipe) -> None:
         assert run.phase("distill").metrics == expected
         assert run.phase("finetune").state == "pending"
         assert run.manifest.evaluations == {
-            "qat": {"mean": 1.5, "returns": [1, 2], "interval": [1.0, 2.0]}
+            "qat": {"mean": 1.5, "returns": [1, 2], "interval": [1.0, 2.0], "episodes": 2}
         }
         assert "distill=done" in repr(run)
 

@@ -22,7 +22,7 @@ from teachers.plain_data import (
     read_observation_space,
     read_policy_option,
 )
-from teachers.sb3_archive import read_sb3_archive
+from teachers.sb3_archive import MAX_MEMBER_BYTES, read_sb3_archive
 
 torch.set_num_threads(1)
 EMBEDDED = Path(__file__).parents[1] / "teachers/pretrained/ppo-BreakoutNoFrameskip-v4.zip"
@@ -165,22 +165,21 @@ def test_data_that_is_no_json_object(cartpole_zip, tmp_path):
 
 
 def test_declared_size_is_bounded(cartpole_zip, tmp_path, monkeypatch):
-    monkeypatch.setattr("teachers.sb3_archive.MAX_MEMBER_BYTES", 1000)
+    monkeypatch.setitem(MAX_MEMBER_BYTES, "policy.pth", 1000)
     assert "at most 1000" in message_of(cartpole_zip)
 
 
-def test_inner_zip_bomb_and_stride_zero_views(cartpole_zip, tmp_path, monkeypatch):
-    monkeypatch.setattr("teachers.sb3_archive.MAX_MEMBER_BYTES", 20 << 20)
+def test_inner_zip_bomb_and_stride_zero_views(cartpole_zip, tmp_path):
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as inner, inner.open("a", "w") as member:
         for _ in range(21):
             member.write(bytes(1 << 20))
     path = rewrite(cartpole_zip, tmp_path / "bomb.zip", policy_pth=bomb.getvalue())
     assert path.stat().st_size < 1 << 20
-    assert "declares 22020096 bytes" in message_of(path)
+    assert "compressed; PyTorch never does that" in message_of(path)
     huge = saved({"action_net.weight": torch.zeros(1).expand(1 << 20, 1 << 20)})
     path = rewrite(cartpole_zip, tmp_path / "huge.zip", policy_pth=huge)
-    assert "declares 1099511627776 numbers" in message_of(path)
+    assert "declares 1.1e+12 numbers" in message_of(path)
 
 
 def test_pickle_in_serialized_fields_is_never_loaded(cartpole_zip, tmp_path):
@@ -229,7 +228,7 @@ def test_wrong_tensors(cartpole_zip, tmp_path):
     assert "floating point" in message_with(action_net__bias=torch.zeros(2, dtype=torch.int64))
     assert "plain tensors" in message_with(action_net__bias=torch.zeros(2).to_sparse())
     assert "plain tensors" in message_with(action_net__bias="text")
-    assert "plain tensors" in message_with(action_net__bias=torch.zeros(2, device="meta"))
+    assert "more than tensors" in message_with(action_net__bias=torch.zeros(2, device="meta"))
     # layers that do not fit each other
     text = message_with(mlp_extractor__policy_net__2__weight=torch.zeros(64, 63))
     assert "layers do not fit each other" in text and "63" in text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qpd.recipe import RecipeError
 from qpd.recipe_loading import list_recipes
-from qpd.sweep.cells import Cell, _text, make_cells
+from qpd.sweep.cells import Cell, ShortTexts, make_cells
 from qpd.sweep.grid import list_grids, load_grid
 from qpd.sweep.sharing import Batch, plan_batches
 
@@ -82,11 +82,11 @@ def test_folders_are_safe_and_unique(tmp_path: Path) -> None:
 
 @given(st.lists(st.text() | st.integers() | st.floats(allow_nan=False), unique_by=repr))
 def test_every_value_has_its_own_plain_text(values: list[object]) -> None:
-    known: dict[str, str] = {}
-    texts = [_text(value, known) for value in values]
+    known = ShortTexts()
+    texts = [known.of(value) for value in values]
     assert len({text.lower() for text in texts}) == len(values)
     assert all(text.replace("+", "").isascii() and "/" not in text for text in texts)
-    assert [_text(value, known) for value in values] == texts
+    assert [known.of(value) for value in values] == texts
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,8 @@ from analysis.report.blocks import Picture, Pictures, Section, Table
 from analysis.report.figure_uri import figure_uri
 from analysis.report.inputs import STUDENTS, ReportInputs
 from analysis.run_table import LABELS
-from qpd.student_files import StudentFileError
+from qpd.json_input import parse_json
+from qpd.student_files import StudentFileError, check_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,13 +25,16 @@ def tensor_bytes(path: Path) -> dict[str, int]:
     Raises StudentFileError where it is no such file.
     """
     try:
+        check_size(path)
         data = path.read_bytes()
         end = 8 + int.from_bytes(data[:8], "little")
-        entries = json.loads(data[8:end])
+        entries = parse_json(data[8:end].decode("utf-8"))
         entries.pop("__metadata__", None)
         sizes = {
             name: int(e["data_offsets"][1] - e["data_offsets"][0]) for name, e in entries.items()
         }
+    except StudentFileError:
+        raise
     except (OSError, ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise StudentFileError(f"{path}: is damaged, or no safetensors file: {error}") from error
     return {**sizes, HEADER: len(data) - sum(sizes.values())}

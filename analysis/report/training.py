@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from analysis.figure_style import COLOURS, NEUTRAL
 from analysis.report.blocks import Picture, Pictures, Section
 from analysis.report.figure_uri import figure_uri, plain_log_ticks
 from analysis.report.inputs import ReportInputs
+from qpd.tracking.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,21 +36,23 @@ class Curve:
 
 
 def read_curves(path: Path) -> list[Curve]:
-    """The curves in a metrics.csv; none without such a file. Torn rows are skipped."""
+    """The curves in a metrics.csv; none without such a file. Torn rows are skipped.
+
+    Raises MetricsLogError where it is no CSV file.
+    """
     if not path.is_file():
         return []
     curves = {name: Curve(name) for name in PHASES}
     before = {"distill": 0, "finetune": 0}
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        for row in csv.DictReader(file):
-            curve = curves.get(row.get("phase") or "")
-            if curve is None or not (row.get("epoch") or "").isdecimal():
-                continue
-            if curve.phase == "distill":
-                before["finetune"] = max(before["finetune"], int(row["epoch"]))
-            curve.epochs.append(before[curve.phase] + int(row["epoch"]))
-            for name in VALUES:
-                curve.values[name].append(_number(row.get(name)))
+    for row in read_metrics(path):
+        curve = curves.get(row.get("phase", ""))
+        if curve is None:
+            continue
+        if curve.phase == "distill":
+            before["finetune"] = max(before["finetune"], int(row["epoch"]))
+        curve.epochs.append(before[curve.phase] + int(row["epoch"]))
+        for name in VALUES:
+            curve.values[name].append(_number(row.get(name)))
     return [curve for curve in curves.values() if curve.epochs]
 
 

@@ -52,8 +52,8 @@ def row_of_c_line(line: dict[str, Any]) -> dict[str, Any]:
 
 def turn_of_line(line: dict[str, Any]) -> TimedTurn:
     """What one run of the program measured. KeyError, TypeError, or ValueError for a time of 0."""
-    if not float(line["median_ns"]) > 0:
-        raise ValueError("median_ns is 0: this clock is too coarse for so small a student")
+    if not float(line["median_ns"]) >= 1:
+        raise ValueError("median_ns is below 1: this clock is too coarse for so small a student")
     return TimedTurn(
         int(line["forwards"]),
         float(line["median_ns"]) / 1e3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from qpd.atomic_files import write_json
 from qpd.bench.c_json import record_of_c_lines
 from qpd.error_codes import ErrorCode
+from qpd.json_input import MAX_JSON_BYTES, parse_json
 from qpd.user_error import UserError
 
 FORMAT, SCHEMA_VERSION = "qpd-device", 1
+MAX_LINES = 1000  # of the C benchmark, one for each student
 FP32 = 32  # what `weight_bits` is for float weights
 
 
@@ -101,7 +102,7 @@ def read_device_record(path: Path) -> DeviceRecord:
     Raises BenchError for anything else.
     """
     try:
-        objects = _json_objects(path.read_text(encoding="utf-8"))
+        objects = _json_objects(_read_text(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no text"
         raise BenchError(f"{path}: {reason}", ErrorCode.FILE_SYSTEM) from error
@@ -126,12 +127,23 @@ def read_device_record(path: Path) -> DeviceRecord:
         raise BenchError(f"{path}: a line of the C benchmark: {error}") from error
 
 
+def _read_text(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MAX_JSON_BYTES + 1)
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
+    return content.decode("utf-8")
+
+
 def _json_objects(text: str) -> list[dict[str, Any]]:
     """One object over many lines, or one on each line; ValueError for anything else."""
     try:
-        objects = [json.loads(text)]
+        objects = [parse_json(text)]
     except ValueError:
-        objects = [json.loads(line) for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) > MAX_LINES:
+            raise
+        objects = [parse_json(line) for line in lines]
     if not all(isinstance(found, dict) for found in objects):
         raise ValueError("it holds no JSON object")
     return objects

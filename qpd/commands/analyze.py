@@ -13,7 +13,7 @@ from qpd.atomic_files import to_plain
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
-from qpd.commands.output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def analyze_fps(
         print_json({table.name: table.to_json() for table in tables})
         return
     for table in tables:
-        print(table.caption)
+        print_text(table.caption)
         print_table(list(table.header), [table.cells(row) for row in table.rows])
     for note in notes:
-        print(note)
+        print_text(note)
     _print_files(written)
 
 
@@ -182,10 +182,10 @@ def _finish(
         print_json({**plain, "notes": notes, "files": [str(path) for path in written]})
         return
     for table in shown:
-        print(table.title)
+        print_text(table.title)
         print_table(table.header, table.rows)
     for note in notes:
-        print(note)
+        print_text(note)
     _print_files(written)
 
 

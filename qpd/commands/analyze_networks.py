@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
 
@@ -194,4 +194,4 @@ def _finish(
     rounded = shown.apply(lambda column: column.round(3) if column.dtype == float else column)
     print_table(list(shown.columns), [[str(cell) for cell in row] for row in rounded.to_numpy()])
     for line in [*notes, ", ".join(files)]:
-        print(line)
+        print_text(line)

@@ -9,7 +9,7 @@ import typer
 
 from qpd.atomic_files import to_plain, write_text
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from analysis.paper_evidence import PaperEvidence
@@ -45,12 +45,12 @@ def analyze_paper(
         print_json({**to_plain(tables), "notes": list(evidence.notes), "files": files})
         return
     for table in evidence.tables():
-        print(table.title)
+        print_text(table.title)
         print_table(table.header, table.rows[:_MOST_LINES])
         if len(table.rows) > _MOST_LINES:
             print(f"and {len(table.rows) - _MOST_LINES} lines more, in the files of -o")
     for line in [*evidence.notes, *([", ".join(files)] if files else [])]:
-        print(line)
+        print_text(line)
 
 
 def _write(evidence: PaperEvidence, folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, print_table, progress
+from qpd.commands.output import AsJson, print_json, print_table, print_text, progress
 from qpd.error_codes import ErrorCode
 from qpd.nearest_name import did_you_mean
 
@@ -147,8 +147,8 @@ def _print(record: DeviceRecord) -> None:
         about = lines.setdefault((row.runtime, row.status, row.reason), [])
         about.append(row.model)
     for (runtime, status, reason), about in lines.items():
-        print(f"{runtime} {status} ({', '.join(dict.fromkeys(about))}): {reason}")
-    print(f"{record.device}: {record.cpu}, {record.cores} cores, {record.os}")
+        print_text(f"{runtime} {status} ({', '.join(dict.fromkeys(about))}): {reason}")
+    print_text(f"{record.device}: {record.cpu}, {record.cores} cores, {record.os}")
 
 
 def _cells(row: BenchRow) -> list[str]:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 from pydantic import ValidationError
 from typer.exceptions import TyperException
 
 from qpd.error_codes import ErrorCode
 from qpd.user_error import UserError, with_code
+
+_MAX_LINES = 50
+
+
+def print_errors(lines: list[str]) -> None:
+    """Print lines of `error_lines` on stderr, the first 50 of them."""
+    for line in lines[:_MAX_LINES]:
+        print(f"error: {line}", file=sys.stderr)
+    if len(lines) > _MAX_LINES:
+        print(f"error: and {len(lines) - _MAX_LINES} more mistakes", file=sys.stderr)
 
 
 def error_lines(error: Exception) -> list[str] | None:

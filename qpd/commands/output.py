@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from qpd.terminal_text import printable
+
 stderr = Console(stderr=True)
 stdout = Console(width=None if sys.stdout.isatty() else 140)
 
@@ -27,16 +29,22 @@ def progress() -> Any:
 def print_table(header: list[str], rows: list[list[str]]) -> None:
     """Print a table on stdout."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     stdout.print(table)
 
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
     print(json.dumps(value, allow_nan=False))
+
+
+def print_text(text: str) -> None:
+    """Print text that may come from a file, each line without what a terminal would obey."""
+    print("\n".join(printable(line) for line in text.split("\n")))
 
 
 def print_run(path: Path, as_json: bool) -> None:
@@ -49,5 +57,5 @@ def print_run(path: Path, as_json: bool) -> None:
         return
     header, rows = summary_rows(summary)
     print_table(header, rows)
-    print(summary_caption(summary))
-    print(time_line(summary))
+    print_text(summary_caption(summary))
+    print_text(time_line(summary))

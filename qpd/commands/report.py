@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, progress
+from qpd.commands.output import AsJson, print_json, print_text, progress
 from qpd.error_codes import ErrorCode
 
 MAP_STATES = 1000
@@ -60,5 +60,5 @@ def report(
         return
     for section in sections:
         if section.left_out is not None:
-            print(f"{section.title}: {section.left_out}")
+            print_text(f"{section.title}: {section.left_out}")
     print(f"{path}: {size:,} bytes, nothing else is needed to read it")

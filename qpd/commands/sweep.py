@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, print_table, progress, stderr
+from qpd.commands.output import AsJson, print_json, print_table, print_text, progress, stderr
 from qpd.error_codes import ErrorCode
 from qpd.recipe import RecipeError
 
@@ -131,4 +131,4 @@ def _print_outcome(work: Any, as_json: bool) -> None:
     header, rows = sweep_rows(summary)
     print_table(header, rows)
     for line in sweep_caption(summary):
-        print(line)
+        print_text(line)

@@ -7,7 +7,6 @@ An exporter is a pure function `export_xxx(source, golden) -> {relative path: co
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import numpy as np
 from qpd import __version__
 from qpd.atomic_files import write_bytes, write_json
 from qpd.error_codes import ErrorCode
+from qpd.json_input import read_json
 from qpd.quantization.integer_student import IntegerStudent, reference_logits
 from qpd.quantization.packing import load_integer_student
 from qpd.student_about import student_about
@@ -172,7 +172,7 @@ def _refuse_foreign(folder: Path, target: str) -> None:
         return
     there = None
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
         if manifest.get("format") == FORMAT:
             there = manifest.get("target")
     except (OSError, ValueError, AttributeError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from qpd.terminal_text import printable
+
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~&$@:])")
 
 
 def escape(text: str) -> str:
     """`text` on one line, with all that Markdown, HTML or the hub would read specially escaped."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     return _SPECIAL.sub(lambda match: _entity(match[1]), line)
 
 
@@ -22,5 +24,5 @@ def _entity(character: str) -> str:
 
 def code(text: str) -> str:
     """`text` on one line as a code span, also in a table; backquotes and bars are replaced."""
-    line = " ".join(text.split()).replace("`", "'").replace("|", "/")
+    line = printable(" ".join(text.split())).replace("`", "'").replace("|", "/")
     return f"`{line or '?'}`"

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from qpd.atomic_files import write_safetensors
+from qpd.json_input import parse_json
 from qpd.quantization.integer_student import IntegerLayer, IntegerStudent
 from qpd.student_files import (
     StudentFileError,
@@ -95,9 +96,9 @@ def load_integer_student(path: Path) -> IntegerStudent:
 
 def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
     """What `pack_student` packed; KeyError, ValueError, TypeError or OverflowError otherwise."""
-    architecture = architecture_from_json(json.loads(metadata["architecture"]))
+    architecture = architecture_from_json(parse_json(metadata["architecture"]))
     shapes = architecture.layer_shapes()
-    bits_per_layer = [int(bits) for bits in json.loads(metadata["weight_bits"])]
+    bits_per_layer = [int(bits) for bits in parse_json(metadata["weight_bits"])]
     top = int(metadata["activation_levels"])
     if len(bits_per_layer) != len(shapes) or not all(2 <= bits <= 8 for bits in bits_per_layer):
         raise ValueError(f"weight_bits {bits_per_layer} for {len(shapes)} layers")

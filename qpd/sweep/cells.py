@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from qpd.recipe_differences import recipe_differences
 from qpd.recipe_loading import OVERRIDE, load_recipe
 from qpd.run_directory import RunDirectory
 from qpd.sweep.grid import Grid, Values, value_text
+from qpd.tracking.metrics_log import MetricsLogError, read_metrics
 from qpd.user_error import reworded
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}
 _MAX_VALUE, _MAX_NAME = 40, 200
+_ENOUGH = 2000  # lines of mistakes; to find one may take a millisecond
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def make_cells(grid: Grid) -> list[Cell]:
             found |= dict.fromkeys(
                 reworded(line, f"{grid.label}: cell {name}: {_bare(line)}") for line in error.lines
             )
+            if len(found) > _ENOUGH:
+                break
     if found:
         raise RecipeError(list(found))
     return cells
@@ -77,9 +81,13 @@ def _value_mistakes(grid: Grid) -> list[str]:
     ]
     known = _lines(grid, first)
     mistakes: dict[str, None] = {}
+    own, num_lines = set(first) | set(grid.file.set_), 0
     for path, key, value in tried:
-        own = set(first) | set(grid.file.set_)
-        for line in _lines(grid, {**first, key: value}):
+        lines = _lines(grid, {**first, key: value})
+        num_lines += len(lines)
+        if num_lines > _ENOUGH:  # a base that is wrong itself is so in every cell
+            break
+        for line in lines:
             about = f"{key}:" in line or f"{key}=" in line or key == "base"
             if about or (line not in known and key not in own):
                 placed = f"{grid.place(*path)}: {path[0]}: {_bare(line)}"
@@ -110,9 +118,9 @@ def cell_names(grid: Grid) -> list[str]:
     }
     names: list[str] = []
     taken: set[str] = set()
-    texts: dict[str, dict[str, str]] = {key: {} for key in keys}
+    texts = {key: ShortTexts() for key in keys}
     for values in grid.combinations:
-        parts = [f"{label[key]}={_text(value, texts[key])}" for key, value in values.items()]
+        parts = [f"{label[key]}={texts[key].of(value)}" for key, value in values.items()]
         name = ",".join(parts)
         if name in taken:
             raise RecipeError(
@@ -128,17 +136,28 @@ def cell_names(grid: Grid) -> list[str]:
     return names
 
 
-def _text(value: Any, known: dict[str, str]) -> str:
-    """A value in a folder's name; `known` keeps those given out, by the value they stand for."""
-    exact = value_text(value)
-    if exact not in known:
-        plain = value if isinstance(value, str) else exact
-        text = re.sub(r"[^A-Za-z0-9._+-]+", "-", plain).strip("-.")[-_MAX_VALUE:] or "empty"
-        free, number = text, 2
-        while free.lower() in {other.lower() for other in known.values()}:
-            free, number = f"{text}-{number}", number + 1
-        known[exact] = free
-    return known[exact]
+class ShortTexts:
+    """A key's values in folders' names: each has its own text, also if case is ignored."""
+
+    def __init__(self) -> None:
+        """Begin with none given out."""
+        self._known: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._numbers: Counter[str] = Counter()
+
+    def of(self, value: Any) -> str:
+        """The text of `value`, the same each time."""
+        exact = value_text(value)
+        if exact not in self._known:
+            plain = value if isinstance(value, str) else exact
+            text = re.sub(r"[^A-Za-z0-9._+-]+", "-", plain).strip("-.")[-_MAX_VALUE:] or "empty"
+            free, folded = text, text.lower()
+            while free.lower() in self._taken:
+                self._numbers[folded] += 1
+                free = f"{text}-{self._numbers[folded] + 1}"
+            self._taken.add(free.lower())
+            self._known[exact] = free
+        return self._known[exact]
 
 
 def check_folders(cells: list[Cell], output: Path) -> None:
@@ -186,8 +205,7 @@ def cell_progress(path: Path) -> CellProgress:
 
 def _last_epoch(metrics: Path, phase: str) -> int:
     try:
-        with metrics.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("phase") == phase]
+        rows = [row for row in read_metrics(metrics) if row.get("phase") == phase]
         return int(rows[-1]["epoch"]) if rows else 0
-    except (OSError, ValueError, KeyError):  # being written just now
+    except (OSError, MetricsLogError):  # being written just now
         return 0

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qpd.sweep.run import Status, Sweep
+from qpd.terminal_text import printable
 
 _ORDER = ("running", "failed", "interrupted", "waiting", "done")
 _STYLES = {"running": "bold", "failed": "bold red", "done": "green", "interrupted": "yellow"}
@@ -45,7 +46,7 @@ class SweepDisplay:
             line += f": {status.error}" if status.error else ""
             first = status.name not in self._told and status.state in ("waiting", "done")
             if not first and self._told.get(status.name) != line:
-                self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+                self._console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
             self._told[status.name] = line
 
     def _table(self, sweep: Sweep) -> Table:

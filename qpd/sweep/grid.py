@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from qpd.recipe_phases import RecipeSection
 from qpd.user_error import CodedLine
 
 MAX_CELLS = 10_000
+MAX_SELECTIONS = 500
 
 Values = dict[str, Any]
 
@@ -171,8 +173,8 @@ def _axis_mistakes(file: GridFile, layer: Layer) -> list[str]:
         texts = [value_text(value) for value in values]
         if not values:
             mistakes.append(f"{where}: has no values")
-        twice = {text for text in texts if texts.count(text) > 1}
-        mistakes += [f"{where}: {text} is given twice" for text in sorted(twice)]
+        twice = sorted(text for text, times in Counter(texts).items() if times > 1)
+        mistakes += [f"{where}: {text} is given twice" for text in twice]
         if key in file.set_:
             mistakes.append(f"{_place(layer, ('set', key))}: set.{key}: is an axis too")
         count *= len(values)
@@ -185,13 +187,20 @@ def _axis_mistakes(file: GridFile, layer: Layer) -> list[str]:
 
 def _selection_mistakes(file: GridFile, layer: Layer) -> list[str]:
     """What is wrong with `exclude` and `include`."""
-    mistakes = []
+    mistakes = [
+        f"{_place(layer, (key,))}: {key}: {len(found):,} entries; at most {MAX_SELECTIONS}"
+        for key, found in (("exclude", file.exclude), ("include", file.include))
+        if len(found) > MAX_SELECTIONS
+    ]
+    if mistakes:
+        return mistakes
+    on_axis = {key: set(map(value_text, values)) for key, values in file.axes.items()}
     for index, chosen in enumerate(file.exclude):
         where = f"{_place(layer, ('exclude', str(index)))}: exclude.{index}"
         for key, value in chosen.items():
             if key not in file.axes:
                 mistakes.append(f"{where}: {key} is no axis; axes are {', '.join(file.axes)}")
-            elif value_text(value) not in map(value_text, file.axes[key]):
+            elif value_text(value) not in on_axis[key]:
                 mistakes.append(f"{where}: {key}: {value_text(value)} is not on that axis")
     for index, added in enumerate(file.include):
         where = f"{_place(layer, ('include', str(index)))}: include.{index}"
@@ -203,12 +212,17 @@ def _combinations(file: GridFile) -> list[Values]:
     """Each cell's values, the last axis varying fastest; then the included ones."""
     every = itertools.product(*file.axes.values())
     cells = [dict(zip(file.axes, values, strict=True)) for values in every]
-    kept = [cell for cell in cells if not any(_matches(cell, out) for out in file.exclude)]
+    excluded = [_texts(out) for out in file.exclude]
+    kept = [cell for cell in cells if not _is_excluded(_texts(cell), excluded)]
     return kept + [{key: added[key] for key in file.axes} | added for added in file.include]
 
 
-def _matches(cell: Values, chosen: Values) -> bool:
-    return all(value_text(cell[key]) == value_text(value) for key, value in chosen.items())
+def _is_excluded(cell: set[tuple[str, str]], excluded: list[set[tuple[str, str]]]) -> bool:
+    return any(out <= cell for out in excluded)
+
+
+def _texts(values: Values) -> set[tuple[str, str]]:
+    return {(key, value_text(value)) for key, value in values.items()}
 
 
 def value_text(value: Any) -> str:

@@ -4,6 +4,7 @@ import csv
 import difflib
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +15,53 @@ from qpd.error_codes import ErrorCode
 from qpd.user_error import UserError
 
 KEY_COLUMNS = ("phase", "epoch")
+_EPOCH = re.compile(r"[0-9]{1,9}")
+_MAX_BYTES = 16 << 20  # an epoch takes 200 bytes
+_MAX_COLUMNS = 1000
 
 
 class MetricsLogError(UserError, ValueError):
     """metrics.csv does not have the columns that are to be written; one line."""
 
     code = ErrorCode.RUN_DAMAGED
+
+
+def read_metrics(path: Path) -> list[dict[str, str]]:
+    """The rows of a metrics.csv, each by column; those without a whole epoch are left out.
+
+    Raises:
+        MetricsLogError: It is no CSV file, or larger than 16 MiB.
+        OSError: It cannot be read.
+    """
+    rows = _read_rows(path, with_torn=True)
+    found = [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
+    return [row for row in found if _EPOCH.fullmatch(row.get("epoch", ""))]
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a metrics.csv with their ends; raises as `read_metrics` does."""
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise MetricsLogError(f"{path}: is larger than {_MAX_BYTES >> 20} MiB")
+    try:
+        return content.decode("utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise MetricsLogError(f"{path}: is no CSV file: {error}") from error
+
+
+def _read_rows(path: Path, *, with_torn: bool) -> list[list[str]]:
+    """All lines, the header first; `with_torn` also a last one that a kill cut off."""
+    lines = read_lines(path)
+    try:
+        rows = list(csv.reader(x for x in lines if with_torn or x.endswith("\n"))) or [[]]
+    except csv.Error as error:
+        raise MetricsLogError(f"{path}: is no CSV file: {error}") from error
+    if len(rows[0]) > _MAX_COLUMNS:
+        raise MetricsLogError(
+            f"{path}: has {len(rows[0])} columns; at most {_MAX_COLUMNS} are read"
+        )
+    return rows
 
 
 class MetricsLog:
@@ -95,16 +137,15 @@ class MetricsLog:
         header = list(self._columns)
         if not path.exists() or not path.stat().st_size:
             return _csv_text([header])
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        rows = list(csv.reader(line for line in lines if line.endswith("\n")))
-        if rows[:1] != [header]:
-            found = ", ".join(rows[0]) if rows else "none"
+        rows = _read_rows(path, with_torn=False)
+        if rows[0] != header:
+            found = ", ".join(rows[0]) or "none"
             raise MetricsLogError(f"{path}: has the columns {found}; needed {', '.join(header)}")
         kept = [row for row in rows[1:] if self._is_kept(row, resume_epoch)]
         return _csv_text([header, *kept])
 
     def _is_kept(self, row: list[str], resume_epoch: int) -> bool:
-        if len(row) != len(self._columns) or not row[1].isdigit():
+        if len(row) != len(self._columns) or not _EPOCH.fullmatch(row[1]):
             return False
         return row[0] != self._phase or int(row[1]) <= resume_epoch
 

@@ -1,0 +1,84 @@
+"""One function for each parser of foreign files: it returns, or raises the parser's own error.
+
+`check` swallows that error and nothing else, so any other exception is a finding.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from qpd.bench.device_record import BenchError, read_device_record
+from qpd.quantization.packing import load_integer_student
+from qpd.recipe import RecipeError
+from qpd.recipe_loading import load_recipe
+from qpd.run_directory_checks import RunDirectoryError, read_manifest
+from qpd.student_about import student_about
+from qpd.student_files import StudentFileError, load_student, stored_architecture
+from qpd.sweep.grid import load_grid
+from teachers import TeacherError, load_teacher
+from teachers.teacher_source import find_teacher_files
+from teachers.vec_normalize import read_vec_normalize
+
+MAX_LINE = 4000  # characters of one message
+
+
+@dataclass(frozen=True)
+class Target:
+    """`read` gets the path of a file, named `file_name`, that holds the fuzzed bytes."""
+
+    file_name: str
+    read: Callable[[Path], object]
+    error: type[Exception]
+
+    def check(self, content: bytes) -> bool:
+        """Whether `content` was accepted; raises whatever is a finding."""
+        with tempfile.TemporaryDirectory(prefix="qpd-fuzz-") as folder:
+            path = Path(folder) / self.file_name
+            path.write_bytes(content)
+            try:
+                self.read(path)
+            except self.error as error:
+                _check_message(error)
+                return False
+        return True
+
+
+def _check_message(error: Exception) -> None:
+    """The user gets lines: none may be empty, endless, or move the terminal's cursor."""
+    lines = list(getattr(error, "lines", [str(error)]))
+    assert lines and all(lines), "an error without a line"
+    for line in lines:
+        assert len(line) <= MAX_LINE, f"a line of {len(line)} characters"
+
+
+def _recipe_with_overrides(path: Path) -> object:
+    """Lines of the file after `---overrides` are `--set` assignments."""
+    recipe, found, overrides = path.read_bytes().partition(b"\n---overrides\n")
+    path.write_bytes(recipe)
+    lines = overrides.decode("utf-8", "replace").split("\n") if found else []
+    return load_recipe(path, lines)
+
+
+def _student(path: Path) -> object:
+    try:
+        stored_architecture(path)
+        student_about(path)
+    except StudentFileError:
+        pass
+    return load_student(path)
+
+
+TARGETS = {
+    "sb3_zip": Target("agent.zip", load_teacher, TeacherError),
+    "vec_normalize": Target("vecnormalize.pkl", read_vec_normalize, TeacherError),
+    "zoo_yaml": Target(
+        "args.yml", lambda path: find_teacher_files(path.parent / "args.yml"), TeacherError
+    ),
+    "student": Target("distilled.safetensors", _student, StudentFileError),
+    "packed_student": Target("quantized.safetensors", load_integer_student, StudentFileError),
+    "recipe": Target("mine.yaml", _recipe_with_overrides, RecipeError),
+    "grid": Target("mine.yaml", lambda path: load_grid(str(path)), RecipeError),
+    "manifest": Target("manifest.json", lambda path: read_manifest(path.parent), RunDirectoryError),
+    "device": Target("device.json", read_device_record, BenchError),
+}
