@@ -26,11 +26,12 @@ from benchmarks.timing import parse_arguments, print_rates
 from qpd.phase_distill import distill
 from qpd.phase_finetune import finetune
 from qpd.phase_quantize import quantize
+from qpd.preparation import prepare
 from qpd.progress import RunProgress
 from qpd.recipe import Recipe
 from qpd.recipe_loading import load_recipe
 from qpd.run_directory import RunDirectory
-from qpd.session import open_session, prepare
+from qpd.session import open_session
 from qpd.training_phases import EpochReport
 
 COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
