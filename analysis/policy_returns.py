@@ -58,7 +58,7 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
             ErrorCode.NOTHING_MEASURED,
         )
     groups = dict(tuple(played.groupby(_GROUP, sort=False)))
-    scores = {key: score_matrix(_distinct_games(group)) for key, group in groups.items()}
+    scores = {key: score_matrix(distinct_games(group)) for key, group in groups.items()}
     rows = []
     for key, group in groups.items():
         base = _teacher_scores(scores, key)
@@ -94,7 +94,7 @@ def returns_csv(table: DataFrame) -> DataFrame:
     return table.assign(runs=table["runs"].map(";".join)).drop(columns=list(_INTERNAL))
 
 
-def _distinct_games(group: DataFrame) -> list[np.ndarray]:
+def distinct_games(group: DataFrame) -> list[np.ndarray]:
     """The returns of each run that is no copy of another, in order.
 
     Teachers are told apart by the evaluation's seed, students by their seed and tensors: the same

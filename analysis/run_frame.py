@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.student_settings import student_settings
 from qpd.error_codes import ErrorCode
 from qpd.manifest import PhaseName
 from qpd.recipe import Recipe
@@ -30,15 +31,9 @@ COLUMNS = (
     "run", "name", "experiment", "seed", "env_id", "teacher", "teacher_sha256", "size", "policy",
     "parameters", "size_bytes", "weight_bits", "first_layer_bits", "last_layer_bits",
     "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
-    "recipe_key", "recipe_key_but_lambda", "student_digest",
+    "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
 )  # fmt: skip
-# What changes no student, only where and how it is made and how often it is played.
-_IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}
-_LATER_SECTIONS: dict[str, set[str]] = {
-    "distilled": {"quantize", "finetune"},
-    "ptq": {"finetune"},
-    "qat": set(),
-}
+_ACTOR_WEIGHTS = ("distill.actor_weight", "finetune.actor_weight")
 _PHASES: dict[str, PhaseName] = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
 
 
@@ -70,6 +65,7 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32.
     `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
     the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
+    `settings` are those of `analysis.student_settings`, none for a teacher.
     `student_digest` is equal for files with the same tensors, empty where there is no file.
     Raises RunDirectoryError, StudentFileError.
     """
@@ -121,6 +117,7 @@ def _teacher_fields(parameters: int) -> dict[str, Any]:
         **_float_fields(),
         "lambda": np.nan,
         "temperature": np.nan,
+        "settings": {},
         "recipe_key": "teacher",
         "recipe_key_but_lambda": "teacher",
         "student_digest": "",
@@ -152,25 +149,23 @@ def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
             "activation_bits": settings.activation_bits,
             "scheme": settings.scheme,
         }
-    default = 3.0 if has_critic else 0.01  # qpd.session.phase_temperature's
+    made_by = student_settings(recipe, policy, has_critic)
+    plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}
+    but_lambda = {key: value for key, value in plain.items() if key not in _ACTOR_WEIGHTS}
     return {
         "size": recipe.student.size or "custom",
         **bits,
         "lambda": recipe.distill.actor_weight if has_critic else np.nan,
-        "temperature": recipe.distill.temperature or default,
-        "recipe_key": _recipe_key(recipe, policy, with_lambda=True),
-        "recipe_key_but_lambda": _recipe_key(recipe, policy, with_lambda=False),
+        "temperature": made_by["distill.temperature"],
+        "settings": made_by,
+        "recipe_key": _digest(plain),
+        "recipe_key_but_lambda": _digest(but_lambda),
     }
 
 
-def _recipe_key(recipe: Recipe, policy: str, with_lambda: bool) -> str:
-    """The same for two recipes that make the same `policy`, but for the seed."""
-    plain = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
-    plain["environment"].pop("num_threads")
-    if not with_lambda:
-        for section in ("distill", "finetune"):
-            plain.get(section, {}).pop("actor_weight", None)
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+def _digest(settings: dict[str, Any]) -> str:
+    """The same for equal settings."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _evaluation_fields(evaluation: dict[str, Any]) -> dict[str, Any]:

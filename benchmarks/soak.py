@@ -1,80 +1,146 @@
-"""A long run on a small memory: is the last epoch as fast as the first, and does memory grow?
+"""A long run: is the last epoch as fast as the first, and do memory, threads or open files grow?
 
-python -m benchmarks.soak [--epochs 200] [--threads 2]
+python -m benchmarks.soak                               # minutes: phase 1 on a small memory
+python -m benchmarks.soak --epochs 1200 --finetune-epochs 300 --capacity 10000 \
+    --validate-every 25 --record soak.csv               # hours: all three phases
+python -m benchmarks.soak --read soak.csv               # the tables of a recorded one
 
-Phase 1 in a run directory, with checkpoints, metrics and the student playing half of the games.
-The baseline of each number is the same one after a tenth of the run.
+In a run directory, with checkpoints, metrics, validation, and the student playing half of the
+games. The baseline of each number is the same one after a tenth of the phase. Beside the seconds on
+the clock, which belong to everything that shares the machine, stand the processor's: ours alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import csv
 import tempfile
 import time
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 
 from benchmarks.replay import resident_bytes
 from benchmarks.timing import parse_arguments, print_rates
 from qpd.phase_distill import distill
+from qpd.phase_finetune import finetune
+from qpd.phase_quantize import quantize
+from qpd.preparation import prepare
 from qpd.progress import RunProgress
+from qpd.recipe import Recipe
 from qpd.recipe_loading import load_recipe
 from qpd.run_directory import RunDirectory
-from qpd.session import open_session, prepare
+from qpd.session import open_session
 from qpd.training_phases import EpochReport
+
+COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
+    "seconds": ("seconds on the clock", 1.0),
+    "cpu_seconds": ("seconds of processor", 1.0),
+    "resident": ("resident MB", 1e6),
+    "open_files": ("open files", 1.0),
+    "threads": ("threads", 1.0),
+}
 
 
 class Recorder(RunProgress):
-    """The usual display, which also notes time, resident memory and open files of each epoch."""
+    """The usual display, which also notes time, memory, threads and open files of each epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Path) -> None:
         super().__init__(Console(stderr=True))
-        self.began = time.perf_counter()
-        self.epochs: list[tuple[float, int, int]] = []
+        self._record = record
+        self._phase = ""
+        with record.open("w", newline="") as file:
+            csv.writer(file).writerow(["phase", "epoch", *COLUMNS])
+        self._restart()
+
+    def _restart(self) -> None:
+        self._began, self._cpu = time.perf_counter(), time.process_time()
+
+    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
+        """Start the clocks of a phase."""
+        super().phase(name, total_epochs, first_epoch)
+        self._phase = name
+        self._restart()
 
     def epoch(self, report: EpochReport, label: str = "") -> None:
-        """Note the epoch."""
-        now = time.perf_counter()
-        files = len(list(Path("/proc/self/fd").iterdir()))
-        self.epochs.append((now - self.began, resident_bytes(), files))
-        self.began = now
+        """Add a line to the record."""
+        super().epoch(report, label)
+        process = Path("/proc/self")
+        line = [
+            round(time.perf_counter() - self._began, 3),
+            round(time.process_time() - self._cpu, 3),
+            resident_bytes(),
+            len(list((process / "fd").iterdir())),
+            len(list((process / "task").iterdir())),
+        ]
+        with self._record.open("a", newline="") as file:
+            csv.writer(file).writerow([self._phase, report.epoch, *line])
+        self._restart()
+
+
+def soak_recipe(arguments: argparse.Namespace) -> Recipe:
+    """The quickstart on a small memory, for many epochs."""
+    settings = {
+        "replay.capacity": arguments.capacity,
+        "environment.num_envs": 16,
+        "environment.max_frames": 20_000,
+        "distill.epochs": arguments.epochs,
+        "finetune.epochs": max(1, arguments.finetune_epochs),
+        "evaluation.validation_episodes": 2,
+        "evaluation.validate_every": arguments.validate_every or arguments.epochs,
+    }
+    return load_recipe("quickstart", [f"{key}={value}" for key, value in settings.items()])
+
+
+def soak(arguments: argparse.Namespace, folder: Path, record: Path) -> None:
+    """Run the phases in `folder`, recording every epoch."""
+    recipe = soak_recipe(arguments)
+    with RunDirectory.create(folder / "run", recipe) as run:
+        session = open_session(run, prepare(recipe, "cpu"), Recorder(record))
+        try:
+            distill(session)
+            if arguments.finetune_epochs:
+                quantize(session)
+                finetune(session)
+        finally:
+            session.close()
+
+
+def print_record(record: Path) -> None:
+    """One table for each phase: the second tenth of its epochs against the last."""
+    epochs = pd.read_csv(record)
+    for phase, part in epochs.groupby("phase", sort=False):
+        tenth = max(1, len(part) // 10)
+        early, late = part.iloc[tenth : 2 * tenth].median(numeric_only=True), part.iloc[-tenth:]
+        late = late.median(numeric_only=True)
+        rows = [
+            [name, f"{early[key] / unit:,.2f}", f"{late[key] / unit:,.2f}"]
+            + [f"{late[key] / early[key]:.2f}x"]
+            for key, (name, unit) in COLUMNS.items()
+        ]
+        hours = part["seconds"].sum() / 3600
+        headers = ["median per epoch", f"epochs {tenth + 1}-{2 * tenth}", "the last tenth", "ratio"]
+        print_rates(f"{phase}: {len(part):,} epochs, {hours:.2f} hours", headers, rows)
 
 
 def main() -> None:
-    """Run, and print one table."""
+    """Run, or read a record, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--finetune-epochs", type=int, default=0)
+    parser.add_argument("--capacity", type=int, default=5000)
+    parser.add_argument("--validate-every", type=int, default=0, help="0: after the last epoch")
+    parser.add_argument("--record", type=Path, help="keep the epochs in this CSV file")
+    parser.add_argument("--read", type=Path, help="only print the tables of this CSV file")
     arguments = parse_arguments(parser)
-    epochs = arguments.epochs
-    recipe = load_recipe(
-        "quickstart",
-        [
-            "replay.capacity=5000",
-            f"distill.epochs={epochs}",
-            "environment.num_envs=16",
-            "evaluation.validation_episodes=1",
-            f"evaluation.validate_every={epochs}",
-            "environment.max_frames=4000",
-        ],
-    )
-    recorder = Recorder()
+    if arguments.read:
+        print_record(arguments.read)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        run = RunDirectory.create(Path(folder) / "run", recipe)
-        session = open_session(run, prepare(recipe, "cpu"), recorder)
-        try:
-            distill(session)
-        finally:
-            session.close()
-    tenth = max(1, epochs // 10)
-    early, late = recorder.epochs[tenth : 2 * tenth], recorder.epochs[-tenth - 1 : -1]
-    rows = []
-    for name, column, unit in (("seconds", 0, 1.0), ("resident MB", 1, 1e6), ("open files", 2, 1)):
-        first, last = (statistics.median(e[column] for e in part) / unit for part in (early, late))
-        rows.append([name, f"{first:,.2f}", f"{last:,.2f}", f"{last / first:.2f}x"])
-    headers = ["median per epoch", f"epochs {tenth + 1}-{2 * tenth}", "the last tenth", "ratio"]
-    print_rates(f"{epochs} epochs on a memory of 5,000", headers, rows)
+        record = arguments.record or Path(folder) / "soak.csv"
+        soak(arguments, Path(folder), record)
+        print_record(record)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import EvaluatedPolicy, date_now
 from qpd.nearest_name import did_you_mean
 from qpd.policy import Policy, network_policy
+from qpd.preparation import choose_device
 from qpd.progress import RunProgress
 from qpd.quantization.integer_student import IntegerEngine
 from qpd.quantization.packing import load_integer_student
 from qpd.random_seeds import seed_for
 from qpd.run_directory import RunDirectory
-from qpd.session import choose_device
 from qpd.student_files import load_student, stored_architecture
 from qpd.target_error import TargetError
 from teachers import Teacher, load_teacher

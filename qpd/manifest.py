@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from qpd.arithmetic import Arithmetic
 from qpd.manifest_measurements import Evaluation, check_phase_metrics
 from qpd.recipe import Name
 
@@ -63,6 +64,7 @@ class Manifest(BaseModel):
     git_commit: str | None
     git_dirty: bool | None
     platform: str
+    arithmetic: Arithmetic | None = None
     teacher: TeacherRecord | None = None
     phases: dict[PhaseName, PhaseRecord] = Field(
         default_factory=lambda: {name: PhaseRecord() for name in PHASES}

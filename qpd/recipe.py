@@ -71,7 +71,9 @@ def _check_project(value: str) -> str:
 Name = Annotated[str, AfterValidator(_check_name)]
 Width = Annotated[int, Field(ge=1, le=65536)]
 Size = Annotated[str, AfterValidator(_check_size)]
-ConvChannels = Annotated[tuple[Width, Width, Width], BeforeValidator(_as_tuple)]
+ConvChannels = Annotated[
+    tuple[Width, ...], Field(min_length=3, max_length=5), BeforeValidator(_as_tuple)
+]
 HiddenWidths = Annotated[
     tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
 ]
@@ -137,7 +139,9 @@ class StudentSettings(RecipeSection):
         None, description="XXS XS S M L XL XXL, or mlp-N, mlp-N-N ...; null = custom widths"
     )
     conv_channels: ConvChannels | None = Field(
-        None, description="output channels of the three convolutions of a custom student"
+        None,
+        description="output channels of a custom student's convolutions: the three of the"
+        " grid, and up to two more (3x3, stride 2)",
     )
     hidden: HiddenWidths | None = Field(
         None, description="widths of the hidden linear layers of a custom student"

@@ -114,11 +114,11 @@ def _code(error: Mapping[str, Any]) -> ErrorCode:
     kind = error["type"]
     if kind == "extra_forbidden":
         return ErrorCode.RECIPE_UNKNOWN_KEY
-    if kind == "missing" and not isinstance(error["loc"][-1], int):  # else a list is too short
+    if kind == "missing":
         return ErrorCode.RECIPE_MISSING_KEY
     if kind in ("cross_field", "student_form"):
         return ErrorCode.RECIPE_CONTRADICTION
-    is_type = kind.endswith("_type") or kind in ("too_short", "too_long", "missing")
+    is_type = kind.endswith("_type") or kind in ("too_short", "too_long")
     return ErrorCode.RECIPE_WRONG_TYPE if is_type else ErrorCode.RECIPE_WRONG_VALUE
 
 
@@ -138,8 +138,6 @@ def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
     if error["type"] == "missing":
         field = recipe_field(path)
         hint = f" ({field.description})" if field and field.description else ""
-        if path and path[-1].isdigit():  # an element of a list, not a key
-            return f"{place(path[:-1])}: {'.'.join(path[:-1])}: has too few elements"
         return f"{place(path)}: {key}: is missing{hint}"
     right, candidates = _right_and_candidates(error)
     given = error["input"]

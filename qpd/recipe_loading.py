@@ -14,16 +14,15 @@ from pydantic import ValidationError
 
 from qpd.error_codes import ErrorCode
 from qpd.recipe import Recipe, RecipeError
-from qpd.recipe_errors import accepts_text, describe_errors, recipe_field, section_model
+from qpd.recipe_errors import accepts_text, describe_errors, recipe_field
+from qpd.recipe_merge import merge_sections
 from qpd.recipe_yaml import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
 from qpd.user_error import CodedLine
 
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
-_SECTIONS = {name for name, item in Recipe.model_fields.items() if section_model(item)}
 _RECIPE_SUFFIXES = (".yaml", ".yml")
 _MAX_CHAIN = 8
-_CUSTOM_STUDENT = ("conv_channels", "hidden")
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
     layers.append(_read_overrides(overrides, mistakes))
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _merge(merged, layer.data)
+        merged = merge_sections(merged, layer.data)
     if path is not None:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
         merged.setdefault("name", stem)
@@ -104,7 +103,7 @@ def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     """
     mistakes: list[str] = []
     layer = _read_overrides(overrides, mistakes)
-    merged = _merge(recipe.model_dump(mode="json"), layer.data)
+    merged = merge_sections(recipe.model_dump(mode="json"), layer.data)
     changed = _validate(merged, [layer], mistakes)
     if changed is None or mistakes:
         raise RecipeError(mistakes)
@@ -278,29 +277,3 @@ def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
         node = child
     node[path[-1]] = value
     layer.line_of[path] = 0
-
-
-def _merge(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with `layer` on top, section by section; an empty section changes nothing."""
-    merged = dict(base)
-    for key, value in layer.items():
-        below = merged.get(key)
-        if key in _SECTIONS and value is None:
-            merged.setdefault(key, {})
-        elif key in _SECTIONS and isinstance(value, dict) and isinstance(below, dict):
-            kept = _without_other_form(below, value) if key == "student" else below
-            merged[key] = {**kept, **value}
-        else:
-            merged[key] = value
-    return merged
-
-
-def _without_other_form(below: Mapping[str, Any], student: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop an inherited size where custom widths are given, and the reverse."""
-    kept = dict(below)
-    if any(student.get(key) is not None for key in _CUSTOM_STUDENT):
-        kept.pop("size", None)
-    if student.get("size") is not None:
-        for key in _CUSTOM_STUDENT:
-            kept.pop(key, None)
-    return kept

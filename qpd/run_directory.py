@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from filelock import FileLock
 
+from qpd.arithmetic import Arithmetic
 from qpd.atomic_files import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.checked_tensors import crc32_of
 from qpd.error_codes import ErrorCode
@@ -240,6 +241,13 @@ class RunDirectory:
                 ErrorCode.RUN_OTHER_RECIPE,
             )
         self._update(teacher=teacher)
+
+    def record_arithmetic(self, now: Arithmetic) -> Arithmetic:
+        """Record what the run's numbers depend on, once; returns what it began with."""
+        if self._manifest.arithmetic is None:
+            self._update(arithmetic=now)
+            return now
+        return self._manifest.arithmetic
 
     def record_evaluation(self, policy: EvaluatedPolicy, result: Mapping[str, Any]) -> None:
         """Record returns and whatever belongs to them, replacing an earlier evaluation."""

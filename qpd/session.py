@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from qpd.acting import ActingRule, resolve_acting
+from qpd.arithmetic import arithmetic_of
 from qpd.checked_tensors import DamagedFileError
 from qpd.checkpoint import (
     UNFIT,
@@ -20,21 +20,19 @@ from qpd.checkpoint import (
     restore_metrics,
 )
 from qpd.environment import VectorEnvironment, environment_spec, make_vector_env
-from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult, evaluate
 from qpd.manifest import TeacherRecord
 from qpd.play_stream import PlayStream
 from qpd.policy import Policy
+from qpd.preparation import Prepared
 from qpd.random_seeds import seed_for
 from qpd.recipe import Recipe
 from qpd.recipe_phases import TrainingPhase
 from qpd.run_directory import RunDirectory
-from qpd.student_files import MAX_PARAMETERS
-from qpd.tracking.metric_sinks import MetricSink, check_sinks, open_sinks
+from qpd.tracking.metric_sinks import MetricSink, open_sinks
 from qpd.training_phases import EpochReport
-from qpd.user_error import UserError
-from students import StudentArchitecture, architecture_for
-from teachers import Teacher, load_teacher
+from students import StudentArchitecture
+from teachers import Teacher
 
 
 class Progress(Protocol):
@@ -57,35 +55,6 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """Say one line."""
-
-
-class SessionError(UserError, ValueError):
-    """Teacher, environment, student or device do not fit together; one line says how."""
-
-    code = ErrorCode.TEACHER_WRONG_ENVIRONMENT
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises SessionError for a device that is not there."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
-        raise SessionError(
-            f"device {name}: must be auto, cpu, cuda or cuda:N", ErrorCode.COMMAND_LINE
-        )
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise SessionError(
-            f"device {name}: this machine has no usable CUDA device; use cpu or auto",
-            ErrorCode.DEVICE_MISSING,
-        )
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise SessionError(
-            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices, counted "
-            "from 0; use one of them, cpu or auto",
-            ErrorCode.DEVICE_MISSING,
-        )
-    return device
 
 
 @dataclass
@@ -202,54 +171,6 @@ def phase_temperature(settings: TrainingPhase, teacher: Teacher) -> float:
     return 3.0 if teacher.has_actor_critic else 0.01
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A recipe's teacher, environment, student and device, known to fit together."""
-
-    teacher: Teacher
-    env_id: str
-    architecture: StudentArchitecture
-    device: torch.device
-
-
-def prepare(recipe: Recipe, device: str) -> Prepared:
-    """Load the teacher and check that all fits; writes nothing.
-
-    Raises SessionError, SinkError, TeacherError or EnvironmentConfigError (one line) where it does
-    not.
-    """
-    check_sinks(recipe)
-    settings = recipe.teacher
-    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
-    env_id = teacher.env_id  # the recipe's, by its present name
-    if env_id is None:
-        raise SessionError(
-            f"teacher {settings.source} names no environment: set teacher.env in the recipe",
-            ErrorCode.TEACHER_UNCLEAR,
-        )
-    spec = environment_spec(env_id)
-    if spec.observation_shape != teacher.observation_shape:
-        raise SessionError(
-            f"teacher {teacher.source} reads observations of shape {teacher.observation_shape}, "
-            f"environment {env_id} gives {spec.observation_shape}"
-        )
-    if spec.num_actions != teacher.num_actions:
-        raise SessionError(
-            f"teacher {teacher.source} has {teacher.num_actions} actions, "
-            f"environment {env_id} {spec.num_actions}"
-        )
-    if recipe.finetune.reward is not None and teacher.normalization is not None:
-        raise SessionError(
-            f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
-            "other units than the rewards; remove finetune.reward",
-            ErrorCode.RECIPE_CONTRADICTION,
-        )
-    chosen = choose_device(device)
-    architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
-    teacher.to(chosen)
-    return Prepared(teacher, env_id, architecture, chosen)
-
-
 def open_session(
     run: RunDirectory,
     prepared: Prepared,
@@ -271,29 +192,11 @@ def open_session(
             num_parameters=teacher.num_parameters,
         )
     )
+    now = arithmetic_of(prepared.device)
+    changed = run.record_arithmetic(now).differences(now)
+    if changed and any(record.state != "done" for record in run.manifest.phases.values()):
+        progress.note(f"goes on with {changed}: its numbers will not be an undisturbed run's")
     store = store or run.checkpoint_folder
     restore_metrics(store, run, label)
     env_id, architecture, device = prepared.env_id, prepared.architecture, prepared.device
     return Session(run, run.recipe, teacher, env_id, architecture, device, progress, store, label)
-
-
-def recipe_architecture(
-    recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int
-) -> StudentArchitecture:
-    """The student that the recipe describes, for these observations and actions."""
-    student = recipe.student
-    try:
-        if student.size is not None:
-            found = architecture_for(student.size, observation_shape, num_actions)
-        else:
-            found = StudentArchitecture(
-                observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
-            )
-    except ValueError as error:
-        raise SessionError(
-            f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
-        ) from error
-    if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
-        line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
-        raise SessionError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
-    return found

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from qpd.environment import environment_spec
 from qpd.error_codes import ErrorCode
+from qpd.preparation import prepare, recipe_architecture
 from qpd.recipe import Recipe, RecipeError
 from qpd.recipe_loading import override_recipe
 from qpd.run_directory import RunDirectory
-from qpd.session import Progress, Session, open_session, prepare, recipe_architecture
+from qpd.session import Progress, Session, open_session
 
 _STREAM_FOLDER = "stream"
 

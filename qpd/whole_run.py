@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpd import phase_distill, phase_finetune, phase_quantize, phase_runner
+from qpd.preparation import prepare
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
 from qpd.run_evaluation import evaluate_run
 from qpd.run_fork import adopt_distilled
-from qpd.session import Progress, open_session, prepare
+from qpd.session import Progress, open_session
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-# Mnih et al. 2015 (and SB3's NatureCNN): kernel and stride of the three convolutions, no padding.
-NATURE_KERNELS = (8, 4, 3)
-NATURE_STRIDES = (4, 2, 1)
+# Kernel and stride of each convolution, no padding. The first three are those of Mnih et al. 2015
+# and SB3's NatureCNN; a fourth and a fifth shrink 7x7 to 3x3 and 1x1, in place of a linear layer
+# over 49 positions, which holds most parameters of the small sizes.
+KERNELS = (8, 4, 3, 3, 3)
+STRIDES = (4, 2, 1, 2, 2)
+NATURE_CONVOLUTIONS = 3
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,10 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class StudentArchitecture:
-    """A feed-forward student: Nature convolutions (or none), hidden linear layers, actor head.
+    """A feed-forward student: convolutions (or none), hidden linear layers, actor head.
 
-    `observation_shape` is `(4, 84, 84)` with `conv_channels` given, or `(features,)` without.
+    `observation_shape` is `(4, 84, 84)` with `conv_channels` given, the three Nature convolutions
+    and up to two more, or `(features,)` without.
     Raises ValueError where the two do not fit together.
     """
 
@@ -55,9 +59,10 @@ class StudentArchitecture:
             raise ValueError(
                 f"image observations of shape {self.observation_shape}: students read (4, 84, 84)"
             )
-        if is_image != (len(self.conv_channels) == 3):
+        counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if is_image else range(1)
+        if len(self.conv_channels) not in counts:
             wanted = (
-                "images need three convolutions, as sizes XXS to XXL have them"
+                "images need three to five convolutions; sizes XXS to XXL have three"
                 if is_image
                 else "vectors need none, as sizes mlp-N have them"
             )
@@ -80,7 +85,7 @@ class StudentArchitecture:
         shapes: list[LayerShape] = []
         channels, side = self.observation_shape[0], self.observation_shape[-1]
         for i, (width, kernel, stride) in enumerate(
-            zip(self.conv_channels, NATURE_KERNELS, NATURE_STRIDES, strict=False), start=1
+            zip(self.conv_channels, KERNELS, STRIDES, strict=False), start=1
         ):
             side = (side - kernel) // stride + 1
             weight = (width, channels, kernel, kernel)

@@ -18,10 +18,11 @@ from qpd.atomic_files import write_safetensors
 from qpd.checked_tensors import read_tensors
 from qpd.phase_distill import distill
 from qpd.phase_quantize import quantize
+from qpd.preparation import prepare
 from qpd.run_directory import RunDirectory
 from qpd.run_directory_checks import sealed
 from qpd.run_evaluation import evaluate_run
-from qpd.session import open_session, prepare
+from qpd.session import open_session
 from tests.tiny_run import Follower, recipe_of, work
 
 SEAL = "crc32"  # what a manifest keeps its own checksum under

@@ -109,13 +109,15 @@ ODD = [
     (StudentArchitecture((4, 84, 84), 1, (33, 12, 16), (17,)), 8, 8),
     (StudentArchitecture((7,), 3, (), (33, 5)), 6, 8),
     (StudentArchitecture((8,), 2, (), (200,)), 8, 3),
+    (StudentArchitecture((4, 84, 84), 4, (6, 9, 5, 12), (23,)), 6, 8),  # 7x7 shrunk to 3x3
+    (StudentArchitecture((4, 84, 84), 4, (4, 8, 8, 20, 17), (5, 6)), 8, 8),  # and to 1x1
 ]
 
 
 @needs_gcc
 @pytest.mark.parametrize(
     ("case", "kernels"),
-    [(0, "native"), (1, "native"), (3, "native"), (0, "portable"), (4, "portable")],
+    [(case, "native") for case in (0, 1, 3, 5, 6)] + [(case, "portable") for case in (0, 4, 5, 6)],
 )
 def test_any_architecture_gives_the_reference_logits(
     case: int, kernels: str, tmp_path: Path

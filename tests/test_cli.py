@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from stable_baselines3 import PPO
 
-from qpd import __version__, cli
+from qpd import __version__
 from qpd.run_directory import RunDirectory
+from tests.command_line import call
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 torch.set_num_threads(1)
 
@@ -23,29 +24,11 @@ ROOT = Path(__file__).parents[1]
 CI_RECIPE = ROOT / "recipes" / "ci.yaml"
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Relative run directories go to a temporary folder; main()'s signal handler goes away."""
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
 @pytest.fixture(scope="module")
 def cartpole_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
     PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu").save(path)
     return path
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `qpd arguments`, in this process."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main(list(arguments))
-    captured = capsys.readouterr()
-    code = caught.value.code
-    return int(code or 0), captured.out, captured.err
 
 
 def one_error_line(result: tuple[int, str, str]) -> str:

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from stable_baselines3 import PPO
 
-from qpd import cli
+from tests.command_line import call
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 torch.set_num_threads(1)
 
 RUNS = Path(__file__).parents[1] / "runs-reference"
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Figures go to a temporary folder; main()'s signal handler goes away."""
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +25,6 @@ def cartpole_zip(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
     PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu").save(path)
     return str(path)
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `qpd analyze arguments`, in this process."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["analyze", *arguments])
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
 
 
 def error_line(result: tuple[int, str, str]) -> str:
@@ -55,7 +38,7 @@ def error_line(result: tuple[int, str, str]) -> str:
 
 def test_what_the_runs_allow_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(RUNS / name) for name in ("quickstart", "breakout-ppo-xxs-4bit")]
-    code, out, err = call(capsys, "quantization", *runs, "-o", "new/figures", "--json")
+    code, out, err = call(capsys, "analyze", "quantization", *runs, "-o", "new/figures", "--json")
     assert code == 0, err
     report = json.loads(out)
     figures = ["quantization_returns", "weight_distributions", "weight_errors", "qat_curves"]
@@ -72,7 +55,7 @@ def test_what_the_runs_allow_is_written(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_what_is_impossible_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     run = str(RUNS / "breakout-ppo-xxs")
-    code, out, err = call(capsys, "quantization", run)
+    code, out, err = call(capsys, "analyze", "quantization", run)
     assert code == 0, err
     assert "no weights figure: no run has both distilled.safetensors and a quantized" in out
     assert Path("figures/qat_curves.svg").is_file()
@@ -84,7 +67,7 @@ def test_outputs_are_the_same_files_each_time(
 ) -> None:
     command = ["outputs", cartpole_zip, "--states", "50", "--temperatures", "0.1,2"]
     for folder in ("one", "two"):
-        code, out, err = call(capsys, *command, "-o", folder)
+        code, out, err = call(capsys, "analyze", *command, "-o", folder)
         assert code == 0, err
         assert "max_probability" in out and f"{folder}/teacher_outputs.png" in out.replace("\n", "")
     files = sorted(path.name for path in Path("one").iterdir())
@@ -110,7 +93,7 @@ def test_outputs_are_the_same_files_each_time(
     ],
 )
 def test_errors(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in error_line(call(capsys, *arguments))
+    assert message in error_line(call(capsys, "analyze", *arguments))
 
 
 def test_an_empty_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +103,7 @@ def test_an_empty_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         shutil.copyfile(RUNS / "quickstart" / name, run / name)
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "evaluations": {}}))
-    line = error_line(call(capsys, "quantization", str(run)))
+    line = error_line(call(capsys, "analyze", "quantization", str(run)))
     assert "no return by bits, no weights and no curves" in line
 
 
@@ -128,5 +111,5 @@ def test_a_missing_package_names_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    line = error_line(call(capsys, "quantization", str(RUNS / "quickstart")))
+    line = error_line(call(capsys, "analyze", "quantization", str(RUNS / "quickstart")))
     assert line == 'error: qpd analyze needs pandas: pip install "qpd[analysis]" [Q602]'

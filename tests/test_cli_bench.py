@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from qpd import cli
 from qpd.bench.machine import c_compiler
+from tests.command_line import call
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 torch.set_num_threads(1)
 RUN = Path(__file__).parents[1] / "runs-reference" / "classic-ppo-cartpole"
 SHORT = ("--rounds", "2", "--seconds", "0.02")
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Relative files go to a temporary folder; main()'s signal handler goes away."""
-    import signal
-
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `qpd arguments`."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main(list(arguments))
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
 
 
 @pytest.mark.skipif(c_compiler() is None or shutil.which("make") is None, reason="no C compiler")

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
+from qpd.commands.doctor import doctor
 from qpd.doctor import Check, examine, extra_check, is_healthy, requirement_check
 
 
@@ -65,3 +67,12 @@ def test_an_extra_names_what_it_lacks() -> None:
 def test_a_missing_extra_is_no_illness() -> None:
     assert is_healthy([Check("extras", "onnx", "missing", "")])
     assert not is_healthy([Check("packages", "numpy", "broken", "")])
+
+
+def test_the_printed_remedy_names_the_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = extra_check("onnx", [Requirement("no-such-package-at-all")])
+    monkeypatch.setattr("qpd.doctor.examine", lambda: [lacking])
+    doctor()
+    assert 'pip install "qpd[onnx]"' in capsys.readouterr().out  # brackets are markup to rich

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qpd import cli
+from tests.command_line import call
 
 RUN = Path(__file__).parents[1] / "runs-reference" / "classic-ppo-cartpole"
 
@@ -27,13 +27,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path / "here")
     yield copied
     signal.signal(signal.SIGTERM, before)
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(list(arguments))
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
 
 
 def test_escapes_in_a_run_are_shown_not_obeyed(

@@ -156,6 +156,17 @@ def test_doubled_vector_observations_are_clipped_alike() -> None:
     )
 
 
+def test_five_convolutions() -> None:
+    architecture = StudentArchitecture((4, 84, 84), 4, (8, 8, 12, 16, 24), (16,))
+    student = Student(architecture, 2)
+    with torch.no_grad():
+        student.actor.weight.mul_(100.0)  # a fresh actor is nearly 0
+    simulation = QuantizedStudent(student, QuantizationConfig(weight_bits=4, activation_bits=4))
+    calibrate(simulation, torch.from_numpy(frames(8, seed=4)))
+    round_biases(simulation)
+    assert_engine_equals_simulation(simulation, frames(32))
+
+
 def test_blocked_frames_and_bit_widths_per_layer() -> None:
     student = Student(architecture_for("XXS", (4, 84, 84), 4), 1)
     config = QuantizationConfig(weight_bits=4, first_layer_bits=8, last_layer_bits=6)

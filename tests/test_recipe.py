@@ -200,7 +200,7 @@ def test_mistake_names_the_file_it_stands_in(tmp_path: Path) -> None:
         ("name=../up", "name: '../up' must be a plain folder name"),
         ("student.size=mlp", "student.size: 'mlp' must be one of"),
         ("student.size=mlp-0", "student.size: 'mlp-0' must be one of"),
-        ("student.conv_channels=[1, 2]", "student.conv_channels: has too few elements"),
+        ("student.conv_channels=[1, 2]", "[1, 2] must be a list of at least 3 whole numbers"),
         ("student.hidden=[]", "student.hidden: [] must be a list of at least 1"),
         ("student.hidden=[4, 0]", "student.hidden.1: 0 must be greater than or equal to 1"),
         ("replay=5", "replay: 5 must be a mapping"),

@@ -79,10 +79,12 @@ def real_observations(run: str, count: int = 96) -> np.ndarray:
     return observations
 
 
-def student_of_bits(weight_bits: int, top: int, seed: int = 0) -> IntegerStudent:
+def student_of_bits(
+    weight_bits: int, top: int, convolutions: tuple[int, ...] = (4, 6, 8)
+) -> IntegerStudent:
     """A student of random odd integers over their whole range, its activations well spread."""
-    rng = np.random.default_rng(seed)
-    architecture = StudentArchitecture((4, 84, 84), 5, (4, 6, 8), (16,))
+    rng = np.random.default_rng(0)
+    architecture = StudentArchitecture((4, 84, 84), 5, convolutions, (16,))
     observations = golden_vectors_for_fitting(architecture)
     layers: list[IntegerLayer] = []
     for shape in architecture.layer_shapes():
@@ -153,7 +155,16 @@ def test_logits_are_the_engines_on_real_observations(bundle, run: str, runtime: 
 @pytest.mark.parametrize(("bits", "top"), [(8, 255), (8, 3), (7, 127), (3, 7), (5, 31), (6, 63)])
 def test_every_width_reaches_its_extremes(tmp_path: Path, bits: int, top: int) -> None:
     """Random weights over the whole range, activations that saturate at both ends."""
-    source = ExportSource(student_of_bits(bits, top), {}, "random")
+    assert_runtimes_agree(student_of_bits(bits, top), tmp_path)
+
+
+@pytest.mark.parametrize("convolutions", [(4, 6, 8, 10), (3, 5, 8, 8, 12)])
+def test_more_than_three_convolutions(tmp_path: Path, convolutions: tuple[int, ...]) -> None:
+    assert_runtimes_agree(student_of_bits(7, 127, convolutions), tmp_path)
+
+
+def assert_runtimes_agree(student: IntegerStudent, tmp_path: Path) -> None:
+    source = ExportSource(student, {}, "random")
     golden = golden_vectors(source.student, seed=1)
     assert len(np.unique(golden.logits)) > 5
     for target, export in EXPORTERS.items():

@@ -57,6 +57,16 @@ def test_layer_geometry_and_macs() -> None:
     assert shapes["actor"].num_macs == 256 * 6
 
 
+def test_a_fourth_and_fifth_convolution_shrink_the_image() -> None:
+    shapes = StudentArchitecture(FRAMES, 4, (8, 16, 16, 12, 24), (10,)).layer_shapes()
+    # 7x7 -> (7 - 3) // 2 + 1 = 3 -> (3 - 3) // 2 + 1 = 1
+    assert [shape.output_shape for shape in shapes[2:5]] == [(16, 7, 7), (12, 3, 3), (24, 1, 1)]
+    assert shapes[4].weight_shape == (24, 12, 3, 3) and shapes[5].weight_shape == (10, 24)
+    for wrong in ((8, 8), (8,) * 6):
+        with pytest.raises(ValueError, match="three to five convolutions"):
+            StudentArchitecture(FRAMES, 4, wrong, (10,))
+
+
 @pytest.mark.parametrize(
     ("name", "hidden", "parameters"),
     [

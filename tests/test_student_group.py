@@ -13,10 +13,11 @@ from tiny_run import recipe_of
 
 from qpd.cli import main
 from qpd.phase_distill import distill, distill_together
+from qpd.preparation import prepare
 from qpd.progress import RunProgress
 from qpd.recipe import Recipe, RecipeError
 from qpd.run_directory import RunDirectory
-from qpd.session import open_session, prepare
+from qpd.session import open_session
 from qpd.student_group import finish_group, member_recipes, open_group
 from qpd.training_phases import EpochReport
 

@@ -12,9 +12,10 @@ from stable_baselines3 import PPO
 from qpd.phase_distill import distill
 from qpd.phase_finetune import finetune
 from qpd.phase_quantize import quantize
+from qpd.preparation import prepare
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
-from qpd.session import open_session, prepare
+from qpd.session import open_session
 from qpd.training_phases import EpochReport
 
 PHASES = (distill, quantize, finetune)

@@ -144,7 +144,7 @@ def teacher_train(
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
-    from qpd.session import choose_device
+    from qpd.preparation import choose_device
     from teachers import train_teacher
 
     choose_device(device)  # where there is none, the zoo would train on the CPU without a word

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.atomic_files import to_plain
+from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
+from qpd.commands.analyze_paper import analyze_paper
 from qpd.commands.output import AsJson, print_json, print_table, print_text
-from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
 add_network_commands(analyze_app)
+analyze_app.command("paper")(analyze_paper)
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")
 ]
 Draw = Callable[[], "Figure"]
-_EXTRA = ("pandas", "matplotlib")
 
 
 @analyze_app.callback()
@@ -59,7 +59,7 @@ def analyze_fps(
     written = write_tables(tables, output) if output is not None else []
     if output is not None:
         try:
-            with _extra():
+            with analysis_extra():
                 written += _save({}, {"fps": lambda: fps_figure(tables)}, output)
         except TargetError as error:  # the tables need no extra
             notes.append(f"not drawn: {error}")
@@ -77,7 +77,7 @@ def analyze_fps(
 @analyze_app.command("returns")
 def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) -> None:
     """Return by student size and teacher, and by lambda: the paper's Figures 4, 6 and 7."""
-    with _extra():
+    with analysis_extra():
         from analysis.lambda_returns import lambda_figure, lambda_returns
         from analysis.policy_returns import policy_returns, returns_csv
         from analysis.return_by_size import returns_by_size, returns_figure
@@ -108,7 +108,7 @@ def analyze_sizes(
     as_json: AsJson = False,
 ) -> None:
     """Parameters and bytes of students by size and bits, and the ratio to the teacher's."""
-    with _extra():
+    with analysis_extra():
         from analysis.run_frame import run_frame
         from analysis.size_table import shown_sizes, size_figure, size_notes, size_table
 
@@ -128,7 +128,7 @@ def analyze_pareto(
     as_json: AsJson = False,
 ) -> None:
     """Return against bytes and, with --devices, against microseconds per forward pass."""
-    with _extra():
+    with analysis_extra():
         from analysis.pareto import pareto_bytes, pareto_figure, pareto_latency
         from analysis.policy_returns import final_students, policy_returns, returns_csv
         from analysis.return_rows import pareto_tables
@@ -151,20 +151,6 @@ def analyze_pareto(
         written = _save(tables, figures, output)
         shown = [shown for table in found.values() for shown in pareto_tables(table)]
     _finish(tables, shown, notes, written, as_json)
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """What is missing of the extra `analysis` becomes one line."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = (error.name or "").split(".")[0]
-        if name not in _EXTRA:
-            raise
-        raise TargetError(
-            f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
-        ) from error
 
 
 def _save(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
@@ -23,7 +22,6 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="folder for PNG, SV
 States = Annotated[int, typer.Option("--states", min=50, help="states of the teacher's play")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**30, help="of the play and of UMAP")]
 
-_EXTRA = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 _MOST_HISTOGRAMS = 4  # rows of panels that fit a page
 
 
@@ -55,7 +53,7 @@ def analyze_umap(
     as_json: AsJson = False,
 ) -> None:
     """UMAP of the last shared layer, coloured by critic value: the paper's Fig. 5."""
-    with _extra():
+    with analysis_extra():
         from analysis.feature_umap import draw_features, feature_map
         from analysis.figure_style import paper_style
         from analysis.state_thumbnails import draw_thumbnails
@@ -84,7 +82,7 @@ def analyze_outputs(
     as_json: AsJson = False,
 ) -> None:
     """Teachers' outputs before and after softmax at several temperatures: Figs. 2 and 3."""
-    with _extra():
+    with analysis_extra():
         from analysis.figure_style import paper_style
         from analysis.teacher_outputs import draw_outputs, teacher_outputs
 
@@ -102,7 +100,7 @@ def analyze_quantization(
     runs: Runs, output: Output = Path("figures"), as_json: AsJson = False
 ) -> None:
     """Returns by bits, weights and their errors, QAT curves (Figs. 9, 10): what the runs allow."""
-    with _extra():
+    with analysis_extra():
         from analysis.figure_style import paper_style
 
         with paper_style():
@@ -171,20 +169,6 @@ def _numbers(text: str) -> list[float]:
         raise TargetError(
             f"--temperatures {text!r}: numbers separated by commas, such as 0.01,1,3",
             ErrorCode.COMMAND_LINE,
-        ) from error
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """What is missing of the extra `analysis` becomes one line."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = (error.name or "").split(".")[0]
-        if name not in _EXTRA:
-            raise
-        raise TargetError(
-            f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
         ) from error
 
 

@@ -20,8 +20,8 @@ def default_output(recipe: Recipe) -> Path:
 @contextmanager
 def first_session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
     """An open session for a recipe: run directory, teacher, progress display."""
+    from qpd.preparation import prepare
     from qpd.run_directory import RunDirectory
-    from qpd.session import prepare
 
     prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(output or default_output(recipe), recipe) as opened:
@@ -42,10 +42,10 @@ def later_session(
     `qpd quantize` may change `quantize.*`, `finetune.*` and `evaluation.*`, `qpd finetune` only
     `finetune.*`.
     """
+    from qpd.preparation import prepare
     from qpd.recipe_loading import override_recipe
     from qpd.run_directory import RunDirectory, RunDirectoryError
     from qpd.run_fork import fork_run
-    from qpd.session import prepare
     from qpd.student_files import load_student
 
     changeable: tuple[str, ...] = ("finetune.",)

@@ -34,6 +34,7 @@ def sweep(
     """
     from qpd.sweep.cells import check_folders, make_cells
     from qpd.sweep.grid import load_grid
+    from qpd.sweep.ray_pool import require_ray
     from qpd.sweep.run import Sweep, open_output
     from qpd.sweep.sharing import plan_batches
 
@@ -47,6 +48,8 @@ def sweep(
     if list_:
         _print_outcome(Sweep(cells, [], folder, wants), as_json)
         return
+    if not folder.exists():  # else its cells may all be done, which needs no Ray
+        require_ray()
     with open_output(folder):
         batches = plan_batches(cells, folder.resolve(), loaded.file.share_stream)
         work = Sweep(cells, batches, folder, wants)

@@ -48,7 +48,8 @@ def weight_rows(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
     if layer.shape.kind == "conv":
         return np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(out, -1)
     if layer.shape.name == "linear1" and student.architecture.is_image:
-        image = student.architecture.layer_shapes()[2].output_shape
+        last = len(student.architecture.conv_channels) - 1
+        image = student.architecture.layer_shapes()[last].output_shape
         return np.ascontiguousarray(weight.reshape(out, *image).transpose(0, 2, 3, 1)).reshape(
             out, -1
         )

@@ -5,6 +5,7 @@ Ray starts a lost worker's job again, on whatever is left; the job goes on from 
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import secrets
@@ -103,18 +104,21 @@ def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[
         ray.shutdown()
 
 
+def require_ray() -> None:
+    """Raise SweepError where Ray is not installed; quick, unlike importing it."""
+    if importlib.util.find_spec("ray") is None:
+        raise SweepError('qpd sweep needs Ray: pip install "qpd[sweep]"', ErrorCode.PACKAGE_MISSING)
+
+
 def _import_ray(address: str) -> ModuleType:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # each job hides its GPUs itself
     if address == LOCAL:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # everywhere: listen on loopback
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise SweepError(
-            'qpd sweep needs Ray: pip install "qpd[sweep]"', ErrorCode.PACKAGE_MISSING
-        ) from None
+    require_ray()
+    import ray
+    import ray.exceptions
+
     return ray
 
 

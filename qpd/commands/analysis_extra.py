@@ -1,0 +1,25 @@
+"""What `qpd analyze` says where the packages of the extra `analysis` are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from qpd.error_codes import ErrorCode
+from qpd.target_error import TargetError
+
+_PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
+
+
+@contextmanager
+def analysis_extra() -> Iterator[None]:
+    """A missing package of the extra becomes one line, a TargetError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").split(".")[0]
+        if name not in _PACKAGES:
+            raise
+        raise TargetError(
+            f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+        ) from error

@@ -1,0 +1,68 @@
+"""`qpd analyze paper`: our numbers beside the paper's, and which of its claims held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qpd.atomic_files import to_plain, write_text
+from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.output import AsJson, print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from analysis.paper_evidence import PaperEvidence
+
+_MOST_LINES = 40  # of a table in a terminal
+
+
+def analyze_paper(
+    runs: Annotated[list[Path], typer.Argument(help="run directories, or folders of them")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="folder for PNG, SVG, CSV and Markdown files"),
+    ] = None,
+    devices: Annotated[
+        list[Path] | None,
+        typer.Option("--devices", help="what qpd bench wrote; further .json files may follow"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Our numbers beside the paper's, and for each of its claims whether it held."""
+    with analysis_extra():
+        from analysis.paper_evidence import paper_evidence
+        from qpd.bench.device_record import read_device_record
+
+        # A shell's *.json leaves all but the first file among the runs.
+        more = [path for path in runs if devices and path.suffix == ".json"]
+        records = [read_device_record(path) for path in [*(devices or []), *more]]
+        evidence = paper_evidence([path for path in runs if path not in more], records)
+        written = _write(evidence, output) if output is not None else []
+    files = [str(path) for path in written]
+    if as_json:
+        tables = {name: table.to_dict("records") for name, table in evidence.frames().items()}
+        print_json({**to_plain(tables), "notes": list(evidence.notes), "files": files})
+        return
+    for table in evidence.tables():
+        print_text(table.title)
+        print_table(table.header, table.rows[:_MOST_LINES])
+        if len(table.rows) > _MOST_LINES:
+            print(f"and {len(table.rows) - _MOST_LINES} lines more, in the files of -o")
+    for line in [*evidence.notes, *([", ".join(files)] if files else [])]:
+        print_text(line)
+
+
+def _write(evidence: PaperEvidence, folder: Path) -> list[Path]:
+    """Draw everything, then write figures, CSV files and paper.md."""
+    from analysis.figure_style import paper_style, save_figure, save_tables
+    from analysis.paper_report import markdown
+
+    with paper_style():
+        figures = evidence.figures()
+        written = save_tables(evidence.frames(), folder)
+        for name, figure in figures.items():
+            written += save_figure(figure, folder, name)
+    path = folder / "paper.md"
+    write_text(path, markdown(evidence.tables(), evidence.notes))
+    return [*written, path]
