@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 GIB = 1 << 30
@@ -146,6 +147,31 @@ def student_header(architecture: dict[str, Any], **entries: Any) -> bytes:
         "about": "{}",
     }
     return json.dumps({"__metadata__": about, **entries}).encode()
+
+
+def float_entries(inputs: int, hidden: int) -> tuple[dict[str, Any], int]:
+    """The header's entries of a student with two actions, and the bytes of its numbers."""
+    layer = "layers.linear1"
+    sizes = {"actor.bias": [2], "actor.weight": [2, hidden], "critic.bias": [1],
+             "critic.weight": [1, hidden], "input_high": [inputs], "input_low": [inputs],
+             f"{layer}.bias": [hidden], f"{layer}.weight": [hidden, inputs]}  # fmt: skip
+    entries, end = {}, 0
+    for name, shape in sizes.items():
+        start, end = end, end + 4 * int(np.prod(shape))
+        entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+    return entries, end
+
+
+def torch_file_with(changes: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """The tensors of `tiny_agent` as torch.save writes them, with other members."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(saved(tiny_agent()))) as old:
+        with zipfile.ZipFile(buffer, "w", compression) as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name))
+            for name, content in changes.items():
+                new.writestr(name, content)
+    return buffer.getvalue()
 
 
 def live(content: bytes) -> None:

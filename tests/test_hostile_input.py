@@ -11,7 +11,6 @@ import pickle
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from tests.hostile_files import (
     GIB,
     Payload,
     deflated_zeros,
+    float_entries,
     live,
     nested_tuple_key,
     overlapping_zip,
@@ -32,6 +32,7 @@ from tests.hostile_files import (
     saved,
     student_header,
     tiny_agent,
+    torch_file_with,
     with_data_pkl,
     zip_of,
     zip_with_entries,
@@ -98,17 +99,6 @@ def test_no_pickle_in_an_archive_or_beside_it_runs(reader: BoundedReader, tmp_pa
     assert not target.exists()
     live(payload)
     assert target.is_dir()
-
-
-def torch_file_with(changes: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(saved(tiny_agent()))) as old:
-        with zipfile.ZipFile(buffer, "w", compression) as new:
-            for name in old.namelist():
-                new.writestr(name, old.read(name))
-            for name, content in changes.items():
-                new.writestr(name, content)
-    return buffer.getvalue()
 
 
 POLICIES = {
@@ -266,19 +256,6 @@ def test_students_that_lie(reader: BoundedReader, tmp_path: Path, name: str) -> 
     content, expected = STUDENTS[name]
     path = write(tmp_path, "distilled.safetensors", content)
     refused(reader.read("student", path), expected)
-
-
-def float_entries(inputs: int, hidden: int) -> tuple[dict[str, Any], int]:
-    """The header's entries of a student with two actions, and the bytes of its numbers."""
-    layer = "layers.linear1"
-    sizes = {"actor.bias": [2], "actor.weight": [2, hidden], "critic.bias": [1],
-             "critic.weight": [1, hidden], "input_high": [inputs], "input_low": [inputs],
-             f"{layer}.bias": [hidden], f"{layer}.weight": [hidden, inputs]}  # fmt: skip
-    entries, end = {}, 0
-    for name, shape in sizes.items():
-        start, end = end, end + 4 * int(np.prod(shape))
-        entries[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
-    return entries, end
 
 
 def test_the_largest_student_stays_within_bounds(reader: BoundedReader, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Recipes, manifests, device files and settings from strangers: lines and exit code 2, in bounds.
+"""Recipes, manifests, device files and settings from strangers: refused in lines, within bounds.
 
 The limits are those of `tests.bounded_reader`: 1 GiB and 10 s of processor time for each file.
 """
@@ -6,10 +6,6 @@ The limits are those of `tests.bounded_reader`: 1 GiB and 10 s of processor time
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.targets import TARGETS
-from qpd import cli
 from qpd.json_input import MAX_JSON_BYTES, parse_json
 from qpd.recipe import RecipeError
 from qpd.recipe_loading import load_recipe
 from qpd.sweep.cells import cell_names, make_cells
 from qpd.sweep.grid import load_grid
-from qpd.terminal_text import MAX_LINE, printable
 from qpd.tracking.metrics_log import MetricsLogError, read_metrics
 from qpd.user_error import UserError
 from teachers.zoo_yaml import read_zoo_yaml
@@ -127,9 +121,9 @@ def test_grids(reader: BoundedReader, tmp_path: Path, name: str) -> None:
 
 def test_what_is_wrong_in_every_cell_is_not_looked_for_in_every_cell(tmp_path: Path) -> None:
     path = tmp_path / "mine-grid.yaml"
-    seeds = ",".join(map(str, range(9000)))
+    seeds = ",".join(map(str, range(3000)))
     path.write_text(f"base: base.yaml\naxes: {{seed: [{seeds}]}}\n")
-    unknown = "".join(f"k{n}: 1\n" for n in range(5000))
+    unknown = "".join(f"k{n}: 1\n" for n in range(2000))
     (tmp_path / "base.yaml").write_text("student: {size: S}\n" + unknown)
     began = time.process_time()
     with pytest.raises(RecipeError, match="k0: unknown key"):
@@ -259,21 +253,6 @@ def test_epochs_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
     assert [row["epoch"] for row in read_metrics(path)] == ["1", "2"]
 
 
-@given(st.text(st.characters(exclude_categories=()), max_size=200))
-def test_what_is_printed_moves_no_cursor(text: str) -> None:
-    shown = printable(text)
-    shown.encode("utf-8")
-    assert len(shown.splitlines()) <= 1
-    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066\u200b" for c in shown)
-    if text.isascii() and text.isprintable():
-        assert shown == text
-
-
-def test_long_lines_are_cut() -> None:
-    assert printable("a" * 5000) == "a" * (MAX_LINE - 3) + "..."
-    assert printable("Zürich 日本 \x1b[31m\x9b\u202e") == r"Zürich 日本 \x1b[31m\x9b\u202e"
-
-
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
 def test_what_json_writes_reads_back(value: object) -> None:
     try:
@@ -309,87 +288,3 @@ def test_each_limit_has_its_code(tmp_path: Path, target: str, content: bytes, co
     with pytest.raises(UserError) as caught:
         TARGETS[target].read(path)
     assert all(line.endswith(f" [{code}]") for line in caught.value.coded_lines())
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A run directory from elsewhere, and an empty folder to work in."""
-    before = signal.getsignal(signal.SIGTERM)
-    copied = tmp_path / "run"
-    shutil.copytree(RUN, copied)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    yield copied
-    signal.signal(signal.SIGTERM, before)
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-        cli.main(list(arguments))
-    captured = capsys.readouterr()
-    return int(caught.value.code or 0), captured.out, captured.err
-
-
-def test_escapes_in_a_run_are_shown_not_obeyed(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
-    for evaluation in manifest["evaluations"].values():
-        evaluation["acting"] = "sample\x1b]0;owned\x07\x1b[2J[red]"
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    code, out, _ = call(capsys, "show", str(run))
-    assert code == 0 and r"sample\x1b]0;owned\x07\x1b[2J[red]" in out
-    assert "\x1b" not in out and "\x07" not in out
-    manifest["teacher"]["algo"] = {"\x1b[2J": 1}
-    manifest["\x1b[2J"] = 1
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    code, out, err = call(capsys, "show", str(run))
-    assert code == 2 and out == "" and "\x1b" not in err
-    assert r"\x1b[2J: Extra inputs" in err
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"interval": 3}, "(interval: Input should be a valid list)"),
-        ({"mean": "high"}, "(mean: Input should be a valid number)"),
-        ({"seconds": []}, "(seconds: Input should be a valid number)"),
-        ({"seconds": 1e300}, "(seconds: Input should be less than or equal to 1000000000000)"),
-        ({"mean": -1e200}, "(mean: Input should be greater than or equal to -1000000000000000)"),
-        ({"episodes": 0}, "(episodes: Input should be greater than or equal to 1)"),
-        ({"returns": [[]]}, "(returns.0: Input should be a valid number)"),
-    ],
-)
-def test_evaluations_of_the_wrong_type(
-    run: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], expected: str
-) -> None:
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["evaluations"]["teacher"] |= change
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    code, out, err = call(capsys, "show", str(run))
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert f"evaluations.teacher: not as `qpd evaluate` writes it {expected}" in err
-
-
-def test_an_environment_id_imports_no_module(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("evil_module.py").write_text("raise SystemExit('was imported')")
-    monkeypatch.syspath_prepend(os.getcwd())
-    code, _, err = call(capsys, "run", "ci", "--set", "teacher.env=evil_module:CartPole-v1")
-    assert code == 2 and "evil_module:CartPole-v1" in err
-    assert "evil_module" not in sys.modules
-
-
-def test_a_hostile_recipe_leaves_nothing_behind(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = Path("mine.yaml")
-    recipe.write_text('base: ci\nname: "../../escaped\\e[2J"\n')
-    code, out, err = call(capsys, "run", "mine.yaml")
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert "mine.yaml:2: name: " in err and "\x1b" not in err
-    recipe.write_text("".join(f"k{i}: 1\n" for i in range(500)))
-    code, _, err = call(capsys, "run", "mine.yaml")
-    assert code == 2 and len(err.splitlines()) <= 51
-    assert os.listdir() == ["mine.yaml"]
