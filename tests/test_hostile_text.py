@@ -151,6 +151,10 @@ MANIFESTS = {
         "beyond a float",
     ),
     "keys twice": (MANIFEST.replace('"seed"', '"name": "b", "seed"', 1), "'name' is given twice"),
+    "one of many keys twice": (
+        "{" + "".join(f'"{i}":0,' for i in range(500_000)) + '"499999":1}',
+        "'499999' is given twice",
+    ),
     "surrogates": (MANIFEST.replace('"name": "', '"name": "\\ud800', 1), "surrogate"),
     "large": ('"' + "a" * MAX_JSON_BYTES + '"', "larger than 8 MiB"),
     "small lists": ('{"format_version": 1, "x": [' + "[]," * (2 * MIB) + "1]}", "x: "),
