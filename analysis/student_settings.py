@@ -14,7 +14,6 @@ _LATER_SECTIONS: dict[str, set[str]] = {
     "ptq": {"finetune"},
     "qat": set(),
 }
-_ACTOR_TEMPERATURE, _Q_TEMPERATURE = 3.0, 0.01  # qpd.session.phase_temperature's
 
 
 def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str, Any]:
@@ -26,11 +25,10 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
     """
     sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
     sections["environment"].pop("num_threads")
-    default = _ACTOR_TEMPERATURE if has_critic else _Q_TEMPERATURE
-    for name in ("distill", "finetune"):
+    for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
-            phase["temperature"] = phase["temperature"] or default
+            phase["temperature"] = settings.temperature_for(has_critic)
             phase["actor_weight"] = phase["actor_weight"] if has_critic else None
     sections["evaluation"] = {
         key: getattr(recipe.evaluation, key) for key in ("validation_episodes", "validate_every")

@@ -14,7 +14,7 @@ from qpd.policy import network_policy
 from qpd.precision import compute_precision
 from qpd.quantization.integer_student import IntegerEngine, integer_student
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.session import Session, phase_temperature
+from qpd.session import Session
 
 
 def finetune(session: Session) -> None:
@@ -38,7 +38,7 @@ def finetune(session: Session) -> None:
     dtype = torch.float32
     if recipe.finetune.reward is not None:
         dtype = compute_precision(recipe.finetune.precision, session.device)
-    temperature = phase_temperature(recipe.finetune, session.teacher)
+    temperature = recipe.finetune.temperature_for(session.teacher.has_actor_critic)
     plan = PhasePlan(
         "finetune",
         recipe.finetune,

@@ -54,6 +54,12 @@ class TrainingPhase(RecipeSection):
         "kills the student, and go on at half the learning rate; 0 = stop there",
     )
 
+    def temperature_for(self, has_actor_critic: bool) -> float:
+        """Tau of Eq. 1: 3 for an actor, 0.01 for Q-values, unless the recipe says otherwise."""
+        if self.temperature is not None:
+            return self.temperature
+        return 3.0 if has_actor_critic else 0.01
+
 
 class DistillSettings(TrainingPhase):
     """Phase 1: full-precision distillation."""

@@ -27,7 +27,6 @@ from qpd.policy import Policy
 from qpd.preparation import Prepared
 from qpd.random_seeds import seed_for
 from qpd.recipe import Recipe
-from qpd.recipe_phases import TrainingPhase
 from qpd.run_directory import RunDirectory
 from qpd.tracking.metric_sinks import MetricSink, open_sinks
 from qpd.training_phases import EpochReport
@@ -81,7 +80,7 @@ class Session:
     @property
     def temperature(self) -> float:
         """Tau of phase 1: the recipe's, else 0.01 for Q-values and 3 for an actor."""
-        return phase_temperature(self.recipe.distill, self.teacher)
+        return self.recipe.distill.temperature_for(self.teacher.has_actor_critic)
 
     def stream(self) -> PlayStream:
         """The play stream, built once: restored from the checkpoint, or with an empty memory."""
@@ -162,13 +161,6 @@ class Session:
             if resource is not None:
                 resource.close()
         self.run.close()
-
-
-def phase_temperature(settings: TrainingPhase, teacher: Teacher) -> float:
-    """Tau of Eq. 1: 0.01 for Q-values, 3 for an actor, unless the recipe says otherwise."""
-    if settings.temperature is not None:
-        return settings.temperature
-    return 3.0 if teacher.has_actor_critic else 0.01
 
 
 def open_session(

@@ -32,6 +32,15 @@ class Outcome:
     added_bytes: int
 
 
+def refused(outcome: Outcome, expected: str = "", most_mib: int = 100) -> None:
+    """Assert that a file was refused in lines, one of which holds `expected`, within bounds."""
+    assert outcome.kind == "refused", outcome
+    assert outcome.added_bytes < most_mib << 20 and outcome.cpu_seconds < CPU_SECONDS, outcome
+    assert any(expected in line for line in outcome.lines), outcome
+    assert "MemoryError" not in str(outcome.lines)
+    assert all("\n" not in line and line.strip() for line in outcome.lines)
+
+
 class BoundedReader:
     """The child process; use it with `with`."""
 

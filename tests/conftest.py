@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tiny_run import write_teacher
 
+from tests.bounded_reader import BoundedReader
+
 
 @pytest.fixture(scope="session")
 def teacher_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -25,3 +27,10 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[BoundedReader]:
+    """A process that reads hostile files within limits."""
+    with BoundedReader() as started:
+        yield started

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import pytest
 import torch
 
 from qpd.student_files import MAX_PARAMETERS
-from tests.bounded_reader import BoundedReader, Outcome
+from tests.bounded_reader import BoundedReader, refused
 from tests.hostile_files import (
     DATA,
     GIB,
@@ -42,24 +41,10 @@ from tests.hostile_files import (
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def reader() -> Iterator[BoundedReader]:
-    with BoundedReader() as started:
-        yield started
-
-
 def write(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
-
-
-def refused(outcome: Outcome, expected: str = "", most_mib: int = 100) -> None:
-    assert outcome.kind == "refused", outcome
-    assert outcome.added_bytes < most_mib * MIB and outcome.cpu_seconds < 10, outcome
-    assert any(expected in line for line in outcome.lines), outcome
-    assert "MemoryError" not in str(outcome.lines)
-    assert all("\n" not in line and line.strip() for line in outcome.lines)
 
 
 def agent(**members: bytes) -> bytes:
