@@ -1,7 +1,7 @@
 """Which algorithm an archive holds and how many actions it has: proofs first, hints last."""
 
 from qpd.error_codes import ErrorCode
-from teachers.errors import TeacherError, one_line
+from teachers.errors import TeacherError, continuous_actions, one_line
 from teachers.plain_data import read_int, read_policy_option
 from teachers.sb3_archive import Sb3Archive
 
@@ -10,17 +10,12 @@ Q_ALGORITHMS = ("dqn", "qrdqn")
 
 
 def refuse_continuous(archive: Sb3Archive) -> None:
-    """Raises TeacherError unless the agent has a single discrete action."""
-    keys = archive.state_dict.keys()
-    if archive.action_space.kind == "continuous" or any(
-        key.startswith(("log_std", "actor.")) for key in keys
-    ):
-        raise TeacherError(
-            "continuous actions are not supported yet; expected an agent with discrete actions"
-            " (PPO, A2C, DQN or QR-DQN)"
-        )
-    if archive.action_space.kind == "other":
-        raise TeacherError("only a single discrete action is supported (a Discrete action space)")
+    """Raises TeacherError where the tensors are those of an agent with continuous actions.
+
+    `read_sb3_archive` has refused those whose action space says so.
+    """
+    if any(key.startswith(("log_std", "actor.")) for key in archive.state_dict):
+        raise continuous_actions()
 
 
 def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str:

@@ -13,6 +13,14 @@ class TeacherError(UserError, ValueError):
     code = ErrorCode.TEACHER_UNSUPPORTED
 
 
+def continuous_actions() -> TeacherError:
+    """The error for an agent whose actions are continuous."""
+    return TeacherError(
+        "continuous actions are not supported yet; expected an agent with discrete actions"
+        " (PPO, A2C, DQN or QR-DQN)"
+    )
+
+
 def one_line(problem: object) -> str:
     """Returns `problem` as text on a single line of at most 200 characters."""
     text = " ".join(str(problem).split())

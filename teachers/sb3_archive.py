@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from qpd.error_codes import ErrorCode
-from teachers.errors import TeacherError, one_line
+from teachers.errors import TeacherError, continuous_actions, one_line
 from teachers.plain_data import (
     ActionSpace,
     ObservationSpace,
@@ -57,7 +57,11 @@ class Sb3Archive:
 
 
 def read_sb3_archive(path: str | Path) -> Sb3Archive:
-    """Reads a zip file or an unpacked folder; raises TeacherError if it is not an SB3 agent."""
+    """Reads a zip file or an unpacked folder of an agent with discrete actions.
+
+    Raises TeacherError if it is something else. An action space that is not supported is refused
+    before the tensors are read: such agents may hold theirs in ways that are not read either.
+    """
     path = Path(path)
     try:
         members, sha256 = _read_folder(path) if path.is_dir() else _read_zip(path)
@@ -66,6 +70,8 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
             f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
         ) from error
     data = _parse_data(members["data"], path)
+    action_space = read_action_space(data)
+    _refuse_action_space(action_space)
     state_dict = _parse_tensors(members["policy.pth"], path)
     version = members.get("_stable_baselines3_version")
     return Sb3Archive(
@@ -74,13 +80,20 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
         state_dict=state_dict,
         data=data,
         algo=guess_algo(state_dict, data),
-        action_space=read_action_space(data),
+        action_space=action_space,
         observation_space=read_observation_space(data),
         gamma=read_float(data, "gamma"),
         num_timesteps=read_int(data, "num_timesteps"),
         exploration_rate=read_float(data, "exploration_rate"),
         sb3_version=version.decode("utf-8", "replace").strip() if version else None,
     )
+
+
+def _refuse_action_space(action_space: ActionSpace) -> None:
+    if action_space.kind == "continuous":
+        raise continuous_actions()
+    if action_space.kind == "other":
+        raise TeacherError("only a single discrete action is supported (a Discrete action space)")
 
 
 def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str | None:

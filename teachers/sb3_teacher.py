@@ -182,13 +182,13 @@ def load_teacher(
     where files and names do not tell. Raises TeacherError for anything unusable.
     """
     files = find_teacher_files(source)
-    archive = read_sb3_archive(files.archive)
     try:
+        archive = read_sb3_archive(files.archive)
         teacher = _build_teacher(archive, files, algo, env_id, num_actions)
     except TeacherError as error:
-        if str(archive.path) in str(error):
+        if str(files.archive) in str(error):
             raise
-        raise TeacherError(f"{archive.path}: {one_line(error)}", error.code) from error
+        raise TeacherError(f"{files.archive}: {one_line(error)}", error.code) from error
     return teacher.to(device)
 
 

@@ -68,7 +68,10 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
 def _read_members(content: bytes) -> dict[str, bytes]:
     """All members by name: uncompressed, so that together they are no longer than `content`."""
     if not content.startswith(b"PK"):
-        raise ValueError("it is no zip file; PyTorch writes one since 1.6")
+        raise ValueError(
+            "it is no zip file, as PyTorch wrote before 1.6: load and save the agent with a newer"
+            " one"
+        )
     with open_zip(io.BytesIO(content)) as archive:
         infos = archive.infolist()
         if len({info.filename for info in infos}) < len(infos):

@@ -1,5 +1,8 @@
 """Teachers give exactly what SB3's own policies give on the same observations."""
 
+import io
+import json
+import zipfile
 from pathlib import Path
 
 import gymnasium
@@ -257,11 +260,27 @@ def test_continuous_and_unsupported_agents(tmp_path):
         load_teacher(tmp_path / "p.zip")
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [("Pendulum-v1", "continuous actions are not supported yet"),
+     ("CartPole-v1", "before 1.6: load and save the agent with a newer one")],
+)  # fmt: skip
+def test_tensors_as_pytorch_wrote_them_before_version_1_6(tmp_path, environment, expected):
+    """What the agent does is refused before how its tensors are stored."""
+    model = PPO("MlpPolicy", environment, batch_size=8, **SMALL)
+    model.save(tmp_path / "new.zip")
+    buffer = io.BytesIO()
+    torch.save(model.policy.state_dict(), buffer, _use_new_zipfile_serialization=False)
+    path = tmp_path / "old.zip"
+    with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(path, "w") as old:
+        old.writestr("data", new.read("data"))
+        old.writestr("policy.pth", buffer.getvalue())
+    with pytest.raises(TeacherError, match=f"old.zip.*{expected}"):
+        load_teacher(path)
+
+
 def test_quantile_network_needs_a_number_of_actions(tmp_path):
     """Where the archive does not tell, the environment or the caller does."""
-    import json
-    import zipfile
-
     model = perturbed(QRDQN("MlpPolicy", "CartPole-v1", **OFF_POLICY))
     model.save(tmp_path / "full.zip")
     with (
