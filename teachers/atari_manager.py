@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -51,8 +54,8 @@ class AtariManager(ExperimentManager):
         if self._resume_from is not None:
             model.set_parameters(str(self._resume_from), device=model.device)
             model.num_timesteps = checkpoint_steps(self._resume_from)
-            if hasattr(model, "learning_starts"):  # its replay buffer is empty again
-                model.learning_starts += model.num_timesteps
+            if isinstance(model, OffPolicyAlgorithm):  # its replay buffer is empty again
+                _refill_by_playing(model)
             self.n_timesteps -= model.num_timesteps
         if compute_precision("auto", model.device) == torch.bfloat16:
             for module in model.policy.modules():
@@ -87,6 +90,22 @@ def checkpoint_steps(path: Path) -> int:
     match = _CHECKPOINT.fullmatch(path.name)
     assert match is not None
     return int(match.group(1))
+
+
+def _refill_by_playing(model: OffPolicyAlgorithm) -> None:
+    """Let the agent fill its replay buffer by its own play before it learns again.
+
+    Stable-Baselines3 would fill it at random, as for an agent that knows nothing.
+    """
+    model.learning_starts += model.num_timesteps
+    plain = model._sample_action
+
+    def sample(
+        learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return plain(0, action_noise, n_envs)
+
+    model._sample_action = sample  # type: ignore[method-assign]
 
 
 def _use_bfloat16(extractor: NatureCNN) -> None:

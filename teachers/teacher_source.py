@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,18 @@ _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3
 
 @dataclass(frozen=True)
 class TeacherFiles:
-    """Where a teacher lies and what its names and settings say about it."""
+    """Where a teacher lies and what its names and settings say about it.
+
+    `seed` and `hyperparameters` (the RL Zoo's config.yml) are those of its training.
+    """
 
     source: str
     archive: Path  # a zip file, or the folder of an unpacked one
     vec_normalize: Path | None = None
     algo_hint: str | None = None
     env_id: str | None = None
+    seed: int | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
 
 
 def find_teacher_files(source: str | Path) -> TeacherFiles:
@@ -106,6 +111,8 @@ def _with_side_files(
         vec_normalize=vec_normalize,
         algo_hint=_text(args.get("algo")) or next((a for a in algos if a), None),
         env_id=_text(args.get("env")) or next((e for e in env_ids if e), None),
+        seed=args["seed"] if type(args.get("seed")) is int else None,
+        hyperparameters=config,
     )
 
 

@@ -65,6 +65,28 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
     return tensors
 
 
+def read_param_groups(content: bytes) -> list[dict[str, Any]]:
+    """Returns the settings of an optimizer's state_dict: plain numbers, no tensors.
+
+    Raises ValueError, or another exception, where `content` is damaged or holds something else.
+    """
+    members = _read_members(content)
+    root = load_inert(members[f"{_prefix(members)}data.pkl"], references=True)
+    groups = root.get("param_groups") if isinstance(root, dict) else None
+    if not isinstance(groups, list) or not groups:
+        raise ValueError("it holds no param_groups")
+    for group in groups:
+        if not isinstance(group, dict) or not all(map(_is_plain, group.values())):
+            raise ValueError("its param_groups hold more than plain numbers")
+    return groups
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
 def _read_members(content: bytes) -> dict[str, bytes]:
     """All members by name: uncompressed, so that together they are no longer than `content`."""
     if not content.startswith(b"PK"):

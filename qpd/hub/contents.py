@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -118,11 +119,7 @@ def write_hub_folder(
     `video` a game is played and filmed. The folder is either as it was or complete. Raises
     HubPushError where something is there, ExportError, OSError.
     """
-    check_new(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        fresh = Path(temporary) / "folder"
-        fresh.mkdir()
+    with new_hub_folder(folder) as fresh:
         _write_run_files(fresh, source)
         golden = golden_vectors(source.export.student)
         for name, exporter in exporters.items():
@@ -134,6 +131,20 @@ def write_hub_folder(
         if video:
             _film(fresh / "replay.gif", source)
         write_text(fresh / "README.md", card)
+
+
+@contextmanager
+def new_hub_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder that becomes `folder`, new or empty, when the block ends; else it vanishes.
+
+    Raises HubPushError where something is there.
+    """
+    check_new(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        fresh = Path(temporary) / "folder"
+        fresh.mkdir()
+        yield fresh
         if folder.exists():
             folder.rmdir()
         fresh.rename(folder)

@@ -1,0 +1,150 @@
+"""The model card of a teacher: README.md in the hub's format, metadata included."""
+
+from __future__ import annotations
+
+import yaml
+
+from qpd.hub.markdown import code, escape
+from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
+from teachers.agent_identity import Q_ALGORITHMS
+
+_CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
+_CONTRIB = ("qrdqn", "trpo")
+
+
+def teacher_card(page: TeacherPage) -> str:
+    """The card's text. Every number was measured here or stands in the agent's files."""
+    from huggingface_hub import ModelCard
+
+    parts = [
+        f"# {escape(page.teacher.algo.upper())} agent playing {escape(page.env_id)}",
+        _summary(page),
+        _facts(page),
+        _usage(page),
+        _training(page),
+        _limits(page),
+    ]
+    metadata = _metadata(page)
+    body = "\n\n".join(part for part in parts if part)
+    return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
+
+
+def _metadata(page: TeacherPage) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    result = EvalResult(
+        task_type="reinforcement-learning",
+        task_name="reinforcement-learning",
+        dataset_type=page.env_id,
+        dataset_name=page.env_id,
+        metric_type="mean_reward",
+        metric_name="mean_reward",
+        metric_value=f"{page.measured.mean:.2f} +/- {page.measured.std:.2f}",
+        verified=False,
+    )
+    data = ModelCardData(
+        library_name="stable-baselines3",
+        pipeline_tag="reinforcement-learning",
+        tags=[
+            page.env_id,
+            "deep-reinforcement-learning",
+            "reinforcement-learning",
+            "stable-baselines3",
+        ],
+        model_name=page.teacher.algo.upper(),
+        eval_results=[result],
+    )
+    return str(data.to_yaml())
+
+
+def _summary(page: TeacherPage) -> str:
+    measured = page.measured
+    return (
+        f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
+        f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}, seed "
+        f"{measured.seed}). Every game's return is in `evaluation.json`."
+    )
+
+
+def _facts(page: TeacherPage) -> str:
+    steps, seed = page.teacher.num_timesteps, page.files.seed
+    stored = "float16, widened again by whoever loads it" if page.is_half else "as it was trained"
+    rows = [
+        ("Return", f"{page.measured.with_interval}, standard deviation {page.measured.std:.1f}"),
+        ("Parameters", f"{page.teacher.num_parameters:,}, critic included"),
+        ("Observations", f"{list(page.teacher.observation_shape)}"),
+        ("Actions", f"{page.teacher.num_actions}"),
+        ("Trained for", f"{steps:,} agent steps" if steps else "a number of steps not recorded"),
+        ("Seed of the training", "not recorded" if seed is None else f"{seed}"),
+        ("Stable-Baselines3", escape(page.sb3_version or "version not recorded")),
+        ("Weights", f"{stored}; the zip has {page.num_bytes:,} bytes"),
+    ]
+    if page.teacher.algo in Q_ALGORITHMS:
+        rows[1] = ("Parameters", f"{page.teacher.num_parameters:,}")
+    lines = [f"| {name} | {value} |" for name, value in rows]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def _usage(page: TeacherPage) -> str:
+    algo = page.teacher.algo
+    package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
+    name = _CLASSES[algo]
+    memory = ", buffer_size=1" if algo in Q_ALGORITHMS else ""
+    lines = [
+        "## How to use it",
+        "",
+        "```python",
+        f"from {package} import {name}",
+        "",
+        f'agent = {name}.load("{page.zip_name}", device="cpu"{memory})',
+        "```",
+        "",
+        "```bash",
+        f"qpd evaluate {page.zip_name} --episodes {page.measured.episodes}   # play it again",
+        f"qpd run quickstart --teacher {page.zip_name}   # make a small student of it",
+        "```",
+    ]
+    if page.teacher.normalization is not None:
+        lines += [
+            "",
+            f"It sees observations normalized by `{NORMALIZATION}`, which must lie beside it.",
+        ]
+    return "\n".join(lines)
+
+
+def _training(page: TeacherPage) -> str:
+    settings = page.files.hyperparameters
+    if page.curve is None and not settings:
+        return ""
+    lines = ["## Training", ""]
+    if page.curve is not None:
+        lines += [
+            "![Return while training](training.png)",
+            "",
+            "Mean return of the full games that ended in each hundredth of the training, with "
+            "their 10th and 90th percentile (`training.csv`); exploration included.",
+        ]
+        if page.curve.resumed_at:
+            steps = ", ".join(f"{number:,}" for number in page.curve.resumed_at)
+            lines.append(f"It was interrupted, and went on from its checkpoint at {steps} steps.")
+        lines.append("")
+    if settings:
+        text = yaml.safe_dump(settings, sort_keys=True).strip().replace("```", "'''")
+        lines += ["Hyperparameters, as the RL Zoo wrote them:", "", "```yaml", text, "```"]
+    return "\n".join(lines).strip()
+
+
+def _limits(page: TeacherPage) -> str:
+    measured = page.measured
+    lines = [
+        "- The return is that of one training run; how much it varies between seeds was not "
+        "measured here.",
+        f"- It was played on {code(page.env_id)} only, with QPD's preprocessing (that of "
+        "Stable-Baselines3's wrappers).",
+    ]
+    if measured.distinct_games < measured.episodes:
+        lines.append(
+            f"- Of the {measured.episodes} games only {measured.distinct_games} differ from each "
+            "other."
+        )
+    return "\n".join(["## Limits", "", *lines])

@@ -1,0 +1,106 @@
+"""The zip of an SB3 agent without what only its training needs: half the bytes, or a quarter.
+
+Weights become float16, which Stable-Baselines3 widens again when it loads them. The optimizer
+forgets its moments, and DQN's target network becomes the network itself. Nothing is unpickled:
+tensors are read as everywhere, what else the zip holds is copied as it is.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpd.error_codes import ErrorCode
+from teachers.errors import TeacherError, one_line
+from teachers.sb3_archive import Sb3Archive
+from teachers.torch_file import read_param_groups
+from teachers.zip_input import open_zip, read_member
+
+_OPTIMIZER = "policy.optimizer.pth"
+_OTHERS = (_OPTIMIZER, "pytorch_variables.pth", "_stable_baselines3_version", "system_info.txt")
+_MOST = 512 << 20  # bytes of one member; Adam keeps two numbers for each weight
+_TARGETS = ("q_net_target.", "quantile_net_target.")
+# Observations of the last moment of training, three quarters of a megabyte for Breakout.
+_LAST_MOMENT = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+_FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # the same agent gives the same bytes
+
+
+def compact_agent(archive: Sb3Archive) -> bytes:
+    """The smaller zip; `archive.path` must be a zip file.
+
+    Weights beyond float16's range stay float32. Raises TeacherError for a folder, or where the
+    optimizer's state is damaged.
+    """
+    if archive.path.is_dir():
+        raise TeacherError(f"{archive.path}: is a folder; expected the agent's zip file")
+    members = {
+        "data": json.dumps(_without_last_moment(archive.data)).encode(),
+        "policy.pth": _saved(_compact_weights(archive.state_dict)),
+        **_other_members(archive.path),
+    }
+    if _OPTIMIZER in members:
+        members[_OPTIMIZER] = _saved({"state": {}, "param_groups": _groups(archive.path, members)})
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as target:
+        for name, content in members.items():
+            target.writestr(zipfile.ZipInfo(name, _FIXED_TIME), content, zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
+def _other_members(path: Path) -> dict[str, bytes]:
+    """What an SB3 zip holds beside data and weights; unknown members are left out."""
+    with path.open("rb") as file, open_zip(file) as source:
+        found = {info.filename: info for info in source.infolist()}
+        too_large = [name for name in _OTHERS if name in found and found[name].file_size > _MOST]
+        if too_large:
+            raise TeacherError(
+                f"{path}: member '{too_large[0]}' declares more than {_MOST} bytes",
+                ErrorCode.TEACHER_DAMAGED,
+            )
+        return {name: read_member(source, found[name]) for name in _OTHERS if name in found}
+
+
+def _without_last_moment(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: None if key in _LAST_MOMENT else value for key, value in data.items()}
+
+
+def _compact_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """float16 where it can hold the numbers. What was one tensor under several names stays one,
+    and a target network becomes its network.
+    """
+    halves: dict[tuple[object, ...], Tensor] = {}
+    compact: dict[str, Tensor] = {}
+    for name, tensor in state_dict.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if key not in halves or tensor.numel() == 0:
+            half = tensor.to(torch.float16)
+            fits = tensor.dtype == torch.float32 and bool(torch.isfinite(half).all())
+            halves[key] = half if fits else tensor.clone()
+        compact[name] = halves[key]
+    for name in compact:
+        for prefix in _TARGETS:
+            online = name.replace(prefix, prefix.replace("_target", ""), 1)
+            if name.startswith(prefix) and online in compact:
+                compact[name] = compact[online]
+    return compact
+
+
+def _groups(path: Path, members: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    try:
+        return read_param_groups(members[_OPTIMIZER])
+    except Exception as error:  # a damaged zip or pickle may raise nearly anything
+        raise TeacherError(
+            f"{path}: member '{_OPTIMIZER}' is damaged ({one_line(error)})",
+            ErrorCode.TEACHER_DAMAGED,
+        ) from error
+
+
+def _saved(value: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
