@@ -14,7 +14,7 @@ from teachers.hub import download_agent, is_hub_id
 from teachers.zoo_yaml import read_zoo_yaml
 
 EMBEDDED_NAME = "ppo-BreakoutNoFrameskip-v4"
-EMBEDDED_SOURCES = ("embedded", f"pretrained/{EMBEDDED_NAME}", f"pretrained/{EMBEDDED_NAME}.zip")
+_PRETRAINED = Path(__file__).parent / "pretrained"  # a folder for each agent, as the hub has them
 _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3/ppo-CartPole-v1"
 
 
@@ -37,17 +37,16 @@ class TeacherFiles:
 def find_teacher_files(source: str | Path) -> TeacherFiles:
     """Resolves `source`, downloading from the hub if it is an id; TeacherError if nothing fits."""
     text = str(source)
-    if text in EMBEDDED_SOURCES:
-        archive = Path(__file__).parent / "pretrained" / f"{EMBEDDED_NAME}.zip"
-        return TeacherFiles(f"pretrained/{EMBEDDED_NAME}", archive, None, "ppo",
-                            environment_id_from_name(EMBEDDED_NAME))  # fmt: skip
+    pretrained = _pretrained(text)
+    if pretrained is not None:
+        return pretrained
     path = Path(source).expanduser()
     if not path.exists() and Path(f"{path}.zip").is_file():
         path = Path(f"{path}.zip")  # as SB3's own load() does
     if path.exists():
         archive = _archive_in(path) if path.is_dir() else path
         return _with_side_files(text, archive, _side_folders(path, archive))
-    if isinstance(source, str) and is_hub_id(source):
+    if isinstance(source, str) and is_hub_id(source) and not text.startswith("pretrained/"):
         agent = download_agent(source)
         return _with_side_files(source, agent.archive, [agent.folder], source.split("/")[1])
     raise TeacherError(
@@ -55,11 +54,33 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
     )
 
 
+def pretrained_names() -> list[str]:
+    """The agents that come with QPD; `embedded` is the PPO agent among them."""
+    return sorted(path.name for path in _PRETRAINED.iterdir() if path.is_dir())
+
+
+def comes_with_qpd(source: str) -> bool:
+    """Whether `source` names one of `pretrained_names`, or `embedded`."""
+    return _pretrained(source) is not None
+
+
+def _pretrained(source: str) -> TeacherFiles | None:
+    """`embedded`, or `pretrained/NAME` (`.zip` or not): an agent that comes with QPD."""
+    folder, _, name = source.partition("/")
+    name = EMBEDDED_NAME if source == "embedded" else name.removesuffix(".zip")
+    if folder not in ("embedded", "pretrained") or name not in pretrained_names():
+        return None
+    algo, env_id = algorithm_from_name(name), environment_id_from_name(name)
+    archive = _PRETRAINED / name / f"{name}.zip"
+    return TeacherFiles(f"pretrained/{name}", archive, None, algo, env_id)
+
+
 def _nearest(path: Path) -> str:
-    """A hint at `embedded`, or at the zip or folder beside `path` that has a similar name."""
+    """A hint at the agent of a similar name: one of QPD's own, or a zip or folder beside `path`."""
     beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     agents = [str(p) for p in beside if p.suffix == ".zip" or p.is_dir()]
-    return did_you_mean(str(path), ["embedded", *agents], cutoff=0.75)
+    own = ["embedded", *(f"pretrained/{name}" for name in pretrained_names())]
+    return did_you_mean(str(path), [*own, *agents], cutoff=0.75)
 
 
 def _archive_in(folder: Path) -> Path:

@@ -32,9 +32,10 @@ from qpd.environment import (
     environment_spec,
     make_vector_env,
 )
+from teachers.teacher_source import find_teacher_files
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
-TEACHER = Path(__file__).parents[1] / "teachers/pretrained/ppo-BreakoutNoFrameskip-v4.zip"
+TEACHER = find_teacher_files("embedded").archive
 
 # The zip's pickled schedules come from the training machine; playing needs none of them.
 SCHEDULES = {"lr_schedule": lambda _: 0.0, "clip_range": lambda _: 0.0}

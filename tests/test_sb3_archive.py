@@ -23,9 +23,10 @@ from teachers.plain_data import (
     read_policy_option,
 )
 from teachers.sb3_archive import MAX_MEMBER_BYTES, read_sb3_archive
+from teachers.teacher_source import find_teacher_files
 
 torch.set_num_threads(1)
-EMBEDDED = Path(__file__).parents[1] / "teachers/pretrained/ppo-BreakoutNoFrameskip-v4.zip"
+EMBEDDED = find_teacher_files("embedded").archive
 
 
 class RunsOnUnpickling:

@@ -15,9 +15,9 @@ from stable_baselines3 import A2C, DQN, PPO
 from torch import nn
 
 from teachers import Teacher, TeacherError, load_teacher
+from teachers.teacher_source import find_teacher_files
 
 torch.set_num_threads(1)
-PRETRAINED = Path(__file__).parents[1] / "teachers" / "pretrained"
 
 
 class TinyImages(gymnasium.Env):
@@ -173,7 +173,7 @@ def test_images_that_are_not_divided(tmp_path):
 
 def test_embedded_teacher_equals_sb3():
     teacher = load_teacher("embedded")
-    model = PPO.load(PRETRAINED / "ppo-BreakoutNoFrameskip-v4.zip", device="cpu")
+    model = PPO.load(find_teacher_files("embedded").archive, device="cpu")
     assert_equals_sb3(teacher, model)
     assert (teacher.algo, teacher.env_id, teacher.num_actions) == (
         "ppo",
@@ -184,6 +184,8 @@ def test_embedded_teacher_equals_sb3():
     assert teacher.observation_shape == (4, 84, 84) and teacher.is_image
     same = load_teacher("pretrained/ppo-BreakoutNoFrameskip-v4")
     assert same.sha256 == teacher.sha256 and same.source == teacher.source
+    with pytest.raises(TeacherError, match="did you mean pretrained/ppo-BreakoutNoFrameskip-v4"):
+        load_teacher("pretrained/ppo-BreakoutNoFrameskip")
 
 
 def test_dqn_counts_its_online_network_only(tmp_path):

@@ -8,8 +8,8 @@ from qpd.environment import atari_rom, default_max_frames
 from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
 from qpd.manifest import PhaseName
-from qpd.recipe import EMBEDDED_TEACHER
 from teachers.hub import is_hub_id
+from teachers.teacher_source import comes_with_qpd
 
 _PHASES: dict[PhaseName, str] = {"distill": "1, distillation", "finetune": "3, finetuning"}
 
@@ -18,12 +18,13 @@ def origin(source: PushSource) -> str:
     """How it was made: teacher, command, phases, versions."""
     run, teacher = source.run, source.teacher
     settings = run.recipe.quantize
-    is_embedded = run.recipe.teacher.source == EMBEDDED_TEACHER
-    agent = "QPD's own agent, `embedded`" if is_embedded else code(published_source(teacher.source))
-    needs_agent = not is_embedded and not is_hub_id(run.recipe.teacher.source)
+    named = run.recipe.teacher.source
+    is_own = comes_with_qpd(named)
+    agent = f"QPD's own agent, {code(named)}" if is_own else code(published_source(teacher.source))
+    needs_agent = not is_own and not is_hub_id(named)
     command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
     versions = ", ".join(f"{escape(k)} {escape(v)}" for k, v in run.manifest.versions.items())
-    licence = "MIT, as QPD" if is_embedded else "unknown to QPD: ask whoever made it"
+    licence = "MIT, as QPD" if is_own else "unknown to QPD: ask whoever made it"
     return "\n".join(
         [
             "## How it was made",
