@@ -26,9 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from ale_py.vector_env import AtariVectorEnv
 from numpy.typing import NDArray
 
+from qpd.atari_emulators import emulator_seed, make_emulators
 from qpd.environment_types import (
     FRAME_SIZE,
     FRAME_STACK,
@@ -62,31 +62,6 @@ def _next_phases(fire_reset: bool) -> NDArray[np.int64]:
     return table
 
 
-def emulator_seed(seed: int, row: int) -> int:
-    """The seed of environment `row`'s emulator, in [0, 2^31)."""
-    return int(np.random.SeedSequence((seed, row)).generate_state(1)[0] >> 1)
-
-
-def _make_emulator(rom: str, max_frames: int) -> AtariVectorEnv:
-    """Build one emulator; life loss is judged here, from the lives, hence no life_loss_info."""
-    return AtariVectorEnv(
-        rom,
-        1,
-        num_threads=1,
-        max_num_frames_per_episode=max_frames,
-        repeat_action_probability=0.0,
-        autoreset_mode="NextStep",
-        img_height=FRAME_SIZE,
-        img_width=FRAME_SIZE,
-        stack_num=1,
-        noop_max=30,
-        use_fire_reset=False,
-        episodic_life=False,
-        life_loss_info=False,
-        reward_clipping=False,
-    )
-
-
 class _BegunStep(NamedTuple):
     """What the end of a step must know of its beginning, each [n]."""
 
@@ -111,15 +86,16 @@ class AtariEnvironment:
         fire_reset: bool,
         num_threads: int,
         max_frames: int,
+        background: bool,
     ) -> None:
-        """Load the game ``num_envs`` times (0.08 CPU-seconds each)."""
+        """Load the game ``num_envs`` times (``make_emulators``)."""
         n = num_envs
         self.spec = spec
         self.num_envs = n
         self.observations = np.zeros((n, *spec.observation_shape), dtype=np.uint8)
         self.acting = np.zeros(n, dtype=np.bool_)
         self.age = np.zeros(n, dtype=np.int64)
-        self._emulators: list[Any] = [_make_emulator(rom, max_frames).ale for _ in range(n)]
+        self._emulators = make_emulators(rom, n, max_frames, background)
         self._in_flight = num_threads if num_threads > 0 else n
         self._next_phase = _next_phases(fire_reset)
         self._phase_after_reset = _FIRE if fire_reset else _ACT

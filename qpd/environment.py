@@ -60,13 +60,19 @@ def environment_spec(env_id: str) -> EnvironmentSpec:
 
 
 def make_vector_env(
-    env_id: str, num_envs: int, *, num_threads: int = 0, max_frames: int | None = None
+    env_id: str,
+    num_envs: int,
+    *,
+    num_threads: int = 0,
+    max_frames: int | None = None,
+    background: bool = False,
 ) -> VectorEnvironment:
     """Build ``num_envs`` copies of ``env_id``; call ``reset(seed)`` before stepping.
 
     ``num_threads``: emulators that run at once, 0 for no limit (Atari only). ``max_frames``: a
     game is truncated after so many emulator frames (default 65,700 for Breakout, 108,000 for
     other games), or after so many steps outside Atari (default: the environment's own limit).
+    ``background``: emulators give way to the threads of this process and of others (Atari, Linux).
     Raises EnvironmentConfigError.
     """
     if num_envs < 1:
@@ -88,6 +94,7 @@ def make_vector_env(
         fire_reset=Action.FIRE in _minimal_actions(rom),
         num_threads=num_threads,
         max_frames=max_frames,
+        background=background,
     )
 
 

@@ -48,6 +48,7 @@ class PlayStream:
             settings.num_envs,
             num_threads=settings.num_threads,
             max_frames=settings.max_frames,
+            background=True,  # the teacher thinks about one half while the other is emulated
         )
         device = next(teacher.parameters()).device
         self._teacher = teacher.in_precision(compute_precision(recipe.collection.precision, device))

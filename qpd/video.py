@@ -9,7 +9,7 @@ from ale_py.vector_env import AtariVectorEnv
 from PIL import Image
 
 from qpd.acting import ActingRule
-from qpd.atari_environment import emulator_seed
+from qpd.atari_emulators import emulator_seed
 from qpd.atomic_files import replace_file
 from qpd.environment import EnvironmentConfigError, atari_rom, environment_spec, make_vector_env
 from qpd.error_codes import ErrorCode

@@ -50,13 +50,35 @@ def apply_layer(shape: LayerShape, inputs: Tensor, weight: Tensor, bias: Tensor 
         blocked = blocked.reshape(out, 16, 4, 2, 2).contiguous(memory_format=torch.channels_last_3d)
         return F.conv3d(inputs.permute(0, 4, 1, 2, 3), blocked, bias).squeeze(2)
     if shape.kind == "conv":
+        strides = (shape.stride, shape.stride)
+        if _pairs_columns(inputs, weight, shape.stride):
+            inputs, weight, strides = *_column_pairs(inputs, weight), (shape.stride, 1)
         weight = weight.contiguous(memory_format=torch.channels_last)
-        return F.conv2d(inputs, weight, bias, shape.stride)
+        return F.conv2d(inputs, weight, bias, strides)
     if inputs.dim() == 4:
         channels, height, width = inputs.shape[1:]
         weight = weight.view(-1, channels, height, width).permute(0, 2, 3, 1).flatten(1)
         inputs = inputs.permute(0, 2, 3, 1).flatten(1)
     return F.linear(inputs, weight, bias)
+
+
+def _pairs_columns(inputs: Tensor, weight: Tensor, stride: int) -> bool:
+    """Whether `_column_pairs` applies and pays: with 64 channels and more it costs time."""
+    divides = inputs.shape[-1] % 2 == 0 and weight.shape[-1] % 2 == 0
+    return stride == 2 and divides and inputs.shape[1] <= 32
+
+
+def _column_pairs(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Two columns of `inputs`, channels-last, as one of twice the channels; `weight` to fit.
+
+    A stride of 2 across columns is then one of 1, and the inputs are a view. The gradient for a
+    layer of 16 channels takes half the time on a CPU with AVX512-BF16.
+    """
+    batch, channels, height, width = inputs.shape
+    columns = inputs.permute(0, 2, 3, 1).reshape(batch, height, width // 2, 2 * channels)
+    out, _, rows, taps = weight.shape
+    paired = weight.reshape(out, channels, rows, taps // 2, 2).permute(0, 4, 1, 2, 3)
+    return columns.permute(0, 3, 1, 2), paired.reshape(out, 2 * channels, rows, taps // 2)
 
 
 class Student(nn.Module):
