@@ -51,6 +51,7 @@ class AtariManager(ExperimentManager):
         if prepared is None:
             return None
         model, _ = prepared
+        _fuse_adam(model)
         if self._resume_from is not None:
             model.set_parameters(str(self._resume_from), device=model.device)
             model.num_timesteps = checkpoint_steps(self._resume_from)
@@ -90,6 +91,14 @@ def checkpoint_steps(path: Path) -> int:
     match = _CHECKPOINT.fullmatch(path.name)
     assert match is not None
     return int(match.group(1))
+
+
+def _fuse_adam(model: BaseAlgorithm) -> None:
+    """Take Adam's step in one kernel: for DQN's small batches it is a fifth of an update."""
+    optimizer = model.policy.optimizer
+    if isinstance(optimizer, torch.optim.Adam):
+        for group in optimizer.param_groups:
+            group["fused"] = True
 
 
 def _refill_by_playing(model: OffPolicyAlgorithm) -> None:

@@ -4,12 +4,15 @@ import argparse
 import contextlib
 import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from qpd.error_codes import ErrorCode
 from qpd.nearest_name import did_you_mean
 from teachers.errors import TeacherError, one_line
+from teachers.hyperparameters import read_hyperparameters
+from teachers.zoo_yaml import read_zoo_yaml
 
 TRAINABLE_ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn")
 SAVE_FREQUENCY = 250_000  # agent steps between checkpoints
@@ -23,15 +26,17 @@ def train_teacher(
     seed: int = 0,
     device: str = "auto",
     resume: bool = False,
+    assignments: Sequence[str] = (),
 ) -> Path:
     """Trains an agent into `output_dir/<algo>/<env_id>_<run>/` and returns that folder.
 
     Hyperparameters are the RL Zoo's for (algo, env_id), or its defaults where it has
-    tuned none; `num_timesteps` (agent steps) overrides its training length. The folder
+    tuned none; `num_timesteps` (agent steps) overrides its training length, `assignments`
+    such as `n_steps=3` any hyperparameter of Stable-Baselines3's class. The folder
     has the zoo's layout, and load_teacher reads it. The zoo's reports go to stderr.
     Atari games run in QPD's vector environment, with a checkpoint every 250,000 steps;
-    `resume` goes on from the newest one of the newest unfinished folder (with other games,
-    and for DQN with an empty replay buffer: not the same numbers).
+    `resume` goes on from the newest one of the newest unfinished folder, with the numbers in
+    its config.yml (but other games, and for DQN an empty replay buffer: not the same agent).
     Raises TeacherError if rl_zoo3 is missing, for an unknown algorithm or environment, or
     if there is nothing to resume.
     """
@@ -47,6 +52,7 @@ def train_teacher(
         )
     try:
         import rl_zoo3.import_envs  # noqa: F401 (registers environments)
+        from rl_zoo3.utils import ALGOS
         from stable_baselines3.common.utils import set_random_seed
     except ImportError as error:
         raise TeacherError(
@@ -54,14 +60,18 @@ def train_teacher(
             ErrorCode.PACKAGE_MISSING,
         ) from error
     _check_environment(env_id)
+    hyperparameters = read_hyperparameters(assignments, ALGOS[algo])
     checkpoint = _checkpoint(Path(output_dir) / algo, env_id) if resume else None
+    if checkpoint is not None:
+        hyperparameters = _numbers_of(checkpoint.parent / env_id / "config.yml") | hyperparameters
     arguments = _zoo_arguments(algo, env_id, output_dir, num_timesteps, seed, device)
     with contextlib.redirect_stdout(sys.stderr):
         set_random_seed(seed)
-        manager = _manager(arguments, checkpoint)
+        manager = _manager(arguments, checkpoint, hyperparameters)
         try:
             prepared = manager.setup_experiment()
-        except ValueError as error:  # the zoo has no hyperparameters for this pair
+        # The zoo has no hyperparameters for this pair, or SB3 refuses one.
+        except (ValueError, TypeError, AssertionError) as error:
             raise TeacherError(
                 f"{algo} on {env_id}: {one_line(error)}", ErrorCode.TEACHER_TRAINING
             ) from error
@@ -75,7 +85,17 @@ def train_teacher(
     return Path(manager.save_path)
 
 
-def _manager(arguments: dict[str, Any], checkpoint: Path | None) -> Any:
+def _numbers_of(config: Path) -> dict[str, Any]:
+    """The numbers in a config.yml. Its texts are left alone: the zoo would execute some of them."""
+    if not config.is_file():
+        return {}
+    settings = read_zoo_yaml(config)
+    return {key: value for key, value in settings.items() if isinstance(value, bool | int | float)}
+
+
+def _manager(
+    arguments: dict[str, Any], checkpoint: Path | None, hyperparameters: dict[str, Any]
+) -> Any:
     """The zoo's manager; for the games that QPD plays itself, the one that uses QPD's."""
     from rl_zoo3.exp_manager import ExperimentManager
 
@@ -85,6 +105,7 @@ def _manager(arguments: dict[str, Any], checkpoint: Path | None) -> Any:
     renamed = {"env": "env_id", "eval_episodes": "n_eval_episodes"}
     options = {renamed.get(name, name): value for name, value in arguments.items()}
     options |= {"log_interval": -1, "truncate_last_trajectory": True}
+    options |= {"hyperparams": hyperparameters}
     namespace = argparse.Namespace(**arguments)
     env_id = arguments["env"]
     if atari_rom(env_id) is None or not env_id.endswith("NoFrameskip-v4"):
@@ -96,7 +117,7 @@ def _manager(arguments: dict[str, Any], checkpoint: Path | None) -> Any:
         return ExperimentManager(namespace, **options)
     # No evaluations on the way: five games of one environment would cost as much as the training.
     options |= {"eval_freq": -1, "save_freq": SAVE_FREQUENCY}
-    options |= {"hyperparams": VECTOR_SETTINGS.get(arguments["algo"])}
+    options |= {"hyperparams": VECTOR_SETTINGS.get(arguments["algo"], {}) | hyperparameters}
     return AtariManager(namespace, resume_from=checkpoint, **options)
 
 

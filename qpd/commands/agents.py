@@ -178,6 +178,9 @@ def teacher_train(
     resume: Annotated[
         bool, typer.Option("--resume", help="go on where an interrupted training stopped (Atari)")
     ] = False,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help="hyperparameter=value; repeatable")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
@@ -185,7 +188,7 @@ def teacher_train(
     from teachers import train_teacher
 
     choose_device(device)  # where there is none, the zoo would train on the CPU without a word
-    folder = train_teacher(algo, env, output, timesteps, seed, device, resume)
+    folder = train_teacher(algo, env, output, timesteps, seed, device, resume, assignments or ())
     if as_json:
         print_json({"folder": str(folder)})
         return
