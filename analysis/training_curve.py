@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _NAME = re.compile(r"(\d+)\.monitor\.csv")
+# The zoo puts Monitor below its wrappers, so that a game's length counts every emulator frame.
+_FRAME_SKIP = 4
 # The RL Zoo numbers its files by environment; `qpd teacher train` by the steps it goes on from,
 # which are at least this many.
 _LEAST_STEPS = 1000
@@ -90,9 +92,12 @@ def _read(path: Path) -> DataFrame:
 
     try:
         with path.open(encoding="utf-8") as file:
-            began = float(json.loads(file.readline().removeprefix("#"))["t_start"])
+            header = json.loads(file.readline().removeprefix("#"))
+            began = float(header["t_start"])
             table = pd.read_csv(file)
         table = table[["r", "l", "t"]].apply(pd.to_numeric)
+        if "NoFrameskip" in str(header.get("env_id")) and header.get("unit") != "agent steps":
+            table["l"] //= _FRAME_SKIP
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TargetError(
             f"{path}: is no monitor file of Stable-Baselines3 ({error})", ErrorCode.TEACHER_SETTINGS

@@ -23,7 +23,7 @@ from qpd.recipe_phases import RewardSettings
 from qpd.replay_memory import ReplayMemory
 from qpd.transition import TransitionBatch
 from teachers import Teacher
-from teachers.rollout_collector import collect_transitions
+from teachers.rollout_collector import OVERLAP_FROM, collect_transitions
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PlayStream:
             settings.num_envs,
             num_threads=settings.num_threads,
             max_frames=settings.max_frames,
-            background=True,  # the teacher thinks about one half while the other is emulated
+            background=settings.num_envs >= OVERLAP_FROM,
         )
         device = next(teacher.parameters()).device
         self._teacher = teacher.in_precision(compute_precision(recipe.collection.precision, device))

@@ -15,7 +15,7 @@ def refuse_continuous(archive: Sb3Archive) -> None:
     `read_sb3_archive` has refused those whose action space says so.
     """
     if any(key.startswith(("log_std", "actor.")) for key in archive.state_dict):
-        raise continuous_actions()
+        raise continuous_actions(archive.path)
 
 
 def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str:

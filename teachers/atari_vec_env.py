@@ -42,7 +42,12 @@ class AtariVecEnv(VecEnv):
         self._began = time.time()
         self._results = None
         if monitor is not None:
-            header: dict[str, float | str] = {"t_start": self._began, "env_id": env_id}
+            # Where the zoo wraps Monitor, `l` counts emulator frames.
+            header: dict[str, float | str] = {
+                "t_start": self._began,
+                "env_id": env_id,
+                "unit": "agent steps",
+            }
             self._results = ResultsWriter(str(monitor), header=header)
 
     def reset(self) -> np.ndarray:

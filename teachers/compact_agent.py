@@ -22,8 +22,12 @@ from teachers.torch_file import read_param_groups
 from teachers.zip_input import open_zip, read_member
 
 _OPTIMIZER = "policy.optimizer.pth"
-_OTHERS = (_OPTIMIZER, "pytorch_variables.pth", "_stable_baselines3_version", "system_info.txt")
-_MOST = 512 << 20  # bytes of one member; Adam keeps two numbers for each weight
+_MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight
+    _OPTIMIZER: 512 << 20,
+    "pytorch_variables.pth": 1 << 20,
+    "_stable_baselines3_version": 1000,
+    "system_info.txt": 10_000,
+}
 _TARGETS = ("q_net_target.", "quantile_net_target.")
 # Observations of the last moment of training, three quarters of a megabyte for Breakout.
 _LAST_MOMENT = ("_last_obs", "_last_original_obs", "_last_episode_starts")
@@ -34,17 +38,23 @@ def compact_agent(archive: Sb3Archive) -> bytes:
     """The smaller zip; `archive.path` must be a zip file.
 
     Weights beyond float16's range stay float32. Raises TeacherError for a folder, or where the
-    optimizer's state is damaged.
+    rest of the zip is damaged.
     """
     if archive.path.is_dir():
         raise TeacherError(f"{archive.path}: is a folder; expected the agent's zip file")
-    members = {
-        "data": json.dumps(_without_last_moment(archive.data)).encode(),
-        "policy.pth": _saved(_compact_weights(archive.state_dict)),
-        **_other_members(archive.path),
-    }
-    if _OPTIMIZER in members:
-        members[_OPTIMIZER] = _saved({"state": {}, "param_groups": _groups(archive.path, members)})
+    try:
+        members = _other_members(archive.path)
+        if _OPTIMIZER in members:
+            groups = read_param_groups(members[_OPTIMIZER])
+            members[_OPTIMIZER] = _saved({"state": {}, "param_groups": groups})
+    except Exception as error:  # a damaged zip or pickle may raise nearly anything
+        raise TeacherError(
+            f"{archive.path}: damaged beside its weights ({one_line(error)});"
+            " expected a zip as Stable-Baselines3 saves it",
+            ErrorCode.TEACHER_DAMAGED,
+        ) from error
+    members["data"] = json.dumps(_without_last_moment(archive.data)).encode()
+    members["policy.pth"] = _saved(_compact_weights(archive.state_dict))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as target:
         for name, content in members.items():
@@ -56,13 +66,10 @@ def _other_members(path: Path) -> dict[str, bytes]:
     """What an SB3 zip holds beside data and weights; unknown members are left out."""
     with path.open("rb") as file, open_zip(file) as source:
         found = {info.filename: info for info in source.infolist()}
-        too_large = [name for name in _OTHERS if name in found and found[name].file_size > _MOST]
-        if too_large:
-            raise TeacherError(
-                f"{path}: member '{too_large[0]}' declares more than {_MOST} bytes",
-                ErrorCode.TEACHER_DAMAGED,
-            )
-        return {name: read_member(source, found[name]) for name in _OTHERS if name in found}
+        for name, most in _MOST_BYTES.items():
+            if name in found and found[name].file_size > most:
+                raise ValueError(f"member '{name}' declares more than {most} bytes")
+        return {name: read_member(source, found[name]) for name in _MOST_BYTES if name in found}
 
 
 def _without_last_moment(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,16 +95,6 @@ def _compact_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
             if name.startswith(prefix) and online in compact:
                 compact[name] = compact[online]
     return compact
-
-
-def _groups(path: Path, members: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    try:
-        return read_param_groups(members[_OPTIMIZER])
-    except Exception as error:  # a damaged zip or pickle may raise nearly anything
-        raise TeacherError(
-            f"{path}: member '{_OPTIMIZER}' is damaged ({one_line(error)})",
-            ErrorCode.TEACHER_DAMAGED,
-        ) from error
 
 
 def _saved(value: object) -> bytes:

@@ -1,5 +1,7 @@
 """The one exception that everything in this package raises for a bad teacher."""
 
+from pathlib import Path
+
 from qpd.error_codes import ErrorCode
 from qpd.user_error import UserError
 
@@ -13,10 +15,10 @@ class TeacherError(UserError, ValueError):
     code = ErrorCode.TEACHER_UNSUPPORTED
 
 
-def continuous_actions() -> TeacherError:
+def continuous_actions(path: Path) -> TeacherError:
     """The error for an agent whose actions are continuous."""
     return TeacherError(
-        "continuous actions are not supported yet; expected an agent with discrete actions"
+        f"{path}: continuous actions are not supported yet; expected an agent with discrete actions"
         " (PPO, A2C, DQN or QR-DQN)"
     )
 

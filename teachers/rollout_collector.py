@@ -17,7 +17,7 @@ from qpd.transition import StepOutcome, TransitionBatch
 from teachers.sb3_teacher import Teacher
 
 StudentPolicy = Callable[[np.ndarray], np.ndarray]
-_OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
+OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def collect_transitions(
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
     given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
     """
-    halves = 2 if env.num_envs >= _OVERLAP_FROM else 1
+    halves = 2 if env.num_envs >= OVERLAP_FROM else 1
     groups = [np.arange(env.num_envs) % halves == half for half in range(halves)]
     flying: deque[_Decision] = deque()
     begun, turn = 0, 0

@@ -71,7 +71,7 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
         ) from error
     data = _parse_data(members["data"], path)
     action_space = read_action_space(data)
-    _refuse_action_space(action_space)
+    _refuse_action_space(action_space, path)
     state_dict = _parse_tensors(members["policy.pth"], path)
     version = members.get("_stable_baselines3_version")
     return Sb3Archive(
@@ -89,11 +89,13 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
     )
 
 
-def _refuse_action_space(action_space: ActionSpace) -> None:
+def _refuse_action_space(action_space: ActionSpace, path: Path) -> None:
     if action_space.kind == "continuous":
-        raise continuous_actions()
+        raise continuous_actions(path)
     if action_space.kind == "other":
-        raise TeacherError("only a single discrete action is supported (a Discrete action space)")
+        raise TeacherError(
+            f"{path}: only a single discrete action is supported (a Discrete action space)"
+        )
 
 
 def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str | None:

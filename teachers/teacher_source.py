@@ -66,9 +66,10 @@ def comes_with_qpd(source: str) -> bool:
 
 def _pretrained(source: str) -> TeacherFiles | None:
     """`embedded`, or `pretrained/NAME` (`.zip` or not): an agent that comes with QPD."""
-    folder, _, name = source.partition("/")
-    name = EMBEDDED_NAME if source == "embedded" else name.removesuffix(".zip")
-    if folder not in ("embedded", "pretrained") or name not in pretrained_names():
+    name = source.removeprefix("pretrained/").removesuffix(".zip")
+    if source == "embedded":
+        name = EMBEDDED_NAME
+    elif not source.startswith("pretrained/") or name not in pretrained_names():
         return None
     algo, env_id = algorithm_from_name(name), environment_id_from_name(name)
     archive = _PRETRAINED / name / f"{name}.zip"

@@ -91,8 +91,8 @@ def _read_members(content: bytes) -> dict[str, bytes]:
     """All members by name: uncompressed, so that together they are no longer than `content`."""
     if not content.startswith(b"PK"):
         raise ValueError(
-            "it is no zip file, as PyTorch wrote before 1.6: load and save the agent with a newer"
-            " one"
+            "it is no zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
+            " with a newer one)"
         )
     with open_zip(io.BytesIO(content)) as archive:
         infos = archive.infolist()

@@ -11,7 +11,7 @@ from typing import Any
 from qpd.error_codes import ErrorCode
 from qpd.nearest_name import did_you_mean
 from teachers.errors import TeacherError, one_line
-from teachers.hyperparameters import read_hyperparameters
+from teachers.hyperparameters import is_hyperparameter, read_hyperparameters
 from teachers.zoo_yaml import read_zoo_yaml
 
 TRAINABLE_ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn")
@@ -63,7 +63,8 @@ def train_teacher(
     hyperparameters = read_hyperparameters(assignments, ALGOS[algo])
     checkpoint = _checkpoint(Path(output_dir) / algo, env_id) if resume else None
     if checkpoint is not None:
-        hyperparameters = _numbers_of(checkpoint.parent / env_id / "config.yml") | hyperparameters
+        config = checkpoint.parent / env_id / "config.yml"
+        hyperparameters = _hyperparameters_of(config) | hyperparameters
     arguments = _zoo_arguments(algo, env_id, output_dir, num_timesteps, seed, device)
     with contextlib.redirect_stdout(sys.stderr):
         set_random_seed(seed)
@@ -85,12 +86,10 @@ def train_teacher(
     return Path(manager.save_path)
 
 
-def _numbers_of(config: Path) -> dict[str, Any]:
-    """The numbers in a config.yml. Its texts are left alone: the zoo would execute some of them."""
-    if not config.is_file():
-        return {}
-    settings = read_zoo_yaml(config)
-    return {key: value for key, value in settings.items() if isinstance(value, bool | int | float)}
+def _hyperparameters_of(config: Path) -> dict[str, Any]:
+    """Numbers and schedules in a config.yml; of its other texts the zoo would execute some."""
+    settings = read_zoo_yaml(config) if config.is_file() else {}
+    return {key: value for key, value in settings.items() if is_hyperparameter(value)}
 
 
 def _manager(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from stable_baselines3 import DQN
 
-from teachers.atari_manager import _refill_by_playing
+from teachers.atari_manager import _fuse_adam, _refill_by_playing
+from teachers.atari_vec_env import AtariVecEnv
 
 torch.set_num_threads(1)
 
@@ -29,3 +32,29 @@ def test_a_resumed_dqn_fills_its_buffer_by_its_own_play() -> None:
         not torch.equal(old, weights)
         for old, weights in zip(before, model.q_net.parameters(), strict=True)
     )
+
+
+def test_a_resumed_dqn_can_be_saved_with_its_emulators_running(tmp_path: Path) -> None:
+    env = AtariVecEnv("BreakoutNoFrameskip-v4", 2, seed=0)
+    model = DQN("CnnPolicy", env, buffer_size=10, device="cpu", seed=0)
+    model.num_timesteps = 100
+    plain = tmp_path / "plain.zip"
+    model.save(plain)
+    _refill_by_playing(model)
+    model.save(tmp_path / "agent.zip")
+    env.close()
+    size = (tmp_path / "agent.zip").stat().st_size
+    assert abs(size - plain.stat().st_size) < 1000  # nothing more went into it
+    assert DQN.load(tmp_path / "agent.zip", device="cpu").num_timesteps == 100
+
+
+def test_adams_step_in_one_kernel_is_the_same_step() -> None:
+    trained = []
+    for is_fused in (False, True):
+        agent = DQN("MlpPolicy", "CartPole-v1", device="cpu", seed=0, learning_starts=8)
+        if is_fused:
+            _fuse_adam(agent)
+            assert agent.policy.optimizer.param_groups[0]["fused"]
+        trained.append(list(agent.learn(40).q_net.parameters()))
+    for plain, fused in zip(*trained, strict=True):
+        torch.testing.assert_close(plain, fused)

@@ -90,3 +90,19 @@ def test_an_unpacked_agent_is_refused(tmp_path: Path) -> None:
         agent.extractall(tmp_path / "agent")
     with pytest.raises(TeacherError, match="agent: is a folder; expected the agent's zip file"):
         compact_agent(read_sb3_archive(tmp_path / "agent"))
+
+
+def test_damage_beside_the_weights_is_one_line(tmp_path: Path) -> None:
+    trained("ppo", tmp_path / "agent.zip")
+    with zipfile.ZipFile(tmp_path / "agent.zip") as agent:
+        members = {name: agent.read(name) for name in agent.namelist()}
+    for name, content in (
+        ("policy.optimizer.pth", members["policy.optimizer.pth"][:-100]),
+        ("system_info.txt", b"x" * 10_001),
+    ):
+        damaged = tmp_path / "damaged.zip"
+        with zipfile.ZipFile(damaged, "w") as target:
+            for other, value in {**members, name: content}.items():
+                target.writestr(other, value)
+        with pytest.raises(TeacherError, match="damaged.zip: damaged beside its weights"):
+            compact_agent(read_sb3_archive(damaged))

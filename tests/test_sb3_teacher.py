@@ -265,7 +265,7 @@ def test_continuous_and_unsupported_agents(tmp_path):
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [("Pendulum-v1", "continuous actions are not supported yet"),
-     ("CartPole-v1", "before 1.6: load and save the agent with a newer one")],
+     ("CartPole-v1", "saved by PyTorch before 1.6 .load and save the agent with a newer")],
 )  # fmt: skip
 def test_tensors_as_pytorch_wrote_them_before_version_1_6(tmp_path, environment, expected):
     """What the agent does is refused before how its tensors are stored."""

@@ -103,6 +103,37 @@ def test_without_files_beside_it_the_card_says_what_is_not_known(
     assert metadata["library_name"] == "stable-baselines3"
 
 
+def test_an_agent_that_sees_normalized_observations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env("CartPole-v1"))
+    A2C("MlpPolicy", env, device="cpu", seed=0).learn(100).save(tmp_path / "a2c-CartPole-v1.zip")
+    env.save(str(tmp_path / "vecnormalize.pkl"))
+    folder = tmp_path / "card"
+    command = ("teacher", "card", tmp_path / "a2c-CartPole-v1.zip", "-o", folder)
+    code, _, err = call(capsys, *command, "--episodes", 3, "--seed", 5)
+    assert code == 0, err
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "--episodes 3 --seed 5" in text
+    (python,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    play = "print(agent.predict(env.reset(), deterministic=True)[0])"
+    subprocess.run([sys.executable, "-c", python + play], check=True, cwd=folder)
+
+
+def test_a_name_that_would_leave_the_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = tmp_path / "mine.zip"
+    A2C("MlpPolicy", "CartPole-v1", device="cpu").save(agent)
+    folder = tmp_path / "card"
+    command = ("teacher", "card", agent, "-o", folder, "--env", "..\\..\\evil")
+    code, _, err = call(capsys, *command)
+    assert code == 2 and "names no environment" in err and not folder.exists()
+
+
 def test_a_folder_with_files_is_left_alone(
     tmp_path: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,17 @@ def test_a_checkpoint_from_before_a_resumption_has_a_shorter_curve(tmp_path: Pat
     assert curve.resumed_at == ()
 
 
+def test_the_zoo_counts_emulator_frames_of_atari_games(tmp_path: Path) -> None:
+    for name, unit in (("zoo", ""), ("ours", ', "unit": "agent steps"')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.monitor.csv").write_text(
+            f'#{{"t_start": 0, "env_id": "BreakoutNoFrameskip-v4"{unit}}}\nr,l,t\n5,400,1\n'
+        )
+    zoo, ours = training_curve(tmp_path / "zoo"), training_curve(tmp_path / "ours")
+    assert zoo is not None and zoo.games["steps"].tolist() == [100]
+    assert ours is not None and ours.games["steps"].tolist() == [400]
+
+
 def test_spans_hold_the_games_that_ended_in_them(tmp_path: Path) -> None:
     games: Games = [(float(n), 10, float(n)) for n in range(200)]  # to 2,000 steps, 2 a span
     monitor(tmp_path, "0", 0.0, games)

@@ -147,7 +147,7 @@ def teacher_card(
     from qpd.hub.contents import folder_files
     from qpd.hub.teacher_folder import write_teacher_folder
 
-    with analysis_extra():
+    with analysis_extra("qpd teacher card"):
         page = write_teacher_folder(
             output,
             source,

@@ -1,4 +1,4 @@
-"""What `qpd analyze` says where the packages of the extra `analysis` are missing."""
+"""What commands say where the packages of the extra `analysis` are missing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 
 
 @contextmanager
-def analysis_extra() -> Iterator[None]:
-    """A missing package of the extra becomes one line, a TargetError."""
+def analysis_extra(command: str = "qpd analyze") -> Iterator[None]:
+    """A missing package of the extra becomes one line, a TargetError that names `command`."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -21,5 +21,5 @@ def analysis_extra() -> Iterator[None]:
         if name not in _PACKAGES:
             raise
         raise TargetError(
-            f'qpd analyze needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+            f'{command} needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
         ) from error

@@ -68,8 +68,14 @@ class PushSource:
         """
         from qpd.export.sb3_zip import sb3_algorithm
 
-        env = self.teacher.env_id.replace("/", "-").replace(":", "-")
-        return f"{sb3_algorithm(self.export).lower()}-{env}.zip"
+        return agent_file_name(sb3_algorithm(self.export).lower(), self.teacher.env_id)
+
+
+def agent_file_name(algo: str, env_id: str) -> str:
+    """As the RL Zoo names agents on the hub. HubPushError where `env_id` is no environment's."""
+    if not _ENVIRONMENT_ID.fullmatch(env_id):
+        raise HubPushError(f"{env_id!r} names no environment", ErrorCode.ENVIRONMENT_UNKNOWN)
+    return f"{algo}-{env_id.replace('/', '-').replace(':', '-')}.zip"
 
 
 def load_push_source(path: Path) -> PushSource:

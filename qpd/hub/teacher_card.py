@@ -10,6 +10,10 @@ from teachers.agent_identity import Q_ALGORITHMS
 
 _CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
 _CONTRIB = ("qrdqn", "trpo")
+_NORMALIZED_IMPORTS = [
+    "from stable_baselines3.common.env_util import make_vec_env",
+    "from stable_baselines3.common.vec_env import VecNormalize",
+]
 
 
 def teacher_card(page: TeacherPage) -> str:
@@ -68,7 +72,9 @@ def _summary(page: TeacherPage) -> str:
 
 def _facts(page: TeacherPage) -> str:
     steps, seed = page.teacher.num_timesteps, page.files.seed
-    stored = "float16, widened again by whoever loads it" if page.is_half else "as it was trained"
+    stored = "as training left them"
+    if page.is_half:
+        stored = "float16, widened again by whoever loads it, without the optimizer's state"
     rows = [
         ("Return", f"{page.measured.with_interval}, standard deviation {page.measured.std:.1f}"),
         ("Parameters", f"{page.teacher.num_parameters:,}, critic included"),
@@ -86,29 +92,29 @@ def _facts(page: TeacherPage) -> str:
 
 
 def _usage(page: TeacherPage) -> str:
-    algo = page.teacher.algo
+    algo, measured = page.teacher.algo, page.measured
     package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
-    name = _CLASSES[algo]
     memory = ", buffer_size=1" if algo in Q_ALGORITHMS else ""
     lines = [
         "## How to use it",
         "",
         "```python",
-        f"from {package} import {name}",
+        f"from {package} import {_CLASSES[algo]}",
+        *_NORMALIZED_IMPORTS * (page.teacher.normalization is not None),
         "",
-        f'agent = {name}.load("{page.zip_name}", device="cpu"{memory})',
-        "```",
-        "",
-        "```bash",
-        f"qpd evaluate {page.zip_name} --episodes {page.measured.episodes}   # play it again",
-        f"qpd run quickstart --teacher {page.zip_name}   # make a small student of it",
-        "```",
+        f'agent = {_CLASSES[algo]}.load("{page.zip_name}", device="cpu"{memory})',
     ]
     if page.teacher.normalization is not None:
         lines += [
-            "",
-            f"It sees observations normalized by `{NORMALIZATION}`, which must lie beside it.",
+            "# It sees what this environment shows, not the plain one's observations.",
+            f'env = VecNormalize.load("{NORMALIZATION}", make_vec_env("{page.env_id}"))',
+            "env.training = env.norm_reward = False",
         ]
+    again = f"--episodes {measured.episodes} --seed {measured.seed}"
+    lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # play it again"]
+    if page.teacher.is_image:
+        lines.append(f"qpd run quickstart --teacher {page.zip_name}  # make a small student of it")
+    lines.append("```")
     return "\n".join(lines)
 
 
