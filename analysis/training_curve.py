@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.figure_style import COLOURS, new_figure
+from analysis.figure_style import COLOURS, new_figure, paper_style, save_tables
 from qpd.error_codes import ErrorCode
 from qpd.target_error import TargetError
 
@@ -125,3 +125,12 @@ def draw_training(curve: TrainingCurve, final: tuple[float, float, float] | None
     ax.set(xlabel="agent steps (millions)", ylabel="return")
     ax.legend(loc="upper left")
     return figure
+
+
+def write_training_curve(
+    folder: Path, curve: TrainingCurve, final: tuple[float, float, float] | None
+) -> None:
+    """Write training.png, as `draw_training` draws it, and training.csv, its spans."""
+    with paper_style():
+        draw_training(curve, final).savefig(folder / "training.png", metadata={"Software": None})
+    save_tables({"training": curve.binned()}, folder)

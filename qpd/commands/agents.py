@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from qpd.commands.output import AsJson, Device, print_json, print_table, progress
+from qpd.commands.teacher_card import teacher_card
 
 teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 
@@ -128,43 +129,6 @@ def teacher_pull(
     print(agent.archive)
 
 
-@teacher_app.command("card")
-def teacher_card(
-    source: Annotated[str, typer.Argument(help="SB3 zip or zoo folder, as training left it")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="new folder")],
-    episodes: Annotated[int, typer.Option(min=1, help="full games to play")] = 200,
-    half: Annotated[
-        bool, typer.Option("--half", help="a small zip: float16, no state of the optimizer")
-    ] = False,
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30, help="of the games")] = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Write an agent with its model card: returns, training curve, hyperparameters."""
-    from qpd.commands.analysis_extra import analysis_extra
-    from qpd.evaluation_target import play
-    from qpd.hub import teacher_card as card
-    from qpd.hub.contents import folder_files
-    from qpd.hub.teacher_folder import write_teacher_folder
-
-    with analysis_extra("qpd teacher card"):
-        page = write_teacher_folder(
-            output,
-            source,
-            env,
-            half,
-            lambda target: play(target, progress(), episodes=episodes, seed=seed),
-            card.teacher_card,
-        )
-    sizes = folder_files(output)
-    if as_json:
-        measured = {"mean": page.measured.mean, "interval": [page.measured.low, page.measured.high]}
-        print_json({"folder": str(output), "return": measured, "files": sizes})
-        return
-    print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
-    print(f"{output}: return {page.measured.with_interval} over {episodes} games")
-
-
 @teacher_app.command("train")
 def teacher_train(
     algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
@@ -193,3 +157,6 @@ def teacher_train(
         print_json({"folder": str(folder)})
         return
     print(folder)
+
+
+teacher_app.command("card")(teacher_card)

@@ -21,7 +21,7 @@ def teacher_card(page: TeacherPage) -> str:
     from huggingface_hub import ModelCard
 
     parts = [
-        f"# {escape(page.teacher.algo.upper())} agent playing {escape(page.env_id)}",
+        f"# {escape(page.agent.teacher.algo.upper())} agent playing {escape(page.agent.env_id)}",
         _summary(page),
         _facts(page),
         _usage(page),
@@ -39,8 +39,8 @@ def _metadata(page: TeacherPage) -> str:
     result = EvalResult(
         task_type="reinforcement-learning",
         task_name="reinforcement-learning",
-        dataset_type=page.env_id,
-        dataset_name=page.env_id,
+        dataset_type=page.agent.env_id,
+        dataset_name=page.agent.env_id,
         metric_type="mean_reward",
         metric_name="mean_reward",
         metric_value=f"{page.measured.mean:.2f} +/- {page.measured.std:.2f}",
@@ -50,12 +50,12 @@ def _metadata(page: TeacherPage) -> str:
         library_name="stable-baselines3",
         pipeline_tag="reinforcement-learning",
         tags=[
-            page.env_id,
+            page.agent.env_id,
             "deep-reinforcement-learning",
             "reinforcement-learning",
             "stable-baselines3",
         ],
-        model_name=page.teacher.algo.upper(),
+        model_name=page.agent.teacher.algo.upper(),
         eval_results=[result],
     )
     return str(data.to_yaml())
@@ -71,28 +71,28 @@ def _summary(page: TeacherPage) -> str:
 
 
 def _facts(page: TeacherPage) -> str:
-    steps, seed = page.teacher.num_timesteps, page.files.seed
+    steps, seed = page.agent.teacher.num_timesteps, page.agent.files.seed
     stored = "as training left them"
     if page.is_half:
         stored = "float16, widened again by whoever loads it, without the optimizer's state"
     rows = [
         ("Return", f"{page.measured.with_interval}, standard deviation {page.measured.std:.1f}"),
-        ("Parameters", f"{page.teacher.num_parameters:,}, critic included"),
-        ("Observations", f"{list(page.teacher.observation_shape)}"),
-        ("Actions", f"{page.teacher.num_actions}"),
+        ("Parameters", f"{page.agent.teacher.num_parameters:,}, critic included"),
+        ("Observations", f"{list(page.agent.teacher.observation_shape)}"),
+        ("Actions", f"{page.agent.teacher.num_actions}"),
         ("Trained for", f"{steps:,} agent steps" if steps else "a number of steps not recorded"),
         ("Seed of the training", "not recorded" if seed is None else f"{seed}"),
-        ("Stable-Baselines3", escape(page.sb3_version or "version not recorded")),
+        ("Stable-Baselines3", escape(page.agent.archive.sb3_version or "version not recorded")),
         ("Weights", f"{stored}; the zip has {page.num_bytes:,} bytes"),
     ]
-    if page.teacher.algo in Q_ALGORITHMS:
-        rows[1] = ("Parameters", f"{page.teacher.num_parameters:,}")
+    if page.agent.teacher.algo in Q_ALGORITHMS:
+        rows[1] = ("Parameters", f"{page.agent.teacher.num_parameters:,}")
     lines = [f"| {name} | {value} |" for name, value in rows]
     return "\n".join(["| | |", "|---|---|", *lines])
 
 
 def _usage(page: TeacherPage) -> str:
-    algo, measured = page.teacher.algo, page.measured
+    algo, measured = page.agent.teacher.algo, page.measured
     package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
     memory = ", buffer_size=1" if algo in Q_ALGORITHMS else ""
     lines = [
@@ -100,38 +100,38 @@ def _usage(page: TeacherPage) -> str:
         "",
         "```python",
         f"from {package} import {_CLASSES[algo]}",
-        *_NORMALIZED_IMPORTS * (page.teacher.normalization is not None),
+        *_NORMALIZED_IMPORTS * (page.agent.teacher.normalization is not None),
         "",
         f'agent = {_CLASSES[algo]}.load("{page.zip_name}", device="cpu"{memory})',
     ]
-    if page.teacher.normalization is not None:
+    if page.agent.teacher.normalization is not None:
         lines += [
             "# It sees what this environment shows, not the plain one's observations.",
-            f'env = VecNormalize.load("{NORMALIZATION}", make_vec_env("{page.env_id}"))',
+            f'env = VecNormalize.load("{NORMALIZATION}", make_vec_env("{page.agent.env_id}"))',
             "env.training = env.norm_reward = False",
         ]
     again = f"--episodes {measured.episodes} --seed {measured.seed}"
     lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # play it again"]
-    if page.teacher.is_image:
+    if page.agent.teacher.is_image:
         lines.append(f"qpd run quickstart --teacher {page.zip_name}  # make a small student of it")
     lines.append("```")
     return "\n".join(lines)
 
 
 def _training(page: TeacherPage) -> str:
-    settings = page.files.hyperparameters
-    if page.curve is None and not settings:
+    settings = page.agent.files.hyperparameters
+    if page.training is None and not settings:
         return ""
     lines = ["## Training", ""]
-    if page.curve is not None:
+    if page.training is not None:
         lines += [
             "![Return while training](training.png)",
             "",
             "Mean return of the full games that ended in each hundredth of the training, with "
             "their 10th and 90th percentile (`training.csv`); exploration included.",
         ]
-        if page.curve.resumed_at:
-            steps = ", ".join(f"{number:,}" for number in page.curve.resumed_at)
+        if page.training.resumed_at:
+            steps = ", ".join(f"{number:,}" for number in page.training.resumed_at)
             lines.append(f"It was interrupted, and went on from its checkpoint at {steps} steps.")
         lines.append("")
     if settings:
@@ -145,7 +145,7 @@ def _limits(page: TeacherPage) -> str:
     lines = [
         "- The return is that of one training run; how much it varies between seeds was not "
         "measured here.",
-        f"- It was played on {code(page.env_id)} only, with QPD's preprocessing (that of "
+        f"- It was played on {code(page.agent.env_id)} only, with QPD's preprocessing (that of "
         "Stable-Baselines3's wrappers).",
     ]
     if measured.distinct_games < measured.episodes:

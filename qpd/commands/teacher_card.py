@@ -1,0 +1,71 @@
+"""`qpd teacher card`: an agent with its model card, in a folder as the hub has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.output import AsJson, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from qpd.hub.teacher_folder import AgentFiles, TrainingRecord
+
+
+def teacher_card(
+    source: Annotated[str, typer.Argument(help="SB3 zip or zoo folder, as training left it")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="new folder")],
+    episodes: Annotated[int, typer.Option(min=1, help="full games to play")] = 200,
+    half: Annotated[
+        bool, typer.Option("--half", help="a small zip: float16, no state of the optimizer")
+    ] = False,
+    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30, help="of the games")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Write an agent with its model card: returns, training curve, hyperparameters."""
+    from qpd.evaluation_target import play
+    from qpd.hub.contents import check_new, folder_files
+    from qpd.hub.teacher_card import teacher_card as card
+    from qpd.hub.teacher_folder import read_agent, write_teacher_folder
+
+    check_new(output)
+    agent = read_agent(source, env)
+    page = write_teacher_folder(
+        output,
+        agent,
+        half,
+        lambda target: play(target, progress(), episodes=episodes, seed=seed),
+        card,
+        _training_record(agent),
+    )
+    sizes = folder_files(output)
+    if as_json:
+        measured = {"mean": page.measured.mean, "interval": [page.measured.low, page.measured.high]}
+        print_json({"folder": str(output), "return": measured, "files": sizes})
+        return
+    print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
+    print(f"{output}: return {page.measured.with_interval} over {episodes} games")
+
+
+def _training_record(agent: AgentFiles) -> TrainingRecord | None:
+    """The training's curve, read now; what drawing it takes is looked for before the games."""
+    from qpd.hub.teacher_folder import TrainingRecord
+
+    with analysis_extra("qpd teacher card"):
+        import matplotlib  # noqa: F401
+
+        from analysis.training_curve import training_curve, write_training_curve
+
+        folder = agent.files.archive.parent
+        curve = training_curve(folder, agent.teacher.num_timesteps or None)
+    if curve is None:
+        return None
+    return TrainingRecord(
+        curve.resumed_at,
+        lambda folder, final: write_training_curve(
+            folder, curve, (final.mean, final.low, final.high)
+        ),
+    )
