@@ -15,7 +15,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from torch import nn
 
 from teachers import Teacher, TeacherError, load_teacher
-from teachers.teacher_source import find_teacher_files
+from teachers.teacher_source import find_teacher_files, pretrained_names
 
 torch.set_num_threads(1)
 
@@ -186,6 +186,24 @@ def test_embedded_teacher_equals_sb3():
     assert same.sha256 == teacher.sha256 and same.source == teacher.source
     with pytest.raises(TeacherError, match="did you mean pretrained/ppo-BreakoutNoFrameskip-v4"):
         load_teacher("pretrained/ppo-BreakoutNoFrameskip")
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_agents_that_come_with_qpd_are_what_their_cards_say(name):
+    """Each plays Breakout, equals SB3's own reading of it, and has a card with its return."""
+    classes = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
+    archive = find_teacher_files(f"pretrained/{name}").archive
+    teacher = load_teacher(f"pretrained/{name}")
+    memory = {"buffer_size": 1} if teacher.algo == "dqn" else {}
+    assert_equals_sb3(teacher, classes[teacher.algo].load(archive, device="cpu", **memory))
+    assert f"{teacher.algo}-{teacher.env_id}" == name
+    card = (archive.parent / "README.md").read_text(encoding="utf-8")
+    games = archive.parent / "evaluation.json"
+    if games.is_file():
+        result = json.loads(games.read_text(encoding="utf-8"))
+        low, high = result["interval"]
+        assert result["episodes"] >= 200 and low > 100
+        assert f"{result['mean']:.1f} [{low:.1f}, {high:.1f}]" in card
 
 
 def test_dqn_counts_its_online_network_only(tmp_path):
