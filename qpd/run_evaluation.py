@@ -17,14 +17,16 @@ from qpd.random_seeds import seed_for
 from qpd.run_directory import RunDirectory
 from qpd.session import Session
 from qpd.student_files import load_student
+from qpd.teacher_games import TeacherGames
 from qpd.tracking.epoch_metrics import final_scalars
 
 
-def evaluate_run(session: Session) -> None:
+def evaluate_run(session: Session, teacher_games: TeacherGames | None = None) -> None:
     """Evaluate what the run directory holds and record each result; finished ones are kept.
 
     All policies play the same episodes (one seed), which no checkpoint was chosen on. Where the
     recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
+    What `teacher_games` holds of the teacher is not played again.
     """
     if already_done(session, "evaluate"):
         return
@@ -37,6 +39,12 @@ def evaluate_run(session: Session) -> None:
         if name == "qat" and "ptq" in run.manifest.evaluations and _phase_3_kept_the_student(run):
             run.record_evaluation("qat", {**run.manifest.evaluations["ptq"], "seconds": 0.0})
             session.progress.note("qat: phase 3 kept phase 2's student, so its games are the same")
+            continue
+        shared = teacher_games if name.startswith("teacher") else None
+        known = shared.find(session, rule) if shared is not None else None
+        if known is not None:
+            run.record_evaluation(name, {**known, "seconds": 0.0})
+            session.progress.note(f"{name}: another run of this sweep played the same games")
             continue
         if env is None:
             env = session.make_env(settings.num_envs or min(settings.episodes, 64))
@@ -52,7 +60,10 @@ def evaluate_run(session: Session) -> None:
             ),
         )
         about = {"seconds": time.perf_counter() - began, "date": date_now()}
-        run.record_evaluation(name, result.to_json() | about)
+        evaluation = result.to_json() | about
+        run.record_evaluation(name, evaluation)
+        if shared is not None:
+            shared.keep(session, rule, evaluation)
         low, high = result.interval()
         session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
     if env is not None:

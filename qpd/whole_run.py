@@ -12,6 +12,7 @@ from qpd.run_directory import RunDirectory
 from qpd.run_evaluation import evaluate_run
 from qpd.run_fork import adopt_distilled
 from qpd.session import Progress, open_session
+from qpd.teacher_games import TeacherGames
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,16 @@ class DistilledElsewhere:
 
 
 def run_all_phases(
-    recipe: Recipe, path: Path, progress: Progress, source: DistilledElsewhere | None = None
+    recipe: Recipe,
+    path: Path,
+    progress: Progress,
+    source: DistilledElsewhere | None = None,
+    teacher_games: TeacherGames | None = None,
 ) -> None:
     """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
 
-    With `source`, phase 1 is taken from there. Raises what `prepare` and RunDirectory do.
+    With `source`, phase 1 is taken from there; with `teacher_games`, the teacher's evaluation,
+    where another run has played the same games. Raises what `prepare` and RunDirectory do.
     """
     prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(path, recipe) as opened:
@@ -38,7 +44,7 @@ def run_all_phases(
             phase_distill.distill(session)
             phase_quantize.quantize(session)
             phase_finetune.finetune(session)
-            evaluate_run(session)
+            evaluate_run(session, teacher_games)
             phase_runner.finish(session)
         finally:
             session.close()

@@ -16,7 +16,7 @@ from qpd.recipe import RecipeError
 from qpd.run_directory_checks import LOG_NAME
 from qpd.sweep.cells import Cell, CellProgress, cell_progress
 from qpd.sweep.grid import CellResources
-from qpd.sweep.sharing import Batch, drop_memories
+from qpd.sweep.sharing import SHARED_FOLDER, Batch, drop_memories
 from qpd.sweep.worker import INTERRUPTED, STARTED, Job
 
 _POLL_SECONDS = 1.0
@@ -178,7 +178,9 @@ class Sweep:
 
     def _submit_cell(self, pool: JobPool, name: str) -> int:
         status, batch = self.cells[name], self._batch_of.get(name)
+        games = self.output / SHARED_FOLDER / "teacher-games"
         arguments = [str(self._recipe_file(name)), "-o", str(status.folder)]
+        arguments += ["--teacher-games", str(games)]
         if batch is not None:
             member = batch.folder / batch.cells[name]
             arguments += ["--distilled", str(member), "--memory", str(batch.stream)]

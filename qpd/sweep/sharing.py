@@ -23,7 +23,8 @@ from qpd.recipe_phases import FinetuneSettings
 from qpd.run_directory import RunDirectory
 from qpd.sweep.cells import Cell
 
-_FOLDER, _STREAM = ".shared", "stream"
+SHARED_FOLDER = ".shared"
+_STREAM = "stream"
 _FREE = {"name", "student", "quantize", "finetune"}
 
 
@@ -38,7 +39,7 @@ class Batch:
     @property
     def name(self) -> str:
         """What the sweep's table calls it."""
-        return f"{_FOLDER}/{self.folder.name}"
+        return f"{SHARED_FOLDER}/{self.folder.name}"
 
     @property
     def stream(self) -> Path:
@@ -64,7 +65,7 @@ class Batch:
 
 def drop_memories(output: Path) -> None:
     """Remove memory and checkpoint of every batch of the sweep in `output`."""
-    for stream in (output / _FOLDER).glob(f"*/{_STREAM}"):
+    for stream in (output / SHARED_FOLDER).glob(f"*/{_STREAM}"):
         shutil.rmtree(stream, ignore_errors=True)
 
 
@@ -82,9 +83,9 @@ def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list
         by_key.setdefault(_stream_key(cell.recipe, share == "per_seed"), []).append(cell)
     batches = []
     for key, sharing in by_key.items():
-        known = sorted((output / _FOLDER).glob(f"{key}-*"), key=lambda path: path.name)
+        known = sorted((output / SHARED_FOLDER).glob(f"{key}-*"), key=lambda path: path.name)
         if len(sharing) > 1 or known:
-            batches += _assign(sharing, output / _FOLDER, key, known)
+            batches += _assign(sharing, output / SHARED_FOLDER, key, known)
     return batches
 
 

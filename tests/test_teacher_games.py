@@ -1,0 +1,90 @@
+"""Runs of one sweep whose teacher plays the same games let it play them once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_run import Follower, recipe_of
+
+from qpd.recipe import Recipe
+from qpd.run_directory import RunDirectory
+from qpd.teacher_games import TeacherGames
+from qpd.whole_run import run_all_phases
+
+SHORT = {"distill": {"epochs": 1}, "finetune": {"epochs": 1}}
+
+
+def evaluations(path: Path, recipe: Recipe, games: TeacherGames | None) -> dict[str, Any]:
+    """What a whole run records of its policies."""
+    run_all_phases(recipe, path, Follower(), teacher_games=games)
+    return dict(RunDirectory.open(path, read_only=True).manifest.evaluations)
+
+
+def was_played(evaluation: dict[str, Any]) -> bool:
+    return bool(evaluation["seconds"] > 0)
+
+
+def without_seconds(evaluation: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in evaluation.items() if key not in ("seconds", "date")}
+
+
+@pytest.fixture(scope="module")
+def first(
+    teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TeacherGames, dict[str, Any]]:
+    """A run's evaluations, and what it left for others."""
+    path = tmp_path_factory.mktemp("first")
+    games = TeacherGames(path / "games")
+    recipe = recipe_of(teacher_zip, student={"sharpness": 2}, **SHORT)
+    return games, evaluations(path / "run", recipe, games)
+
+
+def test_the_same_games_are_not_played_again(
+    teacher_zip: Path, tmp_path: Path, first: tuple[TeacherGames, dict[str, Any]]
+) -> None:
+    games, before = first
+    other = recipe_of(teacher_zip, student={"size": "mlp-4", "sharpness": 2}, **SHORT)
+    shared = evaluations(tmp_path / "shared", other, games)
+    alone = evaluations(tmp_path / "alone", other, None)
+    for name in ("teacher", "teacher_sharpened"):
+        assert was_played(before[name]) and was_played(alone[name])
+        assert not was_played(shared[name])
+        assert without_seconds(shared[name]) == without_seconds(alone[name])
+    # Students are another thing: theirs are played, and are what they would be alone.
+    assert was_played(shared["distilled"])
+    assert shared["distilled"]["returns"] == alone["distilled"]["returns"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seed": 4},
+        {"environment": {"max_frames": 40}},
+        {"evaluation": {"episodes": 5}},
+        {"evaluation": {"num_envs": 3}},
+        {"evaluation": {"acting": "greedy"}},
+    ],
+)
+def test_other_games_are_played(
+    teacher_zip: Path,
+    tmp_path: Path,
+    first: tuple[TeacherGames, dict[str, Any]],
+    changed: dict[str, Any],
+) -> None:
+    sections = {key: value for key, value in changed.items() if key != "seed"}
+    recipe = recipe_of(teacher_zip, **SHORT, **sections)
+    recipe = recipe.model_copy(update={"seed": changed.get("seed", recipe.seed)})
+    assert was_played(evaluations(tmp_path / "run", recipe, first[0])["teacher"])
+
+
+def test_damaged_files_are_played_anew(teacher_zip: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(teacher_zip, **SHORT)
+    folder = tmp_path / "games"
+    before = evaluations(tmp_path / "first", recipe, TeacherGames(folder))
+    (file,) = folder.iterdir()
+    file.write_text(file.read_text()[:100])
+    after = evaluations(tmp_path / "second", recipe, TeacherGames(folder))
+    assert was_played(after["teacher"])
+    assert after["teacher"]["returns"] == before["teacher"]["returns"]
