@@ -20,7 +20,6 @@ since (each draws one no-op count, and nothing else draws) and the actions of th
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.atari_emulators import emulator_seed, make_emulators
+from qpd.cores import allotted_cores
 from qpd.environment_types import (
     FRAME_SIZE,
     FRAME_STACK,
@@ -281,7 +281,7 @@ class AtariEnvironment:
 
     def _replay_all(self) -> None:
         """Bring every emulator to the state that seed, resets and logs describe."""
-        workers = min(self._in_flight, os.cpu_count() or 1)
+        workers = min(self._in_flight, allotted_cores())
         with ThreadPoolExecutor(max_workers=workers) as pool:
             list(pool.map(self._replay, range(self.num_envs)))
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from packaging.requirements import Requirement
 
 from qpd import __version__
-from qpd.bench.machine import c_compiler, cpu_model, system, usable_cores
+from qpd.bench.machine import c_compiler, cpu_model, system
+from qpd.cores import usable_cores
 
 State = Literal["ok", "missing", "broken"]
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")

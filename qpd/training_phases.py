@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from qpd.cores import allotted_cores
 from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult
 from qpd.phase_plan import PhasePlan
@@ -197,7 +197,7 @@ class _Collection:
 
     def __init__(self, stream: PlayStream, student: Policy) -> None:
         self._thread: ThreadPoolExecutor | None = None
-        if (os.cpu_count() or 1) > 2:
+        if allotted_cores() > 2:
             self._thread = ThreadPoolExecutor(1)
             self._done = self._thread.submit(stream.refresh, student)
         else:

@@ -39,13 +39,6 @@ def device_name() -> str:
     return board() or cpu_model()
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def system() -> str:
     """Operating system, its version, and the instruction set."""
     return f"{platform.system()} {platform.release()} {platform.machine()}"

@@ -98,7 +98,7 @@ def _runtimes(text: str, over_ssh: bool) -> tuple[str, ...]:
 
 def _threads(text: str) -> tuple[int, ...]:
     from qpd.bench.device_record import BenchError
-    from qpd.bench.machine import usable_cores
+    from qpd.cores import usable_cores
 
     numbers = []
     for item in _listed(text):
