@@ -40,6 +40,24 @@ def train_teacher(
     Raises TeacherError if rl_zoo3 is missing, for an unknown algorithm or environment, or
     if there is nothing to resume.
     """
+    _check_request(algo, num_timesteps)
+    algorithms = _zoo_algorithms()
+    _check_environment(env_id)
+    hyperparameters = read_hyperparameters(assignments, algorithms[algo])
+    checkpoint = _checkpoint(Path(output_dir) / algo, env_id) if resume else None
+    if checkpoint is not None:
+        config = checkpoint.parent / env_id / "config.yml"
+        hyperparameters = _hyperparameters_of(config) | hyperparameters
+    arguments = _zoo_arguments(algo, env_id, output_dir, num_timesteps, seed, device)
+    with contextlib.redirect_stdout(sys.stderr):
+        manager = _manager(arguments, checkpoint, hyperparameters)
+        model = _set_up(manager, f"{algo} on {env_id}", seed)
+        manager.learn(model)
+        manager.save_trained_model(model)
+    return Path(manager.save_path)
+
+
+def _check_request(algo: str, num_timesteps: int | None) -> None:
     if algo not in TRAINABLE_ALGORITHMS:
         raise TeacherError(
             f"algorithm '{algo}' cannot be trained; expected {', '.join(TRAINABLE_ALGORITHMS)}"
@@ -50,40 +68,34 @@ def train_teacher(
         raise TeacherError(
             f"num_timesteps is {num_timesteps}; expected at least 1", ErrorCode.TEACHER_TRAINING
         )
+
+
+def _zoo_algorithms() -> dict[str, Any]:
+    """SB3's classes by the zoo's names; its environments are registered, too."""
     try:
         import rl_zoo3.import_envs  # noqa: F401 (registers environments)
         from rl_zoo3.utils import ALGOS
-        from stable_baselines3.common.utils import set_random_seed
     except ImportError as error:
         raise TeacherError(
             f'training needs the RL Zoo ({one_line(error)}); pip install "qpd[train]"',
             ErrorCode.PACKAGE_MISSING,
         ) from error
-    _check_environment(env_id)
-    hyperparameters = read_hyperparameters(assignments, ALGOS[algo])
-    checkpoint = _checkpoint(Path(output_dir) / algo, env_id) if resume else None
-    if checkpoint is not None:
-        config = checkpoint.parent / env_id / "config.yml"
-        hyperparameters = _hyperparameters_of(config) | hyperparameters
-    arguments = _zoo_arguments(algo, env_id, output_dir, num_timesteps, seed, device)
-    with contextlib.redirect_stdout(sys.stderr):
-        set_random_seed(seed)
-        manager = _manager(arguments, checkpoint, hyperparameters)
-        try:
-            prepared = manager.setup_experiment()
-        # The zoo has no hyperparameters for this pair, or SB3 refuses one.
-        except (ValueError, TypeError, AssertionError) as error:
-            raise TeacherError(
-                f"{algo} on {env_id}: {one_line(error)}", ErrorCode.TEACHER_TRAINING
-            ) from error
-        if prepared is None:
-            raise TeacherError(
-                f"{algo} on {env_id}: the RL Zoo prepared no model", ErrorCode.TEACHER_TRAINING
-            )
-        model, _ = prepared
-        manager.learn(model)
-        manager.save_trained_model(model)
-    return Path(manager.save_path)
+    return dict(ALGOS)
+
+
+def _set_up(manager: Any, what: str, seed: int) -> Any:
+    """The model to train, its environments, callbacks and files made."""
+    from stable_baselines3.common.utils import set_random_seed
+
+    set_random_seed(seed)
+    try:
+        prepared = manager.setup_experiment()
+    # The zoo has no hyperparameters for this pair, or SB3 refuses one.
+    except (ValueError, TypeError, AssertionError) as error:
+        raise TeacherError(f"{what}: {one_line(error)}", ErrorCode.TEACHER_TRAINING) from error
+    if prepared is None:
+        raise TeacherError(f"{what}: the RL Zoo prepared no model", ErrorCode.TEACHER_TRAINING)
+    return prepared[0]
 
 
 def _hyperparameters_of(config: Path) -> dict[str, Any]:
