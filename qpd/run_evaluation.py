@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from dataclasses import dataclass
+from typing import Any
 
 from qpd.acting import ActingRule
 from qpd.environment import VectorEnvironment
@@ -16,61 +19,85 @@ from qpd.quantization.packing import load_integer_student
 from qpd.random_seeds import seed_for
 from qpd.run_directory import RunDirectory
 from qpd.session import Session
+from qpd.shared_games import SharedGames
 from qpd.student_files import load_student
-from qpd.teacher_games import TeacherGames
 from qpd.tracking.epoch_metrics import final_scalars
 
 
-def evaluate_run(session: Session, teacher_games: TeacherGames | None = None) -> None:
+@dataclass(frozen=True)
+class _Entrant:
+    """A policy to evaluate; `checksum` where another run may evaluate the very same one."""
+
+    name: EvaluatedPolicy
+    policy: Policy
+    rule: ActingRule
+    checksum: str | None = None
+
+
+def evaluate_run(session: Session, shared_games: SharedGames | None = None) -> None:
     """Evaluate what the run directory holds and record each result; finished ones are kept.
 
     All policies play the same episodes (one seed), which no checkpoint was chosen on. Where the
     recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
-    What `teacher_games` holds of the teacher is not played again.
+    Games of teacher and distilled student that `shared_games` holds are not played again.
     """
     if already_done(session, "evaluate"):
         return
     session.run.set_phase("evaluate", "running")
     settings, run = session.recipe.evaluation, session.run
     env: VectorEnvironment | None = None
-    for name, policy, rule in _policies(session):
-        if name in run.manifest.evaluations:
+    for entrant in _entrants(session):
+        if entrant.name in run.manifest.evaluations:
             continue
-        if name == "qat" and "ptq" in run.manifest.evaluations and _phase_3_kept_the_student(run):
-            run.record_evaluation("qat", {**run.manifest.evaluations["ptq"], "seconds": 0.0})
-            session.progress.note("qat: phase 3 kept phase 2's student, so its games are the same")
-            continue
-        shared = teacher_games if name.startswith("teacher") else None
-        known = shared.find(session, rule) if shared is not None else None
-        if known is not None:
-            run.record_evaluation(name, {**known, "seconds": 0.0})
-            session.progress.note(f"{name}: another run of this sweep played the same games")
+        if _is_known(session, entrant, shared_games):
             continue
         if env is None:
             env = session.make_env(settings.num_envs or min(settings.episodes, 64))
-        began = time.perf_counter()
-        result = evaluate(
-            policy,
-            env,
-            settings.episodes,
-            rule,
-            seed_for(session.recipe.seed, "evaluation"),
-            lambda done, name=name: session.progress.episodes(  # type: ignore[misc]
-                f"evaluating {name}", done, settings.episodes
-            ),
-        )
-        about = {"seconds": time.perf_counter() - began, "date": date_now()}
-        evaluation = result.to_json() | about
-        run.record_evaluation(name, evaluation)
-        if shared is not None:
-            shared.keep(session, rule, evaluation)
-        low, high = result.interval()
-        session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
+        evaluation = _evaluate(session, entrant, env)
+        if shared_games is not None and entrant.checksum is not None:
+            shared_games.keep(session, entrant.checksum, entrant.rule, evaluation)
     if env is not None:
         env.close()
     for sink in session.sinks():
         sink.evaluated(final_scalars(run.manifest.evaluations))
     run.set_phase("evaluate", "done", metrics_crc32=metrics_checksum(run))
+
+
+def _is_known(session: Session, entrant: _Entrant, shared_games: SharedGames | None) -> bool:
+    """Whether its games have been played under another name or by another run; records them."""
+    run, name = session.run, entrant.name
+    if name == "qat" and "ptq" in run.manifest.evaluations and _phase_3_kept_the_student(run):
+        found, reason = run.manifest.evaluations["ptq"], "phase 3 kept phase 2's student"
+    elif shared_games is not None and entrant.checksum is not None:
+        other = shared_games.find(session, entrant.checksum, entrant.rule)
+        if other is None:
+            return False
+        found, reason = other, "another run of this sweep evaluated it"
+    else:
+        return False
+    run.record_evaluation(name, {**found, "seconds": 0.0})
+    session.progress.note(f"{name}: {reason}, so its games are the same")
+    return True
+
+
+def _evaluate(session: Session, entrant: _Entrant, env: VectorEnvironment) -> dict[str, Any]:
+    """Play, record and report; returns what was recorded."""
+    name, count = entrant.name, session.recipe.evaluation.episodes
+    began = time.perf_counter()
+    result = evaluate(
+        entrant.policy,
+        env,
+        count,
+        entrant.rule,
+        seed_for(session.recipe.seed, "evaluation"),
+        lambda done: session.progress.episodes(f"evaluating {name}", done, count),
+    )
+    about = {"seconds": time.perf_counter() - began, "date": date_now()}
+    evaluation = result.to_json() | about
+    session.run.record_evaluation(name, evaluation)
+    low, high = result.interval()
+    session.progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
+    return evaluation
 
 
 def _phase_3_kept_the_student(run: RunDirectory) -> bool:
@@ -79,21 +106,22 @@ def _phase_3_kept_the_student(run: RunDirectory) -> bool:
     return before == after
 
 
-def _policies(session: Session) -> list[tuple[EvaluatedPolicy, Policy, ActingRule]]:
+def _entrants(session: Session) -> list[_Entrant]:
     run, sharpness = session.run, session.recipe.student.sharpness
     rule = session.acting_rule()
-    teacher = network_policy(session.teacher)
-    policies: list[tuple[EvaluatedPolicy, Policy, ActingRule]] = [("teacher", teacher, rule)]
+    teacher, checksum = network_policy(session.teacher), session.teacher.sha256
+    entrants = [_Entrant("teacher", teacher, rule, checksum)]
     if sharpness != 1.0 and rule.kind == "sample":
         sharper = session.acting_rule(sharpness=sharpness)
-        policies.append(("teacher_sharpened", teacher, sharper))
+        entrants.append(_Entrant("teacher_sharpened", teacher, sharper, checksum))
     if run.phase("distill").state == "done":
         student = load_student(run.distilled_file).to(session.device)
-        policies.append(("distilled", network_policy(student), rule))
+        checksum = hashlib.sha256(run.distilled_file.read_bytes()).hexdigest()
+        entrants.append(_Entrant("distilled", network_policy(student), rule, checksum))
     if run.phase("quantize").state == "done":
         ptq = IntegerEngine(load_integer_student(run.ptq_file))
-        policies.append(("ptq", ptq, rule))
+        entrants.append(_Entrant("ptq", ptq, rule))
     if run.phase("finetune").state == "done":
         qat = IntegerEngine(load_integer_student(run.quantized_file))
-        policies.append(("qat", qat, rule))
-    return policies
+        entrants.append(_Entrant("qat", qat, rule))
+    return entrants

@@ -12,7 +12,7 @@ from qpd.run_directory import RunDirectory
 from qpd.run_evaluation import evaluate_run
 from qpd.run_fork import adopt_distilled
 from qpd.session import Progress, open_session
-from qpd.teacher_games import TeacherGames
+from qpd.shared_games import SharedGames
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ def run_all_phases(
     path: Path,
     progress: Progress,
     source: DistilledElsewhere | None = None,
-    teacher_games: TeacherGames | None = None,
+    shared_games: SharedGames | None = None,
 ) -> None:
     """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
 
-    With `source`, phase 1 is taken from there; with `teacher_games`, the teacher's evaluation,
-    where another run has played the same games. Raises what `prepare` and RunDirectory do.
+    With `source`, phase 1 is taken from there; with `shared_games`, the games
+    that another run has played already. Raises what `prepare` and RunDirectory do.
     """
     prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(path, recipe) as opened:
@@ -44,7 +44,7 @@ def run_all_phases(
             phase_distill.distill(session)
             phase_quantize.quantize(session)
             phase_finetune.finetune(session)
-            evaluate_run(session, teacher_games)
+            evaluate_run(session, shared_games)
             phase_runner.finish(session)
         finally:
             session.close()

@@ -189,8 +189,8 @@ def test_students_of_one_teacher_learn_from_one_play(
     assert outcome(third) == alone(cells[2], tmp_path / "alone")
     assert outcome(first)[1] != outcome(second)[1]
     assert list((tmp_path / "shared" / ".shared").glob("*/stream")) == []
-    # Nor do they all play their teacher's evaluation, which is the same.
-    assert len(list((tmp_path / "shared" / ".shared" / "teacher-games").iterdir())) == 1
+    # Nor do they all evaluate teacher and distilled students: one and two instead of three each.
+    assert len(list((tmp_path / "shared" / ".shared" / "games").iterdir())) == 3
     assert RunDirectory.open(second, read_only=True).recipe == cells[1].recipe
 
 

@@ -64,19 +64,19 @@ def sweep_cell(
     output: Annotated[Path, typer.Option("-o", "--output")],
     distilled: Annotated[Path | None, typer.Option()] = None,
     memory: Annotated[Path | None, typer.Option()] = None,
-    teacher_games: Annotated[Path | None, typer.Option()] = None,
+    games: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """One cell, in the process that a worker of the pool started for it."""
     from qpd.recipe_loading import load_recipe
+    from qpd.shared_games import SharedGames
     from qpd.sweep.worker import begin_supervised
-    from qpd.teacher_games import TeacherGames
     from qpd.whole_run import DistilledElsewhere, run_all_phases
 
     begin_supervised()
     source = DistilledElsewhere(distilled, memory) if distilled and memory else None
-    games = TeacherGames(teacher_games) if teacher_games else None
+    shared_games = SharedGames(games) if games else None
     with progress() as display:
-        run_all_phases(load_recipe(recipe), output, display, source, games)
+        run_all_phases(load_recipe(recipe), output, display, source, shared_games)
 
 
 def sweep_group(folder: Path) -> None:

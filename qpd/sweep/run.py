@@ -178,9 +178,9 @@ class Sweep:
 
     def _submit_cell(self, pool: JobPool, name: str) -> int:
         status, batch = self.cells[name], self._batch_of.get(name)
-        games = self.output / SHARED_FOLDER / "teacher-games"
+        games = self.output / SHARED_FOLDER / "games"
         arguments = [str(self._recipe_file(name)), "-o", str(status.folder)]
-        arguments += ["--teacher-games", str(games)]
+        arguments += ["--games", str(games)]
         if batch is not None:
             member = batch.folder / batch.cells[name]
             arguments += ["--distilled", str(member), "--memory", str(batch.stream)]

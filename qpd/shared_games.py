@@ -1,4 +1,4 @@
-"""The teacher's evaluation, played once for all runs of a sweep that would play the same games."""
+"""Evaluations that several runs of a sweep would play alike, played by one of them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,36 @@ from qpd.manifest_measurements import Evaluation
 from qpd.session import Session
 
 
-class TeacherGames:
+class SharedGames:
     """A folder of evaluations, one file for each set of games; runs read and write it at will."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def find(self, session: Session, rule: ActingRule) -> dict[str, Any] | None:
-        """What another run recorded of the same games; None where there is nothing readable."""
+    def find(self, session: Session, policy: str, rule: ActingRule) -> dict[str, Any] | None:
+        """What a run recorded of the games that `policy` (a checksum) would play in `session`.
+
+        None where there is nothing, or nothing readable.
+        """
         try:
-            found = read_json(self._file(session, rule))
+            found = read_json(self._file(session, policy, rule))
             evaluation: dict[str, Any] = TypeAdapter(Evaluation).validate_python(found)
         except (OSError, ValueError, ValidationError):
             return None
         return evaluation
 
-    def keep(self, session: Session, rule: ActingRule, evaluation: dict[str, Any]) -> None:
+    def keep(
+        self, session: Session, policy: str, rule: ActingRule, evaluation: dict[str, Any]
+    ) -> None:
         """Let other runs find it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._file(session, rule), evaluation)
+        write_json(self._file(session, policy, rule), evaluation)
 
-    def _file(self, session: Session, rule: ActingRule) -> Path:
-        """Named by all that decides the games: agent, environment, acting, seed, episodes."""
+    def _file(self, session: Session, policy: str, rule: ActingRule) -> Path:
+        """Named by all that decides the games."""
         recipe = session.recipe
         games = {
-            "teacher": session.teacher.sha256,
+            "policy": policy,
             "environment": session.env_id,
             "max_frames": recipe.environment.max_frames,
             "acting": asdict(rule),

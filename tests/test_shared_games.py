@@ -1,4 +1,4 @@
-"""Runs of one sweep whose teacher plays the same games let it play them once."""
+"""Runs of one sweep that would evaluate the same policy alike have one of them do it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_run import Follower, recipe_of
 
 from qpd.recipe import Recipe
 from qpd.run_directory import RunDirectory
-from qpd.teacher_games import TeacherGames
+from qpd.shared_games import SharedGames
 from qpd.whole_run import run_all_phases
+
+torch.set_num_threads(1)
 
 SHORT = {"distill": {"epochs": 1}, "finetune": {"epochs": 1}}
 
 
-def evaluations(path: Path, recipe: Recipe, games: TeacherGames | None) -> dict[str, Any]:
+def evaluations(path: Path, recipe: Recipe, games: SharedGames | None) -> dict[str, Any]:
     """What a whole run records of its policies."""
-    run_all_phases(recipe, path, Follower(), teacher_games=games)
+    run_all_phases(recipe, path, Follower(), shared_games=games)
     return dict(RunDirectory.open(path, read_only=True).manifest.evaluations)
 
 
@@ -33,16 +36,16 @@ def without_seconds(evaluation: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def first(
     teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[TeacherGames, dict[str, Any]]:
+) -> tuple[SharedGames, dict[str, Any]]:
     """A run's evaluations, and what it left for others."""
     path = tmp_path_factory.mktemp("first")
-    games = TeacherGames(path / "games")
+    games = SharedGames(path / "games")
     recipe = recipe_of(teacher_zip, student={"sharpness": 2}, **SHORT)
     return games, evaluations(path / "run", recipe, games)
 
 
 def test_the_same_games_are_not_played_again(
-    teacher_zip: Path, tmp_path: Path, first: tuple[TeacherGames, dict[str, Any]]
+    teacher_zip: Path, tmp_path: Path, first: tuple[SharedGames, dict[str, Any]]
 ) -> None:
     games, before = first
     other = recipe_of(teacher_zip, student={"size": "mlp-4", "sharpness": 2}, **SHORT)
@@ -52,9 +55,20 @@ def test_the_same_games_are_not_played_again(
         assert was_played(before[name]) and was_played(alone[name])
         assert not was_played(shared[name])
         assert without_seconds(shared[name]) == without_seconds(alone[name])
-    # Students are another thing: theirs are played, and are what they would be alone.
+    # Another student is another policy, and plays as it would alone.
     assert was_played(shared["distilled"])
     assert shared["distilled"]["returns"] == alone["distilled"]["returns"]
+
+
+def test_one_distilled_student_is_evaluated_once_for_all_bits(
+    teacher_zip: Path, tmp_path: Path, first: tuple[SharedGames, dict[str, Any]]
+) -> None:
+    games, before = first
+    other = recipe_of(teacher_zip, student={"sharpness": 2}, quantize={"weight_bits": 3}, **SHORT)
+    after = evaluations(tmp_path / "run", other, games)
+    assert was_played(before["distilled"]) and not was_played(after["distilled"])
+    assert after["distilled"]["returns"] == before["distilled"]["returns"]
+    assert was_played(after["ptq"])
 
 
 @pytest.mark.parametrize(
@@ -70,7 +84,7 @@ def test_the_same_games_are_not_played_again(
 def test_other_games_are_played(
     teacher_zip: Path,
     tmp_path: Path,
-    first: tuple[TeacherGames, dict[str, Any]],
+    first: tuple[SharedGames, dict[str, Any]],
     changed: dict[str, Any],
 ) -> None:
     sections = {key: value for key, value in changed.items() if key != "seed"}
@@ -82,9 +96,9 @@ def test_other_games_are_played(
 def test_damaged_files_are_played_anew(teacher_zip: Path, tmp_path: Path) -> None:
     recipe = recipe_of(teacher_zip, **SHORT)
     folder = tmp_path / "games"
-    before = evaluations(tmp_path / "first", recipe, TeacherGames(folder))
-    (file,) = folder.iterdir()
-    file.write_text(file.read_text()[:100])
-    after = evaluations(tmp_path / "second", recipe, TeacherGames(folder))
+    before = evaluations(tmp_path / "first", recipe, SharedGames(folder))
+    for file in folder.iterdir():
+        file.write_text(file.read_text()[:100])
+    after = evaluations(tmp_path / "second", recipe, SharedGames(folder))
     assert was_played(after["teacher"])
     assert after["teacher"]["returns"] == before["teacher"]["returns"]
