@@ -24,10 +24,9 @@ def distill(session: Session) -> None:
 
 
 def distill_together(sessions: Sequence[Session]) -> None:
-    """Phase 1 of several students, on the play, the labels and the batches of one stream.
+    """Phase 1 of students that differ in size and seed, on the play and the labels of one stream.
 
-    The first session's recipe decides about those; losses, optimizers and students may differ. A
-    member's own run directory gets what
+    The first session's recipe decides about the stream; a member's own run directory gets what
     `distill` writes there. Sessions that are done already are left as they are.
     """
     waiting = [session for session in sessions if not already_done(session, "distill")]

@@ -87,11 +87,11 @@ def train_together(
 ) -> None:
     """Train students on one stream: every batch is drawn once and goes to each of them.
 
-    They agree in epochs, samples and batch size. Runs the epochs that none has seen yet, up to the
-    limit; a student that has settled stops earlier. Where students collect, each plays a share of
-    their games. A reward term wants a student alone. `save` is called when an epoch has been
-    observed. A bad epoch is undone (see training_health). Raises TrainingError when the recipe
-    allows no more of that.
+    Their settings are the same. Runs the epochs that none has seen yet, up to the limit; a student
+    that has settled stops earlier. Where students collect, each plays a share of their games. A
+    reward term wants a student alone. `save` is called when an epoch has been observed.
+    A bad epoch is undone (see training_health). Raises TrainingError when the recipe allows no
+    more of that.
     """
     settings = trainees[0].plan.settings
     epoch = max(trainee.state.epoch for trainee in trainees)
@@ -217,6 +217,7 @@ def _train_epoch(
     samples drawn, and the last batch's observations.
     """
     lead = trainees[0]
+    settings = lead.plan.settings
     device = next(lead.state.module.parameters()).device
     sums = [torch.zeros(3, device=device) for _ in trainees]
     count, gathering, began = 0, 0.0, time.perf_counter()
@@ -224,9 +225,8 @@ def _train_epoch(
         asked = time.perf_counter()
         sample = next(batches).to(device)
         gathering += time.perf_counter() - asked
-        done = (lead.state.epoch + count / total) / lead.plan.settings.epochs
+        done = (lead.state.epoch + count / total) / settings.epochs
         for trainee, loss_sums in zip(trainees, sums, strict=True):
-            settings = trainee.plan.settings
             for group in trainee.state.optimizer.param_groups:
                 factor = trainee.state.lr_scale * group["lr_factor"]
                 group["lr"] = learning_rate(settings, done) * factor

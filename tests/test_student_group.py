@@ -79,26 +79,6 @@ def test_each_student_is_the_one_it_would_be_alone(recipe: Recipe, tmp_path: Pat
     assert not (tmp_path / "group" / "stream").exists()
 
 
-def test_each_has_its_own_loss_and_optimizer(recipe: Recipe, tmp_path: Path) -> None:
-    """Members of one seed that differ in nothing but these are what they would be alone."""
-    # Recycling draws from a shuffle, and the batches come from the first member's.
-    plain = recipe.distill.model_copy(update={"recycle_dormant": False})
-    other = {"lr": 0.01, "lr_schedule": "cosine", "optimizer": "rmsprop", "actor_weight": 1.0}
-    variants = {
-        "plain": plain,
-        "other": plain.model_copy(update={**other, "temperature": 0.5}),
-    }
-    members = {k: recipe.model_copy(update={"distill": v}) for k, v in variants.items()}
-    together(members, tmp_path / "group", Display())
-    for label, own in members.items():
-        with RunDirectory.create(tmp_path / label, own) as run:
-            session = open_session(run, prepare(own, "cpu"), Display())
-            distill(session)
-            session.close()
-        assert outcome(tmp_path / "group" / label) == outcome(tmp_path / label)
-    assert outcome(tmp_path / "plain") != outcome(tmp_path / "other")
-
-
 @pytest.mark.parametrize("stop_after", [1, 3, 6])
 def test_a_group_resumes_to_the_same_students(
     recipe: Recipe, tmp_path: Path, stop_after: int

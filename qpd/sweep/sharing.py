@@ -1,7 +1,7 @@
 """Which cells of a sweep are distilled together, on one play of their teacher.
 
-Cells that agree in teacher, play and batches form a batch; those of them that agree in student,
-seed and phase 1's loss and optimizer too are one distilled student (a member). A batch lives in
+Cells that agree in all but student, seed, phase 2 and phase 3 form a batch; those of them that
+agree in student and seed too are one distilled student (a member). A batch lives in
 `OUTPUT/.shared/KEY-N`: `recipes/LABEL.yaml` says who belongs to it, once and for all, so that a
 grid may grow while a batch is unfinished; newcomers form the next batch. As in `qpd distill
 --students`, the first member's seed decides the play, every batch goes to all, and where students
@@ -25,8 +25,7 @@ from qpd.sweep.cells import Cell
 
 SHARED_FOLDER = ".shared"
 _STREAM = "stream"
-_FREE = {"name", "student", "distill", "quantize", "finetune"}
-_PLAYED = {"epochs", "samples_per_epoch", "batch_size"}  # what of phase 1 all members agree in
+_FREE = {"name", "student", "quantize", "finetune"}
 
 
 @dataclass
@@ -113,13 +112,12 @@ def _distill_state(path: Path) -> str:
 
 def _stream_key(recipe: Recipe, per_seed: bool) -> str:
     free = _FREE if per_seed else _FREE | {"seed"}
-    play = recipe.model_dump(mode="json", exclude=free)
-    return _digest(play | recipe.distill.model_dump(mode="json", include=_PLAYED))
+    return _digest(recipe.model_dump(mode="json", exclude=free))
 
 
 def _member_label(recipe: Recipe) -> str:
-    own = recipe.model_dump(mode="json", include={"student", "distill"})
-    return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(own)[:6]}"
+    student = recipe.student.model_dump(mode="json")
+    return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)[:4]}"
 
 
 def _digest(value: object) -> str:
