@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.atari_emulators import emulator_seed, make_emulators
-from qpd.cores import allotted_cores
+from qpd.cores import usable_cores
 from qpd.environment_types import (
     FRAME_SIZE,
     FRAME_STACK,
@@ -281,7 +281,7 @@ class AtariEnvironment:
 
     def _replay_all(self) -> None:
         """Bring every emulator to the state that seed, resets and logs describe."""
-        workers = min(self._in_flight, allotted_cores())
+        workers = min(self._in_flight, usable_cores())
         with ThreadPoolExecutor(max_workers=workers) as pool:
             list(pool.map(self._replay, range(self.num_envs)))
 

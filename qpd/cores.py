@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+VARIABLE = "QPD_CORES"
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores that the process may run on, and that its container's quota pays for; at least 1."""
+    """Cores that the process may run on and that its container's quota pays for; at least 1.
+
+    `QPD_CORES` is a further limit; a sweep sets it for each cell.
+    """
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return max(1, min(cores, _quota(_CGROUP) or cores))
-
-
-def allotted_cores() -> int:
-    """Usable cores, or OMP_NUM_THREADS where that is less: a sweep sets it for each cell."""
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    return min(usable_cores(), int(limit)) if limit.isdecimal() and int(limit) else usable_cores()
+    share = os.environ.get(VARIABLE, "")
+    limits = [_quota(_CGROUP), int(share) if share.isdecimal() else None]
+    return max(1, min([cores, *(limit for limit in limits if limit)]))
 
 
 def _quota(folder: Path) -> int | None:

@@ -101,7 +101,8 @@ def _recycler(session: Session, student: Student, state: PhaseState) -> Callable
             student, state.optimizer, observations, int(state.shuffle.integers(2**31))
         )
         if count:
-            session.progress.note(f"epoch {state.epoch}: {count} dormant units start anew")
+            prefix = f"{session.label}: " if session.label else ""
+            session.progress.note(f"{prefix}epoch {state.epoch}: {count} dormant units start anew")
 
     return recycle
 

@@ -125,7 +125,9 @@ def run_phase(members: Sequence[tuple[Session, PhasePlan, PhaseState]]) -> None:
         for session, own_plan, state in members:
             session.run.set_phase(phase, "running")
             log = logs.enter_context(_metrics_log(session, phase, state.epoch))
-            trainees.append(Trainee(own_plan, state, _Observer(session, log, own_plan, state)))
+            trainees.append(
+                Trainee(own_plan, state, _Observer(session, log, own_plan, state), session.label)
+            )
         pairs = [(session, state) for session, _, state in members]
         train_together(trainees, lead.stream(), lambda: save(phase, pairs))
 
@@ -155,8 +157,9 @@ class _Observer:
         self.session.progress.epoch(report, self.session.label)
 
     def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
+        prefix = f"{self.session.label}: " if self.session.label else ""
         self.session.progress.note(
-            f"epoch {epoch} is undone: {reason}; the learning rate is halved, to {lr:.3g}"
+            f"{prefix}epoch {epoch} is undone: {reason}; the learning rate is halved, to {lr:.3g}"
         )
 
     def _tell_sinks(self, report: EpochReport) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qpd.acting import ActingRule
+from qpd.atomic_files import safetensors_bytes
 from qpd.environment import VectorEnvironment
 from qpd.evaluation import evaluate
 from qpd.manifest import EvaluatedPolicy, date_now
@@ -55,7 +56,10 @@ def evaluate_run(session: Session, shared_games: SharedGames | None = None) -> N
             env = session.make_env(settings.num_envs or min(settings.episodes, 64))
         evaluation = _evaluate(session, entrant, env)
         if shared_games is not None and entrant.checksum is not None:
-            shared_games.keep(session, entrant.checksum, entrant.rule, evaluation)
+            try:
+                shared_games.keep(session, entrant.checksum, entrant.rule, evaluation)
+            except OSError as error:  # this run has what it needs
+                session.progress.note(f"{entrant.name}: other runs play it, too: {error}")
     if env is not None:
         env.close()
     for sink in session.sinks():
@@ -116,7 +120,8 @@ def _entrants(session: Session) -> list[_Entrant]:
         entrants.append(_Entrant("teacher_sharpened", teacher, sharper, checksum))
     if run.phase("distill").state == "done":
         student = load_student(run.distilled_file).to(session.device)
-        checksum = hashlib.sha256(run.distilled_file.read_bytes()).hexdigest()
+        weights = safetensors_bytes(student.state_dict())  # without the file's notes on its origin
+        checksum = hashlib.sha256(weights).hexdigest()
         entrants.append(_Entrant("distilled", network_policy(student), rule, checksum))
     if run.phase("quantize").state == "done":
         ptq = IntegerEngine(load_integer_student(run.ptq_file))

@@ -8,10 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from qpd.acting import ActingRule
-from qpd.atomic_files import write_json
+from qpd.arithmetic import arithmetic_of
+from qpd.atomic_files import to_plain, write_json
+from qpd.checked_tensors import crc32_of
 from qpd.json_input import read_json
 from qpd.manifest_measurements import Evaluation
 from qpd.session import Session
@@ -26,33 +28,53 @@ class SharedGames:
     def find(self, session: Session, policy: str, rule: ActingRule) -> dict[str, Any] | None:
         """What a run recorded of the games that `policy` (a checksum) would play in `session`.
 
-        None where there is nothing, or nothing readable.
+        None where there is nothing, or nothing whole.
         """
+        games = _games(session, policy, rule)
         try:
-            found = read_json(self._file(session, policy, rule))
-            evaluation: dict[str, Any] = TypeAdapter(Evaluation).validate_python(found)
-        except (OSError, ValueError, ValidationError):
+            found = read_json(self._file(games))
+            evaluation: dict[str, Any] = TypeAdapter(Evaluation).validate_python(
+                found["evaluation"]
+            )
+            whole = found["games"] == games and found["crc32"] == _checksum(evaluation)
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return evaluation
+        return evaluation if whole else None
 
     def keep(
         self, session: Session, policy: str, rule: ActingRule, evaluation: dict[str, Any]
     ) -> None:
-        """Let other runs find it."""
+        """Let other runs find it. Raises OSError."""
+        games, plain = _games(session, policy, rule), to_plain(evaluation)
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._file(session, policy, rule), evaluation)
+        content = {"games": games, "evaluation": plain, "crc32": _checksum(plain)}
+        write_json(self._file(games), content)
 
-    def _file(self, session: Session, policy: str, rule: ActingRule) -> Path:
-        """Named by all that decides the games."""
-        recipe = session.recipe
-        games = {
-            "policy": policy,
-            "environment": session.env_id,
-            "max_frames": recipe.environment.max_frames,
-            "acting": asdict(rule),
-            "seed": recipe.seed,
-            "episodes": recipe.evaluation.episodes,
-            "num_envs": recipe.evaluation.num_envs,
-        }
-        digest = hashlib.sha256(json.dumps(games, sort_keys=True).encode()).hexdigest()
+    def _file(self, games: dict[str, Any]) -> Path:
+        digest = hashlib.sha256(_canonical(games)).hexdigest()
         return self._folder / f"{digest[:16]}.json"
+
+
+def _games(session: Session, policy: str, rule: ActingRule) -> dict[str, Any]:
+    """All that decides them."""
+    recipe, manifest = session.recipe, session.run.manifest
+    return {
+        "policy": policy,
+        "environment": session.env_id,
+        "max_frames": recipe.environment.max_frames,
+        "acting": asdict(rule),
+        "seed": recipe.seed,
+        "episodes": recipe.evaluation.episodes,
+        "num_envs": recipe.evaluation.num_envs,
+        "arithmetic": arithmetic_of(session.device).model_dump(),
+        "versions": manifest.versions,
+        "git_commit": manifest.git_commit,
+    }
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _checksum(evaluation: dict[str, Any]) -> str:
+    return crc32_of(_canonical(evaluation))

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from qpd.cores import allotted_cores
+from qpd.cores import usable_cores
 from qpd.error_codes import ErrorCode
 from qpd.evaluation import EvaluationResult
 from qpd.phase_plan import PhasePlan
@@ -64,11 +64,12 @@ class PhaseObserver(Protocol):
 
 @dataclass(frozen=True)
 class Trainee:
-    """One student in training: its plan, its state, and who follows it."""
+    """One student in training: its plan, its state, who follows it, and what it is called."""
 
     plan: PhasePlan
     state: PhaseState
     observer: PhaseObserver
+    label: str = ""
 
     @cached_property
     def step(self) -> TrainStep:
@@ -144,8 +145,9 @@ def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before:
         return
     epoch, settings = state.epoch + 1, plan.settings
     if state.rollbacks >= settings.rollbacks:
+        name = f"{trainee.label}: {plan.name}" if trainee.label else plan.name
         raise TrainingError(
-            f"{plan.name}: epoch {epoch}: {reason}, after {state.rollbacks} rollbacks: lower "
+            f"{name}: epoch {epoch}: {reason}, after {state.rollbacks} rollbacks: lower "
             f"{plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
         )
     before.restore(state)
@@ -197,7 +199,7 @@ class _Collection:
 
     def __init__(self, stream: PlayStream, student: Policy) -> None:
         self._thread: ThreadPoolExecutor | None = None
-        if allotted_cores() > 2:
+        if usable_cores() > 2:
             self._thread = ThreadPoolExecutor(1)
             self._done = self._thread.submit(stream.refresh, student)
         else:

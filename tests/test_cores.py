@@ -15,7 +15,7 @@ def sixteen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A process that may run on 16 cores; returns the folder of its cgroup, which has no quota."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     monkeypatch.setattr(cores, "_CGROUP", tmp_path)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("QPD_CORES", raising=False)
     return tmp_path
 
 
@@ -42,13 +42,13 @@ def test_a_containers_quota_counts(sixteen: Path, files: dict[str, str], expecte
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"), [("1", 1), ("3", 3), ("64", 16), ("0", 16), ("", 16), ("4,2", 16)]
+    ("share", "expected"), [("1", 1), ("3", 3), ("64", 16), ("0", 16), ("", 16), ("-1", 16)]
 )
 def test_a_sweeps_share_counts(
-    sixteen: Path, monkeypatch: pytest.MonkeyPatch, threads: str, expected: int
+    sixteen: Path, monkeypatch: pytest.MonkeyPatch, share: str, expected: int
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    assert (cores.allotted_cores(), cores.usable_cores()) == (expected, 16)
+    monkeypatch.setenv("QPD_CORES", share)
+    assert cores.usable_cores() == expected
 
 
 def test_without_affinity_all_cores_count(sixteen: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_collecting_beside_training_changes_no_number(
 
     monkeypatch.setattr(PlayStream, "refresh", spy)
     for cores in (1, 64):
-        monkeypatch.setattr(training_phases, "allotted_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(training_phases, "usable_cores", lambda cores=cores: cores)
         work(tmp_path / str(cores), recipe, Follower())
     assert outcome(tmp_path / "1") == outcome(tmp_path / "64")
     assert threads == [True] * 10 + [False] * 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_one_distilled_student_is_evaluated_once_for_all_bits(
 ) -> None:
     games, before = first
     other = recipe_of(teacher_zip, student={"sharpness": 2}, quantize={"weight_bits": 3}, **SHORT)
+    other = other.model_copy(update={"name": "another-cell"})  # which its files tell of
     after = evaluations(tmp_path / "run", other, games)
     assert was_played(before["distilled"]) and not was_played(after["distilled"])
     assert after["distilled"]["returns"] == before["distilled"]["returns"]
@@ -74,6 +76,7 @@ def test_one_distilled_student_is_evaluated_once_for_all_bits(
 @pytest.mark.parametrize(
     "changed",
     [
+        {},
         {"seed": 4},
         {"environment": {"max_frames": 40}},
         {"evaluation": {"episodes": 5}},
@@ -90,15 +93,30 @@ def test_other_games_are_played(
     sections = {key: value for key, value in changed.items() if key != "seed"}
     recipe = recipe_of(teacher_zip, **SHORT, **sections)
     recipe = recipe.model_copy(update={"seed": changed.get("seed", recipe.seed)})
-    assert was_played(evaluations(tmp_path / "run", recipe, first[0])["teacher"])
+    found = evaluations(tmp_path / "run", recipe, first[0])
+    assert was_played(found["teacher"]) == bool(changed)
 
 
-def test_damaged_files_are_played_anew(teacher_zip: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:100],
+        lambda text: text.replace('"mean": ', '"mean": 1'),
+        lambda text: text.replace('"seed": 3', '"seed": 4'),
+        lambda text: "[]",
+        lambda text: '{"games": 1}',
+    ],
+)
+def test_damaged_files_are_played_anew(
+    teacher_zip: Path, tmp_path: Path, damage: Callable[[str], str]
+) -> None:
     recipe = recipe_of(teacher_zip, **SHORT)
     folder = tmp_path / "games"
     before = evaluations(tmp_path / "first", recipe, SharedGames(folder))
     for file in folder.iterdir():
-        file.write_text(file.read_text()[:100])
+        text = file.read_text()
+        assert damage(text) != text
+        file.write_text(damage(text))
     after = evaluations(tmp_path / "second", recipe, SharedGames(folder))
     assert was_played(after["teacher"])
     assert after["teacher"]["returns"] == before["teacher"]["returns"]

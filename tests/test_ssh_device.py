@@ -22,7 +22,6 @@ from qpd.bench.device_record import BenchError, read_device_record
 from qpd.bench.machine import c_compiler
 from qpd.bench.models import run_model
 from qpd.bench.ssh_device import SshMachine, bench_over_ssh
-from qpd.cores import usable_cores
 from qpd.export.bundle import load_export_source
 from qpd.export.c_code import weight_bytes
 
@@ -133,7 +132,7 @@ def test_the_command_copies_builds_tests_runs_and_fetches(
     assert not caught.value.code, captured.err
     record = read_device_record(output)
     assert json.loads(captured.out) == record.model_dump()
-    assert (record.device, record.cores) == ("a board", usable_cores())
+    assert (record.device, record.cores) == ("a board", os.cpu_count())
     assert [row.model for row in record.rows] == [RUN.name, OTHER_RUN.name]
     constants = [weight_bytes(load_export_source(run).student) for run in (RUN, OTHER_RUN)]
     assert [row.file_bytes for row in record.rows] == constants  # each row is its own program's

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from filelock import FileLock, Timeout
 
-from qpd.atomic_files import write_text
+from qpd.atomic_files import remove_leftovers, write_text
 from qpd.error_codes import ErrorCode
 from qpd.recipe import RecipeError
 from qpd.run_directory_checks import LOG_NAME
@@ -149,11 +149,16 @@ class Sweep:
             drop_memories(self.output)
 
     def _write_recipes(self) -> None:
+        remove_leftovers(self._games)
         (self.output / _RECIPES).mkdir(exist_ok=True)
         for name, cell in self._cells.items():
             write_text(self._recipe_file(name), cell.recipe.to_yaml())
         for batch in self._batches.values():
             batch.write_recipes()
+
+    @property
+    def _games(self) -> Path:
+        return self.output / SHARED_FOLDER / "games"
 
     def _recipe_file(self, name: str) -> Path:
         return self.output / _RECIPES / f"{name}.yaml"
@@ -178,9 +183,8 @@ class Sweep:
 
     def _submit_cell(self, pool: JobPool, name: str) -> int:
         status, batch = self.cells[name], self._batch_of.get(name)
-        games = self.output / SHARED_FOLDER / "games"
         arguments = [str(self._recipe_file(name)), "-o", str(status.folder)]
-        arguments += ["--games", str(games)]
+        arguments += ["--games", str(self._games)]
         if batch is not None:
             member = batch.folder / batch.cells[name]
             arguments += ["--distilled", str(member), "--memory", str(batch.stream)]

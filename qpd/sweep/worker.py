@@ -18,6 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from qpd.cores import VARIABLE
 from qpd.run_directory_checks import LOCK_NAME
 
 STARTED = "sweep: started"
@@ -91,7 +92,8 @@ def _run(job: Job) -> int:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(job.cpus)))}
+    cores = str(max(1, int(job.cpus)))
+    environment = {**os.environ, "OMP_NUM_THREADS": cores, VARIABLE: cores}
     if job.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     return environment
