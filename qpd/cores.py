@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-VARIABLE = "QPD_CORES"
+CORES_VARIABLE = "QPD_CORES"
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -16,7 +16,7 @@ def usable_cores() -> int:
     """
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    share = os.environ.get(VARIABLE, "")
+    share = os.environ.get(CORES_VARIABLE, "")
     limits = [_quota(_CGROUP), int(share) if share.isdecimal() else None]
     return max(1, min([cores, *(limit for limit in limits if limit)]))
 

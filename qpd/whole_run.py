@@ -32,8 +32,8 @@ def run_all_phases(
 ) -> None:
     """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
 
-    With `source`, phase 1 is taken from there; with `shared_games`, the games
-    that another run has played already. Raises what `prepare` and RunDirectory do.
+    With `source`, phase 1 is taken from there; with `shared_games`, the games that another run has
+    played already. Raises what `prepare` and RunDirectory do.
     """
     prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(path, recipe) as opened:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from qpd.cores import VARIABLE
+from qpd.cores import CORES_VARIABLE
 from qpd.run_directory_checks import LOCK_NAME
 
 STARTED = "sweep: started"
@@ -93,7 +93,7 @@ def _run(job: Job) -> int:
 
 def _environment(job: Job) -> dict[str, str]:
     cores = str(max(1, int(job.cpus)))
-    environment = {**os.environ, "OMP_NUM_THREADS": cores, VARIABLE: cores}
+    environment = {**os.environ, "OMP_NUM_THREADS": cores, CORES_VARIABLE: cores}
     if job.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     return environment
