@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from students.architecture import LayerShape, StudentArchitecture
+from students.background_convolution import first_convolution, second_convolution
+from students.background_plan import BackgroundPlan, plan_background
 
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
@@ -37,15 +39,29 @@ def space_to_depth(frames: Tensor) -> Tensor:
     return patches.transpose(-3, -2).reshape(*lead, 21, 21, 16)
 
 
-def apply_layer(shape: LayerShape, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def apply_layer(
+    shape: LayerShape,
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    plan: BackgroundPlan | None = None,
+) -> Tensor:
     """One layer's linear map, `weight` in ordinary layout.
 
-    The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), the
-    others channels-last `[batch, in, height, width]`; a linear layer flattens images as
-    `(height, width, channel)`, which is a view, and permutes the (small) weight instead.
+    The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), uint8 or
+    `weight`'s (autocast's) dtype, the others channels-last `[batch, in, height, width]`; a linear
+    layer flattens images as `(height, width, channel)`, which is a view, and permutes the weight
+    instead, unless that is the larger of the two.
+
+    With a `plan` of these observations, what they share is multiplied once in the first two
+    convolutions; between them are rows, `[n, channels]`, in place of images.
     """
+    if plan is not None and shape.name == "conv1":
+        return first_convolution(plan, weight, bias, compute_dtype(weight))
+    if plan is not None and shape.name == "conv2":
+        return second_convolution(plan, inputs, weight, bias)
     if shape.kind == "conv" and inputs.dim() == 5:
-        out = weight.shape[0]
+        inputs, out = inputs.to(compute_dtype(weight)), weight.shape[0]
         blocked = weight.reshape(out, 4, 2, 4, 2, 4).permute(0, 3, 5, 1, 2, 4)
         blocked = blocked.reshape(out, 16, 4, 2, 2).contiguous(memory_format=torch.channels_last_3d)
         return F.conv3d(inputs.permute(0, 4, 1, 2, 3), blocked, bias).squeeze(2)
@@ -57,6 +73,8 @@ def apply_layer(shape: LayerShape, inputs: Tensor, weight: Tensor, bias: Tensor 
         return F.conv2d(inputs, weight, bias, strides)
     if inputs.dim() == 4:
         channels, height, width = inputs.shape[1:]
+        if weight.numel() > inputs.numel():
+            return F.linear(inputs.flatten(1), weight, bias)
         weight = weight.view(-1, channels, height, width).permute(0, 2, 3, 1).flatten(1)
         inputs = inputs.permute(0, 2, 3, 1).flatten(1)
     return F.linear(inputs, weight, bias)
@@ -152,19 +170,32 @@ class Student(nn.Module):
         span = self.input_high - self.input_low
         return ((observations - self.input_low) / span).clamp(0.0, 1.0) * INPUT_LEVELS
 
-    def hidden_activations(self, observations: Tensor) -> Iterator[Tensor]:
-        """Activations of each hidden layer in turn, float `[batch, channels, ...]`."""
-        hidden = self.encode(observations).to(compute_dtype(self.actor.weight))
+    def plan(self, observations: Tensor) -> BackgroundPlan | None:
+        """What these frames share, if they are blocked and sharing speeds a training step up."""
+        if not self.architecture.is_image:
+            return None
+        return plan_background(observations, self.layer("conv1").weight)
+
+    def hidden_activations(
+        self, observations: Tensor, plan: BackgroundPlan | None = None
+    ) -> Iterator[Tensor]:
+        """Activations of each hidden layer in turn, float `[batch, channels, ...]`.
+
+        With a `plan`, conv 1's are the rows of `background_convolution`.
+        """
+        hidden = self.encode(observations)
+        if not self.architecture.is_image:
+            hidden = hidden.to(compute_dtype(self.actor.weight))
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
             weight = module.weight / INPUT_LEVELS if position == 0 else module.weight
             # Not in place: on the view that a layer may return, autograd would copy it all again.
-            hidden = F.relu(apply_layer(shape, hidden, weight, module.bias))
+            hidden = F.relu(apply_layer(shape, hidden, weight, module.bias, plan))
             yield hidden
 
     def features(self, observations: Tensor) -> Tensor:
         """Activations of the last shared layer, float `[batch, width]`."""
-        for hidden in self.hidden_activations(observations):
+        for hidden in self.hidden_activations(observations, self.plan(observations)):
             last = hidden
         return last
 

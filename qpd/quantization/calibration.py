@@ -41,7 +41,7 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
     step = 1.0 / INPUT_LEVELS
     top = student.config.activation_levels
     for position in range(len(student.student.shapes) - 1):
-        acc, scale = student.accumulate(position, levels)
+        acc, scale = student.accumulate(position, levels, levels.dtype)
         unit = scale * step
         view = (1, -1) + (1,) * (acc.dim() - 2)
         bias = student.integer_bias(position, unit)

@@ -15,6 +15,7 @@ from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from students import Student, StudentOutputs
+from students.background_plan import BackgroundPlan
 from students.student import INPUT_LEVELS, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
@@ -79,20 +80,33 @@ class QuantizedStudent(nn.Module):
         levels = self.student.encode(observations)
         return levels if levels.dtype == torch.uint8 else levels.round()
 
-    def accumulate(self, position: int, levels: Tensor) -> tuple[Tensor, Tensor]:
-        """Integer accumulators of layer `position` (no bias), and its weights' scale `[out]`."""
+    def accumulate(
+        self,
+        position: int,
+        levels: Tensor,
+        dtype: torch.dtype,
+        plan: BackgroundPlan | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Integer accumulators of layer `position` (no bias), and its weights' scale `[out]`.
+
+        `dtype` is the arithmetic's; see `apply_layer` for the `plan`.
+        """
         integers, scale = self.integer_weight(position)
         shape = self.student.shapes[position]
-        return apply_layer(shape, levels, integers.to(levels.dtype), None), scale
+        return apply_layer(shape, levels, integers.to(dtype), None, plan), scale
 
     def hidden_levels(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Levels of the last shared layer, `[batch, width]`, and the step that each stands for."""
-        levels = self.input_levels(observations).to(compute_dtype(self.student.actor.weight))
+        dtype = compute_dtype(self.student.actor.weight)
+        levels = self.input_levels(observations)
+        plan = self.student.plan(levels)
+        if not self.student.architecture.is_image:
+            levels = levels.to(dtype)
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / INPUT_LEVELS
         for position in range(len(self.student.shapes) - 1):
             with torch.autocast(levels.device.type, enabled=False):
-                acc, scale = self.accumulate(position, levels)
+                acc, scale = self.accumulate(position, levels, dtype, plan)
                 next_step = self.activation_ranges[position] / top
                 gain = scale * step / next_step
                 bias = self.integer_bias(position, scale * step)
@@ -106,7 +120,7 @@ class QuantizedStudent(nn.Module):
         levels, step = self.hidden_levels(observations)
         with torch.autocast(levels.device.type, enabled=False):
             levels = levels.float()
-            acc, scale = self.accumulate(len(self.student.shapes) - 1, levels)
+            acc, scale = self.accumulate(len(self.student.shapes) - 1, levels, torch.float32)
             unit = scale * step
             logits = (acc + self.integer_bias(len(self.student.shapes) - 1, unit)) * unit
             critic = self.student.critic

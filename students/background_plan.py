@@ -1,0 +1,250 @@
+"""What the observations of a batch have in common, hence which products the batch can share.
+
+Most of an Atari frame is the same in all observations of a batch. Conv 1 of the Nature network,
+8x8 with stride 4, sums over 2x2 blocks of 4x4 pixels; conv 2, 4x4 with stride 2, over 2x2 blocks of
+2x2 results of conv 1. A block in which an observation equals the background contributes what it
+contributes in every such observation. Of Breakout played by a teacher and shuffled, one block in
+six differs for conv 1, and four in ten for conv 2.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
+SIDE1, SIDE2, SIDE3 = 21, 10, 9  # blocks that conv 1 reads, that conv 2 reads, results of conv 2
+BLOCKS1, BLOCKS2, RESULTS2 = SIDE1**2, SIDE2**2, SIDE3**2
+VOTERS = 16  # observations whose majority is the background
+MIN_BATCH = 64  # below, the background's own cost is not small beside the batch's
+MAX_OWN = 0.75  # share of conv 2's blocks that differ, above which sharing does not pay
+MULTIPLE = 1024  # of rows that a matrix product has: oneDNN compiles a kernel for each new number
+CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of a 2x2 block's parts, in order
+
+
+class BackgroundPlan(NamedTuple):
+    """Which blocks of `batch` observations differ from the background: those are their own.
+
+    Conv 1's own blocks go by observation, conv 2's by place, and after them come the background's
+    100. Both are filled up with blocks that nothing reads. `rows` of conv 1, its results, are four
+    for each block of conv 2 in this order.
+    """
+
+    frames: Tensor  # uint8 [batch, 4, 21, 21, 16]
+    common: Tensor  # uint8 [441, 16]: the background, the same in every frame of a stack
+    own1: int  # own blocks of conv 1
+    sample1: Tensor  # int32 [filled1]: whose each is
+    place1: Tensor  # int32 [filled1]: where it is, 0..440
+    own2: int  # own blocks of conv 2
+    sample2: Tensor  # int32 [own2]
+    place2: Tensor  # int32 [own2], ascending, 0..99
+    sample_shared: Tensor  # int32 [100 * batch - own2]: the same of conv 2's other blocks
+    place_shared: Tensor  # ascending
+    slot1: Tensor  # int32 [batch * 441]: 4 * number of the block among the own, else 4 * filled1
+    slot2: Tensor  # int32 [batch, 10, 10]: number of the block, own2 + place if not its own
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of conv 2 that are multiplied."""
+        return _filled(self.own2 + BLOCKS2)
+
+
+def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
+    """The plan of a training batch, uint8 `[batch, 4, 21, 21, 16]`, where `weight` is conv 1's.
+
+    None where the ordinary convolutions are the better way: nothing learns, another device than
+    the CPU, other inputs, a small batch, or too little in common.
+    """
+    learns = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
+    suits = frames.dtype == torch.uint8 and frames.dim() == 5 and frames.device.type == "cpu"
+    if not (learns and suits) or len(frames) < MIN_BATCH:
+        return None
+    frames, batch = frames.contiguous(), len(frames)
+    common = background(frames)
+    own1 = differing_blocks(frames, common)
+    own2 = _any_of_three(_any_of_three(own1.view(batch, SIDE1, SIDE1), 1), 2)
+    own2 = own2.view(batch, BLOCKS2).t().contiguous().view(-1)  # by place
+    number2 = own2.cumsum(0, dtype=torch.int32) - 1
+    count2 = int(number2[-1]) + 1
+    if count2 > MAX_OWN * len(own2):
+        return None
+    place2, sample2 = _divided(own2.nonzero(), batch)
+    place_shared, sample_shared = _divided(own2.logical_not().nonzero(), batch)
+    own1 = own1.view(-1)
+    blocks1 = own1.nonzero()
+    filled1 = _filled(len(blocks1))
+    sample1, place1 = _divided(F.pad(blocks1, (0, 0, 0, filled1 - len(blocks1))), BLOCKS1)
+    number1 = own1.cumsum(0, dtype=torch.int32) - 1
+    backgrounds = count2 + torch.arange(BLOCKS2, dtype=torch.int32)[:, None]
+    slot2 = torch.where(own2.view(BLOCKS2, batch), number2.view(BLOCKS2, batch), backgrounds)
+    return BackgroundPlan(
+        frames=frames,
+        common=common,
+        own1=len(blocks1),
+        sample1=sample1,
+        place1=place1,
+        own2=count2,
+        sample2=sample2,
+        place2=place2,
+        sample_shared=sample_shared,
+        place_shared=place_shared,
+        slot1=torch.where(own1, number1, filled1) * 4,
+        slot2=slot2.t().contiguous().view(batch, SIDE2, SIDE2),
+    )
+
+
+def background(frames: Tensor) -> Tensor:
+    """What most newest frames show, uint8 `[441, 16]`, of `frames` uint8 `[batch, 4, 21, 21, 16]`.
+
+    Decided for 8 pixels at a time, by the first 16 observations.
+    """
+    voters = min(VOTERS, len(frames))
+    words = frames[:voters, -1].reshape(voters, -1).view(torch.int64)
+    votes = (words[:, None] == words).sum(1, dtype=torch.int32)
+    chosen = words.gather(0, votes.argmax(0, keepdim=True))
+    return chosen.view(torch.uint8).view(BLOCKS1, PIXELS)
+
+
+def differing_blocks(frames: Tensor, common: Tensor) -> Tensor:
+    """Which blocks differ from the background `common` in some frame, bool `[batch, 441]`."""
+    words = frames.view(len(frames), FRAMES, BLOCKS1, PIXELS).view(torch.int64)
+    differs = words != common.view(torch.int64)
+    pairs = differs.view(torch.int16).squeeze(-1)  # a block is two words: both answers at once
+    return ((pairs[:, 0] | pairs[:, 1]) | (pairs[:, 2] | pairs[:, 3])) != 0
+
+
+def _filled(count: int) -> int:
+    """The next multiple of `MULTIPLE`."""
+    return -(-count // MULTIPLE) * MULTIPLE
+
+
+def _any_of_three(own: Tensor, axis: int) -> Tensor:
+    """A block of conv 2 reads three rows, three columns of conv 1's: 21 -> 10 along `axis`."""
+    first, second, third = (
+        own.narrow(axis, step, SIDE1 - 2).unfold(axis, 1, 2).squeeze(-1) for step in range(3)
+    )
+    return first | second | third
+
+
+def _divided(numbers: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
+    """Quotients and remainders, int32 `[n]`, of `numbers` `[n, 1]`, not negative."""
+    numbers = numbers.squeeze(1).int()
+    quotient = numbers.div(divisor, rounding_mode="trunc")
+    return quotient, numbers - quotient * divisor
+
+
+def first_index(plan: BackgroundPlan) -> Tensor:
+    """Of each row of conv 1, the five rows of a table that it is the sum of, int32 `[rows, 5]`.
+
+    The table has four rows (one a corner) for each own block of conv 1, four of zeros, and 400 of
+    the background, in the order of the rows themselves.
+    """
+    zeros, own2 = 4 * len(plan.sample1), plan.own2
+    blocks = (plan.sample2 * BLOCKS1 + _first_blocks().index_select(0, plan.place2))[:, None]
+    slots = plan.slot1.index_select(0, (blocks + _read_blocks()).view(-1)).view(own2, 4, 4)
+    scene = torch.arange(4 * BLOCKS2, dtype=torch.int32).view(BLOCKS2, 4) + (zeros + 4)
+    index = torch.empty(plan.num_blocks, 4, 5, dtype=torch.int32)
+    torch.add(slots, torch.arange(4, dtype=torch.int32), out=index[:own2, :, :4])
+    index[:own2, :, 4] = scene.index_select(0, plan.place2)
+    index[own2:] = zeros
+    index[own2 : own2 + BLOCKS2, :, 4] = scene
+    return index.view(-1, 5)
+
+
+def second_index(plan: BackgroundPlan) -> Tensor:
+    """Of each result of conv 2, the four rows of its blocks' table, int32 `[batch * 81, 4]`.
+
+    The table has four rows (one a corner) for each block that is multiplied.
+    """
+    index = torch.empty(len(plan.frames), SIDE3, SIDE3, 4, dtype=torch.int32)
+    slots = plan.slot2 * 4
+    for corner, (down, right) in enumerate(CORNERS):
+        blocks = slots[:, down : down + SIDE3, right : right + SIDE3]
+        torch.add(blocks, corner, out=index[..., corner])
+    return index.view(-1, 4)
+
+
+def first_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor]:
+    """Rows of conv 1 to which the corners of its own blocks contributed, int32 `[filled1 * 4]`.
+
+    And the entries that stand for none: a block at an edge is part of fewer than four results.
+    """
+    blocks, parts, inside = _parents_in_rows()
+    blocks = blocks.index_select(0, plan.place1).add_((plan.sample1 * BLOCKS2)[:, None])
+    rows = (plan.slot2 * 4).view(-1).index_select(0, blocks.view(-1))
+    rows.add_(parts.index_select(0, plan.place1).view(-1))
+    return rows, _none_there(inside, plan.place1)
+
+
+def second_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor]:
+    """Results of conv 2 to which the corners of its own blocks contributed, int32 `[own2 * 4]`.
+
+    And the entries that stand for none, as in `first_gradients`.
+    """
+    parents, inside = _parents(SIDE2)
+    results = parents.index_select(0, plan.place2).add_((plan.sample2 * RESULTS2)[:, None])
+    return results.view(-1), _none_there(inside, plan.place2)
+
+
+def shared_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for the background's 100 blocks: bags of results, int32, and their starts `[400]`.
+
+    A bag for each corner of each place, in this order, over the observations that share it there.
+    Third, bool `[100, 4, 1]`: the corners that contribute to a result.
+    """
+    parents, inside = _parents(SIDE2)
+    bags = parents.t().index_select(1, plan.place_shared).add_(plan.sample_shared * RESULTS2)
+    starts = starts_of_places(plan.place_shared)
+    starts = starts + len(plan.place_shared) * torch.arange(4, dtype=torch.int32)[:, None]
+    return bags.view(-1), starts.view(-1), inside[..., None]
+
+
+def starts_of_places(places: Tensor) -> Tensor:
+    """Where each of the 100 places begins in ascending `places`, int32 `[100]`."""
+    hundred = torch.arange(BLOCKS2, dtype=torch.int32)
+    return torch.searchsorted(places, hundred, out_int32=True)
+
+
+def _none_there(inside: Tensor, places: Tensor) -> Tensor:
+    """Entries of `inside[places]`, flat, that are false, int64."""
+    outside = inside.logical_not().index_select(0, places)
+    return outside.view(-1).nonzero().squeeze(1)
+
+
+@cache
+def _first_blocks() -> Tensor:
+    """The first of the nine blocks of conv 1 that each block of conv 2 reads, int32 `[100]`."""
+    sides = torch.arange(SIDE2, dtype=torch.int32) * 2
+    return (sides[:, None] * SIDE1 + sides).view(-1)
+
+
+@cache
+def _read_blocks() -> Tensor:
+    """From there, the four blocks of each of its four results of conv 1, int32 `[16]`."""
+    corners = [row * SIDE1 + column for row, column in CORNERS]
+    return torch.tensor([a + b for a in corners for b in corners], dtype=torch.int32)
+
+
+@cache
+def _parents(side: int) -> tuple[Tensor, Tensor]:
+    """The results of which a block is the top left, top right ... part: int32 `[side^2, 4]`.
+
+    Of `side - 1` squared results; 0 where there is none, and then the second, bool, is false.
+    """
+    parents = torch.full((side, side, 4), -1, dtype=torch.int32)
+    results = torch.arange((side - 1) ** 2, dtype=torch.int32).view(side - 1, side - 1)
+    for corner, (down, right) in enumerate(CORNERS):
+        parents[down : down + side - 1, right : right + side - 1, corner] = results
+    return parents.clamp(min=0).view(-1, 4), (parents >= 0).view(-1, 4)
+
+
+@cache
+def _parents_in_rows() -> tuple[Tensor, Tensor, Tensor]:
+    """`_parents` of conv 1's blocks, as conv 2 reads them: its block, part of it; whether any."""
+    parents, inside = _parents(SIDE1)
+    row, column = parents // (SIDE1 - 1), parents % (SIDE1 - 1)
+    return row // 2 * SIDE2 + column // 2, row % 2 * 2 + column % 2, inside

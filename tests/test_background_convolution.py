@@ -1,0 +1,177 @@
+"""What observations share is multiplied once: the same function, the same gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.quantized_student import QuantizedStudent
+from students import Student, architecture_for
+from students.background_convolution import first_convolution, second_convolution
+from students.background_plan import (
+    MIN_BATCH,
+    BackgroundPlan,
+    background,
+    differing_blocks,
+    plan_background,
+)
+from students.student import space_to_depth
+
+torch.set_num_threads(1)
+
+WEIGHT = torch.zeros(1, 4, 8, 8, requires_grad=True)  # something that learns
+
+
+def play(batch: int, share: float, seed: int, corner: bool = False) -> Tensor:
+    """Frames of one background, uint8 `[batch, 4, 84, 84]`; `share` of 4x4 blocks are anything."""
+    generator = torch.Generator().manual_seed(seed)
+    scene = torch.randint(0, 256, (84, 84), dtype=torch.uint8, generator=generator)
+    frames = scene.expand(batch, 4, 84, 84).clone()
+    differs = torch.rand(batch, 4, 21, 21, generator=generator) < share
+    differs = differs.repeat_interleave(4, -1).repeat_interleave(4, -2)
+    noise = torch.randint(0, 256, frames.shape, dtype=torch.uint8, generator=generator)
+    frames = torch.where(differs, noise, frames)
+    if corner:  # blocks that are part of one result only
+        frames[::2, :, :4, :4] = noise[::2, :, :4, :4]
+        frames[1::2, :, 80:, 80:] = noise[1::2, :, 80:, 80:]
+    return frames
+
+
+def made_plan(frames: Tensor) -> BackgroundPlan:
+    plan = plan_background(space_to_depth(frames), WEIGHT)
+    assert plan is not None
+    return plan
+
+
+def generic_student(size: str = "XXS") -> Student:
+    """A student all of whose layers matter to every output."""
+    student = Student(architecture_for(size, (4, 84, 84), 4), 0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return student
+
+
+def gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
+    """Gradients of a loss on both heads."""
+    module.zero_grad()
+    outputs = module(frames)
+    (outputs.logits.square().sum() + outputs.values.sum()).backward()
+    return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    batch=st.integers(MIN_BATCH, MIN_BATCH + 9),
+    share=st.sampled_from([0.0, 0.001, 0.02]),
+    seed=st.integers(0, 99),
+    corner=st.booleans(),
+)
+def test_it_is_two_ordinary_convolutions(batch: int, share: float, seed: int, corner: bool) -> None:
+    frames = play(batch, share, seed, corner)
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [
+        (scale * torch.randn(shape, generator=generator)).requires_grad_()
+        for shape, scale in [((3, 4, 8, 8), 0.001), ((3,), 0.5), ((5, 3, 4, 4), 0.1), ((5,), 0.5)]
+    ]
+    weight1, bias1, weight2, bias2 = parameters
+    plan = made_plan(frames)
+    rows = F.relu(first_convolution(plan, weight1, bias1, torch.float32))
+    shared = second_convolution(plan, rows, weight2, bias2)
+    hidden = F.relu(F.conv2d(frames.float(), weight1, bias1, 4))
+    plain = F.conv2d(hidden, weight2, bias2, 2)
+    assert plain.std() > 0.1
+    torch.testing.assert_close(shared, plain, rtol=1e-4, atol=1e-5)
+    towards = torch.randn(plain.shape, generator=generator)
+    for ours, theirs in zip(
+        torch.autograd.grad(shared, parameters, towards),
+        torch.autograd.grad(plain, parameters, towards),
+        strict=True,
+    ):
+        assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+
+
+def test_only_what_differs_is_multiplied() -> None:
+    frames = play(MIN_BATCH, 0.0, 3)
+    frames[17, 2, 40:44, 8:12] += 1  # block (10, 2) of one observation, in an older frame
+    frames[20, 3, 0, 83] += 1  # block (0, 20): part of one result of conv 1 alone
+    plan = made_plan(frames)
+    assert plan.sample1[: plan.own1].tolist() == [17, 20]
+    assert plan.place1[: plan.own1].tolist() == [10 * 21 + 2, 20]
+    # Block (i, j) of conv 2 reads blocks 2i..2i+2, 2j..2j+2 of conv 1: row 10 is in i = 4 and 5,
+    # column 2 in j = 0 and 1; row 0 and column 20 in i = 0, j = 9.
+    assert plan.place2.tolist() == [9, 40, 41, 50, 51]
+    assert plan.sample2.tolist() == [20, 17, 17, 17, 17]
+    assert plan.num_blocks == 1024  # 5 and the background's 100, filled up
+
+
+def test_the_background_is_what_most_show() -> None:
+    frames = torch.zeros(16, 4, 21, 21, 16, dtype=torch.uint8)
+    frames[:9, -1, 3, 4] = 7
+    frames[9:, -1, 5, 6] = 8
+    common = background(frames)
+    assert common[3 * 21 + 4].tolist() == [7] * 16
+    assert common[5 * 21 + 6].tolist() == [0] * 16
+    differing = differing_blocks(frames, common)
+    assert differing.sum() == 16 + 7  # the older frames of all differ at (3, 4), and 7 at (5, 6)
+
+
+@pytest.mark.parametrize("size", ["XXS", "L"])
+def test_a_student_learns_the_same_with_a_plan(size: str) -> None:
+    student, frames = generic_student(size), space_to_depth(play(MIN_BATCH, 0.01, 4))
+    assert student.plan(frames) is not None
+    with torch.no_grad():  # nothing learns: the ordinary convolutions
+        plain = student(frames)
+    torch.testing.assert_close(student(frames).logits, plain.logits, rtol=1e-4, atol=1e-5)
+    together = gradients(student, frames)
+    halves = [gradients(student, part) for part in frames.split(MIN_BATCH // 2)]  # too few to plan
+    for name, gradient in together.items():
+        apart = halves[0][name] + halves[1][name]
+        assert (gradient - apart).norm() < 1e-4 * apart.norm(), name
+
+
+@pytest.mark.parametrize(
+    "config", [QuantizationConfig(scheme="dorefa"), QuantizationConfig(scheme="dorefa_scaled")]
+)
+def test_a_quantized_student_computes_the_same_integers(config: QuantizationConfig) -> None:
+    quantized = QuantizedStudent(generic_student(), config)
+    frames = space_to_depth(play(MIN_BATCH, 0.01, 5))
+    assert quantized.student.plan(frames) is not None
+    with torch.no_grad():
+        plain = quantized(frames)
+    torch.testing.assert_close(quantized(frames).logits, plain.logits, rtol=0, atol=0)
+    together = gradients(quantized, frames)
+    halves = [gradients(quantized, part) for part in frames.split(MIN_BATCH // 2)]
+    for name, gradient in together.items():
+        apart = halves[0][name] + halves[1][name]
+        assert (gradient - apart).norm() <= 1e-4 * apart.norm(), name
+
+
+def test_bfloat16_is_hardly_less_exact_than_with_ordinary_convolutions() -> None:
+    student, frames = generic_student(), space_to_depth(play(MIN_BATCH, 0.02, 6))
+    assert student.plan(frames) is not None
+    with torch.no_grad():
+        exact = student(frames).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        shared = student(frames).logits
+        with torch.no_grad():
+            plain = student(frames).logits
+    assert shared.dtype == torch.float32
+    assert (shared - exact).square().mean() < 4 * (plain - exact).square().mean()
+
+
+def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
+    frames = space_to_depth(play(MIN_BATCH, 0.01, 7))
+    assert plan_background(frames, WEIGHT) is not None
+    with torch.no_grad():
+        assert plan_background(frames, WEIGHT) is None
+    assert plan_background(frames, WEIGHT.detach()) is None
+    assert plan_background(frames[1:], WEIGHT) is None
+    assert plan_background(frames.float(), WEIGHT) is None
+    assert plan_background(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
