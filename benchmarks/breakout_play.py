@@ -12,6 +12,7 @@ from qpd.recipe_loading import load_recipe
 from teachers import Teacher, load_teacher
 
 ENV_ID = "BreakoutNoFrameskip-v4"
+RECIPE_MEMORY = 100_000  # transitions; from early games to late ones, as in a run of the recipes
 
 
 def teacher_play(folder: Path, capacity: int, num_envs: int = 64) -> tuple[Teacher, PlayStream]:
@@ -22,9 +23,14 @@ def teacher_play(folder: Path, capacity: int, num_envs: int = 64) -> tuple[Teach
     return teacher, PlayStream(recipe, teacher, ENV_ID, folder / "replay.bin")
 
 
-def stacked_observations(stream: PlayStream) -> np.ndarray:
-    """The memory's observations as anyone would store them, uint8 `[n, 4, 84, 84]`."""
+def stacked_observations(stream: PlayStream, most: int = 8192) -> np.ndarray:
+    """Observations of the memory as anyone would store them, uint8 `[n, 4, 84, 84]`.
+
+    All of them, or `most`, drawn at random.
+    """
     rows = torch.from_numpy(stream.memory.transition_rows())
+    if len(rows) > most:
+        rows = torch.from_numpy(np.random.default_rng(0).choice(rows.numpy(), most, replace=False))
     blocked = stream.memory.gather(rows).observations
     patches = blocked.view(len(rows), 4, 21, 21, 4, 4).transpose(3, 4)
     return np.ascontiguousarray(patches.reshape(len(rows), 4, 84, 84).numpy())

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.breakout_play import stacked_observations, teacher_play
+from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
 from qpd.replay_memory import ReplayMemory
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parse_arguments(parser)
     with tempfile.TemporaryDirectory() as folder:
-        _, stream = teacher_play(Path(folder), 8192)
+        _, stream = teacher_play(Path(folder), RECIPE_MEMORY)
         stream.fill()
         observations = stacked_observations(stream)
         training = QpdTraining("XXS", stream, arguments.batch, False)

@@ -3,13 +3,16 @@
 python -m benchmarks.roofline [--sizes XXS S XL] [--batch 256] [--threads 2] [--profile XXS]
 
 A multiplication and an addition count as two operations. Forward, plus twice that backward, less
-the gradient of the input, which nobody needs. The peak is the best of several square bfloat16
-matrix products on the same threads, float32 where there are no bfloat16 units.
+the gradient of the input, which nobody needs. What observations share, QPD multiplies once: the
+operations that it does are counted beside those of the two ordinary convolutions. The peak is the
+best of several square bfloat16 matrix products on the same threads, float32 where there are no
+bfloat16 units.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
 from functools import partial
@@ -18,11 +21,12 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.breakout_play import teacher_play
+from benchmarks.breakout_play import RECIPE_MEMORY, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
 from qpd.precision import compute_precision
 from students import architecture_for
+from students.background_plan import BLOCKS1, BLOCKS2, BackgroundPlan, plan_background
 from students.size_grid import SIZE_GRID
 
 
@@ -38,6 +42,23 @@ def training_operations(size: str) -> int:
         total += forward * (2 if position == 0 else 3)
     features = shapes[-1].weight_shape[1]
     return total + 3 * 2 * features  # the critic head
+
+
+def operations_done(size: str, plan: BackgroundPlan | None) -> float:
+    """The same, with what the batch of `plan` shares multiplied once."""
+    total = float(training_operations(size))
+    if plan is None:
+        return total
+    conv1, conv2 = architecture_for(size, (4, 84, 84), 4).layer_shapes()[:2]
+    batch = len(plan.frames)
+    for shape, passes, blocks in [
+        (conv1, 2, len(plan.sample1) + BLOCKS1),
+        (conv2, 3, plan.num_blocks),
+    ]:
+        # A block has a share in four results: its products are four times a quarter of a result's.
+        products = 2 * math.prod(shape.weight_shape)
+        total += passes * products * (blocks / batch - math.prod(shape.output_shape[1:]))
+    return total
 
 
 def matmul_peak(dtype: torch.dtype, rounds: int = 5) -> float:
@@ -63,7 +84,7 @@ def main() -> None:
     dtype = compute_precision("auto", torch.device("cpu"))
     peak = matmul_peak(dtype)
     with tempfile.TemporaryDirectory() as folder:
-        _, stream = teacher_play(Path(folder), 8192)
+        _, stream = teacher_play(Path(folder), RECIPE_MEMORY)
         stream.fill()
         programs = {
             size: QpdTraining(size, stream, arguments.batch, False)
@@ -74,12 +95,17 @@ def main() -> None:
             arguments.rounds,
         )
         rows = []
+        sample = next(programs[arguments.profile].batches)
+        plan = plan_background(
+            sample.observations, next(programs[arguments.profile].module.parameters())
+        )
         for size in arguments.sizes:
-            operations = training_operations(size)
+            operations = operations_done(size, plan)
             achieved = rates[size] * operations
             rows.append(
                 [
                     size,
+                    f"{training_operations(size) / 1e6:.1f}",
                     f"{operations / 1e6:.1f}",
                     f"{rates[size]:,.0f}",
                     f"{achieved / 1e9:,.0f}",
@@ -87,7 +113,11 @@ def main() -> None:
                 ]
             )
         title = f"Phase 1, batches of {arguments.batch}; peak {peak / 1e9:,.0f} GFLOP/s ({dtype})"
-        headers = ["student", "MFLOP/sample", "samples/s", "GFLOP/s", "of the peak"]
+        if plan is not None:
+            own1 = plan.own1 / (BLOCKS1 * len(plan.frames))
+            own2 = plan.own2 / (BLOCKS2 * len(plan.frames))
+            title += f"\nDiffering blocks: {own1:.0%} of conv 1's, {own2:.0%} of conv 2's"
+        headers = ["student", "MFLOP/sample", "done", "samples/s", "GFLOP/s", "of the peak"]
         print_rates(title, headers, rows)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             programs[arguments.profile].steps(20)

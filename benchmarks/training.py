@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.baseline import PlainTraining
-from benchmarks.breakout_play import stacked_observations, teacher_play
+from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from qpd.phase_plan import PhasePlan
 from qpd.phase_state import make_optimizer
@@ -75,7 +75,7 @@ def main() -> None:
     arguments = parse_arguments(parser)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        teacher, stream = teacher_play(Path(folder), 8192)
+        teacher, stream = teacher_play(Path(folder), RECIPE_MEMORY)
         stream.fill()
         observations = stacked_observations(stream)
         for size in arguments.sizes:
