@@ -12,7 +12,7 @@ from qpd.recipe_loading import load_recipe
 from teachers import Teacher, load_teacher
 
 ENV_ID = "BreakoutNoFrameskip-v4"
-RECIPE_MEMORY = 100_000  # transitions; from early games to late ones, as in a run of the recipes
+RECIPE_MEMORY = 100_000  # transitions; from early games to late ones, the quickstart's
 
 
 def teacher_play(folder: Path, capacity: int, num_envs: int = 64) -> tuple[Teacher, PlayStream]:

@@ -12,10 +12,10 @@ bfloat16 units.
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 import time
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import torch
@@ -25,40 +25,24 @@ from benchmarks.breakout_play import RECIPE_MEMORY, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
 from qpd.precision import compute_precision
-from students import architecture_for
-from students.background_plan import BLOCKS1, BLOCKS2, BackgroundPlan, plan_background
+from students import Student, architecture_for
+from students.background_plan import BLOCKS1, BLOCKS2, BackgroundPlan
 from students.size_grid import SIZE_GRID
 
 
-def training_operations(size: str) -> int:
-    """Floating-point operations of one sample's forward and backward pass."""
+def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:
+    """Floating-point operations of one sample's forward and backward pass.
+
+    With a `plan` of a batch: what is multiplied once for all of it counts once.
+    """
     shapes = architecture_for(size, (4, 84, 84), 4).layer_shapes()
-    total, pixels = 0, {"conv1": 400, "conv2": 81, "conv3": 49}
-    for position, shape in enumerate(shapes):
-        weights = 1
-        for extent in shape.weight_shape:
-            weights *= extent
-        forward = 2 * weights * pixels.get(shape.name, 1)
-        total += forward * (2 if position == 0 else 3)
-    features = shapes[-1].weight_shape[1]
-    return total + 3 * 2 * features  # the critic head
-
-
-def operations_done(size: str, plan: BackgroundPlan | None) -> float:
-    """The same, with what the batch of `plan` shares multiplied once."""
-    total = float(training_operations(size))
-    if plan is None:
-        return total
-    conv1, conv2 = architecture_for(size, (4, 84, 84), 4).layer_shapes()[:2]
-    batch = len(plan.frames)
-    for shape, passes, blocks in [
-        (conv1, 2, len(plan.sample1) + BLOCKS1),
-        (conv2, 3, plan.num_blocks),
-    ]:
-        # A block has a share in four results: its products are four times a quarter of a result's.
-        products = 2 * math.prod(shape.weight_shape)
-        total += passes * products * (blocks / batch - math.prod(shape.output_shape[1:]))
-    return total
+    macs = {shape.name: float(shape.num_macs) for shape in shapes}
+    if plan is not None:  # a block's products are as many as a result's: four corners, a quarter
+        conv1, conv2 = (prod(shape.weight_shape) for shape in shapes[:2])
+        macs["conv1"] = conv1 * (len(plan.sample1) + BLOCKS1) / len(plan.frames)
+        macs["conv2"] = conv2 * plan.num_blocks / len(plan.frames)
+    critic = shapes[-1].weight_shape[1]
+    return 2 * (3 * (sum(macs.values()) + critic) - macs["conv1"])
 
 
 def matmul_peak(dtype: torch.dtype, rounds: int = 5) -> float:
@@ -96,11 +80,11 @@ def main() -> None:
         )
         rows = []
         sample = next(programs[arguments.profile].batches)
-        plan = plan_background(
-            sample.observations, next(programs[arguments.profile].module.parameters())
-        )
+        student = programs[arguments.profile].module
+        assert isinstance(student, Student)
+        plan = student.background_plan(sample.observations)
         for size in arguments.sizes:
-            operations = operations_done(size, plan)
+            operations = training_operations(size, plan)
             achieved = rates[size] * operations
             rows.append(
                 [
@@ -114,8 +98,8 @@ def main() -> None:
             )
         title = f"Phase 1, batches of {arguments.batch}; peak {peak / 1e9:,.0f} GFLOP/s ({dtype})"
         if plan is not None:
-            own1 = plan.own1 / (BLOCKS1 * len(plan.frames))
-            own2 = plan.own2 / (BLOCKS2 * len(plan.frames))
+            own1 = plan.num_own1 / (BLOCKS1 * len(plan.frames))
+            own2 = plan.num_own2 / (BLOCKS2 * len(plan.frames))
             title += f"\nDiffering blocks: {own1:.0%} of conv 1's, {own2:.0%} of conv 2's"
         headers = ["student", "MFLOP/sample", "done", "samples/s", "GFLOP/s", "of the peak"]
         print_rates(title, headers, rows)

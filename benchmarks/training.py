@@ -86,7 +86,7 @@ def main() -> None:
                 "phase 1": QpdTraining(size, stream, batch, False),
                 "phase 3": QpdTraining(size, stream, batch, True),
             }
-            count = {"XL": 4, "XXL": 2}.get(size, 8)
+            count = max(1, {"L": 16, "XL": 16, "XXL": 8}.get(size, 32) * 256 // batch)
             cases = {name: partial(run.steps, count) for name, run in programs.items()}
             rates = interleave(cases, arguments.rounds)
             base = rates["baseline"]

@@ -47,7 +47,7 @@ class TrainStep:
 
     With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
     size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
-    way. On a CPU compiling does not pay: oneDNN's convolutions are the time.
+    way. On a CPU compiling does not pay: a compiled step multiplies what observations share again.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The first two convolutions in training, without multiplying what observations share twice.
+"""The first two convolutions in training: what observations share is multiplied only once.
 
 See `background_plan`. It is the same function as the two ordinary convolutions, up to the rounding
 of the arithmetic's dtype: the four or five terms of a sum are rounded, not only the sum. The
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from students.background_plan import (
@@ -59,36 +60,38 @@ class _FirstConvolution(torch.autograd.Function):
     def forward(
         ctx: Any, weight: Tensor, bias: Tensor | None, plan: BackgroundPlan, dtype: torch.dtype
     ) -> Tensor:
-        shared = plan.common.repeat(1, FRAMES).to(dtype)  # [441, 64]
-        differences = _own_pixels(plan).to(dtype).sub_(shared.index_select(0, plan.place1))  # exact
+        background = plan.background.repeat(1, FRAMES).to(dtype)  # [441, 64]
+        differences = _own_pixels(plan).to(dtype)
+        differences.sub_(background.index_select(0, plan.place1))  # at most 255: exact
         out, count = len(weight), len(plan.sample1)
         matrix = weight.reshape(out, FRAMES, 2, 4, 2, 4).permute(1, 3, 5, 2, 4, 0)
         matrix = matrix.reshape(FRAMES * PIXELS, 4 * out).to(dtype)
         table = torch.empty(4 * count + 4 + 4 * BLOCKS2, out, dtype=dtype)
         torch.mm(differences, matrix, out=table[: 4 * count].view(count, 4 * out))
         table[4 * count : 4 * count + 4] = 0
-        scene = _gather_corners((shared.float() @ matrix.float()).view(SIDE1, SIDE1, 4, out))
-        scene = scene if bias is None else scene + bias
-        table[4 * count + 4 :] = _in_rows(scene)
+        scene = background.float() @ matrix.float()
+        scene = _gather_corners(scene.view(SIDE1, SIDE1, 4, out))
+        table[4 * count + 4 :] = _in_rows(scene if bias is None else scene + bias)
         ctx.plan = plan
-        ctx.save_for_backward(differences, shared)
+        ctx.save_for_backward(differences, background)
         return F.embedding_bag(first_index(plan), table, mode="sum")
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        differences, shared = ctx.saved_tensors
+        differences, background = ctx.saved_tensors
         rows, plan = gradients[0], ctx.plan
-        out, own2 = rows.shape[1], plan.own2
+        out, own2 = rows.shape[1], plan.num_own2
         index, outside = first_gradients(plan)
         own = rows.index_select(0, index).index_fill_(0, outside, 0)
-        own[4 * plan.own1 :] = 0
-        blocks = rows.view(-1, 4 * out)
+        own[4 * plan.num_own1 :] = 0
+        blocks = rows.reshape(-1, 4 * out)
         starts = starts_of_places(plan.place2)
         order = torch.arange(own2, dtype=torch.int32)
         total = F.embedding_bag(order, blocks, starts, mode="sum").float()
         total = _from_rows(total + blocks[own2 : own2 + BLOCKS2])  # of all observations
         matrix = torch.mm(differences.t(), own.view(-1, 4 * out)).float()
-        matrix += shared.float().t() @ _spread_corners(total).view(BLOCKS1, 4 * out)
+        matrix += background.float().t() @ _spread_corners(total).view(BLOCKS1, 4 * out)
         weight = matrix.view(FRAMES, 4, 4, 2, 2, out).permute(5, 0, 3, 1, 4, 2)
         bias = total.sum((0, 1)) if ctx.needs_input_grad[1] else None
         return weight.reshape(out, FRAMES, 8, 8), bias, None, None
@@ -114,11 +117,12 @@ class _SecondConvolution(torch.autograd.Function):
         return sums.view(-1, SIDE3, SIDE3, out).permute(0, 3, 1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         blocks, matrix = ctx.saved_tensors
         out, channels = gradients[0].shape[1], blocks.shape[1] // 4
         results = gradients[0].permute(0, 2, 3, 1).reshape(-1, out)
-        own2 = ctx.plan.own2
+        own2 = ctx.plan.num_own2
         table = results.new_empty(4 * len(blocks), out)
         index, outside = second_gradients(ctx.plan)
         torch.index_select(results, 0, index, out=table[: 4 * own2])
@@ -136,7 +140,7 @@ class _SecondConvolution(torch.autograd.Function):
 
 
 def _own_pixels(plan: BackgroundPlan) -> Tensor:
-    """The pixels of conv 1's own blocks, uint8 `[own1, 4 * 16]`."""
+    """The pixels of conv 1's own blocks, and fillers, uint8 `[filled1, 4 * 16]`."""
     rows = plan.sample1 * (FRAMES * BLOCKS1) + plan.place1
     rows = rows[:, None] + torch.arange(0, FRAMES * BLOCKS1, BLOCKS1, dtype=torch.int32)
     words = plan.frames.view(-1, PIXELS).view(torch.int64).index_select(0, rows.view(-1))

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
 SIDE1, SIDE2, SIDE3 = 21, 10, 9  # blocks that conv 1 reads, that conv 2 reads, results of conv 2
 BLOCKS1, BLOCKS2, RESULTS2 = SIDE1**2, SIDE2**2, SIDE3**2
-VOTERS = 16  # observations whose majority is the background
+VOTERS = 16  # observations of which the most frequent is the background
 MIN_BATCH = 64  # below, the background's own cost is not small beside the batch's
 MAX_OWN = 0.75  # share of conv 2's blocks that differ, above which sharing does not pay
 MULTIPLE = 1024  # of rows that a matrix product has: oneDNN compiles a kernel for each new number
@@ -29,28 +29,28 @@ CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of a 2x2 block's 
 class BackgroundPlan(NamedTuple):
     """Which blocks of `batch` observations differ from the background: those are their own.
 
-    Conv 1's own blocks go by observation, conv 2's by place, and after them come the background's
-    100. Both are filled up with blocks that nothing reads. `rows` of conv 1, its results, are four
-    for each block of conv 2 in this order.
+    Conv 1's own blocks go by observation, then come fillers that nothing reads. Conv 2's go by
+    place, then come the background's 100, then fillers. `rows` of conv 1, its results, are four for
+    each block of conv 2 in this order.
     """
 
     frames: Tensor  # uint8 [batch, 4, 21, 21, 16]
-    common: Tensor  # uint8 [441, 16]: the background, the same in every frame of a stack
-    own1: int  # own blocks of conv 1
-    sample1: Tensor  # int32 [filled1]: whose each is
+    background: Tensor  # uint8 [441, 16], the same in every frame of a stack
+    num_own1: int  # own blocks of conv 1
+    sample1: Tensor  # int32 [filled1]: whose each is, then fillers
     place1: Tensor  # int32 [filled1]: where it is, 0..440
-    own2: int  # own blocks of conv 2
-    sample2: Tensor  # int32 [own2]
-    place2: Tensor  # int32 [own2], ascending, 0..99
-    sample_shared: Tensor  # int32 [100 * batch - own2]: the same of conv 2's other blocks
-    place_shared: Tensor  # ascending
+    num_own2: int  # own blocks of conv 2
+    sample2: Tensor  # int32 [num_own2]
+    place2: Tensor  # int32 [num_own2], ascending, 0..99
+    sample_shared: Tensor  # int32 [100 * batch - num_own2]: the same of conv 2's other blocks
+    place_shared: Tensor  # int32, as long, ascending
     slot1: Tensor  # int32 [batch * 441]: 4 * number of the block among the own, else 4 * filled1
-    slot2: Tensor  # int32 [batch, 10, 10]: number of the block, own2 + place if not its own
+    slot2: Tensor  # int32 [batch, 10, 10]: 4 * number of the block, which the background's have too
 
     @property
     def num_blocks(self) -> int:
         """Blocks of conv 2 that are multiplied."""
-        return _filled(self.own2 + BLOCKS2)
+        return _filled(self.num_own2 + BLOCKS2)
 
 
 def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
@@ -61,46 +61,44 @@ def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
     """
     learns = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
     suits = frames.dtype == torch.uint8 and frames.dim() == 5 and frames.device.type == "cpu"
+    suits = suits and weight.dtype == torch.float32
     if not (learns and suits) or len(frames) < MIN_BATCH:
         return None
     frames, batch = frames.contiguous(), len(frames)
-    common = background(frames)
-    own1 = differing_blocks(frames, common)
-    own2 = _any_of_three(_any_of_three(own1.view(batch, SIDE1, SIDE1), 1), 2)
-    own2 = own2.view(batch, BLOCKS2).t().contiguous().view(-1)  # by place
-    number2 = own2.cumsum(0, dtype=torch.int32) - 1
-    count2 = int(number2[-1]) + 1
-    if count2 > MAX_OWN * len(own2):
+    background = most_frequent(frames)
+    own1 = differing_blocks(frames, background)
+    own2 = _any_of_three(_any_of_three(own1.view(batch, SIDE1, SIDE1)).mT).mT
+    own2 = own2.reshape(batch, BLOCKS2).t().contiguous()  # by place
+    place2, sample2 = _divided(own2.view(-1).nonzero(), batch)
+    if len(place2) > MAX_OWN * own2.numel():
         return None
-    place2, sample2 = _divided(own2.nonzero(), batch)
-    place_shared, sample_shared = _divided(own2.logical_not().nonzero(), batch)
-    own1 = own1.view(-1)
-    blocks1 = own1.nonzero()
+    place_shared, sample_shared = _divided(own2.logical_not().view(-1).nonzero(), batch)
+    blocks1 = own1.view(-1).nonzero()
     filled1 = _filled(len(blocks1))
     sample1, place1 = _divided(F.pad(blocks1, (0, 0, 0, filled1 - len(blocks1))), BLOCKS1)
-    number1 = own1.cumsum(0, dtype=torch.int32) - 1
-    backgrounds = count2 + torch.arange(BLOCKS2, dtype=torch.int32)[:, None]
-    slot2 = torch.where(own2.view(BLOCKS2, batch), number2.view(BLOCKS2, batch), backgrounds)
+    number1, number2 = _numbers(own1), _numbers(own2)
+    backgrounds = len(place2) + torch.arange(BLOCKS2, dtype=torch.int32)[:, None]
+    slot2 = torch.where(own2, number2.view(own2.shape), backgrounds) * 4
     return BackgroundPlan(
         frames=frames,
-        common=common,
-        own1=len(blocks1),
+        background=background,
+        num_own1=len(blocks1),
         sample1=sample1,
         place1=place1,
-        own2=count2,
+        num_own2=len(place2),
         sample2=sample2,
         place2=place2,
         sample_shared=sample_shared,
         place_shared=place_shared,
-        slot1=torch.where(own1, number1, filled1) * 4,
+        slot1=torch.where(own1.view(-1), number1, filled1) * 4,
         slot2=slot2.t().contiguous().view(batch, SIDE2, SIDE2),
     )
 
 
-def background(frames: Tensor) -> Tensor:
-    """What most newest frames show, uint8 `[441, 16]`, of `frames` uint8 `[batch, 4, 21, 21, 16]`.
+def most_frequent(frames: Tensor) -> Tensor:
+    """What is most often seen, uint8 `[441, 16]`, in `frames` uint8 `[batch, 4, 21, 21, 16]`.
 
-    Decided for 8 pixels at a time, by the first 16 observations.
+    Decided for 8 pixels at a time, by the newest frames of the first 16 observations.
     """
     voters = min(VOTERS, len(frames))
     words = frames[:voters, -1].reshape(voters, -1).view(torch.int64)
@@ -109,10 +107,10 @@ def background(frames: Tensor) -> Tensor:
     return chosen.view(torch.uint8).view(BLOCKS1, PIXELS)
 
 
-def differing_blocks(frames: Tensor, common: Tensor) -> Tensor:
-    """Which blocks differ from the background `common` in some frame, bool `[batch, 441]`."""
+def differing_blocks(frames: Tensor, background: Tensor) -> Tensor:
+    """Which blocks differ from the background in some frame, bool `[batch, 441]`."""
     words = frames.view(len(frames), FRAMES, BLOCKS1, PIXELS).view(torch.int64)
-    differs = words != common.view(torch.int64)
+    differs = words != background.view(torch.int64)
     pairs = differs.view(torch.int16).squeeze(-1)  # a block is two words: both answers at once
     return ((pairs[:, 0] | pairs[:, 1]) | (pairs[:, 2] | pairs[:, 3])) != 0
 
@@ -122,12 +120,14 @@ def _filled(count: int) -> int:
     return -(-count // MULTIPLE) * MULTIPLE
 
 
-def _any_of_three(own: Tensor, axis: int) -> Tensor:
-    """A block of conv 2 reads three rows, three columns of conv 1's: 21 -> 10 along `axis`."""
-    first, second, third = (
-        own.narrow(axis, step, SIDE1 - 2).unfold(axis, 1, 2).squeeze(-1) for step in range(3)
-    )
-    return first | second | third
+def _any_of_three(own: Tensor) -> Tensor:
+    """A block of conv 2 reads three columns of conv 1's: 21 -> 10 along the last axis."""
+    return own[..., :-2:2] | own[..., 1:-1:2] | own[..., 2::2]
+
+
+def _numbers(own: Tensor) -> Tensor:
+    """The number of each block among the own, int32, flat."""
+    return own.view(-1).cumsum(0, dtype=torch.int32) - 1
 
 
 def _divided(numbers: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
@@ -143,7 +143,7 @@ def first_index(plan: BackgroundPlan) -> Tensor:
     The table has four rows (one a corner) for each own block of conv 1, four of zeros, and 400 of
     the background, in the order of the rows themselves.
     """
-    zeros, own2 = 4 * len(plan.sample1), plan.own2
+    zeros, own2 = 4 * len(plan.sample1), plan.num_own2
     blocks = (plan.sample2 * BLOCKS1 + _first_blocks().index_select(0, plan.place2))[:, None]
     slots = plan.slot1.index_select(0, (blocks + _read_blocks()).view(-1)).view(own2, 4, 4)
     scene = torch.arange(4 * BLOCKS2, dtype=torch.int32).view(BLOCKS2, 4) + (zeros + 4)
@@ -161,9 +161,8 @@ def second_index(plan: BackgroundPlan) -> Tensor:
     The table has four rows (one a corner) for each block that is multiplied.
     """
     index = torch.empty(len(plan.frames), SIDE3, SIDE3, 4, dtype=torch.int32)
-    slots = plan.slot2 * 4
     for corner, (down, right) in enumerate(CORNERS):
-        blocks = slots[:, down : down + SIDE3, right : right + SIDE3]
+        blocks = plan.slot2[:, down : down + SIDE3, right : right + SIDE3]
         torch.add(blocks, corner, out=index[..., corner])
     return index.view(-1, 4)
 
@@ -175,7 +174,7 @@ def first_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor]:
     """
     blocks, parts, inside = _parents_in_rows()
     blocks = blocks.index_select(0, plan.place1).add_((plan.sample1 * BLOCKS2)[:, None])
-    rows = (plan.slot2 * 4).view(-1).index_select(0, blocks.view(-1))
+    rows = plan.slot2.view(-1).index_select(0, blocks.view(-1))
     rows.add_(parts.index_select(0, plan.place1).view(-1))
     return rows, _none_there(inside, plan.place1)
 

@@ -48,10 +48,10 @@ def apply_layer(
 ) -> Tensor:
     """One layer's linear map, `weight` in ordinary layout.
 
-    The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), uint8 or
-    `weight`'s (autocast's) dtype, the others channels-last `[batch, in, height, width]`; a linear
-    layer flattens images as `(height, width, channel)`, which is a view, and permutes the weight
-    instead, unless that is the larger of the two.
+    The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), the
+    others channels-last `[batch, in, height, width]`; a linear layer flattens images as
+    `(height, width, channel)`, which is a view, and permutes the weight instead, unless that is the
+    larger of the two.
 
     With a `plan` of these observations, what they share is multiplied once in the first two
     convolutions; between them are rows, `[n, channels]`, in place of images.
@@ -60,8 +60,9 @@ def apply_layer(
         return first_convolution(plan, weight, bias, compute_dtype(weight))
     if plan is not None and shape.name == "conv2":
         return second_convolution(plan, inputs, weight, bias)
+    inputs = inputs.to(compute_dtype(weight))
     if shape.kind == "conv" and inputs.dim() == 5:
-        inputs, out = inputs.to(compute_dtype(weight)), weight.shape[0]
+        out = weight.shape[0]
         blocked = weight.reshape(out, 4, 2, 4, 2, 4).permute(0, 3, 5, 1, 2, 4)
         blocked = blocked.reshape(out, 16, 4, 2, 2).contiguous(memory_format=torch.channels_last_3d)
         return F.conv3d(inputs.permute(0, 4, 1, 2, 3), blocked, bias).squeeze(2)
@@ -73,7 +74,7 @@ def apply_layer(
         return F.conv2d(inputs, weight, bias, strides)
     if inputs.dim() == 4:
         channels, height, width = inputs.shape[1:]
-        if weight.numel() > inputs.numel():
+        if weight.numel() >= inputs.numel():
             return F.linear(inputs.flatten(1), weight, bias)
         weight = weight.view(-1, channels, height, width).permute(0, 2, 3, 1).flatten(1)
         inputs = inputs.permute(0, 2, 3, 1).flatten(1)
@@ -102,6 +103,8 @@ def _column_pairs(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 class Student(nn.Module):
     """Shared trunk, actor head and (for training only) critic head.
 
+    With `shares_background` off, training multiplies in the order that playing does.
+
     Vector observations are mapped to `[0, 255]` by `input_low` and `input_high`, float32
     `[features]`: the same 8-bit input that frames have by nature (Eq. 4 of the QPD paper).
     """
@@ -111,6 +114,7 @@ class Student(nn.Module):
 
     def __init__(self, architecture: StudentArchitecture, seed: int = 0) -> None:
         super().__init__()
+        self.shares_background = True
         self.architecture = architecture
         self.shapes = architecture.layer_shapes()
         self.layers = nn.ModuleDict(
@@ -170,22 +174,18 @@ class Student(nn.Module):
         span = self.input_high - self.input_low
         return ((observations - self.input_low) / span).clamp(0.0, 1.0) * INPUT_LEVELS
 
-    def plan(self, observations: Tensor) -> BackgroundPlan | None:
-        """What these frames share, if they are blocked and sharing speeds a training step up."""
-        if not self.architecture.is_image:
+    def background_plan(self, encoded: Tensor) -> BackgroundPlan | None:
+        """What these encoded frames share, where sharing it speeds a training step up."""
+        if not (self.architecture.is_image and self.shares_background):
             return None
-        return plan_background(observations, self.layer("conv1").weight)
+        return plan_background(encoded, self.layer("conv1").weight)
 
-    def hidden_activations(
-        self, observations: Tensor, plan: BackgroundPlan | None = None
-    ) -> Iterator[Tensor]:
-        """Activations of each hidden layer in turn, float `[batch, channels, ...]`.
+    def hidden_activations(self, observations: Tensor) -> Iterator[Tensor]:
+        """Activations of each hidden layer in turn, float `[batch, channels, ...]`."""
+        return self._hidden(self.encode(observations), None)
 
-        With a `plan`, conv 1's are the rows of `background_convolution`.
-        """
-        hidden = self.encode(observations)
-        if not self.architecture.is_image:
-            hidden = hidden.to(compute_dtype(self.actor.weight))
+    def _hidden(self, hidden: Tensor, plan: BackgroundPlan | None) -> Iterator[Tensor]:
+        """The same of encoded observations; with a `plan`, conv 1's are rows."""
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
             weight = module.weight / INPUT_LEVELS if position == 0 else module.weight
@@ -195,7 +195,8 @@ class Student(nn.Module):
 
     def features(self, observations: Tensor) -> Tensor:
         """Activations of the last shared layer, float `[batch, width]`."""
-        for hidden in self.hidden_activations(observations, self.plan(observations)):
+        encoded = self.encode(observations)
+        for hidden in self._hidden(encoded, self.background_plan(encoded)):
             last = hidden
         return last
 

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from students import Student, architecture_for
+from students import Student, StudentArchitecture
 from students.background_convolution import first_convolution, second_convolution
 from students.background_plan import (
     MIN_BATCH,
     BackgroundPlan,
-    background,
     differing_blocks,
+    most_frequent,
     plan_background,
 )
 from students.student import space_to_depth
@@ -48,9 +49,9 @@ def made_plan(frames: Tensor) -> BackgroundPlan:
     return plan
 
 
-def generic_student(size: str = "XXS") -> Student:
+def generic_student(architecture: StudentArchitecture) -> Student:
     """A student all of whose layers matter to every output."""
-    student = Student(architecture_for(size, (4, 84, 84), 4), 0)
+    student = Student(architecture, 0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in student.parameters():
@@ -102,8 +103,8 @@ def test_only_what_differs_is_multiplied() -> None:
     frames[17, 2, 40:44, 8:12] += 1  # block (10, 2) of one observation, in an older frame
     frames[20, 3, 0, 83] += 1  # block (0, 20): part of one result of conv 1 alone
     plan = made_plan(frames)
-    assert plan.sample1[: plan.own1].tolist() == [17, 20]
-    assert plan.place1[: plan.own1].tolist() == [10 * 21 + 2, 20]
+    assert plan.sample1[: plan.num_own1].tolist() == [17, 20]
+    assert plan.place1[: plan.num_own1].tolist() == [10 * 21 + 2, 20]
     # Block (i, j) of conv 2 reads blocks 2i..2i+2, 2j..2j+2 of conv 1: row 10 is in i = 4 and 5,
     # column 2 in j = 0 and 1; row 0 and column 20 in i = 0, j = 9.
     assert plan.place2.tolist() == [9, 40, 41, 50, 51]
@@ -111,59 +112,85 @@ def test_only_what_differs_is_multiplied() -> None:
     assert plan.num_blocks == 1024  # 5 and the background's 100, filled up
 
 
-def test_the_background_is_what_most_show() -> None:
+def test_the_background_is_what_is_seen_most_often() -> None:
     frames = torch.zeros(16, 4, 21, 21, 16, dtype=torch.uint8)
     frames[:9, -1, 3, 4] = 7
     frames[9:, -1, 5, 6] = 8
-    common = background(frames)
-    assert common[3 * 21 + 4].tolist() == [7] * 16
-    assert common[5 * 21 + 6].tolist() == [0] * 16
-    differing = differing_blocks(frames, common)
+    background = most_frequent(frames)
+    assert background[3 * 21 + 4].tolist() == [7] * 16
+    assert background[5 * 21 + 6].tolist() == [0] * 16
+    differing = differing_blocks(frames, background)
     assert differing.sum() == 16 + 7  # the older frames of all differ at (3, 4), and 7 at (5, 6)
 
 
-@pytest.mark.parametrize("size", ["XXS", "L"])
-def test_a_student_learns_the_same_with_a_plan(size: str) -> None:
-    student, frames = generic_student(size), space_to_depth(play(MIN_BATCH, 0.01, 4))
-    assert student.plan(frames) is not None
+def ordinary_gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
+    """The same by the ordinary convolutions: batches too small to have a plan, summed."""
+    halves = [gradients(module, part) for part in frames.split(MIN_BATCH // 2)]
+    return {name: sum(half[name] for half in halves) for name in halves[0]}  # type: ignore[misc]
+
+
+def calibrated(config: QuantizationConfig, frames: Tensor) -> QuantizedStudent:
+    architecture = StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,))
+    quantized = QuantizedStudent(generic_student(architecture), config)
+    calibrate(quantized, frames)
+    return quantized
+
+
+@pytest.mark.parametrize("channels", [(16, 16, 16), (8, 24, 16, 8)])
+def test_a_student_learns_the_same_with_a_plan(channels: tuple[int, ...]) -> None:
+    student = generic_student(StudentArchitecture((4, 84, 84), 4, channels, (32,)))
+    frames = space_to_depth(play(MIN_BATCH, 0.01, 4))
+    assert student.background_plan(frames) is not None
     with torch.no_grad():  # nothing learns: the ordinary convolutions
         plain = student(frames)
     torch.testing.assert_close(student(frames).logits, plain.logits, rtol=1e-4, atol=1e-5)
-    together = gradients(student, frames)
-    halves = [gradients(student, part) for part in frames.split(MIN_BATCH // 2)]  # too few to plan
-    for name, gradient in together.items():
-        apart = halves[0][name] + halves[1][name]
-        assert (gradient - apart).norm() < 1e-4 * apart.norm(), name
+    shared, ordinary = gradients(student, frames), ordinary_gradients(student, frames)
+    assert shared.keys() == dict(student.named_parameters()).keys()
+    for name, gradient in ordinary.items():
+        assert (shared[name] - gradient).norm() < 1e-4 * gradient.norm(), name
 
 
 @pytest.mark.parametrize(
-    "config", [QuantizationConfig(scheme="dorefa"), QuantizationConfig(scheme="dorefa_scaled")]
+    "config",
+    [
+        QuantizationConfig(scheme="dorefa"),
+        QuantizationConfig(scheme="dorefa_scaled"),
+        QuantizationConfig(scheme="dorefa_scaled", learned_ranges=False),
+    ],
 )
 def test_a_quantized_student_computes_the_same_integers(config: QuantizationConfig) -> None:
-    quantized = QuantizedStudent(generic_student(), config)
     frames = space_to_depth(play(MIN_BATCH, 0.01, 5))
-    assert quantized.student.plan(frames) is not None
+    quantized = calibrated(config, frames)
+    assert quantized.student.background_plan(frames) is not None
     with torch.no_grad():
         plain = quantized(frames)
+    assert plain.logits.std(0).min() > 0
     torch.testing.assert_close(quantized(frames).logits, plain.logits, rtol=0, atol=0)
-    together = gradients(quantized, frames)
-    halves = [gradients(quantized, part) for part in frames.split(MIN_BATCH // 2)]
-    for name, gradient in together.items():
-        apart = halves[0][name] + halves[1][name]
-        assert (gradient - apart).norm() <= 1e-4 * apart.norm(), name
+    shared, ordinary = gradients(quantized, frames), ordinary_gradients(quantized, frames)
+    assert shared.keys() == ordinary.keys()
+    for name, gradient in ordinary.items():
+        assert (shared[name] - gradient).norm() < 1e-3 * gradient.norm(), name
 
 
-def test_bfloat16_is_hardly_less_exact_than_with_ordinary_convolutions() -> None:
-    student, frames = generic_student(), space_to_depth(play(MIN_BATCH, 0.02, 6))
-    assert student.plan(frames) is not None
+@pytest.mark.parametrize("quantized", [False, True])
+def test_bfloat16_is_about_as_exact_as_with_ordinary_convolutions(quantized: bool) -> None:
+    frames = space_to_depth(play(MIN_BATCH, 0.02, 6))
+    student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
+    module = calibrated(QuantizationConfig(), frames) if quantized else student
+    exact = ordinary_gradients(module, frames)
     with torch.no_grad():
-        exact = student(frames).logits
+        exact_logits = module(frames).logits
     with torch.autocast("cpu", torch.bfloat16):
-        shared = student(frames).logits
+        logits = module(frames).logits
+        shared, ordinary = gradients(module, frames), ordinary_gradients(module, frames)
         with torch.no_grad():
-            plain = student(frames).logits
-    assert shared.dtype == torch.float32
-    assert (shared - exact).square().mean() < 4 * (plain - exact).square().mean()
+            plain = module(frames).logits
+    assert logits.dtype == torch.float32
+    assert (logits - exact_logits).norm() < 2 * (plain - exact_logits).norm()
+    for name in ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"]:
+        name = ("student." if quantized else "") + "layers." + name
+        error = (shared[name] - exact[name]).norm()
+        assert error < 2 * (ordinary[name] - exact[name]).norm(), name
 
 
 def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
@@ -174,4 +201,14 @@ def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
     assert plan_background(frames, WEIGHT.detach()) is None
     assert plan_background(frames[1:], WEIGHT) is None
     assert plan_background(frames.float(), WEIGHT) is None
+    student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
+    assert student.background_plan(frames) is not None
+    student.shares_background = False
+    assert student.background_plan(frames) is None
     assert plan_background(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
+
+
+def test_a_compiled_step_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its graph may not depend on what the frames hold; torch itself says whether it compiles.
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert plan_background(space_to_depth(play(MIN_BATCH, 0.01, 7)), WEIGHT) is None

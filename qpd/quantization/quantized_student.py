@@ -2,7 +2,7 @@
 
 Every tensor that flows between layers holds integers (levels 0..2^k - 1); weights are the odd
 integers of `dorefa`. So the forward pass is the integer engine's, but for the rounding of the
-accumulator where it is kept in bfloat16.
+accumulator, or of its few parts, where it is kept in bfloat16.
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ class QuantizedStudent(nn.Module):
         """Levels of the last shared layer, `[batch, width]`, and the step that each stands for."""
         dtype = compute_dtype(self.student.actor.weight)
         levels = self.input_levels(observations)
-        plan = self.student.plan(levels)
-        if not self.student.architecture.is_image:
-            levels = levels.to(dtype)
+        plan = self.student.background_plan(levels)
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / INPUT_LEVELS
         for position in range(len(self.student.shapes) - 1):

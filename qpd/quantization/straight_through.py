@@ -41,7 +41,7 @@ class _QuantizeActivations(torch.autograd.Function):
         exponent = math.floor(math.log2(ctx.levels))
         top = ctx.levels + 2.0**exponent * torch.finfo(scaled.dtype).eps  # the next float
         grad = torch.ops.aten.hardtanh_backward(grads[0], scaled, -1e-30, top)
-        rows = grad.movedim(1, -1).reshape(-1, grad.shape[1])  # a view: channels come last
+        rows = grad.movedim(1, -1).reshape(-1, grad.shape[1])  # mostly a view: channels last
         grad_gain = None
         if ctx.needs_input_grad[1]:  # the diagonal of one small matrix product, no product tensor
             grad_gain = (rows.T @ acc.movedim(1, -1).reshape(rows.shape)).diagonal().float()
