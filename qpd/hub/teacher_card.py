@@ -94,7 +94,8 @@ def _facts(page: TeacherPage) -> str:
 def _usage(page: TeacherPage) -> str:
     algo, measured = page.agent.teacher.algo, page.measured
     package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
-    memory = ", buffer_size=1" if algo in Q_ALGORITHMS else ""
+    # SB3 saves the class that it made for n-step returns, and warns on finding it.
+    memory = ", buffer_size=1, replay_buffer_class=None" if algo in Q_ALGORITHMS else ""
     lines = [
         "## How to use it",
         "",
