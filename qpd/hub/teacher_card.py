@@ -94,8 +94,10 @@ def _facts(page: TeacherPage) -> str:
 def _usage(page: TeacherPage) -> str:
     algo, measured = page.agent.teacher.algo, page.measured
     package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
-    # SB3 saves the class that it made for n-step returns, and warns on finding it.
-    memory = ", buffer_size=1, replay_buffer_class=None" if algo in Q_ALGORITHMS else ""
+    arguments = f'"{page.zip_name}", device="cpu"'
+    if algo in Q_ALGORITHMS:
+        # SB3 saves the class that it made for n-step returns, and warns on finding it.
+        arguments = f"\n    {arguments}, buffer_size=1, replay_buffer_class=None\n"
     lines = [
         "## How to use it",
         "",
@@ -103,7 +105,7 @@ def _usage(page: TeacherPage) -> str:
         f"from {package} import {_CLASSES[algo]}",
         *_NORMALIZED_IMPORTS * (page.agent.teacher.normalization is not None),
         "",
-        f'agent = {_CLASSES[algo]}.load("{page.zip_name}", device="cpu"{memory})',
+        f"agent = {_CLASSES[algo]}.load({arguments})",
     ]
     if page.agent.teacher.normalization is not None:
         lines += [
