@@ -3,8 +3,8 @@
 python -m benchmarks.replay [--capacity 540000] [--batch 512] [--threads 2]
 
 The baseline of the gather is numpy's fancy indexing over 8,192 stacked observations, a third of
-what QPD's memory takes here. `--capacity` sets
-the size of the memory that is filled (with real frames, repeated) to measure resident memory.
+what QPD's memory takes here. `--capacity` sets the size of the memory that is filled (with real
+frames, repeated) to measure resident memory.
 """
 
 from __future__ import annotations
