@@ -39,8 +39,8 @@ def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:
     macs = {shape.name: float(shape.num_macs) for shape in shapes}
     if plan is not None:  # a block's products are as many as a result's: four corners, a quarter
         conv1, conv2 = (prod(shape.weight_shape) for shape in shapes[:2])
-        macs["conv1"] = conv1 * (len(plan.sample1) + BLOCKS1) / len(plan.frames)
-        macs["conv2"] = conv2 * plan.num_blocks / len(plan.frames)
+        macs["conv1"] = conv1 * (plan.num_blocks1) / len(plan.frames)
+        macs["conv2"] = conv2 * plan.num_blocks2 / len(plan.frames)
     critic = shapes[-1].weight_shape[1]
     return 2 * (3 * (sum(macs.values()) + critic) - macs["conv1"])
 

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
 SIDE1, SIDE2, SIDE3 = 21, 10, 9  # blocks that conv 1 reads, that conv 2 reads, results of conv 2
 BLOCKS1, BLOCKS2, RESULTS2 = SIDE1**2, SIDE2**2, SIDE3**2
-VOTERS = 16  # observations of which the most frequent is the background
+VOTERS = 27  # observations that decide what the background is
 MIN_BATCH = 64  # below, the background's own cost is not small beside the batch's
 MAX_OWN = 0.75  # share of conv 2's blocks that differ, above which sharing does not pay
 MULTIPLE = 1024  # of rows that a matrix product has: oneDNN compiles a kernel for each new number
@@ -29,26 +28,38 @@ CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of a 2x2 block's 
 class BackgroundPlan(NamedTuple):
     """Which blocks of `batch` observations differ from the background: those are their own.
 
-    Conv 1's own blocks go by observation, then come fillers that nothing reads. Conv 2's go by
-    place, then come the background's 100, then fillers. `rows` of conv 1, its results, are four for
-    each block of conv 2 in this order.
+    Conv 1's own blocks go by observation, then come the background's 441, then fillers that nothing
+    reads. Conv 2's go by place, then come the background's 100, then fillers. `rows` of conv 1, its
+    results, are four for each block of conv 2 in this order.
     """
 
     frames: Tensor  # uint8 [batch, 4, 21, 21, 16]
     background: Tensor  # uint8 [441, 16], the same in every frame of a stack
-    num_own1: int  # own blocks of conv 1
-    sample1: Tensor  # int32 [filled1]: whose each is, then fillers
-    place1: Tensor  # int32 [filled1]: where it is, 0..440
-    num_own2: int  # own blocks of conv 2
-    sample2: Tensor  # int32 [num_own2]
+    sample1: Tensor  # int32 [num_own1]: whose each of conv 1's own blocks is
+    place1: Tensor  # int32 [num_own1]: where it is, 0..440
+    sample2: Tensor  # int32 [num_own2]: the same of conv 2's
     place2: Tensor  # int32 [num_own2], ascending, 0..99
-    sample_shared: Tensor  # int32 [100 * batch - num_own2]: the same of conv 2's other blocks
-    place_shared: Tensor  # int32, as long, ascending
-    slot1: Tensor  # int32 [batch * 441]: 4 * number of the block among the own, else 4 * filled1
-    slot2: Tensor  # int32 [batch, 10, 10]: 4 * number of the block, which the background's have too
+    starts2: Tensor  # int32 [100]: where each place begins among them
+    slot1: Tensor  # int32 [(batch + 1) * 441]: 4 * number of each block; last, the background's
+    slot2: Tensor  # int32 [batch, 10, 10]: 4 * number of the block, an own or the background's
 
     @property
-    def num_blocks(self) -> int:
+    def num_own1(self) -> int:
+        """Blocks of conv 1 that differ."""
+        return len(self.place1)
+
+    @property
+    def num_own2(self) -> int:
+        """Blocks of conv 2 that differ."""
+        return len(self.place2)
+
+    @property
+    def num_blocks1(self) -> int:
+        """Blocks of conv 1 that are multiplied."""
+        return _filled(self.num_own1 + BLOCKS1)
+
+    @property
+    def num_blocks2(self) -> int:
         """Blocks of conv 2 that are multiplied."""
         return _filled(self.num_own2 + BLOCKS2)
 
@@ -69,42 +80,37 @@ def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
     own1 = differing_blocks(frames, background)
     own2 = _any_of_three(_any_of_three(own1.view(batch, SIDE1, SIDE1)).mT).mT
     own2 = own2.reshape(batch, BLOCKS2).t().contiguous()  # by place
-    place2, sample2 = _divided(own2.view(-1).nonzero(), batch)
-    if len(place2) > MAX_OWN * own2.numel():
+    blocks2 = own2.view(-1).nonzero().squeeze(1)
+    if len(blocks2) > MAX_OWN * own2.numel():
         return None
-    place_shared, sample_shared = _divided(own2.logical_not().view(-1).nonzero(), batch)
-    blocks1 = own1.view(-1).nonzero()
-    filled1 = _filled(len(blocks1))
-    sample1, place1 = _divided(F.pad(blocks1, (0, 0, 0, filled1 - len(blocks1))), BLOCKS1)
-    number1, number2 = _numbers(own1), _numbers(own2)
-    backgrounds = len(place2) + torch.arange(BLOCKS2, dtype=torch.int32)[:, None]
-    slot2 = torch.where(own2, number2.view(own2.shape), backgrounds) * 4
+    blocks1 = own1.view(-1).nonzero().squeeze(1)
+    sample1, place1 = _divided(blocks1, BLOCKS1)
+    place2, sample2 = _divided(blocks2, batch)
+    slot2 = _slots(blocks2, BLOCKS2)[:, None].repeat(1, batch)
     return BackgroundPlan(
         frames=frames,
         background=background,
-        num_own1=len(blocks1),
         sample1=sample1,
         place1=place1,
-        num_own2=len(place2),
         sample2=sample2,
         place2=place2,
-        sample_shared=sample_shared,
-        place_shared=place_shared,
-        slot1=torch.where(own1.view(-1), number1, filled1) * 4,
-        slot2=slot2.t().contiguous().view(batch, SIDE2, SIDE2),
+        starts2=torch.searchsorted(place2, _hundred(), out_int32=True),
+        slot1=_numbered(_slots(blocks1, BLOCKS1).repeat(batch + 1), blocks1),
+        slot2=_numbered(slot2, blocks2).t().contiguous().view(batch, SIDE2, SIDE2),
     )
 
 
 def most_frequent(frames: Tensor) -> Tensor:
-    """What is most often seen, uint8 `[441, 16]`, in `frames` uint8 `[batch, 4, 21, 21, 16]`.
+    """What is most often seen, uint8 `[441, 16]`, in `frames` uint8 `[27 or more, 4, 21, 21, 16]`.
 
-    Decided for 8 pixels at a time, by the newest frames of the first 16 observations.
+    Decided for 8 pixels at a time, by the newest frames of the first 27 observations: the majority
+    of three, of three such majorities, and of three of those.
     """
-    voters = min(VOTERS, len(frames))
-    words = frames[:voters, -1].reshape(voters, -1).view(torch.int64)
-    votes = (words[:, None] == words).sum(1, dtype=torch.int32)
-    chosen = words.gather(0, votes.argmax(0, keepdim=True))
-    return chosen.view(torch.uint8).view(BLOCKS1, PIXELS)
+    words = frames[:VOTERS, -1].reshape(VOTERS, -1).view(torch.int64)
+    while len(words) > 1:
+        first, second, third = words.view(3, len(words) // 3, -1)
+        words = torch.where(second == third, second, first)
+    return words.view(torch.uint8).view(BLOCKS1, PIXELS)
 
 
 def differing_blocks(frames: Tensor, background: Tensor) -> Tensor:
@@ -125,34 +131,38 @@ def _any_of_three(own: Tensor) -> Tensor:
     return own[..., :-2:2] | own[..., 1:-1:2] | own[..., 2::2]
 
 
-def _numbers(own: Tensor) -> Tensor:
-    """The number of each block among the own, int32, flat."""
-    return own.view(-1).cumsum(0, dtype=torch.int32) - 1
+def _slots(own: Tensor, count: int) -> Tensor:
+    """4 * number of the background's `count` blocks, which follow the `own`, int32 `[count]`."""
+    return torch.arange(4 * len(own), 4 * (len(own) + count), 4, dtype=torch.int32)
+
+
+def _numbered(slots: Tensor, own: Tensor) -> Tensor:
+    """`slots` with 4 * number in the places, flat, that are in `own`; in place."""
+    numbers = torch.arange(0, 4 * len(own), 4, dtype=torch.int32)
+    slots.view(-1).index_copy_(0, own, numbers)
+    return slots
 
 
 def _divided(numbers: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
-    """Quotients and remainders, int32 `[n]`, of `numbers` `[n, 1]`, not negative."""
-    numbers = numbers.squeeze(1).int()
+    """Quotients and remainders, int32 `[n]`, of `numbers` `[n]`, not negative."""
+    numbers = numbers.int()
     quotient = numbers.div(divisor, rounding_mode="trunc")
     return quotient, numbers - quotient * divisor
 
 
 def first_index(plan: BackgroundPlan) -> Tensor:
-    """Of each row of conv 1, the five rows of a table that it is the sum of, int32 `[rows, 5]`.
+    """Of each row of conv 1, the four rows of its blocks' table, int32 `[rows, 4]`.
 
-    The table has four rows (one a corner) for each own block of conv 1, four of zeros, and 400 of
-    the background, in the order of the rows themselves.
+    The table has four rows (one a corner) for each block of conv 1 that is multiplied.
     """
-    zeros, own2 = 4 * len(plan.sample1), plan.num_own2
-    blocks = (plan.sample2 * BLOCKS1 + _first_blocks().index_select(0, plan.place2))[:, None]
-    slots = plan.slot1.index_select(0, (blocks + _read_blocks()).view(-1)).view(own2, 4, 4)
-    scene = torch.arange(4 * BLOCKS2, dtype=torch.int32).view(BLOCKS2, 4) + (zeros + 4)
-    index = torch.empty(plan.num_blocks, 4, 5, dtype=torch.int32)
-    torch.add(slots, torch.arange(4, dtype=torch.int32), out=index[:own2, :, :4])
-    index[:own2, :, 4] = scene.index_select(0, plan.place2)
-    index[own2:] = zeros
-    index[own2 : own2 + BLOCKS2, :, 4] = scene
-    return index.view(-1, 5)
+    background = len(plan.frames) * BLOCKS1  # the slots of these blocks are the last 441
+    own, filled = plan.num_own2, plan.num_blocks2
+    blocks = torch.zeros(filled, dtype=torch.int32)
+    first = _first_blocks().index_select(0, plan.place2)
+    torch.add(first, plan.sample2, alpha=BLOCKS1, out=blocks[:own])
+    torch.add(_first_blocks(), background, out=blocks[own : own + BLOCKS2])
+    slots = plan.slot1.index_select(0, (blocks[:, None] + _read_blocks()).view(-1))
+    return slots.view(-1, 4).add_(_four())
 
 
 def second_index(plan: BackgroundPlan) -> Tensor:
@@ -168,7 +178,7 @@ def second_index(plan: BackgroundPlan) -> Tensor:
 
 
 def first_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor]:
-    """Rows of conv 1 to which the corners of its own blocks contributed, int32 `[filled1 * 4]`.
+    """Rows of conv 1 to which the corners of its own blocks contributed, int32 `[num_own1 * 4]`.
 
     And the entries that stand for none: a block at an edge is part of fewer than four results.
     """
@@ -189,29 +199,38 @@ def second_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor]:
     return results.view(-1), _none_there(inside, plan.place2)
 
 
-def shared_gradients(plan: BackgroundPlan) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for the background's 100 blocks: bags of results, int32, and their starts `[400]`.
-
-    A bag for each corner of each place, in this order, over the observations that share it there.
-    Third, bool `[100, 4, 1]`: the corners that contribute to a result.
-    """
-    parents, inside = _parents(SIDE2)
-    bags = parents.t().index_select(1, plan.place_shared).add_(plan.sample_shared * RESULTS2)
-    starts = starts_of_places(plan.place_shared)
-    starts = starts + len(plan.place_shared) * torch.arange(4, dtype=torch.int32)[:, None]
-    return bags.view(-1), starts.view(-1), inside[..., None]
+def spread_first(rows: Tensor) -> Tensor:
+    """Of 400 rows of conv 1, by place, those of its blocks' corners: `[441 * 4, out]`."""
+    blocks, parts, inside = _parents_in_rows()
+    return _spread(rows, blocks * 4 + parts, inside)
 
 
-def starts_of_places(places: Tensor) -> Tensor:
-    """Where each of the 100 places begins in ascending `places`, int32 `[100]`."""
-    hundred = torch.arange(BLOCKS2, dtype=torch.int32)
-    return torch.searchsorted(places, hundred, out_int32=True)
+def spread_second(results: Tensor) -> Tensor:
+    """Of 81 results of conv 2 those of its blocks' corners, `[81, out]` -> `[100 * 4, out]`."""
+    return _spread(results, *_parents(SIDE2))
+
+
+def _spread(rows: Tensor, index: Tensor, inside: Tensor) -> Tensor:
+    """`rows[index]`, and 0 where the corner is outside."""
+    return rows.index_select(0, index.view(-1)).mul_(inside.view(-1, 1))
 
 
 def _none_there(inside: Tensor, places: Tensor) -> Tensor:
     """Entries of `inside[places]`, flat, that are false, int64."""
     outside = inside.logical_not().index_select(0, places)
     return outside.view(-1).nonzero().squeeze(1)
+
+
+@cache
+def _four() -> Tensor:
+    """0, 1, 2, 3, int32."""
+    return torch.arange(4, dtype=torch.int32)
+
+
+@cache
+def _hundred() -> Tensor:
+    """0 to 99, int32."""
+    return torch.arange(BLOCKS2, dtype=torch.int32)
 
 
 @cache

@@ -9,7 +9,7 @@ PyTorch's ordinary layout; only the arithmetic uses the other one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -75,10 +75,24 @@ def apply_layer(
     if inputs.dim() == 4:
         channels, height, width = inputs.shape[1:]
         if weight.numel() >= inputs.numel():
-            return F.linear(inputs.flatten(1), weight, bias)
+            return F.linear(_Flattened.apply(inputs), weight, bias)
         weight = weight.view(-1, channels, height, width).permute(0, 2, 3, 1).flatten(1)
         inputs = inputs.permute(0, 2, 3, 1).flatten(1)
     return F.linear(inputs, weight, bias)
+
+
+class _Flattened(torch.autograd.Function):
+    """Images `[batch, channels, height, width]`, channels-last, as rows; so is their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        ctx.shape = images.shape
+        return images.flatten(1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        images = gradients[0].reshape(ctx.shape)
+        return images.contiguous(memory_format=torch.channels_last)
 
 
 def _pairs_columns(inputs: Tensor, weight: Tensor, stride: int) -> bool:

@@ -109,18 +109,21 @@ def test_only_what_differs_is_multiplied() -> None:
     # column 2 in j = 0 and 1; row 0 and column 20 in i = 0, j = 9.
     assert plan.place2.tolist() == [9, 40, 41, 50, 51]
     assert plan.sample2.tolist() == [20, 17, 17, 17, 17]
-    assert plan.num_blocks == 1024  # 5 and the background's 100, filled up
+    assert plan.num_blocks2 == 1024  # 5 and the background's 100, filled up
 
 
 def test_the_background_is_what_is_seen_most_often() -> None:
-    frames = torch.zeros(16, 4, 21, 21, 16, dtype=torch.uint8)
-    frames[:9, -1, 3, 4] = 7
-    frames[9:, -1, 5, 6] = 8
+    frames = torch.zeros(30, 4, 21, 21, 16, dtype=torch.uint8)
+    frames[::3, -1, 3, 4] = 7  # one of each three neighbours
+    frames[:, -1, 5, 6] = 8
+    frames[9:18, -1, 5, 6] = 0
+    frames[27:] = 9  # has no vote
     background = most_frequent(frames)
-    assert background[3 * 21 + 4].tolist() == [7] * 16
-    assert background[5 * 21 + 6].tolist() == [0] * 16
+    assert background[3 * 21 + 4].tolist() == [0] * 16
+    assert background[5 * 21 + 6].tolist() == [8] * 16
+    assert background.sum() == 16 * 8
     differing = differing_blocks(frames, background)
-    assert differing.sum() == 16 + 7  # the older frames of all differ at (3, 4), and 7 at (5, 6)
+    assert differing[:27].sum() == 9 + 27  # the older frames of all differ at (5, 6)
 
 
 def ordinary_gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
@@ -174,23 +177,27 @@ def test_a_quantized_student_computes_the_same_integers(config: QuantizationConf
 
 @pytest.mark.parametrize("quantized", [False, True])
 def test_bfloat16_is_about_as_exact_as_with_ordinary_convolutions(quantized: bool) -> None:
-    frames = space_to_depth(play(MIN_BATCH, 0.02, 6))
-    student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
-    module = calibrated(QuantizationConfig(), frames) if quantized else student
-    exact = ordinary_gradients(module, frames)
-    with torch.no_grad():
-        exact_logits = module(frames).logits
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = module(frames).logits
-        shared, ordinary = gradients(module, frames), ordinary_gradients(module, frames)
+    names = ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"]
+    names = [("student." if quantized else "") + "layers." + name for name in names]
+    ratios = []
+    for seed in range(5):
+        frames = space_to_depth(play(MIN_BATCH, 0.02, seed))
+        student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
+        module = calibrated(QuantizationConfig(), frames) if quantized else student
+        exact = ordinary_gradients(module, frames)
         with torch.no_grad():
-            plain = module(frames).logits
-    assert logits.dtype == torch.float32
-    assert (logits - exact_logits).norm() < 2 * (plain - exact_logits).norm()
-    for name in ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias"]:
-        name = ("student." if quantized else "") + "layers." + name
-        error = (shared[name] - exact[name]).norm()
-        assert error < 2 * (ordinary[name] - exact[name]).norm(), name
+            exact_logits = module(frames).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = module(frames).logits.detach()
+            shared, ordinary = gradients(module, frames), ordinary_gradients(module, frames)
+            with torch.no_grad():
+                plain = module(frames).logits
+        assert logits.dtype == torch.float32
+        assert (logits - exact_logits).norm() < 1.5 * (plain - exact_logits).norm()
+        ours = torch.stack([(shared[name] - exact[name]).norm() for name in names])
+        theirs = torch.stack([(ordinary[name] - exact[name]).norm() for name in names])
+        ratios.append(ours / theirs)
+    assert torch.stack(ratios).median(0).values.max() < 2  # rounding's luck differs by batch
 
 
 def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
