@@ -1,10 +1,10 @@
 """Atari games exactly as Stable-Baselines3's wrappers present them, on ALE's C++ emulators.
 
 Equivalent to ``make_atari_env`` + ``VecFrameStack(4)`` + ``VecTransposeImage`` with default
-wrapper arguments (tests/test_environment.py compares them): rewards, lives and ends of episodes
-in every game, and every pixel in Breakout and Space Invaders. ALE greys a frame before it takes
-the maximum of two, SB3 afterwards: in games where sprites of different colours cross or flicker
-(Pong, Qbert, MsPacman ...) up to 0.4% of the pixels of a frame are a little darker here.
+wrapper arguments (tests/test_environment_equals_sb3.py compares them): rewards, lives and ends of
+episodes in every game, and every pixel in Breakout and Space Invaders. ALE greys a frame before it
+takes the maximum of two, SB3 afterwards: in games where sprites of different colours cross or
+flicker (Pong, Qbert, MsPacman ...) up to 0.4% of the pixels of a frame are a little darker here.
 SB3's wrappers press buttons themselves between episodes: NOOP after a lost life
 (EpisodicLifeEnv), FIRE and RIGHT (actions 1 and 2) where the game has FIRE (FireResetEnv).
 Those are the *forced* steps here. A small state machine (``_next_phases``) chooses them,
