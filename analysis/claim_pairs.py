@@ -13,7 +13,9 @@ import numpy as np
 from analysis.paper_verdict import ScorePair
 from analysis.policy_groups import PolicyGroup, differing_keys
 from analysis.student_settings import phase_samples
+from qpd.recipe_phases import DistillSettings
 
+_TEMPERATURE = "distill.temperature"
 _FALLBACK = "quickstart"  # the recipe of commands where no run given is near
 
 
@@ -21,7 +23,8 @@ _FALLBACK = "quickstart"  # the recipe of commands where no run given is near
 class Side:
     """One side of a comparison: a policy (distilled or qat) whose settings have these values.
 
-    A tuple allows several values. Runs without phase 1 are meant only where `settings` says so.
+    A tuple allows several values. Runs without phase 1, and runs at another temperature than the
+    paper's for such a teacher, are meant only where `settings` says so.
     `also` are further keys for the command that makes such a run; `recipe` is a shipped recipe that
     does so better than a change to another run's.
     """
@@ -37,8 +40,11 @@ class Side:
         if group.policy != self.policy:
             return False
         wanted: dict[str, Any] = dict(self.settings)
-        three_phases = "distill.epochs" in wanted or group.settings["distill.epochs"] > 0
-        return three_phases and all(
+        if "distill.epochs" not in wanted and group.settings["distill.epochs"] == 0:
+            return False
+        if _TEMPERATURE not in wanted and group.settings[_TEMPERATURE] != _papers(group):
+            return False
+        return all(
             group.settings.get(key) in (value if isinstance(value, tuple) else (value,))
             for key, value in wanted.items()
         )
@@ -150,6 +156,12 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
     if students:
         return Found((), f"{students[0].folders}: {_evaluation(students[0])}")
     return Found((), f"needs {side.name}: {side.command(None)}")
+
+
+def _papers(group: PolicyGroup) -> float:
+    """The paper's temperature for students of this group's teacher."""
+    has_critic = group.settings["distill.actor_weight"] is not None
+    return DistillSettings().temperature_for(has_critic)
 
 
 def _scores(side: PolicyGroup | float) -> np.ndarray:

@@ -15,6 +15,8 @@ from rich.table import Table
 
 from qpd.allocator import keep_freed_memory
 
+MEETINGS: list[float] = []  # seconds that `threads_meet` gave, one for each round so far
+
 
 def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
     """Median items per second of each case; a case returns how many items it handled.
@@ -30,7 +32,22 @@ def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str,
             began = time.perf_counter()
             items = case()
             rates[name].append(items / (time.perf_counter() - began))
+        MEETINGS.append(threads_meet())
     return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def threads_meet(tries: int = 300) -> float:
+    """Median seconds of an operation that PyTorch's threads share and that is soon over.
+
+    A rented machine's cores may share a cache at one time and not at another: then this takes
+    longer, and so does all that hands many small results from thread to thread.
+    """
+    numbers, seconds = torch.ones(40_000), []
+    for _ in range(tries):
+        began = time.perf_counter()
+        torch.add(numbers, 1)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
 
 
 def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -43,7 +60,10 @@ def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def machine() -> str:
-    """The machine and the packages that the numbers belong to, in one line."""
+    """The machine and the packages that the numbers belong to, in one line.
+
+    With how long `threads_meet` took, where cases were interleaved.
+    """
     model = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -52,7 +72,12 @@ def machine() -> str:
         pass
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     threads = torch.get_num_threads()
-    return f"{model}, {threads} threads{gpu}, torch {torch.__version__}, {platform.system()}"
+    met = ""
+    if MEETINGS and threads > 1:
+        least, most = (f"{1e6 * bound:.1f}" for bound in (min(MEETINGS), max(MEETINGS)))
+        met = f"; small parallel operation: {1e6 * statistics.median(MEETINGS):.1f} us"
+        met += f" ({least} to {most})"
+    return f"{model}, {threads} threads{gpu}, torch {torch.__version__}, {platform.system()}{met}"
 
 
 def print_rates(title: str, headers: list[str], rows: list[list[str]]) -> None:

@@ -124,6 +124,27 @@ def test_every_student_has_to_beat_its_teacher(tmp_path: Path) -> None:
     assert found.why.startswith("not every interval lies above 1")
 
 
+def test_students_at_another_temperature_count_where_it_is_asked_for(tmp_path: Path) -> None:
+    other = (*PLAIN, "distill.temperature=0.01", "finetune.temperature=0.01")
+    games = {"teacher": NEAR, "distilled": HIGH, "qat": HIGH}
+    runs = [
+        make_run(tmp_path / "smoothed", games, changes=PLAIN),
+        make_run(tmp_path / "sharpened", {"distilled": LOW, "qat": LOW}, changes=other),
+    ]
+    found = results(*runs)
+    assert compared(found["tau-0.01"]) == [("smoothed", "sharpened")]
+    assert found["tau-0.01"].verdict == Verdict.held
+    for key in ("teacher", "small-8-bit", "half-percent"):
+        assert [first for first, _ in compared(found[key])] == ["smoothed"]
+    # Of a DQN it is the paper's temperature, and 3 is another.
+    dqn = make_run(tmp_path / "dqn", {"teacher": LOW, "distilled": HIGH}, algo="dqn")
+    smooth = make_run(
+        tmp_path / "smooth", {"distilled": LOW}, algo="dqn", changes=["distill.temperature=3"]
+    )
+    (pair,) = compared(results(dqn, smooth)["teacher-plain"])
+    assert pair[0] == "dqn"
+
+
 @pytest.mark.parametrize(("qat", "verdict"), [(97.0, Verdict.held), (93.0, Verdict.failed)])
 def test_a_small_loss_is_none(tmp_path: Path, qat: float, verdict: Verdict) -> None:
     run = make_run(tmp_path / "run", {"teacher": [100.0] * 20, "qat": [qat] * 20}, changes=PLAIN)
