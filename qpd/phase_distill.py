@@ -9,7 +9,16 @@ import torch
 
 from qpd.dormant_units import recycle_dormant_units
 from qpd.phase_plan import PhasePlan
-from qpd.phase_runner import already_done, fill, phase_state, restore, run_phase, save, summary
+from qpd.phase_runner import (
+    already_done,
+    asked_size,
+    fill,
+    phase_state,
+    restore,
+    run_phase,
+    save,
+    summary,
+)
 from qpd.phase_state import PhaseState
 from qpd.policy import network_policy
 from qpd.random_seeds import seed_for
@@ -40,8 +49,9 @@ def distill_together(sessions: Sequence[Session]) -> None:
     pairs = list(zip(waiting, states, strict=True))
     if not restore("distill", pairs):
         states[0].spend("collect", fill(waiting[0]))
-        for session, student in zip(waiting, students, strict=True):
+        for (session, state), student in zip(pairs, students, strict=True):
             _fit_ranges(session, student)
+            state.head_factor = asked_size(session)
         save("distill", pairs)
     plans = [_plan(*parts) for parts in zip(waiting, students, states, strict=True)]
     run_phase(list(zip(waiting, plans, states, strict=True)))
@@ -55,8 +65,7 @@ def _student(session: Session) -> Student:
 
 
 def _state(session: Session, student: Student) -> PhaseState:
-    sharpening = max(1.0, 1.0 / session.temperature)  # the size of the logits that Eq. 1 asks for
-    return phase_state(student, session.recipe.distill, session.recipe.seed, sharpening)
+    return phase_state(student, session.recipe.distill, session.recipe.seed)
 
 
 def _fit_ranges(session: Session, student: Student) -> None:

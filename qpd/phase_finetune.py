@@ -9,7 +9,16 @@ import torch
 from qpd.phase_plan import PhasePlan
 from qpd.phase_quantize import load_calibrated, quantization_config, save_quantized
 from qpd.phase_results import distilled_student
-from qpd.phase_runner import already_done, fill, phase_state, restore, run_phase, save, summary
+from qpd.phase_runner import (
+    already_done,
+    asked_size,
+    fill,
+    phase_state,
+    restore,
+    run_phase,
+    save,
+    summary,
+)
 from qpd.policy import network_policy
 from qpd.precision import compute_precision
 from qpd.quantization.integer_student import IntegerEngine, integer_student
@@ -25,11 +34,11 @@ def finetune(session: Session) -> None:
     student = distilled_student(session.run)
     simulation = QuantizedStudent(student, quantization_config(recipe)).to(session.device)
     fold = session.temperature * recipe.student.sharpness
-    sharpening = max(1.0, 1.0 / session.temperature) * fold
-    state = phase_state(simulation, recipe.finetune, recipe.seed, sharpening)
+    state = phase_state(simulation, recipe.finetune, recipe.seed)
     if not restore("finetune", [(session, state)]):
         simulation.load_state_dict(load_calibrated(session))
         state.spend("collect", fill(session))
+        state.head_factor = asked_size(session) * fold
         ptq = session.validate(IntegerEngine(integer_student(simulation)))
         session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
         state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from

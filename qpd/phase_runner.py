@@ -59,12 +59,23 @@ def already_done(session: Session, phase: PhaseName) -> bool:
     return done
 
 
-def phase_state(
-    module: torch.nn.Module, settings: TrainingPhase, seed: int, head_factor: float
-) -> PhaseState:
-    """A phase's beginning; the actor head learns `head_factor` times as fast."""
-    optimizer = make_optimizer(module, settings, head_factor)
-    return PhaseState(module, optimizer, generator(seed, "shuffle"))
+def phase_state(module: torch.nn.Module, settings: TrainingPhase, seed: int) -> PhaseState:
+    """A phase's beginning."""
+    return PhaseState(module, make_optimizer(module, settings), generator(seed, "shuffle"))
+
+
+def asked_size(session: Session) -> float:
+    """How large the logits are that Eq. 1 asks for, of the order of 1 or larger.
+
+    That is how many times as fast the actor head has to learn. With a temperature of 1 or more they
+    are of that order; below, they are what the memory holds over the temperature, and no larger
+    than if it held the order of 1. (Q-values of Breakout, whose actions differ by 0.03, over 0.01
+    ask for logits of 3; at 100 times the learning rate the head would only be shaken.)
+    """
+    if session.temperature >= 1.0:
+        return 1.0
+    size = session.stream().memory.logit_deviation() / session.temperature
+    return min(max(size, 1.0), 1.0 / session.temperature)
 
 
 def fill(session: Session) -> float:

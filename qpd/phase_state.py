@@ -36,6 +36,19 @@ class PhaseState:
     rollbacks: int = 0
     recent_losses: list[float] = field(default_factory=list)
 
+    @property
+    def head_factor(self) -> float:
+        """How many times as fast as the rest the actor head learns."""
+        return float(self._head["lr_factor"])
+
+    @head_factor.setter
+    def head_factor(self, factor: float) -> None:
+        self._head["lr_factor"] = factor
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        return next(group for group in self.optimizer.param_groups if group["name"] == "head")
+
     def keep_if_best(self, score: float) -> None:
         """Compare a validation's mean return with the best one; ties go to the later epoch."""
         self.stale += 1
@@ -62,6 +75,7 @@ class PhaseState:
             "stale": self.stale,
             "seconds": self.seconds,
             "lr_scale": self.lr_scale,
+            "head_factor": self.head_factor,
             "rollbacks": self.rollbacks,
             "recent_losses": self.recent_losses,
             "shuffle": json.dumps(self.shuffle.bit_generator.state),
@@ -86,6 +100,7 @@ class PhaseState:
         self.epoch, self.stale = plain["epoch"], plain["stale"]
         self.best_epoch, self.seconds = plain["best_epoch"], plain["seconds"]
         self.lr_scale, self.rollbacks = plain["lr_scale"], plain["rollbacks"]
+        self.head_factor = float(plain["head_factor"])
         self.recent_losses = plain["recent_losses"]
         score = plain["best_score"]
         self.best_score = float("-inf") if score is None else score
@@ -93,7 +108,7 @@ class PhaseState:
 
 
 def make_optimizer(
-    module: nn.Module, settings: TrainingPhase, head_factor: float
+    module: nn.Module, settings: TrainingPhase, head_factor: float = 1.0
 ) -> torch.optim.Optimizer:
     """The recipe's optimizer over all parameters that train.
 
@@ -110,9 +125,14 @@ def make_optimizer(
                 parameter
             )
     options: list[dict[str, Any]] = [
-        {"params": groups["trunk"], "lr_factor": 1.0},
-        {"params": groups["head"], "lr_factor": head_factor},
-        {"params": groups["quantizers"], "lr_factor": 1.0, "weight_decay": 0.0},
+        {"name": "trunk", "params": groups["trunk"], "lr_factor": 1.0},
+        {"name": "head", "params": groups["head"], "lr_factor": head_factor},
+        {
+            "name": "quantizers",
+            "params": groups["quantizers"],
+            "lr_factor": 1.0,
+            "weight_decay": 0.0,
+        },
     ]
     options = [group for group in options if group["params"]]
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}

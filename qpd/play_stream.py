@@ -51,7 +51,10 @@ class PlayStream:
             background=settings.num_envs >= OVERLAP_FROM,
         )
         device = next(teacher.parameters()).device
-        self._teacher = teacher.in_precision(compute_precision(recipe.collection.precision, device))
+        precision = recipe.collection.precision
+        if precision == "auto" and not teacher.has_actor_critic:
+            precision = "fp32"  # Q-values of 3 that are 0.02 apart: bfloat16's steps are 0.016
+        self._teacher = teacher.in_precision(compute_precision(precision, device))
         self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
         # One refresh, which may overshoot by a vector step, never touches what a checkpoint needs.
         # (A rollout may touch that: it draws from nothing but itself, and is played again.)

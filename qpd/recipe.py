@@ -119,7 +119,9 @@ class CollectionSettings(RecipeSection):
     )
     sharpness: float = Field(1.0, gt=0, description="factor on the logits when sampling")
     precision: Precision = Field(
-        "auto", description="arithmetic of the teacher; auto = bf16 where the hardware has it"
+        "auto",
+        description="arithmetic of the teacher; auto = bf16 for logits where the hardware has it, "
+        "fp32 for Q-values",
     )
 
 

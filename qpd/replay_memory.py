@@ -199,6 +199,12 @@ class ReplayMemory:
         values = self._values.index_select(0, rows)
         return float(values.mean()), float(values.std(correction=0))
 
+    def logit_deviation(self) -> float:
+        """Root mean square of the teacher's logits in memory, each state's mean taken off."""
+        rows = torch.from_numpy(self.transition_rows()).to(self.device)
+        logits = self._logits.index_select(0, rows)
+        return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
+
     def state_dict(self) -> dict[str, Tensor]:
         """All but the observations, which the frame file holds."""
         return {

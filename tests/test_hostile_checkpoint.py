@@ -12,9 +12,9 @@ import torch
 from qpd.atomic_files import write_safetensors
 from qpd.checkpoint import CheckpointError, checkpoint_file, load_checkpoint, save_checkpoint
 from qpd.error_codes import ErrorCode
-from qpd.phase_runner import restore
+from qpd.phase_runner import phase_state, restore
 from qpd.phase_state import PhaseState
-from qpd.random_seeds import generator
+from qpd.recipe_phases import DistillSettings
 from qpd.run_directory import RunDirectory
 from students import Student, StudentArchitecture
 
@@ -59,7 +59,7 @@ class _Member:
 
 def _state(width: int) -> PhaseState:
     module = Student(StudentArchitecture((4,), 2, (), (width,)))
-    return PhaseState(module, torch.optim.Adam(module.parameters()), generator(0, "shuffle"))
+    return phase_state(module, DistillSettings(), 0)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,7 @@ def _state(width: int) -> PhaseState:
         (3, {"epoch": None, "shuffle": "[]"}),
         (3, {"shuffle": "{}"}),
         (3, {"shuffle": 7}),
+        (3, {"head_factor": "many"}),
         (3, {"seconds": None, "best_score": None, "shuffle": '{"bit_generator": "os.system"}'}),
     ],
 )
@@ -86,9 +87,10 @@ def test_a_state_that_does_not_fit(
 
 def test_one_that_fits_goes_on(tmp_path: Path, run: RunDirectory) -> None:
     before, after = _state(3), _state(3)
-    before.epoch = 7
+    before.epoch, before.head_factor = 7, 2.5
     tensors, plain = before.state_dict()
     named = {f"/{name}": tensor for name, tensor in tensors.items()}
     save_checkpoint(tmp_path, named, WHOLE | {"states": {"": plain}})
     member: Any = _Member(tmp_path, run)
-    assert restore("distill", [(member, after)]) and after.epoch == 7
+    assert restore("distill", [(member, after)])
+    assert (after.epoch, after.head_factor) == (7, 2.5)

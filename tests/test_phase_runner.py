@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -23,12 +24,15 @@ import yaml
 from tiny_run import Follower, Interrupt, recipe_of, work
 
 from qpd import training_phases
+from qpd.phase_runner import asked_size
 from qpd.play_stream import PlayStream
 from qpd.quantization.packing import load_integer_student
 from qpd.recipe import Recipe
+from qpd.replay_memory import ReplayMemory
 from qpd.run_directory import RunDirectory
 from qpd.student_files import load_student, save_student
 from qpd.training_phases import TrainingError
+from qpd.transition import TransitionBatch
 from teachers import load_teacher
 
 torch.set_num_threads(1)
@@ -58,6 +62,29 @@ def finished(teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("runs") / "whole"
     work(path, recipe_of(teacher_zip), Follower())
     return path
+
+
+@pytest.mark.parametrize(
+    ("temperature", "logits", "factor"),
+    [
+        (3.0, [[9.0, -9.0]], 1.0),  # smoothed: as the rest
+        (0.01, [[5.02, 4.98], [3.02, 2.98]], 2.0),  # 0.02 from each state's mean, over 0.01
+        (0.01, [[5.001, 4.999]], 1.0),  # never slower
+        (0.01, [[90.0, 10.0]], 100.0),  # never faster than logits of 1 would need
+    ],
+)
+def test_the_head_learns_as_fast_as_its_logits_are_large(
+    temperature: float, logits: list[list[float]], factor: float
+) -> None:
+    memory = ReplayMemory(len(logits), 1, (4,), 2)
+    for age, row in enumerate(logits):
+        labels, value = torch.tensor([row]), torch.zeros(1)
+        none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
+        memory.add(TransitionBatch(none, one + age, one, labels, value))
+    session: Any = SimpleNamespace(
+        temperature=temperature, stream=lambda: SimpleNamespace(memory=memory)
+    )
+    assert asked_size(session) == pytest.approx(factor, rel=1e-4)
 
 
 def test_the_phases_write_students_and_metrics(finished: Path) -> None:

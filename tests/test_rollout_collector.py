@@ -77,3 +77,20 @@ def test_pytorch_keeps_its_threads(teacher: Teacher, tmp_path: Path) -> None:
     assert torch.get_num_threads() == before
     assert len(stream.memory) == recipe.replay.capacity
     stream.close()
+
+
+@pytest.mark.parametrize("asked", ["auto", "bf16"])
+def test_q_values_are_labelled_in_float32_unless_bfloat16_is_asked_for(
+    asked: str, tmp_path: Path
+) -> None:
+    """Those of Breakout's DQN are about 3, where bfloat16's steps are 0.016, and 0.02 apart."""
+    dqn = load_teacher("pretrained/dqn-BreakoutNoFrameskip-v4")
+    recipe = load_recipe("ci", [f"collection.precision={asked}"])
+    stream = PlayStream(recipe, dqn, BREAKOUT, tmp_path / "replay.bin")
+    stream.collect(8)
+    labels = stream.memory.gather(torch.from_numpy(stream.memory.transition_rows())).logits
+    stream.close()
+    steps = torch.finfo(torch.bfloat16).eps * 2  # between 2 and 4
+    on_the_grid = bool((labels / steps == (labels / steps).round()).all())
+    assert labels.min() >= 2 and labels.max() < 4
+    assert on_the_grid == (asked == "bf16")
