@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SPREAD = 0.7  # of a size's width, shared by the students that stand in it
 _ROW = 0.2  # inches a claim
 _MOST_RATIOS = 4  # of a claim; of more only the ends are drawn
+_WIDEST = 2.5  # the ratio at which the axis of claims ends, whatever was measured
 _THINNEST = 0.016  # of a bar that stands for a single number
 _ARROW: dict[str, Any] = {
     "arrowstyle": "-|>",
@@ -89,7 +90,7 @@ def claims_figure(results: Sequence[ClaimResult]) -> Figure:
     axes.errorbar([], [], xerr=[], fmt="o", color=COLOURS[6], label="ours, 95% interval")
     axes.set_yticks(places, [_row_name(result) for result in results])
     axes.set_ylim(sum(heights), 0.0)
-    axes.set_xlim(0.0, max(2.0, axes.get_xlim()[1]))
+    axes.set_xlim(0.0, min(max(2.0, axes.get_xlim()[1]), _WIDEST))
     axes.set_xlabel("ratio of mean returns")
     axes.grid(False, axis="y")
     figure.legend(ncols=3, loc="outside lower center")
@@ -110,6 +111,12 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
     ratios = _ratios(result)
     style: dict[str, Any] = {"fmt": "o", "markersize": 3, "capsize": 2, "color": colour}
     for ratio, offset in zip(ratios, _spread(len(ratios), room), strict=True):
+        if ratio.value > _WIDEST:  # a point at the edge, and its number
+            axes.plot(0.985 * _WIDEST, place + offset, ">", color=colour, markersize=4)
+            beside: dict[str, Any] = {"ha": "right", "va": "center"}
+            beside |= {"color": colour, "fontsize": 7}
+            axes.text(0.96 * _WIDEST, place + offset, f"{ratio.value:.0f}", **beside)
+            continue
         around = np.array([[ratio.value - ratio.low], [ratio.high - ratio.value]])
         axes.errorbar(ratio.value, place + offset, xerr=np.maximum(around, 0.0), **style)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
