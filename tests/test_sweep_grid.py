@@ -172,7 +172,7 @@ def test_the_papers_grid() -> None:
         assert (recipe.quantize.weight_bits, recipe.quantize.activation_bits) == (8, 8)
         assert (recipe.replay.capacity, recipe.distill.epochs) == (540_000, 600)
         assert recipe.distill.temperature == (0.01 if recipe.teacher.algo == "dqn" else 3)
-    assert len(make_cells(load_grid("mini-grid"))) == 18
+    assert len(make_cells(load_grid("mini-grid"))) == 12
 
 
 def batches(folder: Path, text: str, share: bool | str) -> list[Batch]:
