@@ -16,6 +16,7 @@ from analysis.student_settings import phase_samples
 from qpd.recipe_phases import DistillSettings
 
 _TEMPERATURE = "distill.temperature"
+_TEMPERATURES = (_TEMPERATURE, "finetune.temperature")
 _FALLBACK = "quickstart"  # the recipe of commands where no run given is near
 
 
@@ -42,7 +43,7 @@ class Side:
         wanted: dict[str, Any] = dict(self.settings)
         if "distill.epochs" not in wanted and group.settings["distill.epochs"] == 0:
             return False
-        if _TEMPERATURE not in wanted and group.settings[_TEMPERATURE] != _papers(group):
+        if _TEMPERATURE not in wanted and not _at_the_papers(group):
             return False
         return all(
             group.settings.get(key) in (value if isinstance(value, tuple) else (value,))
@@ -158,10 +159,11 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
     return Found((), f"needs {side.name}: {side.command(None)}")
 
 
-def _papers(group: PolicyGroup) -> float:
-    """The paper's temperature for students of this group's teacher."""
+def _at_the_papers(group: PolicyGroup) -> bool:
+    """Whether all phases that the group went through were at the paper's temperature."""
     has_critic = group.settings["distill.actor_weight"] is not None
-    return DistillSettings().temperature_for(has_critic)
+    papers = DistillSettings().temperature_for(has_critic)
+    return all(group.settings.get(key, papers) == papers for key in _TEMPERATURES)
 
 
 def _scores(side: PolicyGroup | float) -> np.ndarray:

@@ -111,11 +111,13 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
     ratios = _ratios(result)
     style: dict[str, Any] = {"fmt": "o", "markersize": 3, "capsize": 2, "color": colour}
     for ratio, offset in zip(ratios, _spread(len(ratios), room), strict=True):
-        if ratio.value > _WIDEST:  # a point at the edge, and its number
+        if ratio.value > _WIDEST:  # a point at the edge, its number, and what can be seen of it
             axes.plot(0.985 * _WIDEST, place + offset, ">", color=colour, markersize=4)
+            seen = [min(ratio.low, _WIDEST), _WIDEST]
+            axes.plot(seen, [place + offset] * 2, color=colour, linewidth=1)
             beside: dict[str, Any] = {"ha": "right", "va": "center"}
             beside |= {"color": colour, "fontsize": 7}
-            axes.text(0.96 * _WIDEST, place + offset, f"{ratio.value:.0f}", **beside)
+            axes.text(0.96 * _WIDEST, place + offset, f"{ratio.value:.3g}", **beside)
             continue
         around = np.array([[ratio.value - ratio.low], [ratio.high - ratio.value]])
         axes.errorbar(ratio.value, place + offset, xerr=np.maximum(around, 0.0), **style)

@@ -79,9 +79,10 @@ def main() -> None:
             arguments.rounds,
         )
         rows = []
-        sample = next(programs[arguments.profile].batches)
-        student = programs[arguments.profile].module
+        profiled = programs[arguments.profile]
+        student = profiled.module
         assert isinstance(student, Student)
+        sample = profiled.memory.gather(next(profiled.batches))
         plan = student.background_plan(sample.observations)
         for size in arguments.sizes:
             operations = training_operations(size, plan)
@@ -104,7 +105,7 @@ def main() -> None:
         headers = ["student", "MFLOP/sample", "done", "samples/s", "GFLOP/s", "of the peak"]
         print_rates(title, headers, rows)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
-            programs[arguments.profile].steps(20)
+            profiled.steps(20)
         stream.close()
     events = profiler.key_averages()
     whole = sum(event.self_cpu_time_total for event in events)

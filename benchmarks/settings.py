@@ -23,6 +23,7 @@ from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
 from qpd.distillation_losses import critic_huber, kl_teacher_student
 from qpd.dormant_units import dormant_units, recycle_dormant_units
+from qpd.phase_runner import asked_size
 from qpd.phase_state import learning_rate, make_optimizer
 from qpd.recipe import Recipe
 from qpd.recipe_loading import load_recipe
@@ -41,7 +42,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
-    optimizer = make_optimizer(student, settings, max(1.0, 1.0 / tau))
+    optimizer = make_optimizer(student, settings, asked_size(memory, tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     every = max(1, steps // (2 * RECYCLINGS))

@@ -1,6 +1,7 @@
 """Samples per second of a training step (gather, forward, backward, update), for every size.
 
 python -m benchmarks.training [--sizes XXS XS S] [--batch 256] [--rounds 5] [--threads 2]
+    [--processes 2]
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +21,55 @@ from benchmarks.baseline import PlainTraining
 from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from qpd.phase_plan import PhasePlan
-from qpd.phase_state import make_optimizer
+from qpd.phase_state import PhaseState, make_optimizer
 from qpd.play_stream import PlayStream
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe_phases import DistillSettings, FinetuneSettings, TrainingPhase
-from qpd.replay_memory import ReplaySample
-from qpd.train_step import TrainStep
+from qpd.updates import Updates
 from students import Student, architecture_for
 from students.size_grid import SIZE_GRID
 
 
 class QpdTraining:
-    """Phase 1 or phase 3 of QPD on the memory of `stream`."""
+    """Phase 1 or phase 3 of QPD on the memory of `stream`, in as many processes as asked for."""
 
-    def __init__(self, size: str, stream: PlayStream, batch_size: int, quantized: bool) -> None:
+    def __init__(
+        self,
+        size: str,
+        stream: PlayStream,
+        batch_size: int,
+        quantized: bool,
+        processes: int = 1,
+    ) -> None:
         self.memory, self.batch_size = stream.memory, batch_size
         self.module: torch.nn.Module = Student(architecture_for(size, (4, 84, 84), 4), 0)
-        settings: TrainingPhase = DistillSettings(batch_size=batch_size)
+        settings: TrainingPhase = DistillSettings(batch_size=batch_size, processes=processes)
         if quantized:
-            settings = FinetuneSettings(batch_size=batch_size)
+            settings = FinetuneSettings(batch_size=batch_size, processes=processes)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
-        self.optimizer = make_optimizer(self.module, settings, 1.0)
-        self.step = TrainStep(training_plan(settings, 3.0), self.module, self.optimizer)
-        self.batches = self._endless()
+        state = PhaseState(
+            self.module, make_optimizer(self.module, settings, 1.0), np.random.default_rng(0)
+        )
+        self.updates = Updates([(training_plan(settings, 3.0), state)], self.memory)
+        self.batches = self._endless(state.shuffle)
 
-    def _endless(self) -> Iterator[ReplaySample]:
-        rng = np.random.default_rng(0)
+    def _endless(self, rng: np.random.Generator) -> Iterator[torch.Tensor]:
         while True:
             full = len(self.memory) // self.batch_size * self.batch_size
-            yield from self.memory.epoch(self.batch_size, rng, full)
+            yield from self.memory.shuffled(self.batch_size, rng, full)
 
     def steps(self, count: int) -> int:
         """Take `count` optimizer steps; returns the samples they used."""
-        for _ in range(count):
-            self.step(next(self.batches))
+        batches = list(islice(self.batches, count))
+        with self.updates.epoch([0], batches):
+            for rows in batches:
+                self.updates.step(0, self.updates.draw(rows), len(rows))
         return count * self.batch_size
+
+    def close(self) -> None:
+        """End its other processes."""
+        self.updates.close()
 
 
 def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
@@ -72,6 +87,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=torch.get_num_threads())
     arguments = parse_arguments(parser)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -80,21 +96,34 @@ def main() -> None:
         observations = stacked_observations(stream)
         for size in arguments.sizes:
             batch = arguments.batch
+            several = arguments.processes
+            own = {
+                "phase 1": QpdTraining(size, stream, batch, False, several),
+                "phase 3": QpdTraining(size, stream, batch, True, several),
+                "one process": QpdTraining(size, stream, batch, False),
+            }
             programs: dict[str, PlainTraining | QpdTraining] = {
                 "baseline": PlainTraining(size, observations, teacher, batch),
                 "without teacher": PlainTraining(size, observations, None, batch),
-                "phase 1": QpdTraining(size, stream, batch, False),
-                "phase 3": QpdTraining(size, stream, batch, True),
+                **own,
             }
             count = max(1, {"L": 16, "XL": 16, "XXL": 8}.get(size, 32) * 256 // batch)
-            cases = {name: partial(run.steps, count) for name, run in programs.items()}
+            # Turns of similar length: they begin with cold caches, and training does not.
+            cases = {
+                name: partial(run.steps, 4 * count if name in own else count)
+                for name, run in programs.items()
+            }
             rates = interleave(cases, arguments.rounds)
             base = rates["baseline"]
             cells = [f"{rate:,.0f} ({rate / base:.1f}x)" for rate in list(rates.values())[1:]]
             rows.append([size, f"{base:,.0f}", *cells])
+            for training in own.values():
+                training.close()
         stream.close()
     headers = ["student", "baseline", "its student alone", "QPD phase 1", "QPD phase 3"]
-    print_rates(f"Training, samples/s, batches of {arguments.batch}", headers, rows)
+    headers.append("phase 1, one process")
+    title = f"Training, samples/s, batches of {arguments.batch}, {arguments.processes} processes"
+    print_rates(title, headers, rows)
 
 
 if __name__ == "__main__":

@@ -237,6 +237,11 @@ class ErrorCode(Enum):
         "Ray or its cluster cannot run the sweep",
         "Change `--address`, the resources of the grid, or `-o`, as the line says.",
     )
+    PROCESS_LOST = (
+        "Q805",
+        "A process that trained has ended",
+        "Give the same command again; with too little memory, `--set distill.processes=1`.",
+    )
     COMMAND_LINE = (
         "Q901",
         "The command line is wrong",

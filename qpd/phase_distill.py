@@ -51,7 +51,7 @@ def distill_together(sessions: Sequence[Session]) -> None:
         states[0].spend("collect", fill(waiting[0]))
         for (session, state), student in zip(pairs, students, strict=True):
             _fit_ranges(session, student)
-            state.head_factor = asked_size(session)
+            state.head_factor = asked_size(session.stream().memory, session.temperature)
         save("distill", pairs)
     plans = [_plan(*parts) for parts in zip(waiting, students, states, strict=True)]
     run_phase(list(zip(waiting, plans, states, strict=True)))

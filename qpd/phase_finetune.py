@@ -38,7 +38,7 @@ def finetune(session: Session) -> None:
     if not restore("finetune", [(session, state)]):
         simulation.load_state_dict(load_calibrated(session))
         state.spend("collect", fill(session))
-        state.head_factor = asked_size(session) * fold
+        state.head_factor = asked_size(session.stream().memory, session.temperature) * fold
         ptq = session.validate(IntegerEngine(integer_student(simulation)))
         session.progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
         state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qpd.evaluation import EvaluationResult
+from qpd.objective import Objective
 from qpd.policy import Policy
 from qpd.recipe_phases import RewardSettings, TrainingPhase
 
@@ -30,3 +31,13 @@ class PhasePlan:
     reward: RewardSettings | None = None
     after_update: Callable[[], None] | None = None
     after_early_epoch: Callable[[], None] | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """What the phase minimises, without the reward term."""
+        return Objective(
+            self.settings.loss,
+            self.settings.actor_weight,
+            self.teacher_temperature,
+            self.student_temperature,
+        )

@@ -19,11 +19,13 @@ from qpd.checkpoint import (
     save_checkpoint,
 )
 from qpd.manifest import PhaseName
+from qpd.parallel.processes import num_processes
 from qpd.phase_plan import PhasePlan
 from qpd.phase_results import check_result
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.random_seeds import generator
 from qpd.recipe_phases import TrainingPhase
+from qpd.replay_memory import ReplayMemory
 from qpd.session import Session
 from qpd.tracking.epoch_metrics import (
     epoch_scalars,
@@ -64,7 +66,7 @@ def phase_state(module: torch.nn.Module, settings: TrainingPhase, seed: int) -> 
     return PhaseState(module, make_optimizer(module, settings), generator(seed, "shuffle"))
 
 
-def asked_size(session: Session) -> float:
+def asked_size(memory: ReplayMemory, temperature: float) -> float:
     """How large the logits are that Eq. 1 asks for, of the order of 1 or larger.
 
     That is how many times as fast the actor head has to learn. With a temperature of 1 or more they
@@ -72,10 +74,9 @@ def asked_size(session: Session) -> float:
     than if it held the order of 1. (Q-values of Breakout, whose actions differ by 0.03, over 0.01
     ask for logits of 3; at 100 times the learning rate the head would only be shaken.)
     """
-    if session.temperature >= 1.0:
+    if temperature >= 1.0:
         return 1.0
-    size = session.stream().memory.logit_deviation() / session.temperature
-    return min(max(size, 1.0), 1.0 / session.temperature)
+    return min(max(memory.logit_deviation() / temperature, 1.0), 1.0 / temperature)
 
 
 def fill(session: Session) -> float:
@@ -131,6 +132,9 @@ def run_phase(members: Sequence[tuple[Session, PhasePlan, PhaseState]]) -> None:
     phase: PhaseName = "distill" if plan.name == "distill" else "finetune"
     epoch = max(state.epoch for _, _, state in members)
     lead.progress.phase(phase, plan.settings.epochs, epoch)
+    processes = num_processes(plan, lead.stream().memory)
+    if processes > 1 and epoch < plan.settings.epochs:
+        lead.progress.note(f"{phase}: {processes} processes share every batch")
     with ExitStack() as logs:
         trainees = []
         for session, own_plan, state in members:

@@ -79,7 +79,9 @@ class ReplayMemory:
         self._ring_rows = capacity + margin + spare
         row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
         dtype = np.dtype(np.uint8 if self.is_image else np.float32)
-        shape = (self._ring_rows + 1, *row_shape)
+        self.num_rows = self._ring_rows + 1
+        shape = (self.num_rows, *row_shape)
+        self.frame_file = frame_file
         self._file = None if frame_file is None else _mapped_rows(frame_file, shape, dtype)
         rows = np.zeros(shape, dtype) if self._file is None else self._file
         self.frame_bytes = int(np.prod(shape)) * dtype.itemsize
@@ -173,6 +175,20 @@ class ReplayMemory:
             self._advantages.index_select(0, rows),
         )
 
+    def shuffled(
+        self,
+        batch_size: int,
+        rng: np.random.Generator,
+        num_samples: int | None = None,
+        rows: np.ndarray | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Rows of every transition (or those at `rows`) once, in batches, on the memory's device.
+
+        `num_samples` stops earlier. Whatever is added while they are drawn, these stay as they are.
+        """
+        order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
+        return order.to(self.device)[:num_samples].split(batch_size)
+
     def epoch(
         self,
         batch_size: int,
@@ -180,13 +196,15 @@ class ReplayMemory:
         num_samples: int | None = None,
         rows: np.ndarray | None = None,
     ) -> Iterator[ReplaySample]:
-        """Every transition (or those at `rows`) once, shuffled; `num_samples` stops earlier.
+        """The transitions in the batches of `shuffled`."""
+        return map(self.gather, self.shuffled(batch_size, rng, num_samples, rows))
 
-        Which they are is decided now, whatever is added while the batches are drawn.
-        """
-        order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
-        order = order.to(self.device)
-        return (self.gather(batch) for batch in order[:num_samples].split(batch_size))
+    def labels(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Ring rows of each transition's frames, int32 `[n, frame_stack]`, logits, values."""
+        stack, logits, values = (
+            column.index_select(0, rows) for column in (self._stack, self._logits, self._values)
+        )
+        return stack, logits, values
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each vector feature in memory, float32 `[features]`."""

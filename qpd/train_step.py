@@ -7,12 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from qpd.distillation_losses import (
-    critic_huber,
-    kl_student_teacher,
-    kl_teacher_student,
-    normalised_sum,
-)
+from qpd.parallel.part import Training
+from qpd.parallel.processes import TrainingProcesses
 from qpd.phase_plan import PhasePlan
 from qpd.policy_gradient import clipped_objective
 from qpd.precision import compute_precision
@@ -25,18 +21,11 @@ def phase_losses(
     outputs: tuple[Tensor, Tensor], sample: ReplaySample, plan: PhasePlan
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Total (Eq. 2, and the reward term), actor (Eq. 1), critic (Eq. 3) loss, all scalars."""
-    logits, values = outputs
-    divergence = kl_teacher_student
-    if plan.settings.loss == "reverse_kl":
-        divergence = kl_student_teacher
-    actor = divergence(
-        sample.logits, logits, plan.teacher_temperature, plan.student_temperature
-    ).mean()
-    critic = critic_huber(sample.values, values).mean()
-    total = normalised_sum(actor, critic, plan.settings.actor_weight)
+    actor, critic = (each.mean() for each in plan.objective.divergences(outputs, sample))
+    total = plan.objective.total(actor, critic)
     if plan.reward is not None:
         objective = clipped_objective(
-            logits, sample.actions, sample.log_probs, sample.advantages, plan.reward.clip
+            outputs[0], sample.actions, sample.log_probs, sample.advantages, plan.reward.clip
         )
         total = plan.reward.imitation * total + objective.mean()
     return total, actor, critic
@@ -48,14 +37,23 @@ class TrainStep:
     With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
     size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
     way. On a CPU compiling does not pay: a compiled step multiplies what observations share again.
+
+    With `processes` the gradients are those of all of them, for the module that is their number
+    `index`.
     """
 
     def __init__(
-        self, plan: PhasePlan, module: nn.Module, optimizer: torch.optim.Optimizer
+        self,
+        plan: PhasePlan,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        processes: TrainingProcesses | None = None,
+        index: int = 0,
     ) -> None:
         self._plan, self._module, self._optimizer = plan, module, optimizer
         self._device = next(module.parameters()).device
-        self._dtype = compute_precision(plan.settings.precision, self._device)
+        self._training = training_of(plan, self._device)
+        self._processes, self._index = processes, index
         wanted = plan.settings.compile
         self._compiled: Losses | None = None
         if wanted == "on" or (wanted == "auto" and self._device.type == "cuda"):
@@ -64,13 +62,30 @@ class TrainStep:
         self._compiled_size = 0
 
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:
-        mixed = self._dtype != torch.float32
-        with torch.autocast(self._device.type, self._dtype, enabled=mixed):
+        dtype = self._training.dtype
+        with torch.autocast(self._device.type, dtype, enabled=dtype != torch.float32):
             outputs = self._module(sample.observations)
         return phase_losses(outputs, sample, self._plan)
 
-    def __call__(self, sample: ReplaySample) -> Tensor:
-        """Take the step; returns total, actor and critic loss, `[3]`, outside the graph."""
+    def __call__(self, sample: ReplaySample, whole: int | None = None) -> Tensor:
+        """Take the step; returns total, actor and critic loss, `[3]`, outside the graph.
+
+        With processes `sample` is this one's part of a batch of `whole`.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        if self._processes is None:
+            losses = self._backward(sample)
+        else:
+            whole = whole or len(sample.values)
+            losses = self._processes.backward(self._index, sample, whole, self._training)
+        if self._plan.settings.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._module.parameters(), self._plan.settings.max_grad_norm)
+        self._optimizer.step()
+        if self._plan.after_update is not None:
+            self._plan.after_update()
+        return losses
+
+    def _backward(self, sample: ReplaySample) -> Tensor:
         losses: Losses = self._losses
         if self._compiled is not None:
             self._compiled_size = self._compiled_size or len(sample.values)
@@ -78,11 +93,10 @@ class TrainStep:
                 torch.compiler.cudagraph_mark_step_begin()
                 losses = self._compiled
         total, actor, critic = losses(sample)
-        self._optimizer.zero_grad(set_to_none=True)
         total.backward()
-        if self._plan.settings.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self._module.parameters(), self._plan.settings.max_grad_norm)
-        self._optimizer.step()
-        if self._plan.after_update is not None:
-            self._plan.after_update()
         return torch.stack([total.detach(), actor.detach(), critic.detach()])
+
+
+def training_of(plan: PhasePlan, device: torch.device) -> Training:
+    """What of the plan concerns the gradients."""
+    return Training(plan.objective, compute_precision(plan.settings.precision, device))

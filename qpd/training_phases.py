@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
@@ -20,9 +20,9 @@ from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState, learning_rate
 from qpd.play_stream import PlayStream, Rollout
 from qpd.policy import Policy, shared_policy
-from qpd.replay_memory import ReplayMemory, ReplaySample
-from qpd.train_step import TrainStep
+from qpd.replay_memory import ReplayMemory
 from qpd.training_health import REMEMBERED, StateCopy, trouble
+from qpd.updates import Updates
 from qpd.user_error import UserError
 
 
@@ -71,11 +71,6 @@ class Trainee:
     observer: PhaseObserver
     label: str = ""
 
-    @cached_property
-    def step(self) -> TrainStep:
-        """Its update, compiled once where it is compiled."""
-        return TrainStep(self.plan, self.state.module, self.state.optimizer)
-
     @property
     def has_settled(self) -> bool:
         """Whether its validations have stopped improving for as long as the recipe waits."""
@@ -96,31 +91,37 @@ def train_together(
     """
     settings = trainees[0].plan.settings
     epoch = max(trainee.state.epoch for trainee in trainees)
-    while epoch < settings.epochs:
-        active = [t for t in trainees if t.state.epoch == epoch and not t.has_settled]
-        if not active:
-            return
-        _one_epoch(active, stream)
-        epoch += 1
-        save()
+    with closing(Updates([(t.plan, t.state) for t in trainees], stream.memory)) as updates:
+        while epoch < settings.epochs:
+            active = {
+                number: trainee
+                for number, trainee in enumerate(trainees)
+                if trainee.state.epoch == epoch and not trainee.has_settled
+            }
+            if not active:
+                return
+            _one_epoch(active, updates, stream)
+            epoch += 1
+            save()
 
 
-def _one_epoch(trainees: list[Trainee], stream: PlayStream) -> None:
+def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream) -> None:
     """Collect, train, validate and report; the first trainee's randomness shuffles."""
+    trainees = list(active.values())
     lead = trainees[0]
     plan, state = lead.plan, lead.state
     started = time.perf_counter()
     rollout, collection = None, None
     if plan.reward is not None:
         rollout = stream.rollout(plan.acting_policy(), plan.reward)
-    batches, num_batches, total = _batches(plan, state, stream.memory, rollout)
+    batches = _batches(plan, state, stream.memory, rollout)
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
     began = time.perf_counter()
     try:
-        sums, count, last = _train_epoch(trainees, batches, num_batches, total)
+        sums, count, last = _train_epoch(active, updates, batches)
     finally:
         trained = time.perf_counter()
         if collection is not None:
@@ -179,15 +180,15 @@ def _end_epoch(
 
 def _batches(
     plan: PhasePlan, state: PhaseState, memory: ReplayMemory, rollout: Rollout | None
-) -> tuple[Iterator[ReplaySample], int, int]:
-    """An epoch's batches, their number, and that of the samples in them."""
+) -> list[Tensor]:
+    """An epoch's batches, as rows of the memory."""
     settings = plan.settings
     size, passes, rows = settings.batch_size, 1, None
     total = min(settings.samples_per_epoch or len(memory), len(memory))
     if plan.reward is not None and rollout is not None:
         rows, passes, total = rollout.rows, plan.reward.passes, len(rollout.rows)
-    epochs = [memory.epoch(size, state.shuffle, total, rows) for _ in range(passes)]
-    return chain(*epochs), passes * -(-total // size), passes * total
+    epochs = [memory.shuffled(size, state.shuffle, total, rows) for _ in range(passes)]
+    return list(chain(*epochs))
 
 
 class _Collection:
@@ -213,30 +214,33 @@ class _Collection:
 
 
 def _train_epoch(
-    trainees: list[Trainee], batches: Iterator[ReplaySample], num_batches: int, total: int
+    active: dict[int, Trainee], updates: Updates, batches: list[Tensor]
 ) -> tuple[list[Tensor], int, Tensor]:
     """One pass over the batches: each student's loss sums (total, actor, critic), the number of
-    samples drawn, and the last batch's observations.
+    samples drawn, and the last observations that were.
     """
-    lead = trainees[0]
+    lead = next(iter(active.values()))
     settings = lead.plan.settings
     device = next(lead.state.module.parameters()).device
-    sums = [torch.zeros(3, device=device) for _ in trainees]
+    sums = {number: torch.zeros(3, device=device) for number in active}
+    total = sum(len(rows) for rows in batches)
     count, gathering, began = 0, 0.0, time.perf_counter()
-    for index in range(num_batches):
-        asked = time.perf_counter()
-        sample = next(batches).to(device)
-        gathering += time.perf_counter() - asked
-        done = (lead.state.epoch + count / total) / settings.epochs
-        for trainee, loss_sums in zip(trainees, sums, strict=True):
-            for group in trainee.state.optimizer.param_groups:
-                factor = trainee.state.lr_scale * group["lr_factor"]
-                group["lr"] = learning_rate(settings, done) * factor
-            loss_sums += trainee.step(sample) * len(sample.values)
-        count += len(sample.values)
-        if index % 16 == 15:
-            speed = count / (time.perf_counter() - began)
-            lead.observer.batch_done(count, total, float(sums[0][0]) / count, speed)
+    with updates.epoch(list(active), batches):
+        for index, rows in enumerate(batches):
+            asked = time.perf_counter()
+            sample = updates.draw(rows)
+            gathering += time.perf_counter() - asked
+            done = (lead.state.epoch + count / total) / settings.epochs
+            for number, trainee in active.items():
+                for group in trainee.state.optimizer.param_groups:
+                    factor = trainee.state.lr_scale * group["lr_factor"]
+                    group["lr"] = learning_rate(settings, done) * factor
+                sums[number] += updates.step(number, sample, len(rows)) * len(rows)
+            count += len(rows)
+            if index % 16 == 15:
+                speed = count / (time.perf_counter() - began)
+                loss = float(next(iter(sums.values()))[0]) / count
+                lead.observer.batch_done(count, total, loss, speed)
     lead.state.spend("gather", gathering)
     lead.state.spend("train", time.perf_counter() - began - gathering)
-    return [loss_sums.cpu() for loss_sums in sums], count, sample.observations
+    return [loss_sums.cpu() for loss_sums in sums.values()], count, sample.observations

@@ -198,6 +198,25 @@ def test_bfloat16_is_about_as_exact_as_with_ordinary_convolutions(quantized: boo
         theirs = torch.stack([(ordinary[name] - exact[name]).norm() for name in names])
         ratios.append(ours / theirs)
     assert torch.stack(ratios).median(0).values.max() < 2  # rounding's luck differs by batch
+    assert torch.stack(ratios).max() < 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_no_two_observations_share_adds_nothing_to_the_background(
+    dtype: torch.dtype,
+) -> None:
+    """A part of the screen that is different everywhere: there the total is all the blocks' own."""
+    screens = play(MIN_BATCH, 0.01, 11)
+    screens[..., 20:50, 20:50] = play(MIN_BATCH, 1.0, 12)[..., 20:50, 20:50]
+    frames = space_to_depth(screens)
+    student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
+    assert student.background_plan(frames) is not None
+    exact = ordinary_gradients(student, frames)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        shared, ordinary = gradients(student, frames), ordinary_gradients(student, frames)
+    for name, gradient in exact.items():
+        rounding = (ordinary[name] - gradient).norm()
+        assert (shared[name] - gradient).norm() < 2 * rounding + 1e-4 * gradient.norm(), name
 
 
 def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:

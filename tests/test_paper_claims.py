@@ -136,6 +136,12 @@ def test_students_at_another_temperature_count_where_it_is_asked_for(tmp_path: P
     assert found["tau-0.01"].verdict == Verdict.held
     for key in ("teacher", "small-8-bit", "half-percent"):
         assert [first for first, _ in compared(found[key])] == ["smoothed"]
+    quantized_so = make_run(
+        tmp_path / "later", games, changes=[*PLAIN, "finetune.temperature=0.01", "seed=5"]
+    )
+    found = results(runs[0], quantized_so)
+    assert [first for first, _ in compared(found["half-percent"])] == ["smoothed"]
+    assert len(compared(found["teacher"])) == 1  # its fp32 student is as the other's
     # Of a DQN it is the paper's temperature, and 3 is another.
     dqn = make_run(tmp_path / "dqn", {"teacher": LOW, "distilled": HIGH}, algo="dqn")
     smooth = make_run(

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -81,10 +80,7 @@ def test_the_head_learns_as_fast_as_its_logits_are_large(
         labels, value = torch.tensor([row]), torch.zeros(1)
         none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
         memory.add(TransitionBatch(none, one + age, one, labels, value))
-    session: Any = SimpleNamespace(
-        temperature=temperature, stream=lambda: SimpleNamespace(memory=memory)
-    )
-    assert asked_size(session) == pytest.approx(factor, rel=1e-4)
+    assert asked_size(memory, temperature) == pytest.approx(factor, rel=1e-4)
 
 
 def test_the_phases_write_students_and_metrics(finished: Path) -> None:
@@ -397,10 +393,12 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_process_goes_on_with_breakout(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_process_goes_on_with_breakout(tmp_path: Path, processes: int) -> None:
     from qpd.recipe_loading import load_recipe
 
-    recipe = load_recipe(str(ROOT / "recipes" / "ci.yaml"), ["distill.epochs=3"])
+    changes = ["distill.epochs=3", f"distill.processes={processes}", "distill.batch_size=256"]
+    recipe = load_recipe(str(ROOT / "recipes" / "ci.yaml"), changes)
     assert_survives_signals(
         recipe,
         tmp_path,

@@ -11,10 +11,16 @@ Shapes: `weight [out, in, kh, kw]` or `[out, in]`; `scale [out]`, constant where
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from qpd.quantization.straight_through import round_straight_through
+
+CACHED = 1 << 15  # weights, 128 KiB
 
 
 def dorefa_integers(weight: Tensor, bits: int) -> Tensor:
@@ -34,15 +40,56 @@ def dorefa_quantize(weight: Tensor, bits: int) -> Tensor:
     return dorefa_integers(weight, bits) / (2**bits - 1)
 
 
-def scaled_integers(weight: Tensor, scale: Tensor, bits: int) -> Tensor:
+def scaled_integers(
+    weight: Tensor, scale: Tensor, bits: int, dtype: torch.dtype | None = None
+) -> Tensor:
     """Odd integers in [-M, M] of the scaled form, float; `scale * integers / M` approximates w.
 
-    Weights beyond the scale are clipped. Gradients go straight through to weight and scale.
+    Weights beyond the scale are clipped. Gradients go straight through to weight and scale. The
+    integers are in `dtype`, unless that is the weight's.
     """
-    levels = 2**bits - 1
-    ratio = weight / scale.view(-1, *(1,) * (weight.dim() - 1))
-    unit = ratio.clamp(-1.0, 1.0) * 0.5 + 0.5
-    return 2.0 * round_straight_through(levels * unit) - levels
+    return _ScaledIntegers.apply(weight, scale, bits, dtype or weight.dtype)
+
+
+class _ScaledIntegers(torch.autograd.Function):
+    """All operations on rows that fit a cache, then on the next ones; nothing but w is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, scale: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+        ctx.save_for_backward(weight, scale)
+        ctx.bits = bits
+        integers = torch.empty_like(weight, dtype=dtype)
+        levels = 2**bits - 1
+        for rows, scales, result in _in_cache(weight, scale, integers):
+            unit = rows.div(scales).clamp_(-1.0, 1.0).mul_(0.5).add_(0.5)
+            result.copy_(unit.mul_(levels).round_().mul_(2.0).sub_(levels))
+        return integers
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        weight, scale = ctx.saved_tensors
+        of_weight, of_scale = torch.empty_like(weight), torch.empty_like(scale)
+        parts = _in_cache(weight, scale, gradients[0].contiguous(), of_weight, of_scale)
+        bound = 1.0 + torch.finfo(weight.dtype).eps  # the kernel's bounds are exclusive
+        for rows, scales, gradient, result, result_scale in parts:
+            ratio = rows.div(scales)
+            inside = gradient.to(weight.dtype).mul(float(2**ctx.bits - 1)).div_(scales)
+            torch.ops.aten.hardtanh_backward.grad_input(
+                inside, ratio, -bound, bound, grad_input=result
+            )
+            if ctx.needs_input_grad[1]:
+                result_scale.copy_(ratio.mul_(result).sum(1, keepdim=True).neg_())
+        return of_weight, of_scale if ctx.needs_input_grad[1] else None, None, None
+
+
+def _in_cache(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Some rows of all tensors, `[n, ...]` each, as matrices; on a GPU all rows at once."""
+    flat = [tensor.view(len(tensor), -1) for tensor in tensors]
+    count = len(flat[0])
+    if flat[0].device.type == "cpu":
+        count = max(1, CACHED // flat[0].shape[1])
+    return zip(*(tensor.split(count) for tensor in flat), strict=True)
 
 
 @torch.no_grad()

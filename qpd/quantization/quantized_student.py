@@ -54,15 +54,17 @@ class QuantizedStudent(nn.Module):
             f"scheme={self.config.scheme}, rounding=nearest"
         )
 
-    def integer_weight(self, position: int) -> tuple[Tensor, Tensor]:
-        """Layer `position`'s odd integers (float, weight's shape) and their scale `[out]`."""
+    def integer_weight(
+        self, position: int, dtype: torch.dtype = torch.float32
+    ) -> tuple[Tensor, Tensor]:
+        """Layer `position`'s odd integers (`dtype`, weight's shape) and their scale `[out]`."""
         shape, bits = self.student.shapes[position], self.bits[position]
         weight = self.student.layer(shape.name).weight
         if self.config.scheme == "dorefa":
             unit = weight.new_full((len(weight),), 1.0 / (2**bits - 1))
-            return dorefa_integers(weight, bits), unit
+            return dorefa_integers(weight, bits).to(dtype), unit
         scale = self.weight_scales[shape.name].expand(len(weight))
-        return scaled_integers(weight, scale, bits), scale / (2**bits - 1)
+        return scaled_integers(weight, scale, bits, dtype), scale / (2**bits - 1)
 
     def integer_bias(self, position: int, unit: Tensor) -> Tensor:
         """Layer `position`'s bias in accumulator units, integers in float `[out]`; `unit [out]`."""
@@ -91,9 +93,9 @@ class QuantizedStudent(nn.Module):
 
         `dtype` is the arithmetic's; see `apply_layer` for the `plan`.
         """
-        integers, scale = self.integer_weight(position)
+        integers, scale = self.integer_weight(position, dtype)
         shape = self.student.shapes[position]
-        return apply_layer(shape, levels, integers.to(dtype), None, plan), scale
+        return apply_layer(shape, levels, integers, None, plan), scale
 
     def hidden_levels(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Levels of the last shared layer, `[batch, width]`, and the step that each stands for."""

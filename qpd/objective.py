@@ -1,0 +1,41 @@
+"""What a phase minimises, apart from how: Eq. 1, 2 and 3 at the phase's temperatures and weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from qpd.distillation_losses import (
+    critic_huber,
+    kl_student_teacher,
+    kl_teacher_student,
+    normalised_sum,
+)
+from qpd.replay_memory import ReplaySample
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Imitation of the teacher; `loss` and `actor_weight` as in the recipe.
+
+    The temperatures divide the logits in Eq. 1.
+    """
+
+    loss: str
+    actor_weight: float
+    teacher_temperature: float
+    student_temperature: float
+
+    def divergences(
+        self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
+    ) -> tuple[Tensor, Tensor]:
+        """Actor (Eq. 1) and critic (Eq. 3) loss of each state, `[batch]` both."""
+        logits, values = outputs
+        kl = kl_student_teacher if self.loss == "reverse_kl" else kl_teacher_student
+        actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
+        return actor, critic_huber(sample.values, values)
+
+    def total(self, actor: Tensor, critic: Tensor) -> Tensor:
+        """Eq. 2 of the batch's means, scalars."""
+        return normalised_sum(actor, critic, self.actor_weight)

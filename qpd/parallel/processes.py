@@ -1,0 +1,209 @@
+"""The first process's side of training in several: it starts the others and shares batches out."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+
+import torch
+from torch import Tensor, nn
+
+from qpd.error_codes import ErrorCode
+from qpd.parallel.job import Epoch, Job
+from qpd.parallel.line import Line
+from qpd.parallel.part import LEAST, Training, backward, part_sizes
+from qpd.parallel.shared_tensors import SharedTensors
+from qpd.phase_plan import PhasePlan
+from qpd.replay_memory import ReplayMemory, ReplaySample
+from qpd.user_error import UserError
+
+AMPLE = 128  # observations of a part, where the recipe leaves it open
+WORTHWHILE = 400_000  # samples of a phase, about 20 seconds: the other processes start in two
+
+
+class ProcessLostError(UserError, RuntimeError):
+    """One of the training processes has ended; the run can go on from its checkpoint."""
+
+    code = ErrorCode.PROCESS_LOST
+
+
+def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
+    """In how many processes the phase trains: as its recipe says, where that is possible at all.
+
+    `auto` is one for each of PyTorch's threads, as long as parts of a batch stay large, and one
+    where the phase is short.
+    """
+    settings, asked = plan.settings, plan.settings.processes
+    possible = (
+        os.name == "posix"
+        and memory.device.type == "cpu"
+        and memory.is_image
+        and memory.frame_file is not None
+        and plan.reward is None
+        and settings.compile != "on"
+    )
+    if not possible:
+        return 1
+    most = max(1, settings.batch_size // LEAST)
+    if asked != "auto":
+        return min(asked, most)
+    samples = settings.epochs * min(settings.samples_per_epoch or memory.capacity, memory.capacity)
+    if samples < WORTHWHILE:
+        return 1
+    return max(1, min(torch.get_num_threads(), settings.batch_size // AMPLE))
+
+
+class TrainingProcesses:
+    """Processes that train `modules` together; this one takes the first part of every batch.
+
+    Until `close` the modules' parameters are in shared memory.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        trainings: Sequence[Training],
+        memory: ReplayMemory,
+        count: int,
+    ) -> None:
+        self._memory, self._count, self._modules = memory, count, modules
+        self._threads = max(1, torch.get_num_threads() // count)
+        self._jobs = [
+            pickle.dumps(self._job(worker, trainings)) for worker in range(count - 1)
+        ]  # with the parameters, before those are shared
+        self._shared = SharedTensors(modules, count - 1)
+        self._shared.put()
+        started = [_start(self._shared.descriptor, self._threads) for _ in self._jobs]
+        self._processes, self._lines = [each[0] for each in started], [each[1] for each in started]
+
+    def _job(self, worker: int, trainings: Sequence[Training]) -> Job:
+        memory, num_workers = self._memory, self._count - 1
+        assert memory.frame_file is not None
+        return Job(
+            self._modules,
+            trainings,
+            memory.frame_file,
+            memory.num_rows,
+            worker,
+            num_workers,
+            self._threads,
+        )
+
+    @contextmanager
+    def epoch(self, active: Sequence[int], batches: Sequence[Tensor]) -> Iterator[None]:
+        """Tell everyone their parts of an epoch's batches of ring rows; modules `active` train.
+
+        Within, PyTorch has no more threads than each of the others. Raises ProcessLostError when
+        one of them ends.
+        """
+        sizes = [part_sizes(len(rows), self._count) for rows in batches]
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        try:
+            for worker, line in enumerate(self._lines):
+                if self._jobs:
+                    line.send_bytes(self._jobs[worker])
+                line.send(self._part(worker + 1, active, batches, sizes))
+            self._jobs = []
+            yield
+        except (EOFError, ConnectionError) as error:
+            raise ProcessLostError(self._what_ended()) from error
+        finally:
+            torch.set_num_threads(threads)
+
+    def _part(
+        self,
+        process: int,
+        active: Sequence[int],
+        batches: Sequence[Tensor],
+        sizes: Sequence[Sequence[int]],
+    ) -> Epoch:
+        rows = [batch.split(size)[process] for batch, size in zip(batches, sizes, strict=True)]
+        labels = self._memory.labels(torch.cat(rows))
+        stack, logits, values = (column.numpy() for column in labels)
+        parts = [len(each) for each in rows]
+        return Epoch(active, stack, logits, values, parts, [len(batch) for batch in batches])
+
+    def own_part(self, rows: Tensor) -> Tensor:
+        """Of a batch's rows those that this process trains on."""
+        return rows[: part_sizes(len(rows), self._count)[0]]
+
+    def backward(self, index: int, sample: ReplaySample, whole: int, training: Training) -> Tensor:
+        """Gradients of module `index` by a batch of `whole`, of which `sample` is the own part.
+
+        Returns the batch's losses, `[3]`.
+        """
+        if len(sample.values) == whole:
+            return backward(self._modules[index], sample, whole, training, lambda *own: own)
+        for line in self._lines:
+            line.signal()
+        losses = backward(self._modules[index], sample, whole, training, self._exchange)
+        for worker, line in enumerate(self._lines):
+            line.wait()
+            self._shared.add_gradients(index, worker)
+        return losses
+
+    def _exchange(self, actor: float, critic: float) -> tuple[float, float]:
+        for line in self._lines:
+            others = line.receive_losses()
+            actor, critic = actor + others[0], critic + others[1]
+        for line in self._lines:
+            line.send_losses(actor, critic)
+        return actor, critic
+
+    def close(self) -> None:
+        """End the other processes; the modules have their parameters for themselves again."""
+        for line in self._lines:
+            line.close()
+        for process in self._processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._shared.take()
+
+    def _what_ended(self) -> str:
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+        codes = [process.returncode for process in self._processes if process.returncode]
+        how = "ended"
+        if codes:
+            code = codes[0]
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return (
+            f"a training process {how}: give the same command again, the run goes on from its last "
+            "checkpoint (out of memory? --set distill.processes=1 needs less)"
+        )
+
+
+def _start(memory: int, threads: int) -> tuple[subprocess.Popen[bytes], Line]:
+    """A worker that has the memory's file, and the line to it.
+
+    It does not hear Ctrl-C: who started it does, and hangs up.
+    """
+    own, others = socket.socketpair()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "qpd.parallel.worker", str(others.fileno()), str(memory)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(others.fileno(), memory),
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "OMP_NUM_THREADS": str(threads),
+            },
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        others.close()
+    return process, Line(Connection(own.detach()))

@@ -1,0 +1,75 @@
+"""A process that computes gradients of its part of every batch, until its line is closed.
+
+python -m qpd.parallel.worker SOCKET MEMORY (file descriptors; started by `processes`)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpd.allocator import keep_freed_memory
+from qpd.parallel.job import Epoch, Job
+from qpd.parallel.line import Line
+from qpd.parallel.part import backward
+from qpd.parallel.shared_tensors import SharedTensors
+from qpd.replay_memory import BLOCKED_FRAME, ReplaySample
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Work until the first process hangs up."""
+    socket, memory = (int(argument) for argument in arguments)
+    line = Line(Connection(socket))
+    try:
+        job: Job = line.receive()
+        keep_freed_memory()
+        torch.set_num_threads(job.threads)
+        shared = SharedTensors(job.modules, job.num_workers, memory)
+        shared.use()
+        frames = _frames(job)
+        while True:
+            _epoch(job, line.receive(), line, shared, frames)
+    except (EOFError, ConnectionError):
+        return
+
+
+def _frames(job: Job) -> Tensor:
+    shape = (job.num_rows, *BLOCKED_FRAME)
+    return torch.from_numpy(np.memmap(job.frame_file, np.uint8, mode="r+", shape=shape))
+
+
+def _epoch(job: Job, epoch: Epoch, line: Line, shared: SharedTensors, frames: Tensor) -> None:
+    def exchange(actor: float, critic: float) -> tuple[float, float]:
+        line.send_losses(actor, critic)
+        return line.receive_losses()
+
+    for sample, whole in _samples(epoch, frames):
+        for index in epoch.active:
+            module = job.modules[index]
+            line.wait()  # until the parameters are those of this step
+            backward(module, sample, whole, job.trainings[index], exchange)
+            shared.write_gradients(index, job.worker)
+            line.signal()
+            module.zero_grad(set_to_none=True)
+
+
+def _samples(epoch: Epoch, frames: Tensor) -> Iterator[tuple[ReplaySample, int]]:
+    stack, logits, values = map(torch.from_numpy, (epoch.stack, epoch.logits, epoch.values))
+    none, start = torch.zeros(0), 0
+    for part, whole in zip(epoch.parts, epoch.wholes, strict=True):
+        if part == 0:
+            continue
+        here = slice(start, start + part)
+        start += part
+        drawn = frames.index_select(0, stack[here].flatten())
+        drawn = drawn.view(part, stack.shape[1], *BLOCKED_FRAME)
+        yield ReplaySample(drawn, logits[here], values[here], none, none, none), whole
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,59 @@
+"""The updates of students that train on one memory, in this process or in several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+from torch import Tensor
+
+from qpd.parallel.processes import TrainingProcesses, num_processes
+from qpd.phase_plan import PhasePlan
+from qpd.phase_state import PhaseState
+from qpd.replay_memory import ReplayMemory, ReplaySample
+from qpd.train_step import TrainStep, training_of
+
+
+class Updates:
+    """Steps of all students of a phase, each called by its number; their settings are the same."""
+
+    def __init__(
+        self, students: Sequence[tuple[PhasePlan, PhaseState]], memory: ReplayMemory
+    ) -> None:
+        self._memory = memory
+        self._device = next(students[0][1].module.parameters()).device
+        self._processes: TrainingProcesses | None = None
+        count = num_processes(students[0][0], memory)
+        if count > 1:
+            self._processes = TrainingProcesses(
+                [state.module for _, state in students],
+                [training_of(plan, self._device) for plan, _ in students],
+                memory,
+                count,
+            )
+        self._steps = [
+            TrainStep(plan, state.module, state.optimizer, self._processes, index)
+            for index, (plan, state) in enumerate(students)
+        ]
+
+    @contextmanager
+    def epoch(self, active: Sequence[int], batches: Sequence[Tensor]) -> Iterator[None]:
+        """An epoch in which the `active` students see these batches of ring rows, in this order."""
+        processes = self._processes
+        with nullcontext() if processes is None else processes.epoch(active, batches):
+            yield
+
+    def draw(self, rows: Tensor) -> ReplaySample:
+        """A batch, or this process's part of it."""
+        if self._processes is not None:
+            rows = self._processes.own_part(rows)
+        return self._memory.gather(rows).to(self._device)
+
+    def step(self, index: int, sample: ReplaySample, whole: int) -> Tensor:
+        """Update a student by what was drawn of a batch of `whole`; returns the losses, `[3]`."""
+        return self._steps[index](sample, whole)
+
+    def close(self) -> None:
+        """End other processes."""
+        if self._processes is not None:
+            self._processes.close()
