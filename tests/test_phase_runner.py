@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from stable_baselines3 import DQN
 from tiny_run import Follower, Interrupt, recipe_of, work
 
 from qpd import training_phases
+from qpd.checkpoint import load_needed_checkpoint
 from qpd.phase_runner import asked_size
 from qpd.play_stream import PlayStream
 from qpd.quantization.packing import load_integer_student
@@ -55,6 +57,14 @@ def outcome(path: Path) -> dict[str, Any]:
     return result
 
 
+def saved_state(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Tensors and the rest of an interrupted run's checkpoint."""
+    run = RunDirectory.open(path, read_only=True)
+    saved = load_needed_checkpoint(run.checkpoint_folder, run)
+    assert saved is not None
+    return saved
+
+
 @pytest.fixture(scope="module")
 def finished(teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that was never interrupted."""
@@ -81,6 +91,33 @@ def test_the_head_learns_as_fast_as_its_logits_are_large(
         none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
         memory.add(TransitionBatch(none, one + age, one, labels, value))
     assert asked_size(memory, temperature) == pytest.approx(factor, rel=1e-4)
+
+
+def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> None:
+    """Phase 3's head holds logits that are `temperature * sharpness` times phase 1's."""
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=8, seed=0, device="cpu")
+    with torch.no_grad():
+        model.q_net.q_net[-1].weight.mul_(3)
+    model.save(tmp_path / "dqn.zip")
+    recipe = recipe_of(
+        tmp_path / "dqn.zip",
+        teacher={"algo": "dqn"},
+        student={"size": "mlp-16", "sharpness": 2.0},
+        distill={"epochs": 1},
+        finetune={"epochs": 1},
+        evaluation={"acting": "auto"},
+    )
+    for phase, fold in (("distill", 1.0), ("finetune", 0.01 * 2.0)):
+        follower = Follower(lambda event, name, _: event == "epoch" and name == phase)  # noqa: B023
+        with pytest.raises(Interrupt):
+            work(tmp_path / "run", recipe, follower)
+        tensors, plain = saved_state(tmp_path / "run")
+        labels, added = tensors["replay.logits"], int(tensors["replay.num_added"])
+        labels = labels[1 + torch.arange(added - 512, added) % (len(labels) - 1)]
+        deviation = (labels - labels.mean(1, keepdim=True)).square().mean().sqrt()
+        assert deviation > 0.02  # or the factor would be 1 whatever it is made of
+        factor = plain["states"][""]["head_factor"]
+        assert factor == pytest.approx(float(deviation) / 0.01 * fold, rel=1e-4)
 
 
 def test_the_phases_write_students_and_metrics(finished: Path) -> None:
