@@ -1,6 +1,6 @@
 """The part of a recipe that phases 1 and 3 read: how to train, and the reward term."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -43,10 +43,12 @@ class TrainingPhase(RecipeSection):
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
     )
-    processes: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
-        "auto",
-        description="processes on a CPU, each with a part of every batch; auto = one for each "
-        "thread where that pays",
+    processes: int = Field(
+        0,
+        ge=0,
+        le=1024,
+        description="processes on a CPU, each with a part of every batch; 0 = as many as threads, "
+        "where that pays",
     )
     patience: int | None = Field(
         None, ge=1, description="validations without improvement that end the phase; null = none"

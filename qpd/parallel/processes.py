@@ -37,8 +37,8 @@ class ProcessLostError(UserError, RuntimeError):
 def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
     """In how many processes the phase trains: as its recipe says, where that is possible at all.
 
-    `auto` is one for each of PyTorch's threads, as long as parts of a batch stay large, and one
-    where the phase is short.
+    0 is one for each of PyTorch's threads, as long as parts of a batch stay large, and one where
+    the phase is short.
     """
     settings, asked = plan.settings, plan.settings.processes
     possible = (
@@ -52,7 +52,7 @@ def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
     if not possible:
         return 1
     most = max(1, settings.batch_size // LEAST)
-    if asked != "auto":
+    if asked:
         return min(asked, most)
     samples = settings.epochs * min(settings.samples_per_epoch or memory.capacity, memory.capacity)
     if samples < WORTHWHILE:
