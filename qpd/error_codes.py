@@ -240,7 +240,7 @@ class ErrorCode(Enum):
     PROCESS_LOST = (
         "Q805",
         "A process that trained has ended",
-        "Give the same command again; with too little memory, `--set distill.processes=1`.",
+        "Give the same command again; if memory was short, with OMP_NUM_THREADS=1 set.",
     )
     COMMAND_LINE = (
         "Q901",

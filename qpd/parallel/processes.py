@@ -181,7 +181,7 @@ class TrainingProcesses:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return (
             f"a training process {how}: give the same command again, the run goes on from its last "
-            "checkpoint (out of memory? --set distill.processes=1 needs less)"
+            "checkpoint (if memory was short: with OMP_NUM_THREADS=1 set, one process trains)"
         )
 
 
