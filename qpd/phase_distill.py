@@ -49,6 +49,7 @@ def distill_together(sessions: Sequence[Session]) -> None:
     pairs = list(zip(waiting, states, strict=True))
     if not restore("distill", pairs):
         states[0].spend("collect", fill(waiting[0]))
+        _tell_labels(waiting[0])
         for (session, state), student in zip(pairs, students, strict=True):
             _fit_ranges(session, student)
             state.head_factor = asked_size(session.stream().memory, session.temperature)
@@ -57,6 +58,15 @@ def distill_together(sessions: Sequence[Session]) -> None:
     run_phase(list(zip(waiting, plans, states, strict=True)))
     for parts in zip(waiting, students, states, strict=True):
         _finish(*parts)
+
+
+def _tell_labels(session: Session) -> None:
+    """How decided the teacher is at this temperature: what the choice of it decides."""
+    entropy, best = session.stream().memory.label_entropy(session.temperature)
+    session.progress.note(
+        f"labels at temperature {session.temperature:g}: the best action has {best:.0%} on "
+        f"average, {entropy:.2f} nats of entropy"
+    )
 
 
 def _student(session: Session) -> Student:

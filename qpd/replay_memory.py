@@ -223,6 +223,16 @@ class ReplayMemory:
         logits = self._logits.index_select(0, rows)
         return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
 
+    def label_entropy(self, temperature: float) -> tuple[float, float]:
+        """Means over the memory of the labels' entropy in nats and of their best action's share.
+
+        Of `softmax(logits / temperature)`, the left side of Eq. 1.
+        """
+        rows = torch.from_numpy(self.transition_rows()).to(self.device)
+        log_labels = torch.log_softmax(self._logits.index_select(0, rows) / temperature, 1)
+        labels = log_labels.exp()
+        return float(-(labels * log_labels).sum(1).mean()), float(labels.amax(1).mean())
+
     def state_dict(self) -> dict[str, Tensor]:
         """All but the observations, which the frame file holds."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -299,3 +300,15 @@ def test_transitions_must_have_one_row_each() -> None:
     rows = np.arange(2)
     with pytest.raises(ValueError, match="one row each is needed"):
         TransitionBatch(np.zeros((2, 4)), rows, rows, torch.zeros(2, 3), torch.zeros(3))
+
+
+def test_how_decided_labels_are_depends_on_the_temperature() -> None:
+    memory = ReplayMemory(2, 1, (4,), 2)
+    for age, row in enumerate([[0.0, 0.01 * math.log(3.0)], [5.0, 5.0]]):
+        none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
+        memory.add(TransitionBatch(none, one + age, one, torch.tensor([row]), torch.zeros(1)))
+    # At 0.01 the first state's labels are 1/4 and 3/4, the other's 1/2 and 1/2.
+    first = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    expected = ((first + math.log(2)) / 2, (0.75 + 0.5) / 2)
+    assert memory.label_entropy(0.01) == pytest.approx(expected, rel=1e-5)
+    assert memory.label_entropy(100.0) == pytest.approx((math.log(2), 0.5), rel=1e-4)
