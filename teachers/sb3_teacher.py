@@ -112,8 +112,8 @@ class Teacher(nn.Module):
     def in_precision(self, dtype: torch.dtype) -> "Teacher":
         """Returns this teacher computing in `dtype`: itself, or a copy that is faster on images.
 
-        In bfloat16 a policy moves by about 1e-5 nats; but Q-values of 3 that are 0.02 apart are
-        then equal, or in another order. Vectors stay in float32.
+        In bfloat16 a policy moves by about 1e-5 nats; but Q-values of 3, the best two 0.03 apart,
+        are then equal, or in another order. Vectors stay in float32.
         """
         if dtype == self._dtype or not self.is_image:
             return self
