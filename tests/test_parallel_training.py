@@ -257,3 +257,17 @@ def test_ctrl_c_is_for_the_first_process_alone(memory: ReplayMemory) -> None:
         process.send_signal(signal.SIGINT)
         assert epoch(updates, memory, [0])[-1, 0, 0] < losses[0, 0, 0]
     assert process.returncode == 0
+
+
+def test_without_files_in_memory_one_on_the_disk_does(
+    memory: ReplayMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    settings = DistillSettings(precision="fp32", processes=2)
+    results = []
+    for has_them in (True, False):
+        if not has_them:
+            monkeypatch.delattr(os, "memfd_create", raising=False)
+        with closing(Updates(members([student("XXS", False)], settings), memory)) as updates:
+            results.append(epoch(updates, memory, [0]))
+    assert torch.equal(*results)

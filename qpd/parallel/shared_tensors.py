@@ -91,9 +91,9 @@ def _padded(count: int) -> int:
 
 def _nameless_file(num_bytes: int) -> int:
     """A file in memory where the system has such (Linux), else an unlinked one on the disk."""
-    if hasattr(os, "memfd_create"):
+    try:
         descriptor = os.memfd_create("qpd")
-    else:
+    except (AttributeError, OSError):
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.truncate(descriptor, num_bytes)
