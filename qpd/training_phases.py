@@ -91,6 +91,8 @@ def train_together(
     """
     settings = trainees[0].plan.settings
     epoch = max(trainee.state.epoch for trainee in trainees)
+    if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
+        return
     with closing(Updates([(t.plan, t.state) for t in trainees], stream.memory)) as updates:
         while epoch < settings.epochs:
             active = {
@@ -201,7 +203,11 @@ class _Collection:
     def __init__(self, stream: PlayStream, student: Policy) -> None:
         self._thread: ThreadPoolExecutor | None = None
         if usable_cores() > 2:
-            self._thread = ThreadPoolExecutor(1)
+            # As many threads for the teacher, whatever training sets meanwhile.
+            threads = torch.get_num_threads()
+            self._thread = ThreadPoolExecutor(
+                1, initializer=torch.set_num_threads, initargs=(threads,)
+            )
             self._done = self._thread.submit(stream.refresh, student)
         else:
             stream.refresh(student)

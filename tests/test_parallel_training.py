@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from torch import nn
 from qpd.environment import make_vector_env
 from qpd.parallel.part import part_sizes
 from qpd.parallel.processes import ProcessLostError, num_processes
+from qpd.parallel.processes import _environment as worker_environment
 from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState, make_optimizer
 from qpd.quantization.config import QuantizationConfig
@@ -31,8 +34,6 @@ from qpd.replay_memory import ReplayMemory
 from qpd.transition import TransitionBatch
 from qpd.updates import Updates
 from students import Student, architecture_for
-
-torch.set_num_threads(1)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are handed sockets")
 
@@ -53,6 +54,15 @@ def fill(memory: ReplayMemory, steps: int) -> None:
         memory.add(TransitionBatch(observations, ages, rows, logits, values))
         env.step(rng.integers(0, 4, 8))
     env.close()
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    """There are never more processes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +173,7 @@ def test_no_process_outlives_the_first(memory: ReplayMemory) -> None:
         "import time, torch\n"
         "from tests.test_parallel_training import *\n"
         "from pathlib import Path\n"
+        "torch.set_num_threads(3)\n"
         "memory = ReplayMemory(410, 8, (4, 84, 84), 4, Path(r'FILE'))\n"
         "fill(memory, 72)\n"
         "group = members([student('XXS', False)], DistillSettings(processes=3))\n"
@@ -205,24 +216,17 @@ def test_parts_are_the_whole_and_none_is_small(size: int, processes: int) -> Non
         assert parts[0] <= min(parts[1:]) and max(parts[1:]) - min(parts[1:]) <= 1
 
 
-@pytest.fixture
-def four_threads() -> Iterator[None]:
-    torch.set_num_threads(4)
-    yield
-    torch.set_num_threads(1)
-
-
-@pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize(
     ("changes", "memory_changes", "expected"),
     [
         ({"epochs": 600}, {}, 2),  # a batch of 256 is two of 128
-        ({"epochs": 600, "batch_size": 1024}, {}, 4),  # as many as threads
+        ({"epochs": 600, "batch_size": 1024}, {}, 3),  # as many as threads
         ({"epochs": 600, "batch_size": 128}, {}, 1),
         ({"epochs": 39}, {}, 1),  # 390,000 samples: over before it pays
         ({"epochs": 600, "samples_per_epoch": 500}, {}, 1),
         ({"epochs": 1, "processes": 2}, {}, 2),  # as the recipe says
-        ({"epochs": 600, "processes": 8}, {}, 3),  # but no parts below 66
+        ({"epochs": 600, "batch_size": 1024, "processes": 8}, {}, 3),  # but no more than threads
+        ({"epochs": 600, "batch_size": 150, "processes": 3}, {}, 2),  # and no parts below 66
         ({"epochs": 600, "processes": 1}, {}, 1),
         ({"epochs": 600, "compile": "on"}, {}, 1),
         ({"epochs": 600, "processes": 2}, {"is_image": False}, 1),
@@ -271,3 +275,39 @@ def test_without_files_in_memory_one_on_the_disk_does(
         with closing(Updates(members([student("XXS", False)], settings), memory)) as updates:
             results.append(epoch(updates, memory, [0]))
     assert torch.equal(*results)
+
+
+def test_a_message_cut_off_is_the_end_and_no_traceback(tmp_path: Path) -> None:
+    """Ctrl-C while the first process sends megabytes to one that is still importing PyTorch."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('what lies here is nobody's library')")
+    own, others = socket.socketpair()
+    with (
+        own,
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "qpd.parallel.worker", str(others.fileno()), "0"],
+            pass_fds=[others.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=worker_environment(1),
+            cwd=tmp_path,
+        ) as process,
+    ):
+        others.close()
+        own.sendall(struct.pack("!i", 1000) + b"half of it")
+        own.close()
+        printed, _ = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (0, b"")
+
+
+def test_what_ends_a_worker_by_itself_is_not_called_a_signal(
+    memory: ReplayMemory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = student("XXS", False)
+    group = members([broken], DistillSettings(processes=2))
+    with closing(Updates(group, memory)) as updates:
+        rows = torch.arange(1, SIZE + 1)
+        updates._processes._part = lambda *_: "no epoch"  # type: ignore
+        with pytest.raises(ProcessLostError, match=r"failed \(exit code 1\), see its traceback"):
+            with updates.epoch([0], [rows]):
+                updates.step(0, memory.gather(torch.arange(1, 97)), SIZE)
+    assert "AttributeError" in capfd.readouterr().err

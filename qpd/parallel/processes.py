@@ -17,13 +17,15 @@ from torch import Tensor, nn
 
 from qpd.error_codes import ErrorCode
 from qpd.parallel.job import Epoch, Job
-from qpd.parallel.line import Line
+from qpd.parallel.line import HungUpError, Line
 from qpd.parallel.part import LEAST, Training, backward, part_sizes
 from qpd.parallel.shared_tensors import SharedTensors
 from qpd.phase_plan import PhasePlan
 from qpd.replay_memory import ReplayMemory, ReplaySample
-from qpd.user_error import UserError
+from qpd.user_error import TRY_AGAIN, UserError
 
+_WORKER = "qpd.parallel.worker"
+_BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 AMPLE = 128  # observations of a part, where the recipe leaves it open
 WORTHWHILE = 400_000  # samples of a phase, about 20 seconds: the other processes start in two
 
@@ -32,13 +34,14 @@ class ProcessLostError(UserError, RuntimeError):
     """One of the training processes has ended; the run can go on from its checkpoint."""
 
     code = ErrorCode.PROCESS_LOST
+    exit_code = TRY_AGAIN
 
 
 def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
     """In how many processes the phase trains: as its recipe says, where that is possible at all.
 
-    0 is one for each of PyTorch's threads, as long as parts of a batch stay large, and one where
-    the phase is short.
+    Never in more than PyTorch has threads. 0 is as many, as long as parts of a batch stay large,
+    and one where the phase is short.
     """
     settings, asked = plan.settings, plan.settings.processes
     possible = (
@@ -51,13 +54,13 @@ def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
     )
     if not possible:
         return 1
-    most = max(1, settings.batch_size // LEAST)
+    threads = torch.get_num_threads()
     if asked:
-        return min(asked, most)
+        return max(1, min(asked, threads, settings.batch_size // LEAST))
     samples = settings.epochs * min(settings.samples_per_epoch or memory.capacity, memory.capacity)
     if samples < WORTHWHILE:
         return 1
-    return max(1, min(torch.get_num_threads(), settings.batch_size // AMPLE))
+    return max(1, min(threads, settings.batch_size // AMPLE))
 
 
 class TrainingProcesses:
@@ -113,8 +116,8 @@ class TrainingProcesses:
                 line.send(self._part(worker + 1, active, batches, sizes))
             self._jobs = []
             yield
-        except (EOFError, ConnectionError) as error:
-            raise ProcessLostError(self._what_ended()) from error
+        except HungUpError as error:
+            raise self._lost() from error
         finally:
             torch.set_num_threads(threads)
 
@@ -170,16 +173,16 @@ class TrainingProcesses:
                 process.wait()
         self._shared.take()
 
-    def _what_ended(self) -> str:
+    def _lost(self) -> ProcessLostError:
         for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
         codes = [process.returncode for process in self._processes if process.returncode]
-        how = "ended"
-        if codes:
-            code = codes[0]
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return (
+        if codes and codes[0] > 0:
+            text = f"a training process failed (exit code {codes[0]}), see its traceback above"
+            return ProcessLostError(f"{text}; OMP_NUM_THREADS=1 trains in one process")
+        how = f"was ended by signal {-codes[0]}" if codes else "ended"
+        return ProcessLostError(
             f"a training process {how}: give the same command again, the run goes on from its last "
             "checkpoint (if memory was short: with OMP_NUM_THREADS=1 set, one process trains)"
         )
@@ -194,16 +197,20 @@ def _start(memory: int, threads: int) -> tuple[subprocess.Popen[bytes], Line]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "qpd.parallel.worker", str(others.fileno()), str(memory)],
+            # -P: what lies in the working folder is not imported, unless it is here.
+            [sys.executable, "-P", "-m", _WORKER, str(others.fileno()), str(memory)],
             stdin=subprocess.DEVNULL,
             pass_fds=(others.fileno(), memory),
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                "OMP_NUM_THREADS": str(threads),
-            },
+            env=_environment(threads),
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         others.close()
     return process, Line(Connection(own.detach()))
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """This process's imports; its own binding of threads to cores is no other's."""
+    kept = {name: value for name, value in os.environ.items() if name not in _BINDINGS}
+    path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)}

@@ -96,5 +96,8 @@ def _nameless_file(num_bytes: int) -> int:
     except (AttributeError, OSError):
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.truncate(descriptor, num_bytes)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, num_bytes)
+    else:
+        os.truncate(descriptor, num_bytes)
     return descriptor

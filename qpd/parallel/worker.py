@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qpd.allocator import keep_freed_memory
 from qpd.parallel.job import Epoch, Job
-from qpd.parallel.line import Line
+from qpd.parallel.line import HungUpError, Line
 from qpd.parallel.part import backward
 from qpd.parallel.shared_tensors import SharedTensors
 from qpd.replay_memory import BLOCKED_FRAME, ReplaySample
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
         frames = _frames(job)
         while True:
             _epoch(job, line.receive(), line, shared, frames)
-    except (EOFError, ConnectionError):
+    except HungUpError:
         return
 
 

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from qpd.cores import CORES_VARIABLE
 from qpd.run_directory_checks import LOCK_NAME
+from qpd.user_error import TRY_AGAIN
 
 STARTED = "sweep: started"
 INTERRUPTED = 130
@@ -44,14 +45,15 @@ class Job:
 def supervise(job: Job) -> int:
     """Run the job to its end and return the exit code; 130 where it was interrupted.
 
-    A process that a signal kills is started again, up to 3 times; then the code is negative.
+    A process that a signal kills, or that loses one of its own, is started again, up to 3 times;
+    then the code is negative, or 75.
     """
     job.log.parent.mkdir(parents=True, exist_ok=True)
     code = 1
     for _ in range(_MAX_STARTS):
         _wait_for_lock(job.run / LOCK_NAME)
         code = _run(job)
-        if code >= 0:
+        if code >= 0 and code != TRY_AGAIN:
             break
     return code
 
