@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=torch.get_num_threads())
+    parser.add_argument("--processes", type=int, default=0, help="0: as recipes have it")
     arguments = parse_arguments(parser)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -122,8 +122,7 @@ def main() -> None:
         stream.close()
     headers = ["student", "baseline", "its student alone", "QPD phase 1", "QPD phase 3"]
     headers.append("phase 1, one process")
-    title = f"Training, samples/s, batches of {arguments.batch}, {arguments.processes} processes"
-    print_rates(title, headers, rows)
+    print_rates(f"Training, samples/s, batches of {arguments.batch}", headers, rows)
 
 
 if __name__ == "__main__":

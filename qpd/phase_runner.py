@@ -132,7 +132,8 @@ def run_phase(members: Sequence[tuple[Session, PhasePlan, PhaseState]]) -> None:
     phase: PhaseName = "distill" if plan.name == "distill" else "finetune"
     epoch = max(state.epoch for _, _, state in members)
     lead.progress.phase(phase, plan.settings.epochs, epoch)
-    processes = num_processes(plan, lead.stream().memory)
+    modules = [state.module for _, _, state in members]
+    processes = num_processes(plan, modules, lead.stream().memory)
     if processes > 1 and epoch < plan.settings.epochs:
         lead.progress.note(f"{phase}: {processes} processes share every batch")
     with ExitStack() as logs:

@@ -23,10 +23,11 @@ class Updates:
         self._memory = memory
         self._device = next(students[0][1].module.parameters()).device
         self._processes: TrainingProcesses | None = None
-        count = num_processes(students[0][0], memory)
+        modules = [state.module for _, state in students]
+        count = num_processes(students[0][0], modules, memory)
         if count > 1:
             self._processes = TrainingProcesses(
-                [state.module for _, state in students],
+                modules,
                 [training_of(plan, self._device) for plan, _ in students],
                 memory,
                 count,
@@ -44,9 +45,9 @@ class Updates:
             yield
 
     def draw(self, rows: Tensor) -> ReplaySample:
-        """A batch, or this process's part of it."""
+        """A batch, or this process's part of it: what the next steps update by."""
         if self._processes is not None:
-            rows = self._processes.own_part(rows)
+            rows = self._processes.begin(rows)
         return self._memory.gather(rows).to(self._device)
 
     def step(self, index: int, sample: ReplaySample, whole: int) -> Tensor:

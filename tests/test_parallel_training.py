@@ -216,6 +216,14 @@ def test_parts_are_the_whole_and_none_is_small(size: int, processes: int) -> Non
         assert parts[0] <= min(parts[1:]) and max(parts[1:]) - min(parts[1:]) <= 1
 
 
+ORDINARY = {
+    "is_image": True,
+    "device": torch.device("cpu"),
+    "frame_file": Path("frames"),
+    "capacity": 10_000,
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "memory_changes", "expected"),
     [
@@ -240,14 +248,16 @@ def test_how_many_processes_train(
 ) -> None:
     reward = changes.pop("reward", None)
     plan = PhasePlan("x", DistillSettings(**changes), 3.0, 1.0, 1, never, never, reward)
-    ordinary = {
-        "is_image": True,
-        "device": torch.device("cpu"),
-        "frame_file": Path("frames"),
-        "capacity": 10_000,
-    }
-    memory: Any = SimpleNamespace(**(ordinary | memory_changes))
-    assert num_processes(plan, memory) == expected
+    memory: Any = SimpleNamespace(**(ORDINARY | memory_changes))
+    assert num_processes(plan, [student("XXS", False)], memory) == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [("M", 2), ("L", 1)])
+def test_large_students_train_in_one_process(size: str, expected: int) -> None:
+    plan = PhasePlan("x", DistillSettings(), 3.0, 1.0, 1, never, never)
+    memory: Any = SimpleNamespace(**ORDINARY)
+    modules = [student("XXS", False), student(size, False)]
+    assert num_processes(plan, modules, memory) == expected
 
 
 def test_ctrl_c_is_for_the_first_process_alone(memory: ReplayMemory) -> None:

@@ -27,6 +27,7 @@ from qpd.user_error import TRY_AGAIN, UserError
 _WORKER = "qpd.parallel.worker"
 _BINDINGS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 AMPLE = 128  # observations of a part, where the recipe leaves it open
+LARGE = 600_000  # parameters: one thread copies their gradients, adds them up and applies them
 WORTHWHILE = 400_000  # samples of a phase, about 20 seconds: the other processes start in two
 
 
@@ -37,11 +38,11 @@ class ProcessLostError(UserError, RuntimeError):
     exit_code = TRY_AGAIN
 
 
-def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
-    """In how many processes the phase trains: as its recipe says, where that is possible at all.
+def num_processes(plan: PhasePlan, modules: Sequence[nn.Module], memory: ReplayMemory) -> int:
+    """In how many processes a phase trains these: as its recipe says, where it is possible at all.
 
     Never in more than PyTorch has threads. 0 is as many, as long as parts of a batch stay large,
-    and one where the phase is short.
+    and one where the phase is short or a student large.
     """
     settings, asked = plan.settings, plan.settings.processes
     possible = (
@@ -58,7 +59,8 @@ def num_processes(plan: PhasePlan, memory: ReplayMemory) -> int:
     if asked:
         return max(1, min(asked, threads, settings.batch_size // LEAST))
     samples = settings.epochs * min(settings.samples_per_epoch or memory.capacity, memory.capacity)
-    if samples < WORTHWHILE:
+    largest = max(sum(p.numel() for p in module.parameters()) for module in modules)
+    if samples < WORTHWHILE or largest > LARGE:
         return 1
     return max(1, min(threads, settings.batch_size // AMPLE))
 
@@ -84,6 +86,7 @@ class TrainingProcesses:
         self._shared = SharedTensors(modules, count - 1)
         self._shared.put()
         started = [_start(self._shared.descriptor, self._threads) for _ in self._jobs]
+        self._begun = False
         self._processes, self._lines = [each[0] for each in started], [each[1] for each in started]
 
     def _job(self, worker: int, trainings: Sequence[Training]) -> Job:
@@ -134,9 +137,17 @@ class TrainingProcesses:
         parts = [len(each) for each in rows]
         return Epoch(active, stack, logits, values, parts, [len(batch) for batch in batches])
 
-    def own_part(self, rows: Tensor) -> Tensor:
-        """Of a batch's rows those that this process trains on."""
-        return rows[: part_sizes(len(rows), self._count)[0]]
+    def begin(self, rows: Tensor) -> Tensor:
+        """Let the others begin with a batch; returns the rows that this process trains on."""
+        own = rows[: part_sizes(len(rows), self._count)[0]]
+        if len(own) < len(rows):
+            self._go()
+        return own
+
+    def _go(self) -> None:
+        for line in self._lines:
+            line.signal()
+        self._begun = True
 
     def backward(self, index: int, sample: ReplaySample, whole: int, training: Training) -> Tensor:
         """Gradients of module `index` by a batch of `whole`, of which `sample` is the own part.
@@ -145,8 +156,9 @@ class TrainingProcesses:
         """
         if len(sample.values) == whole:
             return backward(self._modules[index], sample, whole, training, lambda *own: own)
-        for line in self._lines:
-            line.signal()
+        if not self._begun:  # with this student; with the first one they began before the drawing
+            self._go()
+        self._begun = False
         losses = backward(self._modules[index], sample, whole, training, self._exchange)
         for worker, line in enumerate(self._lines):
             line.wait()
