@@ -289,7 +289,7 @@ def test_without_files_in_memory_one_on_the_disk_does(
 
 def test_a_message_cut_off_is_the_end_and_no_traceback(tmp_path: Path) -> None:
     """Ctrl-C while the first process sends megabytes to one that is still importing PyTorch."""
-    (tmp_path / "torch.py").write_text("raise SystemExit('what lies here is nobody's library')")
+    (tmp_path / "torch.py").write_text("raise SystemExit('no library')")
     own, others = socket.socketpair()
     with (
         own,
