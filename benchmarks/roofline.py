@@ -39,8 +39,8 @@ def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:
     macs = {shape.name: float(shape.num_macs) for shape in shapes}
     if plan is not None:  # a block's products are as many as a result's: four corners, a quarter
         conv1, conv2 = (prod(shape.weight_shape) for shape in shapes[:2])
-        macs["conv1"] = conv1 * (plan.num_blocks1) / len(plan.frames)
-        macs["conv2"] = conv2 * plan.num_blocks2 / len(plan.frames)
+        macs["conv1"] = conv1 * (plan.num_blocks1) / len(plan.observations)
+        macs["conv2"] = conv2 * plan.num_blocks2 / len(plan.observations)
     critic = shapes[-1].weight_shape[1]
     return 2 * (3 * (sum(macs.values()) + critic) - macs["conv1"])
 
@@ -99,8 +99,8 @@ def main() -> None:
             )
         title = f"Phase 1, batches of {arguments.batch}; peak {peak / 1e9:,.0f} GFLOP/s ({dtype})"
         if plan is not None:
-            own1 = plan.num_own1 / (BLOCKS1 * len(plan.frames))
-            own2 = plan.num_own2 / (BLOCKS2 * len(plan.frames))
+            own1 = plan.num_own1 / (BLOCKS1 * len(plan.observations))
+            own2 = plan.num_own2 / (BLOCKS2 * len(plan.observations))
             title += f"\nDiffering blocks: {own1:.0%} of conv 1's, {own2:.0%} of conv 2's"
         headers = ["student", "MFLOP/sample", "done", "samples/s", "GFLOP/s", "of the peak"]
         print_rates(title, headers, rows)

@@ -66,6 +66,21 @@ def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float)
     return total + (weighted - weighted.detach()) * total
 
 
+def normalised_sum_slopes(
+    actor_loss: float, critic_loss: float, actor_weight: float
+) -> tuple[float, ...]:
+    """Derivatives of `normalised_sum` by the two losses, where their values are known as numbers.
+
+    `w * (La + Lc) / La` and `(1 - w) * (La + Lc) / Lc`, 0 for a loss below 1e-7; for w = 1 the
+    actor's alone, 1.
+    """
+    if actor_weight >= 1.0:
+        return (1.0,)
+    total = actor_loss + critic_loss
+    weighted = ((actor_weight, actor_loss), (1.0 - actor_weight, critic_loss))
+    return tuple(w * total / loss if loss > 1e-7 else 0.0 for w, loss in weighted)
+
+
 def _per_unit(loss: Tensor) -> Tensor:
     """loss / v(loss), and 1 outside the graph where that is not known."""
     value = loss.detach()

@@ -11,6 +11,7 @@ from qpd.distillation_losses import (
     kl_student_teacher,
     kl_teacher_student,
     normalised_sum,
+    normalised_sum_slopes,
 )
 from qpd.replay_memory import ReplaySample
 
@@ -39,3 +40,14 @@ class Objective:
     def total(self, actor: Tensor, critic: Tensor) -> Tensor:
         """Eq. 2 of the batch's means, scalars."""
         return normalised_sum(actor, critic, self.actor_weight)
+
+    def slopes(self, actor: float, critic: float) -> tuple[float, ...]:
+        """Derivatives of `total` by the batch's means, given as numbers; the actor's, the critic's.
+
+        The critic's is left out where it has no weight.
+        """
+        return normalised_sum_slopes(actor, critic, self.actor_weight)
+
+    def total_of(self, actor: float, critic: float) -> float:
+        """`total` of numbers: its value is the sum of what has a weight."""
+        return actor if self.actor_weight >= 1.0 else actor + critic

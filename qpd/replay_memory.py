@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from qpd.checked_tensors import DamagedFileError
+from qpd.replay_background import ReplayBackground
 from qpd.transition import TransitionBatch
+from students.shared_frames import FRAMES, SharedFrames
 from students.student import space_to_depth
 
 CPU = torch.device("cpu")
@@ -29,18 +31,24 @@ BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 @dataclass(frozen=True)
 class ReplaySample:
-    """`observations` uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`;
+    """What a student in training is given, `inputs`: the observations, or where their frames lie.
+
     `logits` float32 `[batch, num_actions]`; `values` float32 `[batch]`. What the reward term needs,
     meaningful for the transitions of a rollout only: `actions` int64, `log_probs` and `advantages`
     float32, all `[batch]`.
     """
 
-    observations: Tensor
+    inputs: Tensor | SharedFrames
     logits: Tensor
     values: Tensor
     actions: Tensor
     log_probs: Tensor
     advantages: Tensor
+
+    @property
+    def observations(self) -> Tensor:
+        """Whole: uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`."""
+        return self.inputs.stacked if isinstance(self.inputs, SharedFrames) else self.inputs
 
     def to(self, device: torch.device) -> ReplaySample:
         """The same on `device`."""
@@ -98,6 +106,8 @@ class ReplayMemory:
         self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
         self._checksums = np.zeros(count, np.uint32)
         self._checksums[0] = zlib.crc32(bytes(self.frame_bytes // count))
+        stacks = self.is_image and self.frame_stack == FRAMES and device == CPU
+        self.background = ReplayBackground(self._rows) if stacks else None
         self.num_added = 0
 
     def __len__(self) -> int:
@@ -109,7 +119,8 @@ class ReplayMemory:
         """Bytes held, frames and teacher outputs together."""
         outputs = [self._logits, self._values, self._actions, self._log_probs, self._advantages]
         parts = [self._rows, self._stack, *outputs]
-        return sum(part.numel() * part.element_size() for part in parts)
+        others = 0 if self.background is None else self.background.num_bytes
+        return others + sum(part.numel() * part.element_size() for part in parts)
 
     def add(self, batch: TransitionBatch) -> np.ndarray:
         """Store one vector step's transitions; the oldest make room. Returns their ring rows."""
@@ -123,6 +134,8 @@ class ReplayMemory:
             stored = space_to_depth(stored[:, -1].contiguous())
         self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
         self._checksums[rows] = [zlib.crc32(row.tobytes()) for row in stored.numpy()]
+        if self.background is not None:
+            self.background.note(rows, stored)
         index = index.to(self.device)
         if self._copy is not None:
             self._copy[index] = stored.to(self.device)
@@ -166,14 +179,31 @@ class ReplayMemory:
         frames = source.index_select(0, stack if self.is_image else rows)
         if self.is_image:
             frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
+        return self._sample(frames, rows)
+
+    def draw(self, rows: Tensor) -> ReplaySample:
+        """As `gather`, for a training step on the CPU: frames stay where they lie until it has seen
+        how little of them it reads, if it is known what they have in common.
+        """
+        if self.background is None or self.background.pixels is None:
+            return self.gather(rows)
+        stack = self._stack.index_select(0, rows)
+        return self._sample(self.background.observations(stack), rows)
+
+    def _sample(self, inputs: Tensor | SharedFrames, rows: Tensor) -> ReplaySample:
         return ReplaySample(
-            frames,
+            inputs,
             self._logits.index_select(0, rows),
             self._values.index_select(0, rows),
             self._actions.index_select(0, rows),
             self._log_probs.index_select(0, rows),
             self._advantages.index_select(0, rows),
         )
+
+    def renew_background(self) -> None:
+        """Before an epoch, where nobody adds: see what frames have in common, if that is due."""
+        if self.background is not None and len(self):
+            self.background.renew(self.transition_rows(), self.num_added)
 
     def shuffled(
         self,
@@ -242,6 +272,7 @@ class ReplayMemory:
             "newest": torch.from_numpy(self._newest),
             "checksums": torch.from_numpy(self._checksums.view(np.int32)),
             "num_added": torch.tensor(self.num_added),
+            **({} if self.background is None else self.background.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -252,6 +283,8 @@ class ReplayMemory:
             self._copy.copy_(self._rows)
         self._newest[...] = state["newest"].numpy()
         self._checksums[...] = state["checksums"].numpy().view(np.uint32)
+        if self.background is not None:
+            self.background.load_state_dict(state)
         self.num_added = int(state["num_added"])
 
     def check_frames(self, drawn: bool = True) -> None:

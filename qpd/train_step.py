@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from qpd.parallel.part import Training
+from qpd.parallel.part import Training, alone
+from qpd.parallel.part import backward as backward_of_part
 from qpd.parallel.processes import TrainingProcesses
 from qpd.phase_plan import PhasePlan
 from qpd.policy_gradient import clipped_objective
@@ -64,7 +65,7 @@ class TrainStep:
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:
         dtype = self._training.dtype
         with torch.autocast(self._device.type, dtype, enabled=dtype != torch.float32):
-            outputs = self._module(sample.observations)
+            outputs = self._module(sample.inputs)
         return phase_losses(outputs, sample, self._plan)
 
     def __call__(self, sample: ReplaySample, whole: int | None = None) -> Tensor:
@@ -86,6 +87,10 @@ class TrainStep:
         return losses
 
     def _backward(self, sample: ReplaySample) -> Tensor:
+        plain = self._compiled is None and self._plan.reward is None
+        if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
+            whole = len(sample.values)
+            return backward_of_part(self._module, sample, whole, self._training, alone)
         losses: Losses = self._losses
         if self._compiled is not None:
             self._compiled_size = self._compiled_size or len(sample.values)

@@ -22,7 +22,9 @@ class Updates:
     ) -> None:
         self._memory = memory
         self._device = next(students[0][1].module.parameters()).device
+        self._compiles = students[0][0].settings.compile == "on"
         self._processes: TrainingProcesses | None = None
+        memory.renew_background()
         modules = [state.module for _, state in students]
         count = num_processes(students[0][0], modules, memory)
         if count > 1:
@@ -48,7 +50,8 @@ class Updates:
         """A batch, or this process's part of it: what the next steps update by."""
         if self._processes is not None:
             rows = self._processes.begin(rows)
-        return self._memory.gather(rows).to(self._device)
+        draw = self._memory.gather if self._compiles else self._memory.draw
+        return draw(rows).to(self._device)
 
     def step(self, index: int, sample: ReplaySample, whole: int) -> Tensor:
         """Update a student by what was drawn of a batch of `whole`; returns the losses, `[3]`."""

@@ -15,10 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from students.background_plan import (
-    BLOCKS1,
     BLOCKS2,
-    FRAMES,
-    PIXELS,
     RESULTS2,
     SIDE3,
     BackgroundPlan,
@@ -29,6 +26,7 @@ from students.background_plan import (
     spread_first,
     spread_second,
 )
+from students.shared_frames import BLOCKS1, FRAMES, PIXELS
 
 
 def first_convolution(
@@ -131,14 +129,17 @@ class _SecondConvolution(torch.autograd.Function):
 
 def _pixels(plan: BackgroundPlan) -> Tensor:
     """Those of the blocks of conv 1 that are multiplied, uint8 `[num_blocks1, 4 * 16]`."""
-    own1 = plan.num_own1
+    own1, frames = plan.num_own1, plan.observations.frames
     pixels = torch.zeros(plan.num_blocks1, FRAMES * PIXELS, dtype=torch.uint8)
-    rows = torch.add(plan.place1, plan.sample1, alpha=FRAMES * BLOCKS1)
-    rows = rows[:, None] + torch.arange(0, FRAMES * BLOCKS1, BLOCKS1, dtype=torch.int32)
-    words = plan.frames.view(-1, PIXELS).view(torch.int64)
+    rows = plan.observations.stack.index_select(0, plan.sample1)
+    if len(frames) * BLOCKS1 > torch.iinfo(rows.dtype).max:
+        rows = rows.long()
+    rows = torch.add(plan.place1[:, None], rows, alpha=BLOCKS1)
+    words = frames.view(-1, PIXELS).view(torch.int64)
     own = pixels[:own1].view(torch.int64).view(-1, 2)
     torch.index_select(words, 0, rows.view(-1), out=own)
-    pixels[own1 : own1 + BLOCKS1].view(-1, FRAMES, PIXELS).copy_(plan.background[:, None])
+    background = plan.observations.background[:, None]  # the same in every frame of a stack
+    pixels[own1 : own1 + BLOCKS1].view(-1, FRAMES, PIXELS).copy_(background)
     return pixels
 
 

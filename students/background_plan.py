@@ -15,13 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
+from students.shared_frames import BLOCKS1, SharedFrames, most_frequent
+
 SIDE1, SIDE2, SIDE3 = 21, 10, 9  # blocks that conv 1 reads, that conv 2 reads, results of conv 2
-BLOCKS1, BLOCKS2, RESULTS2 = SIDE1**2, SIDE2**2, SIDE3**2
-VOTERS = 27  # observations that decide what the background is
+BLOCKS2, RESULTS2 = SIDE2**2, SIDE3**2
+VOTERS = 27  # observations that decide what the background is, where none is given
 MIN_BATCH = 64  # below, the background's own cost is not small beside the batch's
 MAX_OWN = 0.75  # share of conv 2's blocks that differ, above which sharing does not pay
-MULTIPLE = 1024  # of rows that a matrix product has: oneDNN compiles a kernel for each new number
+MULTIPLE = 256  # of rows that a matrix product has: oneDNN compiles a kernel for each new number
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of a 2x2 block's parts, in order
 
 
@@ -33,8 +34,7 @@ class BackgroundPlan(NamedTuple):
     results, are four for each block of conv 2 in this order.
     """
 
-    frames: Tensor  # uint8 [batch, 4, 21, 21, 16]
-    background: Tensor  # uint8 [441, 16], the same in every frame of a stack
+    observations: SharedFrames
     sample1: Tensor  # int32 [num_own1]: whose each of conv 1's own blocks is
     place1: Tensor  # int32 [num_own1]: where it is, 0..440
     sample2: Tensor  # int32 [num_own2]: the same of conv 2's
@@ -64,20 +64,28 @@ class BackgroundPlan(NamedTuple):
         return _filled(self.num_own2 + BLOCKS2)
 
 
-def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
-    """The plan of a training batch, uint8 `[batch, 4, 21, 21, 16]`, where `weight` is conv 1's.
+def plan_background(observations: Tensor | SharedFrames, weight: Tensor) -> BackgroundPlan | None:
+    """The plan of a training batch, where `weight` is conv 1's.
 
-    None where the ordinary convolutions are the better way: nothing learns, another device than
-    the CPU, other inputs, a small batch, or too little in common.
+    Of whole observations, uint8 `[batch, 4, 21, 21, 16]`, the background is voted on by the newest
+    frames of the first 27. None where the ordinary convolutions are the better way: nothing learns,
+    another device than the CPU, other inputs, a small batch, or too little in common.
     """
     learns = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
-    suits = frames.dtype == torch.uint8 and frames.dim() == 5 and frames.device.type == "cpu"
-    suits = suits and weight.dtype == torch.float32
-    if not (learns and suits) or len(frames) < MIN_BATCH:
+    suits = len(observations) >= MIN_BATCH and weight.dtype == torch.float32
+    if isinstance(observations, Tensor):
+        suits = suits and observations.dtype == torch.uint8 and observations.dim() == 5
+        suits = suits and observations.device.type == "cpu"
+    if not (learns and suits):
         return None
-    frames, batch = frames.contiguous(), len(frames)
-    background = most_frequent(frames)
-    own1 = differing_blocks(frames, background)
+    if isinstance(observations, Tensor):
+        background = most_frequent(observations[:VOTERS, -1])
+        observations = SharedFrames.of(observations, background)
+    return _plan(observations)
+
+
+def _plan(observations: SharedFrames) -> BackgroundPlan | None:
+    own1, batch = observations.differs, len(observations)
     own2 = _any_of_three(_any_of_three(own1.view(batch, SIDE1, SIDE1)).mT).mT
     own2 = own2.reshape(batch, BLOCKS2).t().contiguous()  # by place
     blocks2 = own2.view(-1).nonzero().squeeze(1)
@@ -88,8 +96,7 @@ def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
     place2, sample2 = _divided(blocks2, batch)
     slot2 = _slots(blocks2, BLOCKS2)[:, None].repeat(1, batch)
     return BackgroundPlan(
-        frames=frames,
-        background=background,
+        observations=observations,
         sample1=sample1,
         place1=place1,
         sample2=sample2,
@@ -98,27 +105,6 @@ def plan_background(frames: Tensor, weight: Tensor) -> BackgroundPlan | None:
         slot1=_numbered(_slots(blocks1, BLOCKS1).repeat(batch + 1), blocks1),
         slot2=_numbered(slot2, blocks2).t().contiguous().view(batch, SIDE2, SIDE2),
     )
-
-
-def most_frequent(frames: Tensor) -> Tensor:
-    """What is most often seen, uint8 `[441, 16]`, in `frames` uint8 `[27 or more, 4, 21, 21, 16]`.
-
-    Decided for 8 pixels at a time, by the newest frames of the first 27 observations: the majority
-    of three, of three such majorities, and of three of those.
-    """
-    words = frames[:VOTERS, -1].reshape(VOTERS, -1).view(torch.int64)
-    while len(words) > 1:
-        first, second, third = words.view(3, len(words) // 3, -1)
-        words = torch.where(second == third, second, first)
-    return words.view(torch.uint8).view(BLOCKS1, PIXELS)
-
-
-def differing_blocks(frames: Tensor, background: Tensor) -> Tensor:
-    """Which blocks differ from the background in some frame, bool `[batch, 441]`."""
-    words = frames.view(len(frames), FRAMES, BLOCKS1, PIXELS).view(torch.int64)
-    differs = words != background.view(torch.int64)
-    pairs = differs.view(torch.int16).squeeze(-1)  # a block is two words: both answers at once
-    return ((pairs[:, 0] | pairs[:, 1]) | (pairs[:, 2] | pairs[:, 3])) != 0
 
 
 def _filled(count: int) -> int:
@@ -155,7 +141,7 @@ def first_index(plan: BackgroundPlan) -> Tensor:
 
     The table has four rows (one a corner) for each block of conv 1 that is multiplied.
     """
-    background = len(plan.frames) * BLOCKS1  # the slots of these blocks are the last 441
+    background = len(plan.observations) * BLOCKS1  # the slots of these blocks are the last 441
     own, filled = plan.num_own2, plan.num_blocks2
     blocks = torch.zeros(filled, dtype=torch.int32)
     first = _first_blocks().index_select(0, plan.place2)
@@ -170,7 +156,7 @@ def second_index(plan: BackgroundPlan) -> Tensor:
 
     The table has four rows (one a corner) for each block that is multiplied.
     """
-    index = torch.empty(len(plan.frames), SIDE3, SIDE3, 4, dtype=torch.int32)
+    index = torch.empty(len(plan.observations), SIDE3, SIDE3, 4, dtype=torch.int32)
     for corner, (down, right) in enumerate(CORNERS):
         blocks = plan.slot2[:, down : down + SIDE3, right : right + SIDE3]
         torch.add(blocks, corner, out=index[..., corner])

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from students.architecture import LayerShape, StudentArchitecture
 from students.background_convolution import first_convolution, second_convolution
 from students.background_plan import BackgroundPlan, plan_background
+from students.shared_frames import SharedFrames
 
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
@@ -188,11 +189,19 @@ class Student(nn.Module):
         span = self.input_high - self.input_low
         return ((observations - self.input_low) / span).clamp(0.0, 1.0) * INPUT_LEVELS
 
-    def background_plan(self, encoded: Tensor) -> BackgroundPlan | None:
+    def background_plan(self, encoded: Tensor | SharedFrames) -> BackgroundPlan | None:
         """What these encoded frames share, where sharing it speeds a training step up."""
         if not (self.architecture.is_image and self.shares_background):
             return None
         return plan_background(encoded, self.layer("conv1").weight)
+
+    def inputs(self, observations: Tensor | SharedFrames) -> tuple[Tensor, BackgroundPlan | None]:
+        """What the first layer reads, as `encode` has it, or else the plan that it goes by."""
+        if isinstance(observations, SharedFrames):
+            plan = self.background_plan(observations)
+            return observations.stacked if plan is None else observations.frames, plan
+        encoded = self.encode(observations)
+        return encoded, self.background_plan(encoded)
 
     def hidden_activations(self, observations: Tensor) -> Iterator[Tensor]:
         """Activations of each hidden layer in turn, float `[batch, channels, ...]`."""
@@ -207,14 +216,13 @@ class Student(nn.Module):
             hidden = F.relu(apply_layer(shape, hidden, weight, module.bias, plan))
             yield hidden
 
-    def features(self, observations: Tensor) -> Tensor:
+    def features(self, observations: Tensor | SharedFrames) -> Tensor:
         """Activations of the last shared layer, float `[batch, width]`."""
-        encoded = self.encode(observations)
-        for hidden in self._hidden(encoded, self.background_plan(encoded)):
+        for hidden in self._hidden(*self.inputs(observations)):
             last = hidden
         return last
 
-    def forward(self, observations: Tensor) -> StudentOutputs:
+    def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
         """Logits and values, float32, of frames (blocked or not) or vector observations."""
         hidden = self.features(observations)
         logits = F.linear(hidden, self.actor.weight, self.actor.bias)

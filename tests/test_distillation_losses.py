@@ -16,6 +16,7 @@ from qpd.distillation_losses import (
     kl_student_teacher,
     kl_teacher_student,
     normalised_sum,
+    normalised_sum_slopes,
 )
 
 torch.set_num_threads(1)
@@ -202,3 +203,24 @@ def test_a_loss_rounded_to_zero_or_below_does_not_explode(sign: float) -> None:
     assert 0.5 - 1e-6 <= loss.item() <= 1.0 + 1e-6
     assert critic.grad.item() == pytest.approx(0.5, abs=1e-6)
     assert abs(noise.grad.item()) < 0.1
+
+
+@given(
+    actor=st.sampled_from([0.0, 3e-8, 2e-7, 0.013, 1.4, 80.0]),
+    critic=st.sampled_from([0.0, 3e-8, 2e-7, 0.013, 1.4, 80.0]),
+    actor_weight=st.floats(0.0, 1.0),
+)
+def test_slopes_are_the_derivatives(actor: float, critic: float, actor_weight: float) -> None:
+    losses = torch.tensor([actor, critic], dtype=torch.float64, requires_grad=True)
+    normalised_sum(losses[0], losses[1], actor_weight).backward()
+    assert losses.grad is not None
+    slopes = normalised_sum_slopes(actor, critic, actor_weight)
+    assert len(slopes) == (1 if actor_weight == 1.0 else 2)
+    assert [*slopes, 0.0][:2] == pytest.approx(losses.grad.tolist(), rel=1e-9)
+
+
+def test_slopes_by_hand() -> None:
+    # w (La + Lc) / La = 0.25 * 4 / 1, (1 - w) (La + Lc) / Lc = 0.75 * 4 / 3
+    assert normalised_sum_slopes(1.0, 3.0, 0.25) == (1.0, 1.0)
+    assert normalised_sum_slopes(3.0, 1.0, 0.5) == pytest.approx((2 / 3, 2.0))
+    assert all(math.isnan(slope) for slope in normalised_sum_slopes(1.0, math.nan, 0.5)[:1])

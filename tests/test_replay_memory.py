@@ -264,11 +264,12 @@ def test_an_empty_step_changes_nothing() -> None:
 
 
 def test_the_papers_memory_takes_4_gigabytes() -> None:
-    # 540,000 frames of 7,056 bytes are 3.81 GB, and a refresh's spare tenth 0.38 GB more. Bytes
-    # grow linearly with the rows: two small memories tell the rate.
+    # 540,000 frames of 7,056 bytes are 3.81 GB, and a refresh's spare tenth 0.38 GB more; labels
+    # and a bit for each of a frame's blocks are 108 bytes. Bytes grow linearly with the rows: two
+    # small memories tell the rate.
     small, large = (ReplayMemory(n, 4, FRAMES, 4, spare=n // 10).num_bytes for n in (100, 1100))
     per_transition = (large - small) / 1000
-    assert 1.1 * 7056 < per_transition < 1.1 * 7056 * 1.01
+    assert per_transition == pytest.approx(1.1 * (7056 + 108))
     assert 3.8e9 < 540_000 * per_transition < 4.3e9
 
 

@@ -13,8 +13,13 @@ from qpd.objective import Objective
 from qpd.replay_memory import ReplaySample
 
 Exchange = Callable[[float, float], tuple[float, float]]
-FIRST_LESS = 0.03  # of an equal part: the first process draws and optimizes while others wait
+FIRST_LESS = 0.01  # of an equal part: the first process draws and optimizes while others wait
 LEAST = 66  # observations of an equal part: with fewer there is too little that they share
+
+
+def alone(actor: float, critic: float) -> tuple[float, float]:
+    """The `Exchange` of a part that is the whole batch."""
+    return actor, critic
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,11 @@ def backward(
     actor's and the critic's and tells the sums. The sum of all parts' gradients is the whole's.
     """
     with torch.autocast("cpu", training.dtype, enabled=training.dtype != torch.float32):
-        outputs = module(sample.observations)
-    shares = [each.sum() / whole for each in training.objective.divergences(outputs, sample)]
-    sums = exchange(*(float(share.detach()) for share in shares))
-    actor, critic = (
-        share - share.detach() + known for share, known in zip(shares, sums, strict=True)
-    )
-    total = training.objective.total(actor, critic)
-    total.backward()
-    return torch.stack([total.detach(), actor.detach(), critic.detach()])
+        outputs = module(sample.inputs)
+    sums = [each.sum() for each in training.objective.divergences(outputs, sample)]
+    actor, critic = exchange(*(float(each.detach()) / whole for each in sums))
+    # The derivatives are numbers by now: a graph of scalars would cost as much as a small layer.
+    slopes = training.objective.slopes(actor, critic)
+    factors = [torch.tensor(slope / whole) for slope in slopes]
+    torch.autograd.backward(sums[: len(factors)], factors)
+    return torch.tensor([training.objective.total_of(actor, critic), actor, critic])

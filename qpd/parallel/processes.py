@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from qpd.error_codes import ErrorCode
 from qpd.parallel.job import Epoch, Job
 from qpd.parallel.line import HungUpError, Line
-from qpd.parallel.part import LEAST, Training, backward, part_sizes
+from qpd.parallel.part import LEAST, Training, alone, backward, part_sizes
 from qpd.parallel.shared_tensors import SharedTensors
 from qpd.phase_plan import PhasePlan
 from qpd.replay_memory import ReplayMemory, ReplaySample
@@ -132,10 +132,19 @@ class TrainingProcesses:
         sizes: Sequence[Sequence[int]],
     ) -> Epoch:
         rows = [batch.split(size)[process] for batch, size in zip(batches, sizes, strict=True)]
-        labels = self._memory.labels(torch.cat(rows))
-        stack, logits, values = (column.numpy() for column in labels)
-        parts = [len(each) for each in rows]
-        return Epoch(active, stack, logits, values, parts, [len(batch) for batch in batches])
+        stack, logits, values = self._memory.labels(torch.cat(rows))
+        common = self._memory.background
+        assert common is not None and common.pixels is not None
+        return Epoch(
+            active,
+            stack.numpy(),
+            common.differing(stack).numpy(),
+            common.pixels.numpy(),
+            logits.numpy(),
+            values.numpy(),
+            [len(each) for each in rows],
+            [len(batch) for batch in batches],
+        )
 
     def begin(self, rows: Tensor) -> Tensor:
         """Let the others begin with a batch; returns the rows that this process trains on."""
@@ -155,7 +164,7 @@ class TrainingProcesses:
         Returns the batch's losses, `[3]`.
         """
         if len(sample.values) == whole:
-            return backward(self._modules[index], sample, whole, training, lambda *own: own)
+            return backward(self._modules[index], sample, whole, training, alone)
         if not self._begun:  # with this student; with the first one they began before the drawing
             self._go()
         self._begun = False

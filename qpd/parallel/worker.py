@@ -19,6 +19,7 @@ from qpd.parallel.line import HungUpError, Line
 from qpd.parallel.part import backward
 from qpd.parallel.shared_tensors import SharedTensors
 from qpd.replay_memory import BLOCKED_FRAME, ReplaySample
+from students.shared_frames import SharedFrames, unpacked
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -60,14 +61,14 @@ def _epoch(job: Job, epoch: Epoch, line: Line, shared: SharedTensors, frames: Te
 
 def _samples(epoch: Epoch, frames: Tensor) -> Iterator[tuple[ReplaySample, int]]:
     stack, logits, values = map(torch.from_numpy, (epoch.stack, epoch.logits, epoch.values))
+    differs, background = map(torch.from_numpy, (epoch.differs, epoch.background))
     none, start = torch.zeros(0), 0
     for part, whole in zip(epoch.parts, epoch.wholes, strict=True):
         if part == 0:
             continue
         here = slice(start, start + part)
         start += part
-        drawn = frames.index_select(0, stack[here].flatten())
-        drawn = drawn.view(part, stack.shape[1], *BLOCKED_FRAME)
+        drawn = SharedFrames(frames, stack[here], unpacked(differs[here]), background)
         yield ReplaySample(drawn, logits[here], values[here], none, none, none), whole
 
 

@@ -16,6 +16,7 @@ from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from students import Student, StudentOutputs
 from students.background_plan import BackgroundPlan
+from students.shared_frames import SharedFrames
 from students.student import INPUT_LEVELS, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
@@ -79,8 +80,11 @@ class QuantizedStudent(nn.Module):
 
     def input_levels(self, observations: Tensor) -> Tensor:
         """Eq. 4: the observation as 8-bit levels."""
-        levels = self.student.encode(observations)
-        return levels if levels.dtype == torch.uint8 else levels.round()
+        return self._rounded(self.student.encode(observations))
+
+    @staticmethod
+    def _rounded(encoded: Tensor) -> Tensor:
+        return encoded if encoded.dtype == torch.uint8 else encoded.round()
 
     def accumulate(
         self,
@@ -97,11 +101,11 @@ class QuantizedStudent(nn.Module):
         shape = self.student.shapes[position]
         return apply_layer(shape, levels, integers, None, plan), scale
 
-    def hidden_levels(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+    def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:
         """Levels of the last shared layer, `[batch, width]`, and the step that each stands for."""
         dtype = compute_dtype(self.student.actor.weight)
-        levels = self.input_levels(observations)
-        plan = self.student.background_plan(levels)
+        encoded, plan = self.student.inputs(observations)
+        levels = self._rounded(encoded)
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / INPUT_LEVELS
         for position in range(len(self.student.shapes) - 1):
@@ -115,7 +119,7 @@ class QuantizedStudent(nn.Module):
         assert isinstance(step, Tensor)
         return levels, step
 
-    def forward(self, observations: Tensor) -> StudentOutputs:
+    def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
         """Logits and values, float32; the critic head reads dequantized features in float."""
         levels, step = self.hidden_levels(observations)
         with torch.autocast(levels.device.type, enabled=False):

@@ -1,0 +1,86 @@
+"""What the frames of a replay memory have in common, and where each of them differs from that.
+
+Known when a batch is drawn, it saves reading the batch's frames (see `students.shared_frames`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from students.shared_frames import (
+    PACKED,
+    SharedFrames,
+    differing_blocks,
+    most_frequent,
+    packed,
+    unpacked,
+)
+
+VOTERS = 3**5  # frames that decide what the background is
+_ROWS = 4096  # looked at in one go
+
+
+class ReplayBackground:
+    """The background of `frames`, uint8 `[rows, 21, 21, 16]`, once there has been a vote.
+
+    `num_added` always counts the transitions that the memory has ever been given.
+    """
+
+    def __init__(self, frames: Tensor) -> None:
+        self._frames = frames
+        self.pixels: Tensor | None = None  # uint8 [441, 16]
+        self._differs = torch.zeros(len(frames), PACKED, dtype=torch.uint8)
+        self._voted_at = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held."""
+        return self._differs.numel()
+
+    def renew(self, rows: np.ndarray, num_added: int) -> None:
+        """Vote by the transitions at ring `rows`, unless some of these had a part in the last vote.
+
+        Nobody may add transitions meanwhile.
+        """
+        if self.pixels is not None and num_added - self._voted_at < len(rows):
+            return
+        voters = rows[np.linspace(0, len(rows) - 1, VOTERS).astype(np.int64)]
+        self.pixels = most_frequent(self._frames.index_select(0, torch.from_numpy(voters)))
+        self._voted_at = num_added
+        for start in range(0, len(self._frames), _ROWS):
+            here = slice(start, start + _ROWS)
+            self._differs[here] = packed(differing_blocks(self._frames[here], self.pixels))
+
+    def note(self, rows: np.ndarray, frames: Tensor) -> None:
+        """Look at `frames`, uint8 `[n, 21, 21, 16]`, which are in these rows now."""
+        if self.pixels is not None:
+            differs = packed(differing_blocks(frames, self.pixels))
+            self._differs.numpy()[rows] = differs.numpy()
+
+    def differing(self, stack: Tensor) -> Tensor:
+        """The blocks that differ in some frame of a stack: int32 `[n, 4]` -> uint8 `[n, 56]`."""
+        words = self._differs.view(torch.int64).index_select(0, stack.flatten())
+        words = words.view(*stack.shape, -1)
+        either = (words[:, 0] | words[:, 1]) | (words[:, 2] | words[:, 3])
+        return either.view(torch.uint8)
+
+    def observations(self, stack: Tensor) -> SharedFrames:
+        """Those of frames in rows `stack`, int32 `[n, 4]`; there must have been a vote."""
+        assert self.pixels is not None
+        return SharedFrames(self._frames, stack, unpacked(self.differing(stack)), self.pixels)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Nothing before the first vote."""
+        if self.pixels is None:
+            return {}
+        voted_at = torch.tensor(self._voted_at)
+        return {"background": self.pixels, "differs": self._differs, "voted_at": voted_at}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` saved among others."""
+        self.pixels = state.get("background")
+        if self.pixels is not None:
+            self._differs.copy_(state["differs"])
+            self._voted_at = int(state["voted_at"])

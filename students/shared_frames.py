@@ -1,0 +1,81 @@
+"""Stacked observations as references to frames, with what differs in each from a background.
+
+Training draws a batch so: only the blocks that differ are ever read, not the whole frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
+BLOCKS1 = 21**2  # blocks of a frame: those that conv 1 reads
+PACKED = 56  # bytes of a frame's differences, a bit a block; whole 64-bit words
+
+
+@dataclass(frozen=True, eq=False)
+class SharedFrames:
+    """A batch of stacked observations.
+
+    `frames` uint8 `[n, 21, 21, 16]`: all there are; `stack` int32 `[batch, 4]`: each observation's
+    among them, oldest first; `differs` bool `[batch, 441]`: its blocks that differ in some frame
+    from the `background`, uint8 `[441, 16]`.
+    """
+
+    frames: Tensor
+    stack: Tensor
+    differs: Tensor
+    background: Tensor
+
+    @classmethod
+    def of(cls, observations: Tensor, background: Tensor) -> SharedFrames:
+        """Of whole observations, uint8 `[batch, 4, 21, 21, 16]`."""
+        batch = len(observations)
+        frames = observations.contiguous().view(batch * FRAMES, *observations.shape[2:])
+        stack = torch.arange(len(frames), dtype=torch.int32).view(batch, FRAMES)
+        differs = differing_blocks(frames, background).view(batch, FRAMES, BLOCKS1).any(1)
+        return cls(frames, stack, differs, background)
+
+    def __len__(self) -> int:
+        """How many observations."""
+        return len(self.stack)
+
+    @cached_property
+    def stacked(self) -> Tensor:
+        """The whole observations, uint8 `[batch, 4, 21, 21, 16]`."""
+        frames = self.frames.index_select(0, self.stack.flatten())
+        return frames.view(len(self), FRAMES, *self.frames.shape[1:])
+
+
+def most_frequent(frames: Tensor) -> Tensor:
+    """What is most often seen, uint8 `[441, 16]`, in `frames`, uint8 `[3^k, 21, 21, 16]`.
+
+    Decided for 8 pixels at a time: the majority of three, of three such majorities, and so on.
+    """
+    words = frames.reshape(len(frames), -1).view(torch.int64)
+    while len(words) > 1:
+        first, second, third = words.view(3, len(words) // 3, -1)
+        words = torch.where(second == third, second, first)
+    return words.view(torch.uint8).view(BLOCKS1, PIXELS)
+
+
+def differing_blocks(frames: Tensor, background: Tensor) -> Tensor:
+    """Which blocks of `frames`, uint8 `[n, 21, 21, 16]`, differ from it, bool `[n, 441]`."""
+    words = frames.reshape(len(frames), BLOCKS1, PIXELS).view(torch.int64)
+    differs = words != background.view(torch.int64)
+    return differs.view(torch.int16).squeeze(-1) != 0  # a block is two words: both at once
+
+
+def packed(differs: Tensor) -> Tensor:
+    """A bit for each block: bool `[n, 441]` -> uint8 `[n, 56]`."""
+    bits = np.packbits(differs.numpy(), axis=1)
+    return torch.from_numpy(bits)  # 441 bits are 56 bytes, the last 7 bits 0
+
+
+def unpacked(bits: Tensor) -> Tensor:
+    """Blocks again: uint8 `[n, 56]` -> bool `[n, 441]`."""
+    return torch.from_numpy(np.unpackbits(bits.numpy(), axis=1, count=BLOCKS1)).view(torch.bool)
