@@ -1,10 +1,10 @@
-"""What the replay memory costs: its gather beside a training step, and its bytes at full size.
+"""What the replay memory costs: a gather beside a training step, and its bytes at full size.
 
 python -m benchmarks.replay [--capacity 540000] [--batch 512] [--threads 2]
 
 The baseline of the gather is numpy's fancy indexing over 8,192 stacked observations, a third of
-what QPD's memory takes here. `--capacity` sets the size of the memory that is filled (with real
-frames, repeated) to measure resident memory.
+what QPD's memory takes here. A step on a CPU draws instead of gathering. `--capacity` sets the size
+of the memory that is filled (with real frames, repeated) to measure resident memory.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ def main() -> None:
                 stream.memory.gather(batch)
             return len(rows)
 
+        def draw() -> int:
+            for batch in rows.split(arguments.batch):
+                stream.memory.draw(batch)
+            return len(rows)
+
         def numpy_gather() -> int:
             for start in range(0, len(picks), arguments.batch):
                 observations[picks[start : start + arguments.batch]]
@@ -69,7 +74,8 @@ def main() -> None:
         rates = interleave(
             {
                 "numpy, stacked": numpy_gather,
-                "QPD gather": gather,
+                "QPD gather, whole observations": gather,
+                "QPD draw, where they lie and differ": draw,
                 "QPD training step, XXS": lambda: training.steps(8),
             },
             arguments.rounds,
@@ -88,6 +94,7 @@ def main() -> None:
         file = Path(folder) / "full.bin"
         memory = ReplayMemory(arguments.capacity, 64, (4, 84, 84), 4, file, spare)
         fill(memory, arguments.capacity + spare + 256, observations, 64)
+        memory.renew_background()
         held = resident_bytes() - before
         stacked = arguments.capacity * 4 * 84 * 84
         table = [
