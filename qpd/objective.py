@@ -13,7 +13,7 @@ from qpd.distillation_losses import (
     normalised_sum,
     normalised_sum_slopes,
 )
-from qpd.replay_memory import ReplaySample
+from qpd.replay_sample import ReplaySample
 
 
 @dataclass(frozen=True)

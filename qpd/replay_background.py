@@ -9,15 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from students.shared_frames import (
-    PACKED,
-    SharedFrames,
-    differing_blocks,
-    most_frequent,
-    packed,
-    unpacked,
-)
+from students.shared_frames import BLOCKS1, SharedFrames, differing_blocks, most_frequent
 
+PACKED = 56  # bytes of a frame's differences, a bit a block; whole 64-bit words
 VOTERS = 3**5  # frames that decide what the background is
 _ROWS = 4096  # looked at in one go
 
@@ -84,3 +78,14 @@ class ReplayBackground:
         if self.pixels is not None:
             self._differs.copy_(state["differs"])
             self._voted_at = int(state["voted_at"])
+
+
+def packed(differs: Tensor) -> Tensor:
+    """A bit for each block: bool `[n, 441]` -> uint8 `[n, 56]`."""
+    bits = np.packbits(differs.numpy(), axis=1)
+    return torch.from_numpy(bits)  # 441 bits are 56 bytes, the last 7 bits 0
+
+
+def unpacked(bits: Tensor) -> Tensor:
+    """Blocks again: uint8 `[n, 56]` -> bool `[n, 441]`."""
+    return torch.from_numpy(np.unpackbits(bits.numpy(), axis=1, count=BLOCKS1)).view(torch.bool)

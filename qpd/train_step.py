@@ -13,7 +13,7 @@ from qpd.parallel.processes import TrainingProcesses
 from qpd.phase_plan import PhasePlan
 from qpd.policy_gradient import clipped_objective
 from qpd.precision import compute_precision
-from qpd.replay_memory import ReplaySample
+from qpd.replay_sample import ReplaySample
 
 Losses = Callable[[ReplaySample], tuple[Tensor, Tensor, Tensor]]
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from qpd.parallel.processes import TrainingProcesses, num_processes
 from qpd.phase_plan import PhasePlan
 from qpd.phase_state import PhaseState
-from qpd.replay_memory import ReplayMemory, ReplaySample
+from qpd.replay_memory import ReplayMemory
+from qpd.replay_sample import ReplaySample
 from qpd.train_step import TrainStep, training_of
 
 

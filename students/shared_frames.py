@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
 BLOCKS1 = 21**2  # blocks of a frame: those that conv 1 reads
-PACKED = 56  # bytes of a frame's differences, a bit a block; whole 64-bit words
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +66,3 @@ def differing_blocks(frames: Tensor, background: Tensor) -> Tensor:
     words = frames.reshape(len(frames), BLOCKS1, PIXELS).view(torch.int64)
     differs = words != background.view(torch.int64)
     return differs.view(torch.int16).squeeze(-1) != 0  # a block is two words: both at once
-
-
-def packed(differs: Tensor) -> Tensor:
-    """A bit for each block: bool `[n, 441]` -> uint8 `[n, 56]`."""
-    bits = np.packbits(differs.numpy(), axis=1)
-    return torch.from_numpy(bits)  # 441 bits are 56 bytes, the last 7 bits 0
-
-
-def unpacked(bits: Tensor) -> Tensor:
-    """Blocks again: uint8 `[n, 56]` -> bool `[n, 441]`."""
-    return torch.from_numpy(np.unpackbits(bits.numpy(), axis=1, count=BLOCKS1)).view(torch.bool)

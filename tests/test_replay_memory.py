@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qpd.environment import make_vector_env
-from qpd.replay_memory import ReplayMemory, ReplaySample
+from qpd.replay_memory import ReplayMemory
+from qpd.replay_sample import ReplaySample
 from qpd.transition import TransitionBatch
 
 torch.set_num_threads(1)

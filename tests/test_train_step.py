@@ -13,7 +13,7 @@ from qpd.phase_state import make_optimizer
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe_phases import DistillSettings, FinetuneSettings, RewardSettings
-from qpd.replay_memory import ReplaySample
+from qpd.replay_sample import ReplaySample
 from qpd.train_step import TrainStep
 from students import Student, architecture_for
 

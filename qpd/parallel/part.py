@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qpd.objective import Objective
-from qpd.replay_memory import ReplaySample
+from qpd.replay_sample import ReplaySample
 
 Exchange = Callable[[float, float], tuple[float, float]]
 FIRST_LESS = 0.01  # of an equal part: the first process draws and optimizes while others wait

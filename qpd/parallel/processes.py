@@ -21,7 +21,8 @@ from qpd.parallel.line import HungUpError, Line
 from qpd.parallel.part import LEAST, Training, alone, backward, part_sizes
 from qpd.parallel.shared_tensors import SharedTensors
 from qpd.phase_plan import PhasePlan
-from qpd.replay_memory import ReplayMemory, ReplaySample
+from qpd.replay_memory import ReplayMemory
+from qpd.replay_sample import ReplaySample
 from qpd.user_error import TRY_AGAIN, UserError
 
 _WORKER = "qpd.parallel.worker"

@@ -18,8 +18,10 @@ from qpd.parallel.job import Epoch, Job
 from qpd.parallel.line import HungUpError, Line
 from qpd.parallel.part import backward
 from qpd.parallel.shared_tensors import SharedTensors
-from qpd.replay_memory import BLOCKED_FRAME, ReplaySample
-from students.shared_frames import SharedFrames, unpacked
+from qpd.replay_background import unpacked
+from qpd.replay_memory import BLOCKED_FRAME
+from qpd.replay_sample import ReplaySample
+from students.shared_frames import SharedFrames
 
 
 def main(arguments: Sequence[str]) -> None:
