@@ -82,8 +82,8 @@ def main() -> None:
         profiled = programs[arguments.profile]
         student = profiled.module
         assert isinstance(student, Student)
-        sample = profiled.memory.gather(next(profiled.batches))
-        plan = student.background_plan(sample.observations)
+        sample = profiled.memory.draw(next(profiled.batches))
+        plan = student.background_plan(sample.inputs)
         for size in arguments.sizes:
             operations = training_operations(size, plan)
             achieved = rates[size] * operations

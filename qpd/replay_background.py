@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from students.shared_frames import BLOCKS1, SharedFrames, differing_blocks, most_frequent
+from students.shared_frames import BLOCKS1, PIXELS, SharedFrames, differing_blocks, most_frequent
 
 PACKED = 56  # bytes of a frame's differences, a bit a block; whole 64-bit words
 VOTERS = 3**5  # frames that decide what the background is
@@ -43,9 +43,12 @@ class ReplayBackground:
         voters = rows[np.linspace(0, len(rows) - 1, VOTERS).astype(np.int64)]
         self.pixels = most_frequent(self._frames.index_select(0, torch.from_numpy(voters)))
         self._voted_at = num_added
+        self._compare(self.pixels)
+
+    def _compare(self, background: Tensor) -> None:
         for start in range(0, len(self._frames), _ROWS):
             here = slice(start, start + _ROWS)
-            self._differs[here] = packed(differing_blocks(self._frames[here], self.pixels))
+            self._differs[here] = packed(differing_blocks(self._frames[here], background))
 
     def note(self, rows: np.ndarray, frames: Tensor) -> None:
         """Look at `frames`, uint8 `[n, 21, 21, 16]`, which are in these rows now."""
@@ -55,10 +58,11 @@ class ReplayBackground:
 
     def differing(self, stack: Tensor) -> Tensor:
         """The blocks that differ in some frame of a stack: int32 `[n, 4]` -> uint8 `[n, 56]`."""
-        words = self._differs.view(torch.int64).index_select(0, stack.flatten())
-        words = words.view(*stack.shape, -1)
-        either = (words[:, 0] | words[:, 1]) | (words[:, 2] | words[:, 3])
-        return either.view(torch.uint8)
+        words = self._differs.view(torch.int64)
+        oldest, *others = (words.index_select(0, column) for column in stack.unbind(1))
+        for differs in others:
+            oldest |= differs
+        return oldest.view(torch.uint8)
 
     def observations(self, stack: Tensor) -> SharedFrames:
         """Those of frames in rows `stack`, int32 `[n, 4]`; there must have been a vote."""
@@ -66,18 +70,19 @@ class ReplayBackground:
         return SharedFrames(self._frames, stack, unpacked(self.differing(stack)), self.pixels)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Nothing before the first vote."""
+        """The vote, if there was one; what differs from it the frames tell."""
         if self.pixels is None:
             return {}
-        voted_at = torch.tensor(self._voted_at)
-        return {"background": self.pixels, "differs": self._differs, "voted_at": voted_at}
+        return {"background": self.pixels, "voted_at": torch.tensor(self._voted_at)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state_dict` saved among others."""
-        self.pixels = state.get("background")
-        if self.pixels is not None:
-            self._differs.copy_(state["differs"])
+        """Restore what `state_dict` saved among others; the frames must be those of then."""
+        self.pixels = None
+        if "background" in state:
+            self.pixels = torch.empty(BLOCKS1, PIXELS, dtype=torch.uint8)
+            self.pixels.copy_(state["background"])
             self._voted_at = int(state["voted_at"])
+            self._compare(self.pixels)
 
 
 def packed(differs: Tensor) -> Tensor:

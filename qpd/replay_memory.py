@@ -1,4 +1,4 @@
-"""The rolling replay: teacher play, each frame stored once, stacked when it is drawn.
+"""The rolling replay: teacher play, each frame stored once, stacked when it is needed.
 
 Rows form one ring over all environment streams, so the oldest transition always goes first. A row
 holds one observation's newest frame in the blocked layout that a student's first layer reads, and

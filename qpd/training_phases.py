@@ -117,7 +117,7 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
     if plan.reward is not None:
         rollout = stream.rollout(plan.acting_policy(), plan.reward)
     batches = _batches(plan, state, stream.memory, rollout)
-    stream.memory.renew_background()
+    updates.prepare()
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))

@@ -23,9 +23,12 @@ class Updates:
     ) -> None:
         self._memory = memory
         self._device = next(students[0][1].module.parameters()).device
-        self._compiles = students[0][0].settings.compile == "on"
+        plan = students[0][0]
+        self._draws_shared = (
+            self._device.type == "cpu" and plan.settings.compile != "on" and plan.reward is None
+        )
         self._processes: TrainingProcesses | None = None
-        memory.renew_background()
+        self.prepare()
         modules = [state.module for _, state in students]
         count = num_processes(students[0][0], modules, memory)
         if count > 1:
@@ -40,6 +43,11 @@ class Updates:
             for index, (plan, state) in enumerate(students)
         ]
 
+    def prepare(self) -> None:
+        """Before an epoch, while nobody adds transitions: see what the frames have in common."""
+        if self._draws_shared:
+            self._memory.renew_background()
+
     @contextmanager
     def epoch(self, active: Sequence[int], batches: Sequence[Tensor]) -> Iterator[None]:
         """An epoch in which the `active` students see these batches of ring rows, in this order."""
@@ -51,7 +59,7 @@ class Updates:
         """A batch, or this process's part of it: what the next steps update by."""
         if self._processes is not None:
             rows = self._processes.begin(rows)
-        draw = self._memory.gather if self._compiles else self._memory.draw
+        draw = self._memory.draw if self._draws_shared else self._memory.gather
         return draw(rows).to(self._device)
 
     def step(self, index: int, sample: ReplaySample, whole: int) -> Tensor:

@@ -1,8 +1,8 @@
-"""What the observations of a batch have in common, hence which products the batch can share.
+"""What a batch has in common with a background, hence which products its observations can share.
 
-Most of an Atari frame is the same in all observations of a batch. Conv 1 of the Nature network,
-8x8 with stride 4, sums over 2x2 blocks of 4x4 pixels; conv 2, 4x4 with stride 2, over 2x2 blocks of
-2x2 results of conv 1. A block in which an observation equals the background contributes what it
+Most of an Atari frame is the same in all observations. Conv 1 of the Nature network, 8x8 with
+stride 4, sums over 2x2 blocks of 4x4 pixels; conv 2, 4x4 with stride 2, over 2x2 blocks of 2x2
+results of conv 1. A block in which an observation equals the background contributes what it
 contributes in every such observation. Of Breakout played by a teacher and shuffled, one block in
 six differs for conv 1, and four in ten for conv 2.
 """

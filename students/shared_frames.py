@@ -1,6 +1,6 @@
 """Stacked observations as references to frames, with what differs in each from a background.
 
-Training draws a batch so: only the blocks that differ are ever read, not the whole frames.
+Training draws a batch so, and then mostly reads the blocks that differ, not the whole frames.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ def apply_layer(
     `(height, width, channel)`, which is a view, and permutes the weight instead, unless that is the
     larger of the two.
 
-    With a `plan` of these observations, what they share is multiplied once in the first two
-    convolutions; between them are rows, `[n, channels]`, in place of images.
+    With a `plan` of the observations, what they share is multiplied once in the first two
+    convolutions, of which the first reads nothing but the plan; between them are rows,
+    `[n, channels]`, in place of images.
     """
     if plan is not None and shape.name == "conv1":
         return first_convolution(plan, weight, bias, compute_dtype(weight))
@@ -196,10 +197,10 @@ class Student(nn.Module):
         return plan_background(encoded, self.layer("conv1").weight)
 
     def inputs(self, observations: Tensor | SharedFrames) -> tuple[Tensor, BackgroundPlan | None]:
-        """What the first layer reads, as `encode` has it, or else the plan that it goes by."""
+        """What the first layer reads, as `encode` has it, and the plan that it goes by instead."""
         if isinstance(observations, SharedFrames):
             plan = self.background_plan(observations)
-            return observations.stacked if plan is None else observations.frames, plan
+            return observations.stacked if plan is None else observations.frames[:0], plan
         encoded = self.encode(observations)
         return encoded, self.background_plan(encoded)
 

@@ -217,7 +217,7 @@ def test_parts_are_the_whole_and_none_is_small(size: int, processes: int) -> Non
 
 
 ORDINARY = {
-    "is_image": True,
+    "background": "some",
     "device": torch.device("cpu"),
     "frame_file": Path("frames"),
     "capacity": 10_000,
@@ -237,7 +237,7 @@ ORDINARY = {
         ({"epochs": 600, "batch_size": 150, "processes": 3}, {}, 2),  # and no parts below 66
         ({"epochs": 600, "processes": 1}, {}, 1),
         ({"epochs": 600, "compile": "on"}, {}, 1),
-        ({"epochs": 600, "processes": 2}, {"is_image": False}, 1),
+        ({"epochs": 600, "processes": 2}, {"background": None}, 1),
         ({"epochs": 600, "processes": 2}, {"device": torch.device("cuda")}, 1),
         ({"epochs": 600, "processes": 2}, {"frame_file": None}, 1),
         ({"epochs": 600, "processes": 2, "reward": RewardSettings()}, {}, 1),

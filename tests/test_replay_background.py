@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,7 @@ def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
         assert (gradients[0][name] - gradient).norm() <= 1e-4 * gradient.norm(), name
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="wants files with holes, and without names")
 def test_blocks_beyond_32_bits_are_found(tmp_path: Path) -> None:
     """5 million frames, 35 GB: a file with holes, of which three frames are written."""
     count = 5_000_000
@@ -158,6 +160,7 @@ def test_blocks_beyond_32_bits_are_found(tmp_path: Path) -> None:
         np.memmap(tmp_path / "frames", np.uint8, "w+", shape=(count, *BLOCKED_FRAME))
     )
     assert count * 441 > 2**31
+    (tmp_path / "frames").unlink()  # nobody shall copy it, holes and all
     frames[-1, 20, 20] = 7
     stack = torch.full((64, 4), count - 2, dtype=torch.int32)
     stack[5, 3] = count - 1

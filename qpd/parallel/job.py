@@ -31,9 +31,8 @@ class Epoch:
 
     The modules `active` train. `stack` int32 `[n, 4]` are the rows of the frame file, `differs`
     uint8 `[n, 56]` the packed blocks in which they are not the `background`, uint8 `[441, 16]`;
-    `logits`
-    `[n, num_actions]` and `values` `[n]` float32 the teacher's; of a batch of `wholes` observations
-    the worker has as many as `parts` says.
+    `logits` `[n, num_actions]` and `values` `[n]` float32 the teacher's; of a batch of `wholes`
+    observations the worker has as many as `parts` says.
     """
 
     active: Sequence[int]

@@ -49,7 +49,7 @@ def num_processes(plan: PhasePlan, modules: Sequence[nn.Module], memory: ReplayM
     possible = (
         os.name == "posix"
         and memory.device.type == "cpu"
-        and memory.is_image
+        and memory.background is not None
         and memory.frame_file is not None
         and plan.reward is None
         and settings.compile != "on"
