@@ -26,7 +26,8 @@ from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
 from qpd.precision import compute_precision
 from students import Student, architecture_for
-from students.background_plan import BLOCKS1, BLOCKS2, BackgroundPlan
+from students.background_plan import BackgroundPlan
+from students.block_tables import BLOCKS1, BLOCKS2
 from students.size_grid import SIZE_GRID
 
 
@@ -39,8 +40,8 @@ def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:
     macs = {shape.name: float(shape.num_macs) for shape in shapes}
     if plan is not None:  # a block's products are as many as a result's: four corners, a quarter
         conv1, conv2 = (prod(shape.weight_shape) for shape in shapes[:2])
-        macs["conv1"] = conv1 * (plan.num_blocks1) / len(plan.observations)
-        macs["conv2"] = conv2 * plan.num_blocks2 / len(plan.observations)
+        macs["conv1"] = conv1 * (plan.num_blocks1) / plan.batch
+        macs["conv2"] = conv2 * plan.num_blocks2 / plan.batch
     critic = shapes[-1].weight_shape[1]
     return 2 * (3 * (sum(macs.values()) + critic) - macs["conv1"])
 
@@ -99,8 +100,8 @@ def main() -> None:
             )
         title = f"Phase 1, batches of {arguments.batch}; peak {peak / 1e9:,.0f} GFLOP/s ({dtype})"
         if plan is not None:
-            own1 = plan.num_own1 / (BLOCKS1 * len(plan.observations))
-            own2 = plan.num_own2 / (BLOCKS2 * len(plan.observations))
+            own1 = plan.num_own1 / (BLOCKS1 * plan.batch)
+            own2 = plan.num_own2 / (BLOCKS2 * plan.batch)
             title += f"\nDiffering blocks: {own1:.0%} of conv 1's, {own2:.0%} of conv 2's"
         headers = ["student", "MFLOP/sample", "done", "samples/s", "GFLOP/s", "of the peak"]
         print_rates(title, headers, rows)

@@ -23,9 +23,9 @@ def kl_teacher_student(
     `temperature` there once it is folded into the student's head. There is no factor tau^2.
     Both inputs float `[batch, num_actions]`; returns `[batch]`.
     """
-    _same_shape(teacher_logits, student_logits)
-    teacher = F.log_softmax(teacher_logits / temperature, dim=-1)
-    student = F.log_softmax(student_logits / student_temperature, dim=-1)
+    teacher, student = _log_probabilities(
+        teacher_logits, student_logits, temperature, student_temperature
+    )
     return (teacher.exp() * (teacher - student)).sum(-1)
 
 
@@ -39,9 +39,9 @@ def kl_student_teacher(
 
     Arguments as `kl_teacher_student`; returns `[batch]`.
     """
-    _same_shape(teacher_logits, student_logits)
-    teacher = F.log_softmax(teacher_logits / temperature, dim=-1)
-    student = F.log_softmax(student_logits / student_temperature, dim=-1)
+    teacher, student = _log_probabilities(
+        teacher_logits, student_logits, temperature, student_temperature
+    )
     return (student.exp() * (student - teacher)).sum(-1)
 
 
@@ -49,6 +49,48 @@ def critic_huber(teacher_values: Tensor, student_values: Tensor) -> Tensor:
     """Huber(c_T - c_S), delta 1, per state: Eq. 3 of the QPD paper. All shapes `[batch]`."""
     _same_shape(teacher_values, student_values)
     return F.huber_loss(student_values, teacher_values, reduction="none")
+
+
+def kl_teacher_student_gradient(
+    teacher_logits: Tensor,
+    student_logits: Tensor,
+    temperature: float,
+    student_temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """`kl_teacher_student` and its derivative by the student's logits, `[batch, num_actions]`.
+
+    `(p_S - p_T) / student_temperature`.
+    """
+    teacher, student = _log_probabilities(
+        teacher_logits, student_logits, temperature, student_temperature
+    )
+    likely = teacher.exp()
+    divergence = (likely * (teacher - student)).sum(-1)
+    return divergence, student.exp().sub_(likely).div_(student_temperature)
+
+
+def kl_student_teacher_gradient(
+    teacher_logits: Tensor,
+    student_logits: Tensor,
+    temperature: float,
+    student_temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """`kl_student_teacher` and its derivative by the student's logits, `[batch, num_actions]`.
+
+    `p_S * (log p_S - log p_T - KL) / student_temperature`.
+    """
+    teacher, student = _log_probabilities(
+        teacher_logits, student_logits, temperature, student_temperature
+    )
+    likely, excess = student.exp(), student - teacher
+    divergence = (likely * excess).sum(-1)
+    return divergence, excess.sub_(divergence[:, None]).mul_(likely).div_(student_temperature)
+
+
+def critic_huber_gradient(teacher_values: Tensor, student_values: Tensor) -> tuple[Tensor, Tensor]:
+    """`critic_huber` and its derivative by the student's values, `[batch]` both."""
+    loss = critic_huber(teacher_values, student_values)
+    return loss, (student_values - teacher_values).clamp_(-1.0, 1.0)
 
 
 def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float) -> Tensor:
@@ -86,6 +128,15 @@ def _per_unit(loss: Tensor) -> Tensor:
     value = loss.detach()
     known = value > 1e-7
     return (loss / torch.where(known, value, 1.0)).where(known, 1.0)
+
+
+def _log_probabilities(
+    teacher_logits: Tensor, student_logits: Tensor, temperature: float, student_temperature: float
+) -> tuple[Tensor, Tensor]:
+    """The teacher's and the student's, each at its temperature."""
+    _same_shape(teacher_logits, student_logits)
+    teacher = F.log_softmax(teacher_logits / temperature, dim=-1)
+    return teacher, F.log_softmax(student_logits / student_temperature, dim=-1)
 
 
 def _same_shape(teacher: Tensor, student: Tensor) -> None:

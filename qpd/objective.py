@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from qpd.distillation_losses import (
     critic_huber,
+    critic_huber_gradient,
     kl_student_teacher,
+    kl_student_teacher_gradient,
     kl_teacher_student,
+    kl_teacher_student_gradient,
     normalised_sum,
     normalised_sum_slopes,
 )
@@ -36,6 +40,17 @@ class Objective:
         kl = kl_student_teacher if self.loss == "reverse_kl" else kl_teacher_student
         actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
         return actor, critic_huber(sample.values, values)
+
+    @torch.no_grad()
+    def gradients(
+        self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """`divergences`, each with its derivative by what it is of; nothing is in the graph."""
+        logits, values = outputs
+        reverse = self.loss == "reverse_kl"
+        kl = kl_student_teacher_gradient if reverse else kl_teacher_student_gradient
+        actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
+        return actor, critic_huber_gradient(sample.values, values)
 
     def total(self, actor: Tensor, critic: Tensor) -> Tensor:
         """Eq. 2 of the batch's means, scalars."""

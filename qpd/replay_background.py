@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from students.shared_frames import BLOCKS1, PIXELS, SharedFrames, differing_blocks, most_frequent
+from students.block_tables import BLOCKS1, PIXELS
+from students.shared_frames import SharedFrames, differing_blocks, most_frequent
 
 PACKED = 56  # bytes of a frame's differences, a bit a block; whole 64-bit words
 VOTERS = 3**5  # frames that decide what the background is

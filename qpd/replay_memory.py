@@ -22,7 +22,8 @@ from qpd.checked_tensors import DamagedFileError
 from qpd.replay_background import ReplayBackground
 from qpd.replay_sample import ReplaySample
 from qpd.transition import TransitionBatch
-from students.shared_frames import FRAMES, SharedFrames
+from students.block_tables import FRAMES
+from students.shared_frames import SharedFrames
 from students.student import space_to_depth
 
 CPU = torch.device("cpu")

@@ -52,7 +52,8 @@ class TrainStep:
         index: int = 0,
     ) -> None:
         self._plan, self._module, self._optimizer = plan, module, optimizer
-        self._device = next(module.parameters()).device
+        self._parameters = list(module.parameters())
+        self._device = self._parameters[0].device
         self._training = training_of(plan, self._device)
         self._processes, self._index = processes, index
         wanted = plan.settings.compile
@@ -73,14 +74,15 @@ class TrainStep:
 
         With processes `sample` is this one's part of a batch of `whole`.
         """
-        self._optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters:  # zero_grad of the optimizer costs 0.1 ms
+            parameter.grad = None
         if self._processes is None:
             losses = self._backward(sample)
         else:
             whole = whole or len(sample.values)
             losses = self._processes.backward(self._index, sample, whole, self._training)
         if self._plan.settings.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self._module.parameters(), self._plan.settings.max_grad_norm)
+            nn.utils.clip_grad_norm_(self._parameters, self._plan.settings.max_grad_norm)
         self._optimizer.step()
         if self._plan.after_update is not None:
             self._plan.after_update()

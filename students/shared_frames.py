@@ -11,8 +11,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
-BLOCKS1 = 21**2  # blocks of a frame: those that conv 1 reads
+from students.background_plan import BackgroundPlan, make_plan
+from students.block_tables import BLOCKS1, FRAMES, PIXELS
+
+VOTERS = 27  # observations that decide what the background is, where none is given
+MIN_BATCH = 64  # below, the background's own cost is not small beside the batch's
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,33 @@ class SharedFrames:
         """The whole observations, uint8 `[batch, 4, 21, 21, 16]`."""
         frames = self.frames.index_select(0, self.stack.flatten())
         return frames.view(len(self), FRAMES, *self.frames.shape[1:])
+
+    @cached_property
+    def plan(self) -> BackgroundPlan | None:
+        """How training multiplies once what they share; None where that is too little."""
+        return make_plan(self.frames, self.stack, self.differs, self.background)
+
+    def prepare(self) -> None:
+        """Make the plan while there is time."""
+        _ = self.plan
+
+
+def background_plan(observations: Tensor | SharedFrames, weight: Tensor) -> BackgroundPlan | None:
+    """The plan of a training batch, where `weight` is conv 1's.
+
+    Of whole observations, uint8 `[batch, 4, 21, 21, 16]`, the background is voted on by the newest
+    frames of the first 27. None where the ordinary convolutions are the better way: nothing learns,
+    another device than the CPU, other inputs, a small batch, or too little in common.
+    """
+    learns = torch.is_grad_enabled() and weight.requires_grad and not torch.compiler.is_compiling()
+    if not (learns and len(observations) >= MIN_BATCH and weight.dtype == torch.float32):
+        return None
+    if isinstance(observations, Tensor):
+        blocked = observations.dtype == torch.uint8 and observations.dim() == 5
+        if not (blocked and observations.device.type == "cpu"):
+            return None
+        observations = SharedFrames.of(observations, most_frequent(observations[:VOTERS, -1]))
+    return observations.plan
 
 
 def most_frequent(frames: Tensor) -> Tensor:

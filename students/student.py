@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from students.architecture import LayerShape, StudentArchitecture
 from students.background_convolution import first_convolution, second_convolution
-from students.background_plan import BackgroundPlan, plan_background
-from students.shared_frames import SharedFrames
+from students.background_plan import BackgroundPlan
+from students.heads import both_heads
+from students.shared_frames import SharedFrames, background_plan
 
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
@@ -46,8 +47,12 @@ def apply_layer(
     weight: Tensor,
     bias: Tensor | None,
     plan: BackgroundPlan | None = None,
+    rectified: bool = False,
+    levels: float = 1.0,
 ) -> Tensor:
-    """One layer's linear map, `weight` in ordinary layout.
+    """One layer's linear map, `weight` in ordinary layout; where `rectified`, then ReLU.
+
+    The inputs are given in levels, of which `levels` are 1.
 
     The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), the
     others channels-last `[batch, in, height, width]`; a linear layer flattens images as
@@ -59,10 +64,18 @@ def apply_layer(
     `[n, channels]`, in place of images.
     """
     if plan is not None and shape.name == "conv1":
-        return first_convolution(plan, weight, bias, compute_dtype(weight))
+        return first_convolution(plan, weight, bias, compute_dtype(weight), rectified, levels)
     if plan is not None and shape.name == "conv2":
-        return second_convolution(plan, inputs, weight, bias)
-    inputs = inputs.to(compute_dtype(weight))
+        return second_convolution(plan, inputs, weight, bias, rectified)
+    weight = weight if levels == 1.0 else weight / levels
+    mapped = _ordinary_layer(shape, inputs.to(compute_dtype(weight)), weight, bias)
+    # Not in place: on the view that a layer may return, autograd would copy it all again.
+    return F.relu(mapped) if rectified else mapped
+
+
+def _ordinary_layer(
+    shape: LayerShape, inputs: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
     if shape.kind == "conv" and inputs.dim() == 5:
         out = weight.shape[0]
         blocked = weight.reshape(out, 4, 2, 4, 2, 4).permute(0, 3, 5, 1, 2, 4)
@@ -194,7 +207,7 @@ class Student(nn.Module):
         """What these encoded frames share, where sharing it speeds a training step up."""
         if not (self.architecture.is_image and self.shares_background):
             return None
-        return plan_background(encoded, self.layer("conv1").weight)
+        return background_plan(encoded, self.layer("conv1").weight)
 
     def inputs(self, observations: Tensor | SharedFrames) -> tuple[Tensor, BackgroundPlan | None]:
         """What the first layer reads, as `encode` has it, and the plan that it goes by instead."""
@@ -212,9 +225,8 @@ class Student(nn.Module):
         """The same of encoded observations; with a `plan`, conv 1's are rows."""
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
-            weight = module.weight / INPUT_LEVELS if position == 0 else module.weight
-            # Not in place: on the view that a layer may return, autograd would copy it all again.
-            hidden = F.relu(apply_layer(shape, hidden, weight, module.bias, plan))
+            levels = INPUT_LEVELS if position == 0 else 1.0
+            hidden = apply_layer(shape, hidden, module.weight, module.bias, plan, True, levels)
             yield hidden
 
     def features(self, observations: Tensor | SharedFrames) -> Tensor:
@@ -225,10 +237,7 @@ class Student(nn.Module):
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
         """Logits and values, float32, of frames (blocked or not) or vector observations."""
-        hidden = self.features(observations)
-        logits = F.linear(hidden, self.actor.weight, self.actor.bias)
-        values = F.linear(hidden, self.critic.weight, self.critic.bias)
-        return StudentOutputs(logits.float(), values.float().squeeze(-1))
+        return StudentOutputs(*both_heads(self.features(observations), self.actor, self.critic))
 
     def scale_logits(self, factor: float) -> None:
         """Multiply the actor's logits by `factor`, in place (folds the temperature in)."""

@@ -15,11 +15,14 @@ from qpd.quantization.quantized_student import QuantizedStudent
 from students import Student, StudentArchitecture
 from students.background_convolution import first_convolution, second_convolution
 from students.background_plan import (
-    MIN_BATCH,
     BackgroundPlan,
-    plan_background,
 )
-from students.shared_frames import differing_blocks, most_frequent
+from students.shared_frames import (
+    MIN_BATCH,
+    background_plan,
+    differing_blocks,
+    most_frequent,
+)
 from students.student import space_to_depth
 
 torch.set_num_threads(1)
@@ -43,7 +46,7 @@ def play(batch: int, share: float, seed: int, corner: bool = False) -> Tensor:
 
 
 def made_plan(frames: Tensor) -> BackgroundPlan:
-    plan = plan_background(space_to_depth(frames), WEIGHT)
+    plan = background_plan(space_to_depth(frames), WEIGHT)
     assert plan is not None
     return plan
 
@@ -72,8 +75,11 @@ def gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
     share=st.sampled_from([0.0, 0.001, 0.02]),
     seed=st.integers(0, 99),
     corner=st.booleans(),
+    rectified=st.booleans(),
 )
-def test_it_is_two_ordinary_convolutions(batch: int, share: float, seed: int, corner: bool) -> None:
+def test_it_is_two_ordinary_convolutions(
+    batch: int, share: float, seed: int, corner: bool, rectified: bool
+) -> None:
     frames = play(batch, share, seed, corner)
     generator = torch.Generator().manual_seed(seed)
     parameters = [
@@ -82,11 +88,15 @@ def test_it_is_two_ordinary_convolutions(batch: int, share: float, seed: int, co
     ]
     weight1, bias1, weight2, bias2 = parameters
     plan = made_plan(frames)
-    rows = F.relu(first_convolution(plan, weight1, bias1, torch.float32))
-    shared = second_convolution(plan, rows, weight2, bias2)
+    if rectified:
+        rows = first_convolution(plan, weight1, bias1, torch.float32, rectified=True)
+        shared = second_convolution(plan, rows, weight2, bias2, rectified=True)
+    else:
+        rows = F.relu(first_convolution(plan, weight1, bias1, torch.float32))
+        shared = F.relu(second_convolution(plan, rows, weight2, bias2))
     hidden = F.relu(F.conv2d(frames.float(), weight1, bias1, 4))
-    plain = F.conv2d(hidden, weight2, bias2, 2)
-    assert plain.std() > 0.1
+    plain = F.relu(F.conv2d(hidden, weight2, bias2, 2))
+    assert plain.std() > 0.05
     torch.testing.assert_close(shared, plain, rtol=1e-4, atol=1e-5)
     towards = torch.randn(plain.shape, generator=generator)
     for ours, theirs in zip(
@@ -102,13 +112,17 @@ def test_only_what_differs_is_multiplied() -> None:
     frames = play(MIN_BATCH, 0.0, 3)
     frames[17, 2, 40:44, 8:12] += 1  # block (10, 2) of one observation, in an older frame
     frames[20, 3, 0, 83] += 1  # block (0, 20): part of one result of conv 1 alone
-    plan = made_plan(frames)
-    assert plan.sample1[: plan.num_own1].tolist() == [17, 20]
-    assert plan.place1[: plan.num_own1].tolist() == [10 * 21 + 2, 20]
+    plan, blocked = made_plan(frames), space_to_depth(frames)
+    assert plan.place1.tolist() == [10 * 21 + 2, 20]
+    assert torch.equal(
+        plan.pixels[:2, 32:48], torch.stack([blocked[17, 2, 10, 2], blocked[20, 2, 0, 20]])
+    )
     # Block (i, j) of conv 2 reads blocks 2i..2i+2, 2j..2j+2 of conv 1: row 10 is in i = 4 and 5,
     # column 2 in j = 0 and 1; row 0 and column 20 in i = 0, j = 9.
-    assert plan.place2.tolist() == [9, 40, 41, 50, 51]
-    assert plan.sample2.tolist() == [20, 17, 17, 17, 17]
+    assert plan.num_own2 == 5
+    starts = plan.starts2.tolist()
+    places = [place for place in range(100) if [*starts, 5][place] < [*starts, 5][place + 1]]
+    assert places == [9, 40, 41, 50, 51]
     assert plan.num_blocks2 == 256  # 5 and the background's 100, filled up
 
 
@@ -220,20 +234,20 @@ def test_what_no_two_observations_share_adds_nothing_to_the_background(
 
 def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
     frames = space_to_depth(play(MIN_BATCH, 0.01, 7))
-    assert plan_background(frames, WEIGHT) is not None
+    assert background_plan(frames, WEIGHT) is not None
     with torch.no_grad():
-        assert plan_background(frames, WEIGHT) is None
-    assert plan_background(frames, WEIGHT.detach()) is None
-    assert plan_background(frames[1:], WEIGHT) is None
-    assert plan_background(frames.float(), WEIGHT) is None
+        assert background_plan(frames, WEIGHT) is None
+    assert background_plan(frames, WEIGHT.detach()) is None
+    assert background_plan(frames[1:], WEIGHT) is None
+    assert background_plan(frames.float(), WEIGHT) is None
     student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
     assert student.background_plan(frames) is not None
     student.shares_background = False
     assert student.background_plan(frames) is None
-    assert plan_background(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
+    assert background_plan(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
 
 
 def test_a_compiled_step_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its graph may not depend on what the frames hold; torch itself says whether it compiles.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert plan_background(space_to_depth(play(MIN_BATCH, 0.01, 7)), WEIGHT) is None
+    assert background_plan(space_to_depth(play(MIN_BATCH, 0.01, 7)), WEIGHT) is None

@@ -7,14 +7,17 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from qpd.distillation_losses import (
     critic_huber,
+    critic_huber_gradient,
     kl_student_teacher,
+    kl_student_teacher_gradient,
     kl_teacher_student,
+    kl_teacher_student_gradient,
     normalised_sum,
     normalised_sum_slopes,
 )
@@ -106,6 +109,51 @@ def test_forward_kl_gradient_by_hand() -> None:
     student = torch.zeros(1, 2, requires_grad=True)
     kl_teacher_student(torch.tensor([[3 * LN3, 0.0]]), student, 3.0).sum().backward()
     torch.testing.assert_close(student.grad, torch.tensor([[-0.25, 0.25]]))
+
+
+def test_reverse_kl_gradient_by_hand() -> None:
+    # p (log p - log q - KL): 1/2 (ln(2/3) - 1/2 ln(4/3)) = 1/4 ln(1/3), and its opposite.
+    _, gradient = kl_student_teacher_gradient(torch.tensor([[3 * LN3, 0.0]]), torch.zeros(1, 2), 3)
+    torch.testing.assert_close(gradient, torch.tensor([[-LN3 / 4, LN3 / 4]]))
+
+
+@pytest.mark.parametrize(
+    ("divergence", "gradient"),
+    [
+        (kl_teacher_student, kl_teacher_student_gradient),
+        (kl_student_teacher, kl_student_teacher_gradient),
+    ],
+)
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    temperature=st.floats(0.01, 5.0),
+    student_temperature=st.floats(0.1, 5.0),
+)
+def test_kl_gradients_are_autograds(
+    divergence: Divergence,
+    gradient: Callable[..., tuple[Tensor, Tensor]],
+    seed: int,
+    temperature: float,
+    student_temperature: float,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    teacher, student = 3 * torch.randn((2, 4, 5), generator=generator, dtype=torch.float64)
+    student.requires_grad_()
+    loss = divergence(teacher, student, temperature, student_temperature)
+    (expected,) = torch.autograd.grad(loss.sum(), student)
+    value, by_logits = gradient(teacher, student.detach(), temperature, student_temperature)
+    assert torch.equal(value, loss)
+    torch.testing.assert_close(by_logits, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_critics_gradient_is_autograds() -> None:
+    teacher, student = torch.zeros(6), torch.tensor([-3.0, -1.0, -0.25, 0.0, 0.5, 7.0])
+    student.requires_grad_()
+    loss = critic_huber(teacher, student)
+    (expected,) = torch.autograd.grad(loss.sum(), student)
+    value, by_values = critic_huber_gradient(teacher, student.detach())
+    assert torch.equal(value, loss) and torch.equal(by_values, expected)
 
 
 def test_huber_gradient_by_finite_differences() -> None:

@@ -205,7 +205,7 @@ def runs(pid: int) -> bool:
         return sys.platform != "linux"
 
 
-@pytest.mark.parametrize("size", [1, 64, 131, 132, 133, 256, 257, 1000])
+@pytest.mark.parametrize("size", [1, 64, 135, 136, 137, 256, 257, 1000])
 @pytest.mark.parametrize("processes", [2, 3, 7])
 def test_parts_are_the_whole_and_none_is_small(size: int, processes: int) -> None:
     parts = part_sizes(size, processes)

@@ -13,8 +13,7 @@ from torch import Tensor
 from qpd.replay_memory import BLOCKED_FRAME, ReplayMemory
 from qpd.transition import TransitionBatch
 from students import Student, StudentArchitecture
-from students.background_plan import plan_background
-from students.shared_frames import SharedFrames
+from students.shared_frames import SharedFrames, background_plan
 
 torch.set_num_threads(1)
 
@@ -169,7 +168,7 @@ def test_blocks_beyond_32_bits_are_found(tmp_path: Path) -> None:
     nothing = torch.zeros(441, 16, dtype=torch.uint8)
     shared = SharedFrames(frames, stack, differs, nothing)
     student = Student(StudentArchitecture((4, 84, 84), 4, (8, 8, 8), (16,)), 0)
-    assert plan_background(shared, student.layer("conv1").weight) is not None
+    assert background_plan(shared, student.layer("conv1").weight) is not None
     with torch.no_grad():  # the ordinary convolutions, of whole observations
         plain = student(shared.stacked)
     assert not torch.allclose(plain.logits[5], plain.logits[4])

@@ -13,8 +13,8 @@ from qpd.objective import Objective
 from qpd.replay_sample import ReplaySample
 
 Exchange = Callable[[float, float], tuple[float, float]]
-FIRST_LESS = 0.01  # of an equal part: the first process draws and optimizes while others wait
-LEAST = 66  # observations of an equal part: with fewer there is too little that they share
+FIRST_LESS = 0.05  # of an equal part: while it draws and plans the others go on, as prepared
+LEAST = 68  # observations of an equal part: with fewer there is too little that they share
 
 
 def alone(actor: float, critic: float) -> tuple[float, float]:
@@ -52,10 +52,13 @@ def backward(
     """
     with torch.autocast("cpu", training.dtype, enabled=training.dtype != torch.float32):
         outputs = module(sample.inputs)
-    sums = [each.sum() for each in training.objective.divergences(outputs, sample)]
-    actor, critic = exchange(*(float(each.detach()) / whole for each in sums))
-    # The derivatives are numbers by now: a graph of scalars would cost as much as a small layer.
+    # The losses' derivatives are known: a graph of them would cost as much as a small layer.
+    (actors, by_logits), (critics, by_values) = training.objective.gradients(outputs, sample)
+    actor, critic = exchange(float(actors.sum()) / whole, float(critics.sum()) / whole)
     slopes = training.objective.slopes(actor, critic)
-    factors = [torch.tensor(slope / whole) for slope in slopes]
-    torch.autograd.backward(sums[: len(factors)], factors)
+    given = [
+        gradient.mul_(slope / whole)
+        for gradient, slope in zip((by_logits, by_values), slopes, strict=False)
+    ]
+    torch.autograd.backward(outputs[: len(given)], given)
     return torch.tensor([training.objective.total_of(actor, critic), actor, critic])

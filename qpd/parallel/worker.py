@@ -71,6 +71,7 @@ def _samples(epoch: Epoch, frames: Tensor) -> Iterator[tuple[ReplaySample, int]]
         here = slice(start, start + part)
         start += part
         drawn = SharedFrames(frames, stack[here], unpacked(differs[here]), background)
+        drawn.prepare()  # while the first process optimizes
         yield ReplaySample(drawn, logits[here], values[here], none, none, none), whole
 
 
