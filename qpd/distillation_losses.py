@@ -66,7 +66,7 @@ def kl_teacher_student_gradient(
     )
     likely = teacher.exp()
     divergence = (likely * (teacher - student)).sum(-1)
-    return divergence, student.exp().sub_(likely).div_(student_temperature)
+    return divergence, _per_temperature(student.exp_().sub_(likely), student_temperature)
 
 
 def kl_student_teacher_gradient(
@@ -84,13 +84,16 @@ def kl_student_teacher_gradient(
     )
     likely, excess = student.exp(), student - teacher
     divergence = (likely * excess).sum(-1)
-    return divergence, excess.sub_(divergence[:, None]).mul_(likely).div_(student_temperature)
+    gradient = excess.sub_(divergence[:, None]).mul_(likely)
+    return divergence, _per_temperature(gradient, student_temperature)
 
 
 def critic_huber_gradient(teacher_values: Tensor, student_values: Tensor) -> tuple[Tensor, Tensor]:
     """`critic_huber` and its derivative by the student's values, `[batch]` both."""
-    loss = critic_huber(teacher_values, student_values)
-    return loss, (student_values - teacher_values).clamp_(-1.0, 1.0)
+    _same_shape(teacher_values, student_values)
+    error = student_values - teacher_values
+    slope = error.clamp(-1.0, 1.0)
+    return error.sub_(slope, alpha=0.5).mul_(slope), slope
 
 
 def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float) -> Tensor:
@@ -135,8 +138,14 @@ def _log_probabilities(
 ) -> tuple[Tensor, Tensor]:
     """The teacher's and the student's, each at its temperature."""
     _same_shape(teacher_logits, student_logits)
-    teacher = F.log_softmax(teacher_logits / temperature, dim=-1)
-    return teacher, F.log_softmax(student_logits / student_temperature, dim=-1)
+    return (
+        torch.log_softmax(_per_temperature(teacher_logits, temperature), -1),
+        torch.log_softmax(_per_temperature(student_logits, student_temperature), -1),
+    )
+
+
+def _per_temperature(logits: Tensor, temperature: float) -> Tensor:
+    return logits if temperature == 1.0 else logits / temperature
 
 
 def _same_shape(teacher: Tensor, student: Tensor) -> None:
