@@ -59,7 +59,7 @@ def kl_teacher_student_gradient(
 ) -> tuple[Tensor, Tensor]:
     """`kl_teacher_student` and its derivative by the student's logits, `[batch, num_actions]`.
 
-    `(p_S - p_T) / student_temperature`.
+    `(p_S - p_T) / student_temperature`. To be called outside the graph.
     """
     teacher, student = _log_probabilities(
         teacher_logits, student_logits, temperature, student_temperature
@@ -77,7 +77,7 @@ def kl_student_teacher_gradient(
 ) -> tuple[Tensor, Tensor]:
     """`kl_student_teacher` and its derivative by the student's logits, `[batch, num_actions]`.
 
-    `p_S * (log p_S - log p_T - KL) / student_temperature`.
+    `p_S * (log p_S - log p_T - KL) / student_temperature`. To be called outside the graph.
     """
     teacher, student = _log_probabilities(
         teacher_logits, student_logits, temperature, student_temperature
@@ -145,6 +145,7 @@ def _log_probabilities(
 
 
 def _per_temperature(logits: Tensor, temperature: float) -> Tensor:
+    """Logits, or derivatives by logits, over a temperature."""
     return logits if temperature == 1.0 else logits / temperature
 
 

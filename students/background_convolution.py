@@ -2,8 +2,8 @@
 
 See `background_plan`. It is the same function as the two ordinary convolutions, up to the rounding
 of the arithmetic's dtype: the four terms of a sum are rounded, not only the sum. An activation
-function works on the rows between the two as it does on images; `rectified` is the ordinary one,
-ReLU.
+function works on the rows between the two as it does on images; where asked to be `rectified`, the
+results are after ReLU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def first_convolution(
 ) -> Tensor:
     """Conv 1's results as rows, `dtype` `[4 * plan.num_blocks2, out]`.
 
-    `weight` `[out, 4, 8, 8]`, to be divided by `levels`, and `bias` `[out]`.
+    `weight` `[out, 4, 8, 8]`, to be divided by `levels`, and `bias` `[out]`. Gradients of rows that
+    are fillers' must be 0, as `second_convolution` gives them.
     """
     with torch.autocast("cpu", enabled=False):
         return _FirstConvolution.apply(weight, bias, plan, dtype, rectified, levels)
@@ -72,7 +73,7 @@ class _FirstConvolution(torch.autograd.Function):
         levels: float,
     ) -> Tensor:
         out = len(weight)
-        weight = weight / levels
+        weight = weight if levels == 1.0 else weight / levels
         matrix = weight.reshape(out, FRAMES, 2, 4, 2, 4).permute(1, 3, 5, 2, 4, 0)
         matrix = matrix.reshape(FRAMES * PIXELS, 4 * out).to(dtype)
         pixels = plan.pixels.to(dtype)
@@ -104,7 +105,8 @@ class _FirstConvolution(torch.autograd.Function):
         matrix.addmm_(
             background.float().t(), _spread(total, *first_spread()).view(BLOCKS1, 4 * out)
         )
-        matrix.div_(ctx.levels)
+        if ctx.levels != 1.0:
+            matrix.div_(ctx.levels)
         weight = matrix.view(FRAMES, 4, 4, 2, 2, out).permute(5, 0, 3, 1, 4, 2)
         bias = total.sum(0) if ctx.needs_input_grad[1] else None
         return weight.reshape(out, FRAMES, 8, 8), bias, None, None, None, None

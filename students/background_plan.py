@@ -25,7 +25,6 @@ from students.block_tables import (
     parents_in_results,
     parents_in_rows,
     rows_read,
-    samples_and_places,
 )
 
 MAX_OWN = 0.75  # share of conv 2's blocks that differ, above which sharing does not pay
@@ -50,8 +49,8 @@ class BackgroundPlan(NamedTuple):
     starts2: Tensor  # int32 [100]: where each place begins among own blocks of conv 2
     index1: Tensor  # int32 [rows, 4]: the rows of conv 1's table that add up to each result
     index2: Tensor  # int32 [batch * 81, 4]: the same of conv 2
-    gradients1: Tensor  # int32 [num_own1 * 4]: the result to which each row contributed
-    gradients2: Tensor  # int32 [num_own2 * 4]: the same, 82 results an observation; 81: to none
+    gradients1: Tensor  # int32 [num_own1 * 4]: the result that has each row; a filler's for none
+    gradients2: Tensor  # int32 [num_own2 * 4]: of 82 results an observation, the last for none
 
     @property
     def num_blocks1(self) -> int:
@@ -73,8 +72,9 @@ def make_plan(
     if len(own2) > MAX_OWN * batch * BLOCKS2:
         return None
     own1 = _where(differs)
-    samples, places = samples_and_places(batch)
-    sample1, place1 = samples.index_select(0, own1), places.index_select(0, own1)
+    numbers1 = own1.int()
+    sample1 = numbers1.div(BLOCKS1, rounding_mode="trunc")
+    place1 = numbers1 - sample1 * BLOCKS1
     first2 = _following(own2, BLOCKS2 + 1)[:, None].expand(BLOCKS2 + 1, batch).contiguous()
     first2 = _numbered(first2, own2).t().contiguous()  # row of conv 1 [batch, 101]: a block's first
     rows2 = (first2 + corner_numbers(1)[:, None, None]).view(-1)

@@ -1,21 +1,38 @@
 """Which block is part of which result: the tables by which the first two convolutions are shared.
 
-They depend on the number of observations alone. Rows and columns of blocks and results are counted
-from the top left; a block has four corners, the parts that four results have of it.
+They depend on the number of observations alone. A block has four corners: what it is to the four
+results of which it is the top left, top right, bottom left and bottom right part. Rows of conv 1
+are given as entries of an array `[corner, observation, 101]`, whose last column is a filler's.
 """
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, wraps
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
 SIDE1, SIDE2, SIDE3 = 21, 10, 9  # blocks that conv 1 reads, that conv 2 reads, results of conv 2
 BLOCKS1, BLOCKS2, RESULTS2 = SIDE1**2, SIDE2**2, SIDE3**2
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of a 2x2 block's parts, in order
-_BATCHES = 4  # sizes of batches (or of parts of them) whose tables are kept
+_BATCHES = 4  # sizes of batches (or of parts of them) whose tables are kept,
+_LARGEST = 4096  # if they are not larger: of that size they take 67 MB
+
+
+def _kept(table: Callable[[int], T]) -> Callable[[int], T]:
+    """`table`, which remembers what it made for the last sizes."""
+    remembered = lru_cache(maxsize=_BATCHES)(table)
+
+    @wraps(table)
+    def kept(batch: int) -> T:
+        return remembered(batch) if batch <= _LARGEST else table(batch)
+
+    return kept
 
 
 @cache
@@ -24,14 +41,7 @@ def corner_numbers(count: int) -> Tensor:
     return torch.arange(4, dtype=torch.int32).repeat(count)
 
 
-@lru_cache(maxsize=_BATCHES)
-def samples_and_places(batch: int) -> tuple[Tensor, Tensor]:
-    """Of conv 1's blocks, by observation: whose and where they are, int32 `[batch * 441]` both."""
-    samples = torch.arange(batch, dtype=torch.int32).repeat_interleave(BLOCKS1)
-    return samples, torch.arange(BLOCKS1, dtype=torch.int32).repeat(batch)
-
-
-@lru_cache(maxsize=_BATCHES)
+@_kept
 def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
     """The blocks of conv 1 that the four results of each block of conv 2 read, four each.
 
@@ -45,9 +55,9 @@ def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
     return each.view(-1, 16).int(), (read + batch * BLOCKS1).int()
 
 
-@lru_cache(maxsize=_BATCHES)
+@_kept
 def rows_read(batch: int) -> Tensor:
-    """The parts of blocks that each result of conv 2 reads, as entries of `rows2`, int32.
+    """The parts of blocks that each result of conv 2 reads, as entries of that array, int32.
 
     Four for each of its 81 results for each observation, flat.
     """
@@ -58,9 +68,9 @@ def rows_read(batch: int) -> Tensor:
     return (blocks + torch.arange(4) * batch * (BLOCKS2 + 1)).view(-1).int()
 
 
-@lru_cache(maxsize=_BATCHES)
+@_kept
 def parents_in_rows(batch: int) -> Tensor:
-    """Of conv 1's blocks the parts of conv 2's that they are corners of, as entries of `rows2`.
+    """Of conv 1's blocks the parts of conv 2's that they are corners of, as entries of that array.
 
     Int32 `[batch * 441, 4]`; a filler's where there is none.
     """
@@ -69,7 +79,7 @@ def parents_in_rows(batch: int) -> Tensor:
     return (blocks + parts * batch * (BLOCKS2 + 1)).view(-1, 4).int()
 
 
-@lru_cache(maxsize=_BATCHES)
+@_kept
 def parents_in_results(batch: int) -> Tensor:
     """Of conv 2's blocks the results that they are corners of, int32 `[100 * batch, 4]`, by place.
 
@@ -89,7 +99,7 @@ def first_spread() -> tuple[Tensor, Tensor]:
 
 @cache
 def second_spread() -> tuple[Tensor, Tensor]:
-    """Of the corners of conv 2's blocks the result, and if any, as in `_first_spread`."""
+    """Of the corners of conv 2's blocks the result, and if any, as in `first_spread`."""
     parents, inside = _parents(SIDE2)
     return torch.where(inside, parents, 0).view(-1).int(), inside.view(-1, 1)
 

@@ -17,11 +17,12 @@ from torch.nn import functional as F
 def both_heads(hidden: Tensor, actor: nn.Linear, critic: nn.Linear) -> tuple[Tensor, Tensor]:
     """Logits `[batch, num_actions]` and values `[batch]`, float32, of `hidden` `[batch, width]`.
 
-    The same function however it is computed: together where they are trained on a CPU.
+    Together where they are trained on a CPU, which keeps float32 where autocast rounds to bfloat16.
     """
     together = (
         torch.is_grad_enabled()
         and hidden.device.type == "cpu"
+        and actor.weight.dtype == critic.weight.dtype == torch.float32
         and not torch.compiler.is_compiling()
     )
     if together:

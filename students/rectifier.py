@@ -1,7 +1,8 @@
 """ReLU by a float's bits, which as an integer are positive where it is.
 
-On a CPU the ordinary ReLU of bfloat16 goes by way of float32, at five times the cost. A NaN with
-its sign bit set becomes 0.
+On a CPU the ordinary ReLU of bfloat16 goes by way of float32, at five times the cost. A NaN whose
+sign bit is set, as in those that x86 computes, becomes 0: whether parameters are still finite has
+to be looked at by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a float
+_BITS = {2: torch.int16, 4: torch.int32}  # by bytes of a float
 
 
 def rectify(values: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ class SharedFrames:
         _ = self.plan
 
 
-def background_plan(observations: Tensor | SharedFrames, weight: Tensor) -> BackgroundPlan | None:
+def plan_of(observations: Tensor | SharedFrames, weight: Tensor) -> BackgroundPlan | None:
     """The plan of a training batch, where `weight` is conv 1's.
 
     Of whole observations, uint8 `[batch, 4, 21, 21, 16]`, the background is voted on by the newest

@@ -19,7 +19,7 @@ from students.architecture import LayerShape, StudentArchitecture
 from students.background_convolution import first_convolution, second_convolution
 from students.background_plan import BackgroundPlan
 from students.heads import both_heads
-from students.shared_frames import SharedFrames, background_plan
+from students.shared_frames import SharedFrames, plan_of
 
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
@@ -52,7 +52,7 @@ def apply_layer(
 ) -> Tensor:
     """One layer's linear map, `weight` in ordinary layout; where `rectified`, then ReLU.
 
-    The inputs are given in levels, of which `levels` are 1.
+    Inputs are in units of 1 / `levels`, as 8-bit pixels are of 1 / 255; for the first layer alone.
 
     The first convolution reads `[batch, 4, 21, 21, 16]` (`space_to_depth` of the frames), the
     others channels-last `[batch, in, height, width]`; a linear layer flattens images as
@@ -207,7 +207,7 @@ class Student(nn.Module):
         """What these encoded frames share, where sharing it speeds a training step up."""
         if not (self.architecture.is_image and self.shares_background):
             return None
-        return background_plan(encoded, self.layer("conv1").weight)
+        return plan_of(encoded, self.layer("conv1").weight)
 
     def inputs(self, observations: Tensor | SharedFrames) -> tuple[Tensor, BackgroundPlan | None]:
         """What the first layer reads, as `encode` has it, and the plan that it goes by instead."""

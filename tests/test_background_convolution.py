@@ -19,9 +19,9 @@ from students.background_plan import (
 )
 from students.shared_frames import (
     MIN_BATCH,
-    background_plan,
     differing_blocks,
     most_frequent,
+    plan_of,
 )
 from students.student import space_to_depth
 
@@ -46,7 +46,7 @@ def play(batch: int, share: float, seed: int, corner: bool = False) -> Tensor:
 
 
 def made_plan(frames: Tensor) -> BackgroundPlan:
-    plan = background_plan(space_to_depth(frames), WEIGHT)
+    plan = plan_of(space_to_depth(frames), WEIGHT)
     assert plan is not None
     return plan
 
@@ -69,18 +69,8 @@ def gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
     return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
 
 
-@settings(max_examples=12, deadline=None)
-@given(
-    batch=st.integers(MIN_BATCH, MIN_BATCH + 9),
-    share=st.sampled_from([0.0, 0.001, 0.02]),
-    seed=st.integers(0, 99),
-    corner=st.booleans(),
-    rectified=st.booleans(),
-)
-def test_it_is_two_ordinary_convolutions(
-    batch: int, share: float, seed: int, corner: bool, rectified: bool
-) -> None:
-    frames = play(batch, share, seed, corner)
+def check(frames: Tensor, seed: int, rectified: bool) -> BackgroundPlan:
+    """That the function and its gradients are those of two ordinary convolutions."""
     generator = torch.Generator().manual_seed(seed)
     parameters = [
         (scale * torch.randn(shape, generator=generator)).requires_grad_()
@@ -106,6 +96,32 @@ def test_it_is_two_ordinary_convolutions(
     ):
         # Of 29,000 terms, which may cancel: one case in 60 was above 1e-5, before this and since.
         assert (ours - theirs).norm() < 1e-4 * theirs.norm()
+    return plan
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    batch=st.integers(MIN_BATCH, MIN_BATCH + 9),
+    share=st.sampled_from([0.0, 0.001, 0.02]),
+    seed=st.integers(0, 99),
+    corner=st.booleans(),
+    rectified=st.booleans(),
+)
+def test_it_is_two_ordinary_convolutions(
+    batch: int, share: float, seed: int, corner: bool, rectified: bool
+) -> None:
+    check(play(batch, share, seed, corner), seed, rectified)
+
+
+def test_there_is_a_filler_where_the_rows_are_full_without() -> None:
+    """156 own blocks of conv 2 and the background's 100 are 256; corners at edges are in none."""
+    frames = play(MIN_BATCH, 0.0, 5)
+    for number in range(156):
+        sample, place = number % MIN_BATCH, number * 7 % 100
+        row, column = (2 * (place // 10) or -1) + 1, (2 * (place % 10) or -1) + 1
+        frames[sample, 1, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 90
+    plan = check(frames, 5, rectified=True)
+    assert plan.num_own2 == 156 and plan.num_blocks2 == 512
 
 
 def test_only_what_differs_is_multiplied() -> None:
@@ -234,20 +250,20 @@ def test_what_no_two_observations_share_adds_nothing_to_the_background(
 
 def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
     frames = space_to_depth(play(MIN_BATCH, 0.01, 7))
-    assert background_plan(frames, WEIGHT) is not None
+    assert plan_of(frames, WEIGHT) is not None
     with torch.no_grad():
-        assert background_plan(frames, WEIGHT) is None
-    assert background_plan(frames, WEIGHT.detach()) is None
-    assert background_plan(frames[1:], WEIGHT) is None
-    assert background_plan(frames.float(), WEIGHT) is None
+        assert plan_of(frames, WEIGHT) is None
+    assert plan_of(frames, WEIGHT.detach()) is None
+    assert plan_of(frames[1:], WEIGHT) is None
+    assert plan_of(frames.float(), WEIGHT) is None
     student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
     assert student.background_plan(frames) is not None
     student.shares_background = False
     assert student.background_plan(frames) is None
-    assert background_plan(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
+    assert plan_of(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
 
 
 def test_a_compiled_step_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its graph may not depend on what the frames hold; torch itself says whether it compiles.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert background_plan(space_to_depth(play(MIN_BATCH, 0.01, 7)), WEIGHT) is None
+    assert plan_of(space_to_depth(play(MIN_BATCH, 0.01, 7)), WEIGHT) is None

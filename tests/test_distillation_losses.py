@@ -144,7 +144,7 @@ def test_kl_gradients_are_autograds(
     (expected,) = torch.autograd.grad(loss.sum(), student)
     value, by_logits = gradient(teacher, student.detach(), temperature, student_temperature)
     assert torch.equal(value, loss)
-    torch.testing.assert_close(by_logits, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(by_logits, expected, rtol=1e-7, atol=1e-9)
 
 
 def test_the_critics_gradient_is_autograds() -> None:

@@ -33,6 +33,7 @@ def test_they_are_two_linear_layers(dtype: torch.dtype, rounding: float) -> None
     of = [hidden, *actor.parameters(), *critic.parameters()]
     towards = [torch.randn(BATCH, ACTIONS), torch.randn(BATCH)]
     ours, theirs = both_heads(hidden, actor, critic), plain(hidden, actor, critic)
+    assert ours[0].grad_fn is not None and "Heads" in ours[0].grad_fn.name()
     for one, other in zip(ours, theirs, strict=True):
         assert one.dtype == torch.float32
         assert (one - other).norm() < rounding * other.norm()
@@ -67,3 +68,15 @@ def test_what_does_not_learn_is_computed_the_same() -> None:
             theirs = both_heads(hidden, actor, critic)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
+
+
+def test_parameters_of_other_dtypes_take_the_ordinary_way() -> None:
+    hidden, actor, critic = made(torch.float32)
+    outputs = both_heads(hidden.double(), actor.double(), critic.double())
+    assert outputs[0].grad_fn is not None and "Heads" not in outputs[0].grad_fn.name()
+
+
+def test_a_compiled_step_takes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    logits, _ = both_heads(*made(torch.float32))
+    assert logits.grad_fn is not None and "Heads" not in logits.grad_fn.name()

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from qpd.environment import make_vector_env
-from qpd.parallel.part import part_sizes
+from qpd.parallel.part import LEAST, part_sizes
 from qpd.parallel.processes import ProcessLostError, num_processes
 from qpd.parallel.processes import _environment as worker_environment
 from qpd.phase_plan import PhasePlan
@@ -37,7 +37,7 @@ from students import Student, architecture_for
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are handed sockets")
 
-SIZE = 200
+SIZE = 3 * LEAST  # every process of three has a part
 ROWS = 2 * SIZE + 10  # two batches, and one too small to be shared
 
 
@@ -98,6 +98,7 @@ def members(
 
 def epoch(updates: Updates, memory: ReplayMemory, active: list[int]) -> torch.Tensor:
     """Losses `[batches, students, 3]` of an epoch over the whole memory."""
+    assert all(part_sizes(SIZE, 2)) and all(part_sizes(SIZE, 3))
     batches = memory.shuffled(SIZE, np.random.default_rng(1))
     losses = []
     with updates.epoch(active, batches):
@@ -233,7 +234,7 @@ ORDINARY = {
         ({"epochs": 600, "samples_per_epoch": 500}, {}, 1),
         ({"epochs": 1, "processes": 2}, {}, 2),  # as the recipe says
         ({"epochs": 600, "batch_size": 1024, "processes": 8}, {}, 3),  # but no more than threads
-        ({"epochs": 600, "batch_size": 150, "processes": 3}, {}, 2),  # and no parts below 66
+        ({"epochs": 600, "batch_size": 3 * LEAST - 1, "processes": 3}, {}, 2),  # no small parts
         ({"epochs": 600, "processes": 1}, {}, 1),
         ({"epochs": 600, "compile": "on"}, {}, 1),
         ({"epochs": 600, "processes": 2}, {"background": None}, 1),

@@ -13,7 +13,7 @@ from torch import Tensor
 from qpd.replay_memory import BLOCKED_FRAME, ReplayMemory
 from qpd.transition import TransitionBatch
 from students import Student, StudentArchitecture
-from students.shared_frames import SharedFrames, background_plan
+from students.shared_frames import SharedFrames, plan_of
 
 torch.set_num_threads(1)
 
@@ -140,6 +140,7 @@ def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
     student = Student(StudentArchitecture((4, 84, 84), 4, (8, 8, 8), (16,)), 0)
     drawn, whole = memory.draw(rows).inputs, memory.gather(rows).inputs
     plan = student.background_plan(drawn)
+    assert plan is student.background_plan(drawn)  # made once, for a group's students too
     assert (plan is None) == (share == "nothing in common")
     gradients = []
     for inputs in (drawn, whole):
@@ -168,7 +169,7 @@ def test_blocks_beyond_32_bits_are_found(tmp_path: Path) -> None:
     nothing = torch.zeros(441, 16, dtype=torch.uint8)
     shared = SharedFrames(frames, stack, differs, nothing)
     student = Student(StudentArchitecture((4, 84, 84), 4, (8, 8, 8), (16,)), 0)
-    assert background_plan(shared, student.layer("conv1").weight) is not None
+    assert plan_of(shared, student.layer("conv1").weight) is not None
     with torch.no_grad():  # the ordinary convolutions, of whole observations
         plain = student(shared.stacked)
     assert not torch.allclose(plain.logits[5], plain.logits[4])
