@@ -57,9 +57,10 @@ def kl_teacher_student_gradient(
     temperature: float,
     student_temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """`kl_teacher_student` and its derivative by the student's logits, `[batch, num_actions]`.
+    """`kl_teacher_student` (Eq. 1), and its derivative by the student's logits outside the graph.
 
-    `(p_S - p_T) / student_temperature`. To be called outside the graph.
+    Arguments and errors as there; returns `[batch]` and `[batch, num_actions]`, which is
+    `(p_S - p_T) / student_temperature`. To be called without gradients.
     """
     teacher, student = _log_probabilities(
         teacher_logits, student_logits, temperature, student_temperature
@@ -75,9 +76,10 @@ def kl_student_teacher_gradient(
     temperature: float,
     student_temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """`kl_student_teacher` and its derivative by the student's logits, `[batch, num_actions]`.
+    """`kl_student_teacher`, and its derivative by the student's logits outside the graph.
 
-    `p_S * (log p_S - log p_T - KL) / student_temperature`. To be called outside the graph.
+    As `kl_teacher_student_gradient`; the derivative is
+    `p_S * (log p_S - log p_T - KL) / student_temperature`.
     """
     teacher, student = _log_probabilities(
         teacher_logits, student_logits, temperature, student_temperature
@@ -89,7 +91,7 @@ def kl_student_teacher_gradient(
 
 
 def critic_huber_gradient(teacher_values: Tensor, student_values: Tensor) -> tuple[Tensor, Tensor]:
-    """`critic_huber` and its derivative by the student's values, `[batch]` both."""
+    """`critic_huber` (Eq. 3) and its derivative by the student's values, `[batch]` both."""
     _same_shape(teacher_values, student_values)
     error = student_values - teacher_values
     slope = error.clamp(-1.0, 1.0)

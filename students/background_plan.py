@@ -19,6 +19,7 @@ from students.block_tables import (
     BLOCKS2,
     FRAMES,
     PIXELS,
+    RESULTS2,
     SIDE1,
     blocks_read,
     corner_numbers,
@@ -32,7 +33,7 @@ MULTIPLE = 256  # of rows that a matrix product has: oneDNN compiles a kernel fo
 
 
 class BackgroundPlan(NamedTuple):
-    """What the first two convolutions do for `batch` observations.
+    """What the first two convolutions do for a batch of observations.
 
     Blocks that differ from the background are an observation's own. Those of conv 1 go by
     observation, then come the background's 441, then fillers that nothing reads. Those of conv 2 go
@@ -41,9 +42,6 @@ class BackgroundPlan(NamedTuple):
     blocks: what it contributes to the results of which it is the top left, top right ... part.
     """
 
-    batch: int
-    num_own1: int
-    num_own2: int
     pixels: Tensor  # uint8 [blocks of conv 1, 4 * 16]
     place1: Tensor  # int32 [num_own1]: where own blocks of conv 1 are, 0..440
     starts2: Tensor  # int32 [100]: where each place begins among own blocks of conv 2
@@ -51,6 +49,21 @@ class BackgroundPlan(NamedTuple):
     index2: Tensor  # int32 [batch * 81, 4]: the same of conv 2
     gradients1: Tensor  # int32 [num_own1 * 4]: the result that has each row; a filler's for none
     gradients2: Tensor  # int32 [num_own2 * 4]: of 82 results an observation, the last for none
+
+    @property
+    def batch(self) -> int:
+        """How many observations."""
+        return len(self.index2) // RESULTS2
+
+    @property
+    def num_own1(self) -> int:
+        """Blocks of conv 1 that differ."""
+        return len(self.place1)
+
+    @property
+    def num_own2(self) -> int:
+        """Blocks of conv 2 that differ."""
+        return len(self.gradients2) // 4
 
     @property
     def num_blocks1(self) -> int:
@@ -79,9 +92,6 @@ def make_plan(
     first2 = _numbered(first2, own2).t().contiguous()  # row of conv 1 [batch, 101]: a block's first
     rows2 = (first2 + corner_numbers(1)[:, None, None]).view(-1)
     return BackgroundPlan(
-        batch=batch,
-        num_own1=len(own1),
-        num_own2=len(own2),
         pixels=_pixels(frames, stack.index_select(0, sample1), place1, background),
         place1=place1,
         starts2=torch.searchsorted(own2, torch.arange(BLOCKS2) * batch, out_int32=True),
