@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qpd.atomic_files import write_bytes, write_text
+from qpd.files.atomic import write_bytes, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

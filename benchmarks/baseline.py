@@ -20,8 +20,8 @@ from stable_baselines3.common.vec_env import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from students.size_grid import SIZE_GRID
-from teachers import Teacher
+from qpd.students.size_grid import SIZE_GRID
+from qpd.teachers import Teacher
 
 ENV_ID = "BreakoutNoFrameskip-v4"
 

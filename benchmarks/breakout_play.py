@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qpd.play_stream import PlayStream
-from qpd.recipe_loading import load_recipe
-from teachers import Teacher, load_teacher
+from qpd.recipe.loading import load_recipe
+from qpd.replay.play_stream import PlayStream
+from qpd.teachers import Teacher, load_teacher
 
 ENV_ID = "BreakoutNoFrameskip-v4"
 RECIPE_MEMORY = 100_000  # transitions; from early games to late ones, the quickstart's

@@ -27,11 +27,11 @@ import torch
 from benchmarks.onnx_baseline import onnx_fp32_forward
 from benchmarks.random_students import random_student
 from benchmarks.timing import print_rates
-from qpd.environment import make_vector_env
+from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
-from qpd.export.c_code import arena_bytes, export_c, weight_bytes
-from qpd.quantization.integer_student import IntegerEngine
-from students import SIZE_GRID, architecture_for
+from qpd.export.c.code import arena_bytes, export_c, weight_bytes
+from qpd.integer.integer_student import IntegerEngine
+from qpd.students import SIZE_GRID, architecture_for
 
 RUNS = Path(__file__).resolve().parent.parent / "runs-reference"
 CORTEX = Path(__file__).resolve().parent / "cortex_m"

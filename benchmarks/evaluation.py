@@ -18,12 +18,12 @@ import torch
 from benchmarks.baseline import PlainStudent, sb3_environment
 from benchmarks.breakout_play import ENV_ID
 from benchmarks.timing import parse_arguments, print_rates
-from qpd.acting import ActingRule
-from qpd.environment import make_vector_env
-from qpd.evaluation import evaluate
-from qpd.quantization.integer_student import IntegerEngine
-from qpd.quantization.packing import load_integer_student
-from qpd.student_files import load_student
+from qpd.environments.acting import ActingRule
+from qpd.environments.registry import make_vector_env
+from qpd.evaluation.games import evaluate
+from qpd.integer.integer_student import IntegerEngine
+from qpd.student_files.distilled import load_student
+from qpd.student_files.quantized import load_integer_student
 
 
 def single_environment_loop(student: PlainStudent, episodes: int) -> tuple[float, int]:

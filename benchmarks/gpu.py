@@ -23,11 +23,11 @@ from benchmarks.breakout_play import stacked_observations, teacher_play
 from benchmarks.replay import fill
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import training_plan
-from qpd.phase_state import make_optimizer
-from qpd.recipe_phases import DistillSettings
-from qpd.replay_memory import ReplayMemory
-from qpd.train_step import TrainStep
-from students import Student, architecture_for
+from qpd.recipe.phase_settings import DistillSettings
+from qpd.replay.memory import ReplayMemory
+from qpd.students import Student, architecture_for
+from qpd.training.state import make_optimizer
+from qpd.training.step import TrainStep
 
 CAPACITY = 65_536
 

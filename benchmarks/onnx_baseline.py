@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from students import Student, architecture_for
+from qpd.students import Student, architecture_for
 
 
 def onnx_fp32_forward(size: str, observations: np.ndarray) -> Callable[[int], object] | None:

@@ -6,8 +6,8 @@ from math import prod
 
 import numpy as np
 
-from qpd.quantization.integer_student import IntegerLayer, IntegerStudent, fixed_point
-from students import StudentArchitecture
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent, fixed_point
+from qpd.students import StudentArchitecture
 
 
 def random_student(

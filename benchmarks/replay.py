@@ -19,8 +19,8 @@ import torch
 from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
-from qpd.replay_memory import ReplayMemory
-from qpd.transition import TransitionBatch
+from qpd.environments.transition import TransitionBatch
+from qpd.replay.memory import ReplayMemory
 
 
 def resident_bytes() -> int:

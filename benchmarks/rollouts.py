@@ -20,7 +20,7 @@ from ale_py.vector_env import AtariVectorEnv
 from benchmarks.baseline import PlainRollouts
 from benchmarks.breakout_play import ENV_ID, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
-from qpd.environment import make_vector_env
+from qpd.environments.registry import make_vector_env
 
 
 def main() -> None:

@@ -24,11 +24,11 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.breakout_play import RECIPE_MEMORY, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
-from qpd.precision import compute_precision
-from students import Student, architecture_for
-from students.background_plan import BackgroundPlan
-from students.block_tables import BLOCKS1, BLOCKS2
-from students.size_grid import SIZE_GRID
+from qpd.numerics.precision import compute_precision
+from qpd.students import Student, architecture_for
+from qpd.students.shared_background.block_tables import BLOCKS1, BLOCKS2
+from qpd.students.shared_background.plan import BackgroundPlan
+from qpd.students.size_grid import SIZE_GRID
 
 
 def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:

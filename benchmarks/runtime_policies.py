@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from qpd.environments.policy import Policy
 from qpd.export.bundle import MANIFEST
-from qpd.policy import Policy
 
 
 def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Policy:

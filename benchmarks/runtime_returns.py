@@ -19,14 +19,14 @@ import numpy as np
 
 from benchmarks.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
-from qpd.acting import ActingRule, resolve_acting
 from qpd.commands.export import EXPORTERS
-from qpd.environment import environment_spec, make_vector_env
-from qpd.evaluation import EvaluationResult, evaluate
+from qpd.environments.acting import ActingRule, resolve_acting
+from qpd.environments.policy import Policy
+from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
-from qpd.policy import Policy
-from qpd.quantization.integer_student import IntegerEngine
-from qpd.student_about import imitates_policy
+from qpd.integer.integer_student import IntegerEngine
+from qpd.student_files.origin import imitates_policy
 
 NUM_ENVS, BATCH = 50, 100
 

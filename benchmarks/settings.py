@@ -21,15 +21,15 @@ import torch
 from benchmarks.breakout_play import teacher_play
 from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
-from qpd.distillation_losses import critic_huber, kl_teacher_student
-from qpd.dormant_units import dormant_units, recycle_dormant_units
-from qpd.phase_runner import asked_size
-from qpd.phase_state import learning_rate, make_optimizer
-from qpd.recipe import Recipe
-from qpd.recipe_loading import load_recipe
-from qpd.replay_memory import ReplayMemory
-from qpd.train_step import TrainStep
-from students import Student, architecture_for
+from qpd.losses.distillation import critic_huber, kl_teacher_student
+from qpd.phases.runner import asked_size
+from qpd.recipe.loading import load_recipe
+from qpd.recipe.schema import Recipe
+from qpd.replay.memory import ReplayMemory
+from qpd.students import Student, architecture_for
+from qpd.training.dormant_units import dormant_units, recycle_dormant_units
+from qpd.training.state import learning_rate, make_optimizer
+from qpd.training.step import TrainStep
 
 HELD_OUT = 6000
 RECYCLINGS = 10  # in the first half, as with 20 epochs

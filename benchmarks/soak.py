@@ -23,16 +23,16 @@ from rich.console import Console
 
 from benchmarks.replay import resident_bytes
 from benchmarks.timing import parse_arguments, print_rates
-from qpd.phase_distill import distill
-from qpd.phase_finetune import finetune
-from qpd.phase_quantize import quantize
-from qpd.preparation import prepare
-from qpd.progress import RunProgress
-from qpd.recipe import Recipe
-from qpd.recipe_loading import load_recipe
-from qpd.run_directory import RunDirectory
-from qpd.session import open_session
-from qpd.training_phases import EpochReport
+from qpd.phases.distill import distill
+from qpd.phases.finetune import finetune
+from qpd.phases.preparation import prepare
+from qpd.phases.quantize import quantize
+from qpd.phases.session import open_session
+from qpd.recipe.loading import load_recipe
+from qpd.recipe.schema import Recipe
+from qpd.runs.progress_display import RunProgress
+from qpd.runs.run_directory import RunDirectory
+from qpd.training.epochs import EpochReport
 
 COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
     "seconds": ("seconds on the clock", 1.0),

@@ -20,11 +20,11 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.timing import parse_arguments, print_rates
-from qpd.phase_distill import distill_together
-from qpd.progress import RunProgress
-from qpd.recipe import Recipe
-from qpd.recipe_loading import load_recipe
-from qpd.student_group import member_recipes, open_group
+from qpd.phases.distill import distill_together
+from qpd.phases.student_group import member_recipes, open_group
+from qpd.recipe.loading import load_recipe
+from qpd.recipe.schema import Recipe
+from qpd.runs.progress_display import RunProgress
 
 
 def distil(members: Mapping[str, Recipe], folder: Path) -> dict[str, float]:

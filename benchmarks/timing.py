@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from qpd.allocator import keep_freed_memory
+from qpd.machine.allocator import keep_freed_memory
 
 MEETINGS: list[float] = []  # seconds that `threads_meet` gave, one for each round so far
 

@@ -20,15 +20,15 @@ import torch
 from benchmarks.baseline import PlainTraining
 from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
-from qpd.phase_plan import PhasePlan
-from qpd.phase_state import PhaseState, make_optimizer
-from qpd.play_stream import PlayStream
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe_phases import DistillSettings, FinetuneSettings, TrainingPhase
-from qpd.updates import Updates
-from students import Student, architecture_for
-from students.size_grid import SIZE_GRID
+from qpd.recipe.phase_settings import DistillSettings, FinetuneSettings, TrainingPhase
+from qpd.replay.play_stream import PlayStream
+from qpd.students import Student, architecture_for
+from qpd.students.size_grid import SIZE_GRID
+from qpd.training.plan import PhasePlan
+from qpd.training.state import PhaseState, make_optimizer
+from qpd.training.updates import Updates
 
 
 class QpdTraining:

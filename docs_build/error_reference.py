@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs_build.markdown_table import markdown_table
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
 
 HEADER = ("code", "meaning", "what to do")
 # What the first digit of a code stands for.

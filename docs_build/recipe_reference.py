@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from docs_build.markdown_table import markdown_table
 from docs_build.number_text import number_text
-from qpd.recipe import Recipe
-from qpd.recipe_loading import list_recipes
+from qpd.recipe.loading import list_recipes
+from qpd.recipe.schema import Recipe
 
 HEADER = ("key", "type", "default", "meaning")
 _BOUNDS = {
@@ -27,9 +27,9 @@ def recipe_keys_page() -> str:
     schema = Recipe.model_json_schema()
     parts = [
         "# Recipe keys",
-        "Made from the typed recipe (`qpd/recipe.py`, `qpd/recipe_phases.py`) when this site is "
-        "built. A key in a recipe file is nested under its section; on the command line it is "
-        "written with dots: `--set distill.lr=1e-3`. What recipes are, and how they inherit: "
+        "Made from the typed recipe (`qpd/recipe/schema.py`) when this site is built. A key in a "
+        "recipe file is nested under its section; on the command line it is written with dots: "
+        "`--set distill.lr=1e-3`. What recipes are, and how they inherit: "
         "[Recipes](../recipes.md).",
     ]
     for prefix, section in _sections(schema, schema):

@@ -10,7 +10,7 @@ import random
 import zipfile
 from collections.abc import Callable
 
-from qpd.checked_tensors import seal_header
+from qpd.files.tensors import seal_header
 
 CustomMutator = Callable[[bytes, int, int], bytes]
 Change = Callable[[bytes, random.Random], bytes]

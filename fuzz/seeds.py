@@ -16,14 +16,14 @@ import safetensors.torch
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from qpd.atomic_files import safetensors_bytes
+from qpd.files.atomic import safetensors_bytes
+from qpd.integer.integer_student import integer_student
 from qpd.quantization.config import QuantizationConfig
-from qpd.quantization.integer_student import integer_student
-from qpd.quantization.packing import pack_student
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.run_directory_checks import sealed
-from qpd.student_files import float_student_content
-from students import Student, StudentArchitecture
+from qpd.runs.run_directory_checks import sealed
+from qpd.student_files.distilled import float_student_content
+from qpd.student_files.quantized import pack_student
+from qpd.students import Student, StudentArchitecture
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = StudentArchitecture((2,), 2, (), (3,))

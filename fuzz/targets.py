@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpd.bench.device_record import BenchError, read_device_record
-from qpd.quantization.packing import load_integer_student
-from qpd.recipe import RecipeError
-from qpd.recipe_loading import load_recipe
-from qpd.run_directory_checks import RunDirectoryError, read_manifest
-from qpd.student_about import student_about
-from qpd.student_files import StudentFileError, load_student, stored_architecture
+from qpd.recipe.loading import load_recipe
+from qpd.recipe.schema import RecipeError
+from qpd.runs.run_directory_checks import RunDirectoryError, read_manifest
+from qpd.student_files.distilled import StudentFileError, load_student, stored_architecture
+from qpd.student_files.origin import student_about
+from qpd.student_files.quantized import load_integer_student
 from qpd.sweep.grid import load_grid
-from teachers import TeacherError, load_teacher
-from teachers.teacher_source import find_teacher_files
-from teachers.vec_normalize import read_vec_normalize
+from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.archive.vec_normalize import read_vec_normalize
+from qpd.teachers.sources.teacher_source import find_teacher_files
 
 MAX_LINE = 4000  # characters of one message
 

@@ -22,7 +22,7 @@ if Path(sys.argv[0]).stem == "qpd" or sys.orig_argv[1:3] == ["-m", "qpd.cli"]:
 def __getattr__(name: str) -> Any:
     """`qpd.load_student_policy`, imported when asked for: it brings torch along."""
     if name == "load_student_policy":
-        from qpd.predictor import load_student_policy
+        from qpd.student_files.predictor import load_student_policy
 
         return load_student_policy
     raise AttributeError(f"module 'qpd' has no attribute {name!r}")

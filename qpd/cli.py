@@ -23,7 +23,7 @@ from qpd.commands.push import push
 from qpd.commands.report import report
 from qpd.commands.sessions import default_output, first_session, later_session
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
-from qpd.recipe import Recipe
+from qpd.recipe.schema import Recipe
 
 app = typer.Typer(
     name="qpd",
@@ -80,7 +80,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
-    from qpd.whole_run import run_all_phases
+    from qpd.phases.whole_run import run_all_phases
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
     folder = output or default_output(resolved)
@@ -106,7 +106,7 @@ def distill(
     as_json: AsJson = False,
 ) -> None:
     """Phase 1: full-precision distillation; of several students, one play serves them all."""
-    from qpd.phase_distill import distill as distill_one
+    from qpd.phases.distill import distill as distill_one
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
     folder = output or default_output(resolved)
@@ -130,7 +130,7 @@ def quantize(
     as_json: AsJson = False,
 ) -> None:
     """Phase 2: post-training quantization of a distilled student."""
-    from qpd.phase_quantize import quantize as quantize_run
+    from qpd.phases.quantize import quantize as quantize_run
 
     with later_session(run_path, "quantize", set_, device, output) as session:
         quantize_run(session)
@@ -142,7 +142,7 @@ def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
     """Phase 3: quantization-aware training of a quantized student."""
-    from qpd.phase_finetune import finetune as finetune_run
+    from qpd.phases.finetune import finetune as finetune_run
 
     with later_session(run_path, "finetune", set_, device) as session:
         finetune_run(session)
@@ -158,7 +158,7 @@ def show(run_path: RunArgument, as_json: AsJson = False) -> None:
 @app.command()
 def recipes(as_json: AsJson = False) -> None:
     """List the recipes that come with QPD."""
-    from qpd.recipe_loading import list_recipes
+    from qpd.recipe.loading import list_recipes
 
     shipped = list_recipes()
     if as_json:
@@ -175,7 +175,7 @@ def _recipe(
     teacher: str | None,
 ) -> Recipe:
     """The recipe with all that the command line changes in it."""
-    from qpd.recipe_loading import load_recipe
+    from qpd.recipe.loading import load_recipe
 
     lines = list(overrides or [])
     lines += [f"seed={seed}"] if seed is not None else []
@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     It is 75 where nothing is wrong with what was asked for: the same command may go on.
     """
-    from qpd.allocator import keep_freed_memory
+    from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
     signal.signal(signal.SIGINT, signal.default_int_handler)

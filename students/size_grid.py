@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from students.architecture import StudentArchitecture
+from qpd.students.architecture import StudentArchitecture
 
 # size -> (conv1, conv2, conv3, linear); parameters for 4 actions run from 35,796 to 3,335,364.
 SIZE_GRID: dict[str, tuple[tuple[int, int, int], int]] = {

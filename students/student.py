@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from students.architecture import LayerShape, StudentArchitecture
-from students.background_convolution import first_convolution, second_convolution
-from students.background_plan import BackgroundPlan
-from students.heads import both_heads
-from students.shared_frames import SharedFrames, plan_of
+from qpd.students.architecture import LayerShape, StudentArchitecture
+from qpd.students.heads import both_heads
+from qpd.students.shared_background.convolution import first_convolution, second_convolution
+from qpd.students.shared_background.plan import BackgroundPlan
+from qpd.students.shared_background.shared_frames import SharedFrames, plan_of
 
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from qpd.error_codes import ErrorCode
-from qpd.user_error import UserError
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
 
 
 class TeacherError(UserError, ValueError):

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpd.acting import ActingRule
-from qpd.environment import VectorEnvironment, VectorStep
-from qpd.transition import StepOutcome, TransitionBatch
-from teachers.sb3_teacher import Teacher
+from qpd.environments.acting import ActingRule
+from qpd.environments.registry import VectorEnvironment, VectorStep
+from qpd.environments.transition import StepOutcome, TransitionBatch
+from qpd.teachers.sb3_teacher import Teacher
 
 StudentPolicy = Callable[[np.ndarray], np.ndarray]
 OVERLAP_FROM = 16  # fewer environments than this are stepped all at once

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpd.error_codes import ErrorCode
-from teachers.errors import TeacherError
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.errors import TeacherError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     cls.__name__: cls

@@ -8,18 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from qpd.error_codes import ErrorCode
-from teachers.agent_identity import (
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.agent_identity import (
     ACTOR_CRITIC_ALGORITHMS,
     choose_algo,
     choose_num_actions,
     refuse_continuous,
 )
-from teachers.environment_ids import current_environment_id
-from teachers.errors import TeacherError, one_line
-from teachers.plain_data import ActionSpace, class_name, read_policy_option
-from teachers.sb3_archive import Sb3Archive, read_sb3_archive
-from teachers.sb3_networks import (
+from qpd.teachers.archive.plain_data import ActionSpace, class_name, read_policy_option
+from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
+from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
+from qpd.teachers.errors import TeacherError, one_line
+from qpd.teachers.sb3_networks import (
     ACTIVATIONS,
     ActorCriticNetwork,
     NatureCnn,
@@ -28,8 +28,8 @@ from teachers.sb3_networks import (
     build_q_network,
     output_size,
 )
-from teachers.teacher_source import TeacherFiles, find_teacher_files
-from teachers.vec_normalize import ObservationNormalization, read_vec_normalize
+from qpd.teachers.sources.environment_ids import current_environment_id
+from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
 _ATARI_SIZE = 84
 _Network = ActorCriticNetwork | QNetwork

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_run import write_teacher
 
-from tests.bounded_reader import BoundedReader
+from tests.hostile.bounded_reader import BoundedReader
+from tests.tiny_run import write_teacher
 
 
 @pytest.fixture(scope="session")

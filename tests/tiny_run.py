@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from stable_baselines3 import PPO
 
-from qpd.phase_distill import distill
-from qpd.phase_finetune import finetune
-from qpd.phase_quantize import quantize
-from qpd.preparation import prepare
-from qpd.recipe import Recipe
-from qpd.run_directory import RunDirectory
-from qpd.session import open_session
-from qpd.training_phases import EpochReport
+from qpd.phases.distill import distill
+from qpd.phases.finetune import finetune
+from qpd.phases.preparation import prepare
+from qpd.phases.quantize import quantize
+from qpd.phases.session import open_session
+from qpd.recipe.schema import Recipe
+from qpd.runs.run_directory import RunDirectory
+from qpd.training.epochs import EpochReport
 
 PHASES = (distill, quantize, finetune)
 

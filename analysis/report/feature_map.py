@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from analysis.feature_umap import draw_embedding, feature_map
-from analysis.report.blocks import Picture, Pictures, Section
-from analysis.report.figure_uri import figure_uri
-from analysis.report.inputs import ReportInputs
-from qpd.environment import EnvironmentConfigError
-from qpd.evaluation_target import TargetError
-from qpd.student_files import StudentFileError
-from teachers import TeacherError
+from qpd.analysis.networks.feature_umap import draw_embedding, feature_map
+from qpd.analysis.report.blocks import Picture, Pictures, Section
+from qpd.analysis.report.figure_uri import figure_uri
+from qpd.analysis.report.inputs import ReportInputs
+from qpd.environments.registry import EnvironmentConfigError
+from qpd.runs.target import TargetError
+from qpd.student_files.distilled import StudentFileError
+from qpd.teachers import TeacherError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analysis.figure_style import new_figure, paper_style
+from qpd.analysis.figure_style import new_figure, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import gymnasium
 import numpy as np
 
-from qpd.acting import ActingRule
-from qpd.environment import EnvironmentConfigError, environment_spec, make_vector_env
-from qpd.policy import Policy
-from qpd.video import AGENT_STEPS_PER_SECOND, film
+from qpd.environments.acting import ActingRule
+from qpd.environments.policy import Policy
+from qpd.environments.registry import EnvironmentConfigError, environment_spec, make_vector_env
+from qpd.evaluation.video import AGENT_STEPS_PER_SECOND, film
 
 MAX_GYM_WIDTH = 320  # pixels of a rendered frame; larger ones are shrunk
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.report.blocks import Block, Card, Cards, Section, Table, Text
-from analysis.report.inputs import ReportInputs
-from analysis.run_table import LABELS, summary_caption, summary_rows
+from qpd.analysis.report.blocks import Block, Card, Cards, Section, Table, Text
+from qpd.analysis.report.inputs import ReportInputs
+from qpd.analysis.runs.run_table import LABELS, summary_caption, summary_rows
 
 
 def headline_section(inputs: ReportInputs) -> Section:

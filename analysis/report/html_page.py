@@ -7,18 +7,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from importlib import resources
 
-from analysis.report.blocks import Section
-from analysis.report.feature_map import feature_map_section
-from analysis.report.headline import headline_section
-from analysis.report.inputs import ReportInputs
-from analysis.report.latency import latency_section
-from analysis.report.provenance import provenance_section, recipe_section
-from analysis.report.returns import returns_section
-from analysis.report.sizes import sizes_section
-from analysis.report.training import training_section
-from analysis.report.usage import usage_section
-from analysis.report.video import video_section
 from qpd import __version__
+from qpd.analysis.report.blocks import Section
+from qpd.analysis.report.feature_map import feature_map_section
+from qpd.analysis.report.headline import headline_section
+from qpd.analysis.report.inputs import ReportInputs
+from qpd.analysis.report.latency import latency_section
+from qpd.analysis.report.provenance import provenance_section, recipe_section
+from qpd.analysis.report.returns import returns_section
+from qpd.analysis.report.sizes import sizes_section
+from qpd.analysis.report.training import training_section
+from qpd.analysis.report.usage import usage_section
+from qpd.analysis.report.video import video_section
 
 # In the order of the page. None leaves a section out without a word.
 SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
@@ -45,7 +45,7 @@ def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("analysis.report", "page"),
+        loader=jinja2.PackageLoader("qpd.analysis.report", "page"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -64,4 +64,4 @@ def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
 
 
 def _page_file(name: str) -> str:
-    return resources.files("analysis.report").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("qpd.analysis.report").joinpath("page", name).read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from analysis.run_table import run_summary
+from qpd.analysis.runs.run_table import run_summary
 from qpd.bench.device_record import DeviceRecord
-from qpd.error_codes import ErrorCode
-from qpd.run_directory import RunDirectory
-from qpd.user_error import UserError
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.runs.run_directory import RunDirectory
 
 STUDENTS = ("qat", "ptq", "distilled")  # the last one made comes first
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figure_style import COLOURS, NEUTRAL
-from analysis.report.blocks import Block, Picture, Pictures, Section, Table, Text
-from analysis.report.figure_uri import figure_uri, plain_log_ticks
-from analysis.report.inputs import ReportInputs
+from qpd.analysis.figure_style import COLOURS, NEUTRAL
+from qpd.analysis.report.blocks import Block, Picture, Pictures, Section, Table, Text
+from qpd.analysis.report.figure_uri import figure_uri, plain_log_ticks
+from qpd.analysis.report.inputs import ReportInputs
 from qpd.bench.device_record import FP32, BenchRow, DeviceRecord
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.report.blocks import Block, Facts, Folded, Section, Table
-from analysis.report.inputs import ReportInputs
+from qpd.analysis.report.blocks import Block, Facts, Folded, Section, Table
+from qpd.analysis.report.inputs import ReportInputs
 
 
 def recipe_section(inputs: ReportInputs) -> Section:

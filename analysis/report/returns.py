@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.figure_style import COLOURS, NEUTRAL
-from analysis.report.blocks import Picture, Pictures, Section, Table
-from analysis.report.figure_uri import figure_uri
-from analysis.report.inputs import ReportInputs
-from analysis.run_table import LABELS
+from qpd.analysis.figure_style import COLOURS, NEUTRAL
+from qpd.analysis.report.blocks import Picture, Pictures, Section, Table
+from qpd.analysis.report.figure_uri import figure_uri
+from qpd.analysis.report.inputs import ReportInputs
+from qpd.analysis.runs.run_table import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.figure_style import COLOURS, NEUTRAL
-from analysis.report.blocks import Picture, Pictures, Section, Table
-from analysis.report.figure_uri import figure_uri
-from analysis.report.inputs import STUDENTS, ReportInputs
-from analysis.run_table import LABELS
-from qpd.json_input import parse_json
-from qpd.student_files import StudentFileError, check_size
+from qpd.analysis.figure_style import COLOURS, NEUTRAL
+from qpd.analysis.report.blocks import Picture, Pictures, Section, Table
+from qpd.analysis.report.figure_uri import figure_uri
+from qpd.analysis.report.inputs import STUDENTS, ReportInputs
+from qpd.analysis.runs.run_table import LABELS
+from qpd.files.json_input import parse_json
+from qpd.student_files.distilled import StudentFileError, check_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

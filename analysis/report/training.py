@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.figure_style import COLOURS, NEUTRAL
-from analysis.report.blocks import Picture, Pictures, Section
-from analysis.report.figure_uri import figure_uri, plain_log_ticks
-from analysis.report.inputs import ReportInputs
-from qpd.tracking.metrics_log import read_metrics
+from qpd.analysis.figure_style import COLOURS, NEUTRAL
+from qpd.analysis.report.blocks import Picture, Pictures, Section
+from qpd.analysis.report.figure_uri import figure_uri, plain_log_ticks
+from qpd.analysis.report.inputs import ReportInputs
+from qpd.runs.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from analysis.report.blocks import Block, Code, Section
-from analysis.report.inputs import ReportInputs
+from qpd.analysis.report.blocks import Block, Code, Section
+from qpd.analysis.report.inputs import ReportInputs
 
 TITLE = "How to run it"
 

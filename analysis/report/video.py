@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from analysis.figure_style import COLOURS
-from analysis.report import blocks
-from analysis.report.blocks import Section, Text
-from analysis.report.frame_codec import encode_frames
-from analysis.report.games import FilmedGame, Player, film_game
-from analysis.report.inputs import ReportInputs
-from analysis.run_table import LABELS
-from qpd.acting import resolve_acting
-from qpd.environment import EnvironmentConfigError, action_names, environment_spec
-from qpd.evaluation_target import Target, TargetError, load_target
-from qpd.student_files import StudentFileError
-from teachers import TeacherError
+from qpd.analysis.figure_style import COLOURS
+from qpd.analysis.report import blocks
+from qpd.analysis.report.blocks import Section, Text
+from qpd.analysis.report.frame_codec import encode_frames
+from qpd.analysis.report.games import FilmedGame, Player, film_game
+from qpd.analysis.report.inputs import ReportInputs
+from qpd.analysis.runs.run_table import LABELS
+from qpd.environments.acting import resolve_acting
+from qpd.environments.registry import EnvironmentConfigError, action_names, environment_spec
+from qpd.runs.target import Target, TargetError, load_target
+from qpd.student_files.distilled import StudentFileError
+from qpd.teachers import TeacherError
 
 KEY, TITLE = "video", "Games side by side"
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from qpd.bench.contestant import Contestant
 from qpd.bench.device_record import BenchRow, DeviceRecord
-from qpd.bench.machine import cpu_model, device_name, system, versions
 from qpd.bench.models import BenchModel
 from qpd.bench.rounds import bench_row, forwards_per_second, take_turns
 from qpd.bench.runtimes import BASELINE, RUNTIMES, start_student, start_teacher
 from qpd.bench.timed_observations import OBSERVATIONS
-from qpd.cores import usable_cores
+from qpd.machine.cores import usable_cores
+from qpd.machine.description import cpu_model, device_name, system, versions
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from qpd.bench.timed_turn import TimedTurn
-from students import SIZE_GRID, StudentArchitecture, architecture_for
+from qpd.students import SIZE_GRID, StudentArchitecture, architecture_for
 
 PORTABLE_KERNELS = "portable"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from qpd.bench.c_json import turn_of_line
 from qpd.bench.contestant import ContestantError, MissingError, WrongAnswerError
-from qpd.bench.machine import c_compiler
 from qpd.bench.timed_turn import TimedTurn
+from qpd.machine.description import c_compiler
 
 PATIENCE = 600.0  # seconds beyond a turn: ten passes and warming up, on a busy small board
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from qpd.atomic_files import write_json
 from qpd.bench.c_json import record_of_c_lines
-from qpd.error_codes import ErrorCode
-from qpd.json_input import MAX_JSON_BYTES, parse_json
-from qpd.user_error import UserError
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.files.atomic import write_json
+from qpd.files.json_input import MAX_JSON_BYTES, parse_json
 
 FORMAT, SCHEMA_VERSION = "qpd-device", 1
 MAX_LINES = 1000  # of the C benchmark, one for each student

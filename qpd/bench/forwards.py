@@ -34,14 +34,14 @@ def _torch(spec: dict[str, Any]) -> Loaded:
     torch.set_num_threads(spec["threads"])
     network: Any
     if spec["file"] is None:
-        from teachers import load_teacher
+        from qpd.teachers import load_teacher
 
         network = load_teacher("embedded")
     else:
         from pathlib import Path
 
         from qpd.bench.plain_network import PlainNetwork
-        from qpd.student_files import load_student
+        from qpd.student_files.distilled import load_student
 
         network = PlainNetwork(load_student(Path(spec["file"]))).requires_grad_(False)
     if spec["compiled"]:

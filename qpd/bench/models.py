@@ -9,15 +9,15 @@ import numpy as np
 import torch
 
 from qpd.bench.device_record import BenchError
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
-from qpd.nearest_name import did_you_mean
+from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
-from qpd.quantization.integer_student import IntegerStudent, integer_student
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.student_files import load_student
-from students import SIZE_GRID, Student, StudentArchitecture, architecture_for
+from qpd.student_files.distilled import load_student
+from qpd.students import SIZE_GRID, Student, StudentArchitecture, architecture_for
 
 BREAKOUT = ((4, 84, 84), 4)  # what random students read, and their number of actions
 NUM_OBSERVATIONS = 8

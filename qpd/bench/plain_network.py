@@ -11,8 +11,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from students import Student
-from students.student import INPUT_LEVELS
+from qpd.students import Student
+from qpd.students.student import INPUT_LEVELS
 
 
 class PlainNetwork(nn.Module):

@@ -16,13 +16,13 @@ from qpd.bench.c_program import CProgram
 from qpd.bench.contestant import Contestant, ContestantError, MissingError, WrongAnswerError
 from qpd.bench.device_record import FP32
 from qpd.bench.golden_check import FLOAT_TOLERANCE, QUANTIZED_TOLERANCE, compare, refuse_wrong
-from qpd.bench.machine import cxx_compiler
 from qpd.bench.models import BenchModel
 from qpd.bench.plain_network import PlainNetwork, exact_logits
 from qpd.bench.worker_process import WorkerProcess
 from qpd.export.bundle import ExportError, GoldenVectors
-from qpd.student_files import save_student
-from teachers import load_teacher
+from qpd.machine.description import cxx_compiler
+from qpd.student_files.distilled import save_student
+from qpd.teachers import load_teacher
 
 BASELINE = "torch"  # the teacher in PyTorch eager: every ratio's denominator
 NO_CXX = "torch.compile needs a C++ compiler: g++, clang++ or c++"
@@ -131,7 +131,7 @@ def _start_litert(contestant: Contestant, task: Task, model: BenchModel) -> None
 
 
 def _start_c(contestant: Contestant, task: Task, model: BenchModel, portable: bool) -> None:
-    from qpd.export.c_code import export_c
+    from qpd.export.c.code import export_c
 
     for name, content in export_c(model.source, _golden(model)).items():
         (task.folder / name).write_bytes(content)

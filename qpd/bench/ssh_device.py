@@ -28,9 +28,9 @@ from qpd.bench.device_record import BenchError, DeviceRecord
 from qpd.bench.models import BenchModel
 from qpd.bench.rounds import bench_row
 from qpd.bench.timed_observations import OBSERVATIONS
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import GoldenVectors, write_bundle
-from qpd.export.c_code import export_c
+from qpd.export.c.code import export_c
 
 CONNECT_SECONDS = 15
 TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>\d+))?")

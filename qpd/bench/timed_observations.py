@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qpd.environment import make_vector_env
-from qpd.policy import network_policy
-from teachers import load_teacher
+from qpd.environments.policy import network_policy
+from qpd.environments.registry import make_vector_env
+from qpd.teachers import load_teacher
 
 COUNT = 16  # 28 KB each: together no more than a second-level cache, as an agent's newest frames
 STEPS_APART = 20

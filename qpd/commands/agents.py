@@ -43,11 +43,11 @@ def evaluate(
 
     A run's policy, played as its recipe says (no option given), is recorded in its manifest.
     """
-    from qpd.evaluation_target import load_target, play, record
+    from qpd.runs.target import load_target, play, record
 
     loaded = load_target(target, policy, env, device or "auto")
     if gif is not None:
-        from qpd.video import check_filmable, record_gif
+        from qpd.evaluation.video import check_filmable, record_gif
 
         check_filmable(gif, loaded.env_id)
     result = play(
@@ -85,7 +85,7 @@ def teacher_info(
     as_json: AsJson = False,
 ) -> None:
     """Tell what an agent is, and its mean return."""
-    from qpd.evaluation_target import load_target, play
+    from qpd.runs.target import load_target, play
 
     loaded = load_target(source, "teacher", env, "auto")
     teacher = loaded.teacher
@@ -120,7 +120,7 @@ def teacher_pull(
     as_json: AsJson = False,
 ) -> None:
     """Fetch an agent from the Hugging Face hub into its cache."""
-    from teachers.hub import download_agent
+    from qpd.teachers.sources.hub import download_agent
 
     agent = download_agent(repo)
     if as_json:
@@ -148,8 +148,8 @@ def teacher_train(
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
-    from qpd.preparation import choose_device
-    from teachers import train_teacher
+    from qpd.phases.preparation import choose_device
+    from qpd.teachers import train_teacher
 
     choose_device(device)  # where there is none, the zoo would train on the CPU without a word
     folder = train_teacher(algo, env, output, timesteps, seed, device, resume, assignments or ())

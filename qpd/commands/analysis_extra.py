@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from qpd.error_codes import ErrorCode
-from qpd.target_error import TargetError
+from qpd.errors.codes import ErrorCode
+from qpd.errors.target_error import TargetError
 
 _PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.atomic_files import to_plain
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
 from qpd.commands.output import AsJson, print_json, print_table, print_text
-from qpd.target_error import TargetError
+from qpd.errors.target_error import TargetError
+from qpd.files.atomic import to_plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from analysis.return_rows import ShownTable
+    from qpd.analysis.returns.return_rows import ShownTable
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
 add_network_commands(analyze_app)
@@ -50,8 +50,8 @@ def analyze_fps(
     as_json: AsJson = False,
 ) -> None:
     """Forward passes per second by device and student size: the paper's Tables 1 and 2."""
-    from analysis.fps_figure import fps_figure
-    from analysis.fps_table import fps_tables, write_tables
+    from qpd.analysis.speed.fps_figure import fps_figure
+    from qpd.analysis.speed.fps_table import fps_tables, write_tables
     from qpd.bench.device_record import read_device_record
 
     tables = fps_tables([read_device_record(path) for path in devices])
@@ -78,11 +78,11 @@ def analyze_fps(
 def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) -> None:
     """Return by student size and teacher, and by lambda: the paper's Figures 4, 6 and 7."""
     with analysis_extra():
-        from analysis.lambda_returns import lambda_figure, lambda_returns
-        from analysis.policy_returns import policy_returns, returns_csv
-        from analysis.return_by_size import returns_by_size, returns_figure
-        from analysis.return_rows import returns_notes, returns_tables
-        from analysis.run_frame import run_frame
+        from qpd.analysis.returns.lambda_returns import lambda_figure, lambda_returns
+        from qpd.analysis.returns.policy_returns import policy_returns, returns_csv
+        from qpd.analysis.returns.return_by_size import returns_by_size, returns_figure
+        from qpd.analysis.returns.return_rows import returns_notes, returns_tables
+        from qpd.analysis.runs.run_frame import run_frame
 
         frame = run_frame(runs)
         table = policy_returns(frame)
@@ -109,8 +109,8 @@ def analyze_sizes(
 ) -> None:
     """Parameters and bytes of students by size and bits, and the ratio to the teacher's."""
     with analysis_extra():
-        from analysis.run_frame import run_frame
-        from analysis.size_table import shown_sizes, size_figure, size_notes, size_table
+        from qpd.analysis.runs.run_frame import run_frame
+        from qpd.analysis.speed.size_table import shown_sizes, size_figure, size_notes, size_table
 
         table = size_table(run_frame(runs) if runs else None)
         written = _save({"sizes": table}, {"sizes": lambda: size_figure(table)}, output)
@@ -129,10 +129,10 @@ def analyze_pareto(
 ) -> None:
     """Return against bytes and, with --devices, against microseconds per forward pass."""
     with analysis_extra():
-        from analysis.pareto import pareto_bytes, pareto_figure, pareto_latency
-        from analysis.policy_returns import final_students, policy_returns, returns_csv
-        from analysis.return_rows import pareto_tables
-        from analysis.run_frame import run_frame
+        from qpd.analysis.returns.pareto import pareto_bytes, pareto_figure, pareto_latency
+        from qpd.analysis.returns.policy_returns import final_students, policy_returns, returns_csv
+        from qpd.analysis.returns.return_rows import pareto_tables
+        from qpd.analysis.runs.run_frame import run_frame
         from qpd.bench.device_record import read_device_record
 
         # A shell's *.json leaves all but the first file among the runs.
@@ -157,7 +157,7 @@ def _save(
     tables: Mapping[str, DataFrame], figures: Mapping[str, Draw], output: Path | None
 ) -> list[Path]:
     """Draw everything, then write it into `output`; neither where there is none."""
-    from analysis.figure_style import paper_style, save_figure, save_tables
+    from qpd.analysis.figure_style import paper_style, save_figure, save_tables
 
     if output is None:
         return []

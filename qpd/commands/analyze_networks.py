@@ -10,8 +10,8 @@ import typer
 
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, print_json, print_table, print_text
-from qpd.error_codes import ErrorCode
-from qpd.target_error import TargetError
+from qpd.errors.codes import ErrorCode
+from qpd.errors.target_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,9 +54,9 @@ def analyze_umap(
 ) -> None:
     """UMAP of the last shared layer, coloured by critic value: the paper's Fig. 5."""
     with analysis_extra():
-        from analysis.feature_umap import draw_features, feature_map
-        from analysis.figure_style import paper_style
-        from analysis.state_thumbnails import draw_thumbnails
+        from qpd.analysis.figure_style import paper_style
+        from qpd.analysis.networks.feature_umap import draw_features, feature_map
+        from qpd.analysis.networks.state_thumbnails import draw_thumbnails
 
         features = feature_map(runs, states, critic=critic.value, seed=seed)
         with paper_style():
@@ -83,8 +83,8 @@ def analyze_outputs(
 ) -> None:
     """Teachers' outputs before and after softmax at several temperatures: Figs. 2 and 3."""
     with analysis_extra():
-        from analysis.figure_style import paper_style
-        from analysis.teacher_outputs import draw_outputs, teacher_outputs
+        from qpd.analysis.figure_style import paper_style
+        from qpd.analysis.networks.teacher_outputs import draw_outputs, teacher_outputs
 
         taus = _numbers(temperatures)
         found = teacher_outputs(teachers, states, taus, env_id=env, seed=seed)
@@ -101,7 +101,7 @@ def analyze_quantization(
 ) -> None:
     """Returns by bits, weights and their errors, QAT curves (Figs. 9, 10): what the runs allow."""
     with analysis_extra():
-        from analysis.figure_style import paper_style
+        from qpd.analysis.figure_style import paper_style
 
         with paper_style():
             figures: dict[str, Figure] = {}
@@ -122,7 +122,7 @@ def analyze_quantization(
 
 
 def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
-    from analysis.quantization_returns import draw_returns, quantization_returns
+    from qpd.analysis.returns.quantization_returns import draw_returns, quantization_returns
 
     found = quantization_returns(runs)
     figures["quantization_returns"] = draw_returns(found)
@@ -131,8 +131,8 @@ def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> N
 
 
 def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
-    from analysis.weight_distributions import draw_distributions, weight_tables
-    from analysis.weight_errors import draw_errors
+    from qpd.analysis.networks.weight_distributions import draw_distributions, weight_tables
+    from qpd.analysis.networks.weight_errors import draw_errors
 
     found = weight_tables(runs)
     names = list(dict.fromkeys(found.errors["run"]))
@@ -146,7 +146,7 @@ def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> N
 
 
 def _curves(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
-    from analysis.qat_curves import draw_curves, qat_curves
+    from qpd.analysis.returns.qat_curves import draw_curves, qat_curves
 
     found = qat_curves(runs)
     figures["qat_curves"] = draw_curves(found)
@@ -181,7 +181,7 @@ def _finish(
     as_json: bool,
 ) -> None:
     """Write everything, print the table `shown`, the notes and the files."""
-    from analysis.figure_style import save_figure, save_tables
+    from qpd.analysis.figure_style import save_figure, save_tables
 
     written = save_tables(tables, output)
     for name, figure in figures.items():

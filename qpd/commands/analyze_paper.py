@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.atomic_files import to_plain, write_text
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, print_json, print_table, print_text
+from qpd.files.atomic import to_plain, write_text
 
 if TYPE_CHECKING:
-    from analysis.paper_evidence import PaperEvidence
+    from qpd.analysis.paper.evidence import PaperEvidence
 
 _MOST_LINES = 40  # of a table in a terminal
 
@@ -31,7 +31,7 @@ def analyze_paper(
 ) -> None:
     """Our numbers beside the paper's, and for each of its claims whether it held."""
     with analysis_extra():
-        from analysis.paper_evidence import paper_evidence
+        from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
 
         # A shell's *.json leaves all but the first file among the runs.
@@ -55,8 +55,8 @@ def analyze_paper(
 
 def _write(evidence: PaperEvidence, folder: Path) -> list[Path]:
     """Draw everything, then write figures, CSV files and paper.md."""
-    from analysis.figure_style import paper_style, save_figure, save_tables
-    from analysis.paper_report import markdown
+    from qpd.analysis.figure_style import paper_style, save_figure, save_tables
+    from qpd.analysis.paper.tables import markdown
 
     with paper_style():
         figures = evidence.figures()

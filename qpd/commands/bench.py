@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table, print_text, progress
-from qpd.error_codes import ErrorCode
-from qpd.nearest_name import did_you_mean
+from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
 
 if TYPE_CHECKING:
     from qpd.bench.device_record import BenchRow, DeviceRecord
@@ -98,7 +98,7 @@ def _runtimes(text: str, over_ssh: bool) -> tuple[str, ...]:
 
 def _threads(text: str) -> tuple[int, ...]:
     from qpd.bench.device_record import BenchError
-    from qpd.cores import usable_cores
+    from qpd.machine.cores import usable_cores
 
     numbers = []
     for item in _listed(text):
@@ -125,7 +125,7 @@ def _frames(name: str) -> str:
 
 def _models(runs: list[str], sizes: str | None) -> list[BenchModel]:
     from qpd.bench.models import random_model, run_model
-    from students import SIZE_GRID
+    from qpd.students import SIZE_GRID
 
     if sizes is None:
         sizes = "" if runs else DEFAULT_SIZES

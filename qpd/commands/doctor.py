@@ -9,7 +9,7 @@ from qpd.commands.output import AsJson, print_json, print_table
 
 def doctor(as_json: AsJson = False) -> None:
     """Tell what is installed, what the machine can do and what is missing; 1 if QPD cannot work."""
-    from qpd.doctor import examine, is_healthy, report
+    from qpd.commands.machine_checks import examine, is_healthy, report
 
     checks = examine()
     if as_json:

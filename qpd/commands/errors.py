@@ -7,8 +7,8 @@ import sys
 from pydantic import ValidationError
 from typer.exceptions import TyperException
 
-from qpd.error_codes import ErrorCode
-from qpd.user_error import UserError, with_code
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError, with_code
 
 _MAX_LINES = 50
 

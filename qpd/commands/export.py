@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table
-from qpd.error_codes import ErrorCode
-from qpd.nearest_name import did_you_mean
+from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
 
 # Imported only when asked for: some need packages that are extras.
 EXPORTERS = {
-    "c": "qpd.export.c_code:export_c",
+    "c": "qpd.export.c.code:export_c",
     "onnx": "qpd.export.onnx_graph:export_onnx",
     "litert": "qpd.export.litert_flatbuffer:export_litert",
     "sb3": "qpd.export.sb3_zip:export_sb3",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from qpd.commands.output import print_json, print_run, progress, stdout
-from qpd.error_codes import ErrorCode
-from qpd.recipe import Recipe, RecipeError
+from qpd.errors.codes import ErrorCode
+from qpd.recipe.schema import Recipe, RecipeError
 
 
 def distill_group(
     recipe: Recipe, folder: Path, students: str | None, seeds: str | None, as_json: bool
 ) -> None:
     """Phase 1 for each size and seed; a run directory in `folder` for each of them."""
-    from analysis.run_table import run_summary
-    from qpd.phase_distill import distill_together
-    from qpd.student_group import finish_group, member_recipes, open_group
+    from qpd.analysis.runs.run_table import run_summary
+    from qpd.phases.distill import distill_together
+    from qpd.phases.student_group import finish_group, member_recipes, open_group
 
     members = member_recipes(recipe, _listed(students), _seeds(seeds))
     with progress() as display, open_group(members, folder, recipe.device, display) as sessions:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from qpd.terminal_text import printable
+from qpd.errors.terminal_text import printable
 
 stderr = Console(stderr=True)
 stdout = Console(width=None if sys.stdout.isatty() else 140)
@@ -21,7 +21,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on s
 
 def progress() -> Any:
     """A progress display on stderr."""
-    from qpd.progress import RunProgress
+    from qpd.runs.progress_display import RunProgress
 
     return RunProgress(stderr)
 
@@ -49,7 +49,7 @@ def print_text(text: str) -> None:
 
 def print_run(path: Path, as_json: bool) -> None:
     """Print what a run directory holds."""
-    from analysis.run_table import run_summary, summary_caption, summary_rows, time_line
+    from qpd.analysis.runs.run_table import run_summary, summary_caption, summary_rows, time_line
 
     summary = run_summary(path)
     if as_json:

@@ -12,8 +12,8 @@ import typer
 
 from qpd.commands.export import EXPORTERS
 from qpd.commands.output import AsJson, print_json, print_table
-from qpd.error_codes import ErrorCode
-from qpd.nearest_name import did_you_mean
+from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
 
 # What each format's exporter imports beyond QPD's own dependencies.
 _NEEDS = {

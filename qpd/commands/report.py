@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_text, progress
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
 
 MAP_STATES = 1000
 
@@ -33,10 +33,10 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write a run as one HTML page that loads nothing from any network."""
-    from analysis.report.html_page import render_page, report_sections
-    from analysis.report.inputs import ReportError, read_inputs, require_packages
-    from qpd.atomic_files import write_text
+    from qpd.analysis.report.html_page import render_page, report_sections
+    from qpd.analysis.report.inputs import ReportError, read_inputs, require_packages
     from qpd.bench.device_record import read_device_record
+    from qpd.files.atomic import write_text
 
     require_packages()
     path = output or run / "report" / "index.html"

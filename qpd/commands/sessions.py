@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qpd.commands.output import progress
-from qpd.error_codes import ErrorCode
-from qpd.recipe import Recipe, RecipeError
+from qpd.errors.codes import ErrorCode
+from qpd.recipe.schema import Recipe, RecipeError
 
 
 def default_output(recipe: Recipe) -> Path:
@@ -20,8 +20,8 @@ def default_output(recipe: Recipe) -> Path:
 @contextmanager
 def first_session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
     """An open session for a recipe: run directory, teacher, progress display."""
-    from qpd.preparation import prepare
-    from qpd.run_directory import RunDirectory
+    from qpd.phases.preparation import prepare
+    from qpd.runs.run_directory import RunDirectory
 
     prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
     with RunDirectory.create(output or default_output(recipe), recipe) as opened:
@@ -42,11 +42,11 @@ def later_session(
     `qpd quantize` may change `quantize.*`, `finetune.*` and `evaluation.*`, `qpd finetune` only
     `finetune.*`.
     """
-    from qpd.preparation import prepare
-    from qpd.recipe_loading import override_recipe
-    from qpd.run_directory import RunDirectory, RunDirectoryError
-    from qpd.run_fork import fork_run
-    from qpd.student_files import load_student
+    from qpd.phases.preparation import prepare
+    from qpd.recipe.loading import override_recipe
+    from qpd.runs.fork import fork_run
+    from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+    from qpd.student_files.distilled import load_student
 
     changeable: tuple[str, ...] = ("finetune.",)
     if phase == "quantize":
@@ -84,7 +84,7 @@ def later_session(
 
 @contextmanager
 def _open(opened: Any, prepared: Any) -> Iterator[Any]:
-    from qpd.session import open_session
+    from qpd.phases.session import open_session
 
     with progress() as display:
         session = open_session(opened, prepared, display)

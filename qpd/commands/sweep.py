@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table, print_text, progress, stderr
-from qpd.error_codes import ErrorCode
-from qpd.recipe import RecipeError
+from qpd.errors.codes import ErrorCode
+from qpd.recipe.schema import RecipeError
 
 
 def sweep(
@@ -67,10 +67,10 @@ def sweep_cell(
     games: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """One cell, in the process that a worker of the pool started for it."""
-    from qpd.recipe_loading import load_recipe
-    from qpd.shared_games import SharedGames
+    from qpd.phases.shared_games import SharedGames
+    from qpd.phases.whole_run import DistilledElsewhere, run_all_phases
+    from qpd.recipe.loading import load_recipe
     from qpd.sweep.worker import begin_supervised
-    from qpd.whole_run import DistilledElsewhere, run_all_phases
 
     begin_supervised()
     source = DistilledElsewhere(distilled, memory) if distilled and memory else None
@@ -81,9 +81,9 @@ def sweep_cell(
 
 def sweep_group(folder: Path) -> None:
     """Phase 1 of the students in FOLDER/recipes, in the process that a worker started for it."""
-    from qpd.phase_distill import distill_together
-    from qpd.recipe_loading import load_recipe
-    from qpd.student_group import open_group
+    from qpd.phases.distill import distill_together
+    from qpd.phases.student_group import open_group
+    from qpd.recipe.loading import load_recipe
     from qpd.sweep.worker import begin_supervised
 
     begin_supervised()
@@ -125,7 +125,7 @@ def _run(work: Any, address: str) -> None:
 
 def _print_outcome(work: Any, as_json: bool) -> None:
     """The table that a sweep ends with, or one JSON object."""
-    from analysis.sweep_table import sweep_caption, sweep_rows, sweep_summary
+    from qpd.analysis.runs.sweep_table import sweep_caption, sweep_rows, sweep_summary
 
     summary = sweep_summary(work.statuses)
     if as_json:

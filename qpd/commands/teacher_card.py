@@ -26,10 +26,10 @@ def teacher_card(
     as_json: AsJson = False,
 ) -> None:
     """Write an agent with its model card: returns, training curve, hyperparameters."""
-    from qpd.evaluation_target import play
     from qpd.hub.contents import check_new, folder_files
     from qpd.hub.teacher_card import teacher_card as card
     from qpd.hub.teacher_folder import read_agent, write_teacher_folder
+    from qpd.runs.target import play
 
     check_new(output)
     agent = read_agent(source, env)
@@ -57,7 +57,7 @@ def _training_record(agent: AgentFiles) -> TrainingRecord | None:
     with analysis_extra("qpd teacher card"):
         import matplotlib  # noqa: F401
 
-        from analysis.training_curve import training_curve, write_training_curve
+        from qpd.analysis.returns.training_curve import training_curve, write_training_curve
 
         folder = agent.files.archive.parent
         curve = training_curve(folder, agent.teacher.num_timesteps or None)

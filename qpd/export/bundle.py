@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from qpd import __version__
-from qpd.atomic_files import write_bytes, write_json
-from qpd.error_codes import ErrorCode
-from qpd.json_input import read_json
-from qpd.quantization.integer_student import IntegerStudent, reference_logits
-from qpd.quantization.packing import load_integer_student
-from qpd.student_about import student_about
-from qpd.student_files import architecture_to_json
-from qpd.user_error import UserError
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.files.atomic import write_bytes, write_json
+from qpd.files.json_input import read_json
+from qpd.integer.integer_student import IntegerStudent, reference_logits
+from qpd.student_files.distilled import architecture_to_json
+from qpd.student_files.origin import student_about
+from qpd.student_files.quantized import load_integer_student
 
 FORMAT = "qpd-export"
 FORMAT_VERSION = 1

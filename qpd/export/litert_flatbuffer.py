@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
-from qpd.quantization.integer_student import IntegerLayer
+from qpd.integer.integer_student import IntegerLayer
 
 INPUT, OUTPUT = "observations", "logits"
 ZERO_POINT = -128

@@ -11,9 +11,9 @@ from string import Template
 import numpy as np
 
 from qpd import __version__
-from qpd.environment import action_names
+from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource, GoldenVectors
-from qpd.student_about import acting_hint
+from qpd.student_files.origin import acting_hint
 
 
 def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:

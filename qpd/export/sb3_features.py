@@ -10,8 +10,8 @@ from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor
 
-from qpd.quantization.integer_student import IntegerEngine
-from qpd.quantization.packing import unpack_student
+from qpd.integer.integer_student import IntegerEngine
+from qpd.student_files.quantized import unpack_student
 
 
 class IntegerFeatures(BaseFeaturesExtractor):

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from qpd.environment import EnvironmentConfigError, environment_spec
-from qpd.error_codes import ErrorCode
+from qpd.environments.registry import EnvironmentConfigError, environment_spec
+from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
-from qpd.quantization.packing import pack_student
-from qpd.student_about import imitates_policy
+from qpd.student_files.origin import imitates_policy
+from qpd.student_files.quantized import pack_student
 
 EXPLORATION_RATE = 0.01  # as the RL Zoo evaluates DQN
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpd.quantization.integer_student import IntegerLayer
+from qpd.integer.integer_student import IntegerLayer
 
 TOP = 255  # input levels are uint8; the complement is taken in all 8 bits
 

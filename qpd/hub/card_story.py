@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qpd.environment import atari_rom, default_max_frames
+from qpd.environments.registry import atari_rom, default_max_frames
 from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
-from qpd.manifest import PhaseName
-from teachers.hub import is_hub_id
-from teachers.teacher_source import comes_with_qpd
+from qpd.runs.manifest import PhaseName
+from qpd.teachers.sources.hub import is_hub_id
+from qpd.teachers.sources.teacher_source import comes_with_qpd
 
 _PHASES: dict[PhaseName, str] = {"distill": "1, distillation", "finetune": "3, finetuning"}
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from qpd.acting import resolve_acting
-from qpd.atomic_files import write_bytes, write_json, write_text
-from qpd.environment import environment_spec
-from qpd.error_codes import ErrorCode
-from qpd.evaluation_target import load_target
+from qpd.environments.acting import resolve_acting
+from qpd.environments.registry import environment_spec
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.evaluation.video import record_gif
 from qpd.export.bundle import (
     ExportSource,
     GoldenVectors,
@@ -23,12 +23,12 @@ from qpd.export.bundle import (
     load_export_source,
     write_bundle,
 )
+from qpd.files.atomic import write_bytes, write_json, write_text
 from qpd.hub.measured_return import MeasuredReturn
-from qpd.manifest import EvaluatedPolicy, Manifest, TeacherRecord
-from qpd.recipe import Recipe
-from qpd.run_directory import RunDirectory
-from qpd.user_error import UserError
-from qpd.video import record_gif
+from qpd.recipe.schema import Recipe
+from qpd.runs.manifest import EvaluatedPolicy, Manifest, TeacherRecord
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import load_target
 
 Exporter = Callable[[ExportSource, GoldenVectors], Mapping[str, bytes]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from qpd.terminal_text import printable
+from qpd.errors.terminal_text import printable
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~&$@:])")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from qpd.environment import action_names
+from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource
 from qpd.export.runtime_files import bundle_text
 from qpd.hub.card_story import files_table, limits, origin
 from qpd.hub.contents import VIDEO_SECONDS, PushSource
 from qpd.hub.markdown import code, escape
-from qpd.manifest import EvaluatedPolicy
-from qpd.student_about import acting_hint, imitates_policy
+from qpd.runs.manifest import EvaluatedPolicy
+from qpd.student_files.origin import acting_hint, imitates_policy
 
 _ROWS: dict[EvaluatedPolicy, str] = {
     "teacher": "teacher",
@@ -200,7 +200,7 @@ def _student(export: ExportSource) -> str:
 
 
 def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
-    from qpd.export.c_code import arena_bytes, weight_bytes
+    from qpd.export.c.code import arena_bytes, weight_bytes
     from qpd.export.sb3_zip import sb3_algorithm
 
     export = source.export

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
 from qpd.hub.contents import HubPushError
 
 

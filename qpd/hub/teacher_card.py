@@ -6,7 +6,7 @@ import yaml
 
 from qpd.hub.markdown import code, escape
 from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
-from teachers.agent_identity import Q_ALGORITHMS
+from qpd.teachers.archive.agent_identity import Q_ALGORITHMS
 
 _CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
 _CONTRIB = ("qrdqn", "trpo")

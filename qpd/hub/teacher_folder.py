@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from qpd.atomic_files import copy_file, write_bytes, write_json, write_text
-from qpd.error_codes import ErrorCode
-from qpd.evaluation import EvaluationResult
-from qpd.evaluation_target import Target, load_target
+from qpd.errors.codes import ErrorCode
+from qpd.evaluation.games import EvaluationResult
+from qpd.files.atomic import copy_file, write_bytes, write_json, write_text
 from qpd.hub.contents import agent_file_name, new_hub_folder, zoo_results
 from qpd.hub.measured_return import MeasuredReturn
-from qpd.manifest import date_now
-from teachers import Teacher, TeacherError, load_teacher
-from teachers.compact_agent import compact_agent
-from teachers.sb3_archive import Sb3Archive, read_sb3_archive
-from teachers.teacher_source import TeacherFiles, find_teacher_files
+from qpd.runs.manifest import date_now
+from qpd.runs.target import Target, load_target
+from qpd.teachers import Teacher, TeacherError, load_teacher
+from qpd.teachers.archive.compact_agent import compact_agent
+from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
+from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
 NORMALIZATION = "vecnormalize.pkl"
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from qpd.quantization.quantized_student import MIN_RANGE, QuantizedStudent
-from students.student import INPUT_LEVELS
+from qpd.students.student import INPUT_LEVELS
 
 
 def best_range(activations: Tensor, levels: int, percentile: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from students import LayerShape
+from qpd.students import LayerShape
 
 
 @dataclass(frozen=True)

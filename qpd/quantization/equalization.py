@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from students import Student
-from students.student import INPUT_LEVELS, apply_layer
+from qpd.students import Student
+from qpd.students.student import INPUT_LEVELS, apply_layer
 
 MAX_FACTOR = 64.0
 

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
-from students import Student, StudentOutputs
-from students.background_plan import BackgroundPlan
-from students.shared_frames import SharedFrames
-from students.student import INPUT_LEVELS, apply_layer, compute_dtype
+from qpd.students import Student, StudentOutputs
+from qpd.students.shared_background.plan import BackgroundPlan
+from qpd.students.shared_background.shared_frames import SharedFrames
+from qpd.students.student import INPUT_LEVELS, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qpd.error_codes import ErrorCode
-from qpd.manifest import PHASES
-from qpd.recipe import Recipe, RecipeError
-from qpd.recipe_differences import recipe_differences
-from qpd.recipe_loading import OVERRIDE, load_recipe
-from qpd.run_directory import RunDirectory
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import reworded
+from qpd.recipe.differences import recipe_differences
+from qpd.recipe.loading import OVERRIDE, load_recipe
+from qpd.recipe.schema import Recipe, RecipeError
+from qpd.runs.manifest import PHASES
+from qpd.runs.metrics_log import MetricsLogError, read_metrics
+from qpd.runs.run_directory import RunDirectory
 from qpd.sweep.grid import Grid, Values, value_text
-from qpd.tracking.metrics_log import MetricsLogError, read_metrics
-from qpd.user_error import reworded
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}

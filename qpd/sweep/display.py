@@ -9,8 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from qpd.errors.terminal_text import printable
 from qpd.sweep.run import Status, Sweep
-from qpd.terminal_text import printable
 
 _ORDER = ("running", "failed", "interrupted", "waiting", "done")
 _STYLES = {"running": "bold", "failed": "bold red", "done": "green", "interrupted": "yellow"}

@@ -18,12 +18,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from qpd.error_codes import ErrorCode
-from qpd.recipe import RecipeError
-from qpd.recipe_errors import KeyPath, describe_error
-from qpd.recipe_loading import GRID_SUFFIX, Layer, file_label, read_layer, recipes_folder
-from qpd.recipe_phases import RecipeSection
-from qpd.user_error import CodedLine
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import CodedLine
+from qpd.recipe.loading import GRID_SUFFIX, Layer, file_label, read_layer, recipes_folder
+from qpd.recipe.mistakes import KeyPath, describe_error
+from qpd.recipe.phase_settings import RecipeSection
+from qpd.recipe.schema import RecipeError
 
 MAX_CELLS = 10_000
 MAX_SELECTIONS = 500

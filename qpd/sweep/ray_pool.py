@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from qpd.error_codes import ErrorCode
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
 from qpd.sweep.worker import INTERRUPTED, Job, supervise
-from qpd.user_error import UserError
 
 LOCAL = "local"
 _MAX_LOST_WORKERS = 3

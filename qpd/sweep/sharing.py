@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qpd.atomic_files import write_text
-from qpd.recipe import QuantizeSettings, Recipe
-from qpd.recipe_phases import FinetuneSettings
-from qpd.run_directory import RunDirectory
+from qpd.files.atomic import write_text
+from qpd.recipe.phase_settings import FinetuneSettings
+from qpd.recipe.schema import QuantizeSettings, Recipe
+from qpd.runs.run_directory import RunDirectory
 from qpd.sweep.cells import Cell
 
 SHARED_FOLDER = ".shared"

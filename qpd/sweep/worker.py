@@ -18,9 +18,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from qpd.cores import CORES_VARIABLE
-from qpd.run_directory_checks import LOCK_NAME
-from qpd.user_error import TRY_AGAIN
+from qpd.errors.user_error import TRY_AGAIN
+from qpd.machine.cores import CORES_VARIABLE
+from qpd.runs.run_directory_checks import LOCK_NAME
 
 STARTED = "sweep: started"
 INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""Inject faults for real and print the counts: PYTHONPATH=.:tests python -m faults --help."""
+"""Inject faults for real and print the counts: python -m tests.faults --help."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from tiny_run import write_teacher
 
-from faults.damage import DAMAGES, DamageTally, damage_and_resume, files_of
-from faults.disks import fill_disk, forbid_writing, remount_read_only, small_disk
-from faults.experiment import PLACES, Experiment, tiny, variants
-from faults.kills import SIGNALS, Tally, kill_one_run, undisturbed
-from faults.processes import ROOT, ForkStarter, PlainStarter, Starter
-from faults.snapshots import snapshots
-from qpd.recipe_loading import load_recipe
+from qpd.recipe.loading import load_recipe
+from tests.faults.damage import DAMAGES, DamageTally, damage_and_resume, files_of
+from tests.faults.disks import fill_disk, forbid_writing, remount_read_only, small_disk
+from tests.faults.experiment import PLACES, Experiment, tiny, variants
+from tests.faults.kills import SIGNALS, Tally, kill_one_run, undisturbed
+from tests.faults.processes import ROOT, ForkStarter, PlainStarter, Starter
+from tests.faults.snapshots import snapshots
+from tests.tiny_run import write_teacher
 
 
 def main() -> None:

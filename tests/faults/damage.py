@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from faults.experiment import Experiment, outcome, place
-from faults.processes import Starter, run_to_end
+from tests.faults.experiment import Experiment, outcome, place
+from tests.faults.processes import Starter, run_to_end
 
 Damage = Callable[[Path, np.random.Generator], None]
 

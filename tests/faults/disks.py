@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from faults.experiment import Experiment, outcome
-from faults.kills import wait_for
-from faults.processes import Starter, run_to_end, wait
+from tests.faults.experiment import Experiment, outcome
+from tests.faults.kills import wait_for
+from tests.faults.processes import Starter, run_to_end, wait
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tiny_run import recipe_of
 
-from qpd.recipe import Recipe
+from qpd.recipe.schema import Recipe
+from tests.tiny_run import recipe_of
 
 STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
 PLACES = ("start", "fill", "distill", "quantize", "finetune", "evaluate", "end")

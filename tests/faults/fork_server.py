@@ -14,7 +14,13 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-IMPORTED = ("qpd.cli", "qpd.whole_run", "qpd.commands.output", "analysis.run_table", "gymnasium")
+IMPORTED = (
+    "qpd.cli",
+    "qpd.phases.whole_run",
+    "qpd.commands.output",
+    "qpd.analysis.runs.run_table",
+    "gymnasium",
+)
 
 
 def main() -> None:

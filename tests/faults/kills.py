@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from faults.experiment import PLACES, Experiment, outcome, place
-from faults.processes import Process, Starter, run_to_end, wait
+from tests.faults.experiment import PLACES, Experiment, outcome, place
+from tests.faults.processes import Process, Starter, run_to_end, wait
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # What a signal that is handled makes of a process; a bare -15 or -2 is a death before qpd's main.

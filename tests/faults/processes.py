@@ -121,11 +121,11 @@ class ForkStarter:
         """
         bound = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
         self._server = subprocess.Popen(
-            [*(bound * without_powers), sys.executable, "-m", "faults.fork_server"],
+            [*(bound * without_powers), sys.executable, "-m", "tests.faults.fork_server"],
             cwd=ROOT,
             env={
                 **os.environ,
-                "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+                "PYTHONPATH": str(ROOT),
                 "OMP_NUM_THREADS": "1",
             },
             stdin=subprocess.PIPE,

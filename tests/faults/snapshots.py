@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from faults.experiment import Experiment, place
-from faults.processes import Starter, run_to_end, wait
+from tests.faults.experiment import Experiment, place
+from tests.faults.processes import Starter, run_to_end, wait
 
 
 def snapshots(experiment: Experiment, starter: Starter) -> dict[str, Path]:

@@ -1,0 +1,1 @@
+"""Features, outputs and weights of networks: tables and figures."""

@@ -1,0 +1,180 @@
+"""The paper's Fig. 5: UMAP of the last shared layer, coloured by low, medium, high critic value.
+
+One panel for each run; runs with the same teacher are shown the same states, so that a student with
+the auxiliary critic loss (lambda 0.5) stands beside one without (lambda 1).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, new_figure
+from qpd.analysis.networks.played_states import PlayedStates, play_states
+from qpd.environments.registry import action_names
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import load_target
+from qpd.student_files.distilled import load_student
+from qpd.students import Student
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+Critic = Literal["teacher", "student"]
+THIRDS = {"low": ("#56B4E9", "o"), "medium": ("#009E73", "s"), "high": ("#D55E00", "^")}
+NEIGHBOURS = 10  # whose agreement is counted
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """What the figures show.
+
+    `table`, a row for each run and state: run, actor_weight (lambda of phase 1), state, x, y,
+    value, third (`low`, `medium`, `high` of the run's values), teacher_value, student_value,
+    action (the student's best).
+    `summary`, a row for each run: run, actor_weight, critic, states, alike (share of a state's 10
+    nearest neighbours in the layer that are of its third; 1/3 by chance).
+    `frames`, by run: each state's latest frame, uint8 `[states, 84, 84]`; no entry for vectors.
+    """
+
+    table: DataFrame
+    summary: DataFrame
+    frames: dict[str, np.ndarray]
+
+
+def feature_map(
+    runs: Sequence[Path], num_states: int = 2000, *, critic: Critic = "teacher", seed: int = 0
+) -> FeatureMap:
+    """Play with each run's teacher and embed its distilled student's last shared activations.
+
+    The colours are the teacher's values by default: a student that was distilled with lambda 1 has
+    a critic head that never learned. Raises RunDirectoryError, StudentFileError, TargetError,
+    TeacherError or EnvironmentConfigError, one line each.
+    """
+    import pandas as pd
+
+    opened = [RunDirectory.open(path, read_only=True) for path in runs]
+    students = [load_student(run.distilled_file) for run in opened]
+    played: dict[tuple[str, int | None], PlayedStates] = {}
+    tables, summaries, frames = [], [], {}
+    for run, student in zip(opened, students, strict=True):
+        states = _states(run, num_states, seed, played)
+        name, weight = str(run.path), run.recipe.distill.actor_weight
+        features, columns = _run_student(student, states)
+        values = columns[f"{critic}_value"]
+        thirds = value_thirds(values)
+        x, y = embed(features, seed).T
+        about = {"run": name, "actor_weight": weight}
+        places = {"state": np.arange(num_states), "x": x, "y": y, "value": values, "third": thirds}
+        tables.append(pd.DataFrame(about | places | columns))
+        alike = neighbours_alike(features, thirds)
+        summaries.append(about | {"critic": critic, "states": num_states, "alike": alike})
+        if student.architecture.is_image:
+            frames[name] = states.observations[:, -1]
+    return FeatureMap(pd.concat(tables, ignore_index=True), pd.DataFrame(summaries), frames)
+
+
+def _states(
+    run: RunDirectory, count: int, seed: int, played: dict[tuple[str, int | None], PlayedStates]
+) -> PlayedStates:
+    """The states of the run's teacher, played once for all runs that have the same one."""
+    target = load_target(str(run.path), "teacher", None, "cpu")
+    assert target.teacher is not None
+    key = (target.teacher.sha256, target.max_frames)
+    if key not in played:
+        played[key] = play_states(
+            target.teacher, target.env_id, count, seed=seed, max_frames=target.max_frames
+        )
+    return played[key]
+
+
+@torch.no_grad()
+def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, dict[str, Any]]:
+    """Features `[states, width]`, and the table's columns of values and actions."""
+    parts = []
+    for rows in torch.from_numpy(states.observations).split(256):
+        features = student.features(rows)
+        outputs = student(rows)
+        parts.append((features, outputs.values, outputs.logits.argmax(1)))
+    hidden, values, best = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    names = action_names(states.env_id)
+    actions = best if names is None else np.array(names)[best]
+    columns = {"teacher_value": states.values, "student_value": values, "action": actions}
+    return hidden, columns
+
+
+def embed(features: np.ndarray, seed: int = 0) -> np.ndarray:
+    """UMAP (McInnes et al. 2018) of `[states, width]` in two dimensions, float32 `[states, 2]`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportWarning)  # the variant that needs TensorFlow
+        import umap
+    mapper = umap.UMAP(n_neighbors=15, min_dist=0.1, init="pca", random_state=seed, n_jobs=1)
+    embedded: np.ndarray = mapper.fit_transform(features)
+    return embedded
+
+
+def value_thirds(values: np.ndarray) -> np.ndarray:
+    """`low`, `medium` or `high` for each of `values`, `[states]`: thirds of equal size by rank."""
+    ranks = values.argsort(kind="stable").argsort(kind="stable")
+    return np.array(list(THIRDS))[ranks * len(THIRDS) // len(values)]
+
+
+def neighbours_alike(features: np.ndarray, thirds: np.ndarray) -> float:
+    """Share of each state's 10 nearest neighbours (Euclidean, itself left out) in its own third."""
+    points = torch.from_numpy(features)
+    distances = torch.cdist(points, points).fill_diagonal_(torch.inf)
+    nearest = distances.topk(min(NEIGHBOURS, len(points) - 1), largest=False).indices.numpy()
+    return float((thirds[nearest] == thirds[:, None]).mean())
+
+
+def draw_features(features: FeatureMap) -> Figure:
+    """One panel for each run; call it inside `paper_style()`."""
+    runs = list(features.summary.itertuples())
+    columns = min(len(runs), 2)
+    rows = -(-len(runs) // columns)
+    width = COLUMN_WIDTH if columns == 1 else PAGE_WIDTH
+    figure = new_figure(width, 2.7 * rows + 0.3)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax, run in zip(axes, runs, strict=False):
+        draw_embedding(ax, features.table[features.table["run"] == run.run])
+        ax.set_title(f"{panel_title(run)}\n{run.alike:.0%} of neighbours in the same third")
+    for ax in axes[len(runs) :]:
+        ax.set_axis_off()
+    handles, labels = axes[0].get_legend_handles_labels()
+    critic = features.summary["critic"].iloc[0]
+    title = f"{critic}'s value"
+    figure.legend(handles, labels, title=title, ncols=3, loc="outside lower center", markerscale=2)
+    return figure
+
+
+def panel_title(run: Any) -> str:
+    """The run's folder and the lambda it was distilled with; `run` is a row of `summary`."""
+    return rf"{Path(run.run).name}, $\lambda$ = {run.actor_weight:g}"
+
+
+def draw_embedding(ax: Any, table: DataFrame) -> None:
+    """The points of one run's rows of the table."""
+    for third, (colour, marker) in THIRDS.items():
+        points = table[table["third"] == third]
+        ax.scatter(
+            points["x"],
+            points["y"],
+            s=4,
+            c=colour,
+            marker=marker,
+            linewidths=0,
+            alpha=0.7,
+            label=third,
+            rasterized=True,  # thousands of points would make the SVG slow
+        )
+    ax.set(xticks=[], yticks=[])  # a UMAP's axes have no unit
+    ax.grid(False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)

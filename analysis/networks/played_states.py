@@ -1,0 +1,64 @@
+"""States that a teacher's play leads through: what the figures that need networks look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qpd.environments.acting import resolve_acting
+from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.teachers import Teacher
+from qpd.teachers.rollout_collector import collect_transitions
+
+_NUM_ENVS = 16
+
+
+@dataclass(frozen=True)
+class PlayedStates:
+    """States in the order in which they were met, with the teacher's answer to each.
+
+    observations: uint8 `[count, 4, 84, 84]` or float32 `[count, features]`.
+    logits: float32 `[count, num_actions]` (Q-values for DQN). values: float32 `[count]`.
+    """
+
+    env_id: str
+    observations: np.ndarray
+    logits: np.ndarray
+    values: np.ndarray
+
+
+def play_states(
+    teacher: Teacher,
+    env_id: str,
+    count: int,
+    *,
+    seed: int = 0,
+    thinning: int = 16,
+    max_frames: int | None = None,
+) -> PlayedStates:
+    """`count` states drawn at random from `count * thinning` states of the teacher's play.
+
+    Neighbouring states of a game are nearly the same, hence the thinning; 16 games are played at a
+    time. Actions are sampled for actor-critic teachers and epsilon-greedy (0.01) for Q-values, as
+    in the memory that students learn from. Raises EnvironmentConfigError.
+    """
+    rule = resolve_acting(
+        "sample" if teacher.has_actor_critic else "epsilon",
+        is_actor_critic=teacher.has_actor_critic,
+        is_atari=environment_spec(env_id).is_atari,
+        epsilon=0.01,
+    )
+    rng = np.random.default_rng([seed, 0xF16])
+    chosen = np.sort(rng.choice(count * thinning, count, replace=False))
+    env = make_vector_env(env_id, min(_NUM_ENVS, count), max_frames=max_frames)
+    env.reset(seed)
+    kept, begin = [], 0
+    for batch in collect_transitions(teacher, env, rule, rng, count * thinning):
+        first, last = np.searchsorted(chosen, [begin, begin + len(batch)])
+        rows = chosen[first:last] - begin
+        kept.append((batch.observations[rows], batch.logits.numpy()[rows], batch.values[rows]))
+        begin += len(batch)
+    env.close()
+    observations, logits, values = (np.concatenate(part) for part in zip(*kept, strict=True))
+    return PlayedStates(env_id, observations, logits, values)

@@ -1,0 +1,156 @@
+"""The paper's Figs. 2 and 3: teachers' outputs before and after softmax at several temperatures.
+
+A temperature divides the outputs, as in Eq. 1: softmax(q / tau). Q-values of one state lie close
+together, so that DQN needs a small tau to prefer anything; logits of a policy need one above 1 to
+say more than their best action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.figure_style import COLOURS, PAGE_WIDTH, new_figure
+from qpd.analysis.networks.played_states import play_states
+from qpd.environments.registry import action_names
+from qpd.errors.codes import ErrorCode
+from qpd.runs.target import TargetError, load_target
+from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+TEMPERATURES = (0.01, 0.1, 1.0, 3.0, 5.0)
+_STYLES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class TeacherOutputs:
+    """What the figure shows.
+
+    `outputs`, a row for each teacher, state and action: teacher, algo, state, action, output (a
+    logit, for DQN a Q-value).
+    `softmax`, a row for each teacher, temperature and state: teacher, algo, temperature, state,
+    max_probability, entropy (of 0 to 1: in units of the uniform policy's).
+    """
+
+    outputs: DataFrame
+    softmax: DataFrame
+
+
+def teacher_outputs(
+    sources: Sequence[str],
+    num_states: int = 2000,
+    temperatures: Sequence[float] = TEMPERATURES,
+    *,
+    env_id: str | None = None,
+    seed: int = 0,
+) -> TeacherOutputs:
+    """Let each teacher play, and look at its outputs in `num_states` of its states.
+
+    `sources` are agents as `qpd evaluate` takes them, or run directories (their teacher); `env_id`
+    where nothing tells an agent's. Raises TargetError for a temperature that is not positive, and
+    TargetError, TeacherError, RunDirectoryError or EnvironmentConfigError for a source.
+    """
+    import pandas as pd
+
+    for temperature in temperatures:
+        if not 0.0 < temperature < float("inf"):
+            raise TargetError(
+                f"temperature {temperature:g}: softmax(q / tau) needs a tau above 0",
+                ErrorCode.COMMAND_LINE,
+            )
+    raw, squashed = [], []
+    for source in sources:
+        target = load_target(source, "teacher", env_id, "cpu")
+        teacher = target.teacher
+        assert teacher is not None
+        states = play_states(
+            teacher, target.env_id, num_states, seed=seed, max_frames=target.max_frames
+        )
+        about = {"teacher": source, "algo": teacher.algo}
+        numbers = np.arange(num_states)
+        names = action_names(target.env_id) or [str(n) for n in range(teacher.num_actions)]
+        raw += [
+            pd.DataFrame(about | {"state": numbers, "action": name, "output": outputs})
+            for name, outputs in zip(names, states.logits.T, strict=True)
+        ]
+        for temperature in temperatures:
+            best, entropy = softmax_sharpness(states.logits, temperature)
+            columns = {"state": numbers, "max_probability": best, "entropy": entropy}
+            squashed.append(pd.DataFrame(about | {"temperature": temperature} | columns))
+    return TeacherOutputs(pd.concat(raw, ignore_index=True), pd.concat(squashed, ignore_index=True))
+
+
+def softmax_sharpness(outputs: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of softmax(outputs / temperature), `[states, actions]`: the largest probability, the entropy.
+
+    Both float64 `[states]`; the entropy is divided by ln(actions), so that 1 is uniform.
+    """
+    scaled = outputs.astype(np.float64) / temperature
+    scaled -= scaled.max(axis=1, keepdims=True)
+    log_probabilities = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+    probabilities = np.exp(log_probabilities)
+    entropy = -(probabilities * log_probabilities).sum(axis=1)
+    return probabilities.max(axis=1), entropy / log(outputs.shape[1])
+
+
+def draw_outputs(table: TeacherOutputs) -> Figure:
+    """A row for each teacher: outputs, largest probability, entropy; inside `paper_style()`."""
+    teachers = table.outputs[["teacher", "algo"]].drop_duplicates()
+    figure = new_figure(PAGE_WIDTH, 1.75 * len(teachers) + 0.5)
+    axes = figure.subplots(len(teachers), 3, squeeze=False)
+    for row, (teacher, algo) in zip(axes, teachers.itertuples(index=False), strict=True):
+        mine = table.outputs[table.outputs["teacher"] == teacher]
+        kind = "logit" if algo in ACTOR_CRITIC_ALGORITHMS else "Q-value"
+        _draw_raw(row[0], mine, kind)
+        row[0].set_title(f"{algo.upper()}: {_short(teacher)}", loc="left")
+        softmax = table.softmax[table.softmax["teacher"] == teacher]
+        _draw_cumulative(row[1], softmax, "max_probability")
+        row[1].set_ylabel("states, cumulative")
+        _draw_cumulative(row[2], softmax, "entropy")
+    axes[-1, 1].set_xlabel("largest probability")
+    axes[-1, 2].set_xlabel("entropy / entropy of uniform")
+    handles, labels = axes[0, 1].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=len(handles), loc="outside lower center")
+    return figure
+
+
+def _short(source: str) -> str:
+    """The last part of a path."""
+    return source.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _draw_raw(ax: Any, outputs: DataFrame, kind: str) -> None:
+    """Outlined histograms of an action's outputs each, on common bins for the central 99%."""
+    low, high = np.quantile(outputs["output"], [0.005, 0.995])
+    bins = np.linspace(low, high, 41)
+    for place, (action, mine) in enumerate(outputs.groupby("action", sort=False)):
+        ax.hist(
+            mine["output"],
+            bins,
+            histtype="step",
+            color=COLOURS[place % len(COLOURS)],
+            linestyle=_STYLES[place % len(_STYLES)],
+            label=str(action),
+        )
+    ax.set(xlabel=kind, ylabel="states", ylim=(0, 1.25 * ax.get_ylim()[1]))
+    tight = {"borderaxespad": 0.1, "labelspacing": 0.2, "columnspacing": 0.8}
+    ax.legend(fontsize=5.5, handlelength=1.4, loc="upper left", ncols=4, **tight)
+
+
+def _draw_cumulative(ax: Any, softmax: DataFrame, column: str) -> None:
+    """The share of states with at most so much, a line for each temperature."""
+    for place, (temperature, mine) in enumerate(softmax.groupby("temperature")):
+        ax.ecdf(
+            mine[column],
+            color=COLOURS[place % len(COLOURS)],
+            linestyle=_STYLES[place % len(_STYLES)],
+            label=rf"$\tau$ = {temperature:g}",
+        )
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))

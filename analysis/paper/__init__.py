@@ -1,0 +1,1 @@
+"""The QPD paper's numbers beside ours, and which of its claims hold."""

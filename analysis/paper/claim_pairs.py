@@ -1,0 +1,239 @@
+"""Which groups of runs a claim compares: those that differ in what the claim is about alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qpd.analysis.paper.verdict import ScorePair
+from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
+from qpd.analysis.runs.student_settings import phase_samples
+from qpd.recipe.phase_settings import DistillSettings
+
+_TEMPERATURE = "distill.temperature"
+_TEMPERATURES = (_TEMPERATURE, "finetune.temperature")
+_FALLBACK = "quickstart"  # the recipe of commands where no run given is near
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: a policy (distilled or qat) whose settings have these values.
+
+    A tuple allows several values. Runs without phase 1, and runs at another temperature than the
+    paper's for such a teacher, are meant only where `settings` says so.
+    `also` are further keys for the command that makes such a run; `recipe` is a shipped recipe that
+    does so better than a change to another run's.
+    """
+
+    name: str
+    policy: str
+    settings: Mapping[str, Any]
+    also: Mapping[str, Any] | None = None
+    recipe: str | None = None
+
+    def holds(self, group: PolicyGroup) -> bool:
+        """Whether `group` is on this side."""
+        if group.policy != self.policy:
+            return False
+        wanted: dict[str, Any] = dict(self.settings)
+        if "distill.epochs" not in wanted and group.settings["distill.epochs"] == 0:
+            return False
+        if _TEMPERATURE not in wanted and not _at_the_papers(group):
+            return False
+        return all(
+            group.settings.get(key) in (value if isinstance(value, tuple) else (value,))
+            for key, value in wanted.items()
+        )
+
+    def command(self, like: PolicyGroup | None) -> str:
+        """What makes a run of this side that is otherwise as `like`, or as a shipped recipe."""
+        target = f"-o runs/{'-'.join(self.name.lower().replace('.', '').split())}"
+        if self.recipe:
+            return f"`qpd run {self.recipe} {target}`"
+        values = {**self.settings, **(self.also or {})}
+        now = {} if like is None else like.settings
+        sets = [
+            f"--set {key}={value[0] if isinstance(value, tuple) else value}"
+            for key, value in values.items()
+            if now.get(key) not in (value if isinstance(value, tuple) else (value,))
+        ]
+        recipe = _FALLBACK if like is None else shlex.quote(f"{like.runs[0]}/recipe.yaml")
+        return " ".join(["`qpd run", recipe, *sets, target]) + "`"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two groups of runs, or one and a fixed return."""
+
+    first: PolicyGroup
+    second: PolicyGroup | float
+
+    @property
+    def scores(self) -> ScorePair:
+        """The score matrices of both; a fixed return is a matrix of one game."""
+        return _scores(self.first), _scores(self.second)
+
+    @property
+    def fewest_episodes(self) -> int:
+        """Games of the side with fewer."""
+        sides = (side for side in (self.first, self.second) if isinstance(side, PolicyGroup))
+        return min(side.num_episodes for side in sides)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The pairs for a claim, or what is `missing` (why, and the command that makes it)."""
+
+    pairs: tuple[Pair, ...]
+    missing: str = ""
+
+
+def pairs_between(
+    groups: Sequence[PolicyGroup],
+    first: Side,
+    second: Side,
+    free: tuple[str, ...],
+    equal_budget: bool = False,
+) -> Found:
+    """Each group of `first` with each of `second` that agrees in all but the keys `free`.
+
+    `free` are beginnings of keys. Teacher, environment and acting rule are always the same; with
+    `equal_budget` so are the samples of both phases together. Groups without games make no pair.
+    """
+    candidates = [
+        Pair(one, other)
+        for one in filter(first.holds, groups)
+        for other in filter(second.holds, groups)
+        if one.teacher_sha256 == other.teacher_sha256 and one.env_id == other.env_id
+        if not equal_budget or _samples(one) == _samples(other)
+    ]
+    alike = [pair for pair in candidates if not _differences(pair, free)]
+    played = [pair for pair in alike if pair.fewest_episodes]
+    if played:
+        return Found(tuple(played))
+    return Found((), _missing(groups, (first, second), candidates, alike, free))
+
+
+def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool) -> Found:
+    """Each group of `side` with its teacher, acting by the same rule.
+
+    With `as_imitated` a student of a sharpened teacher that samples is compared with that teacher
+    sampling as sharply (the two are the same for any other student).
+    """
+    students = [group for group in groups if side.holds(group)]
+    pairs = []
+    for student in students:
+        policy, acting = _teachers_play(student, as_imitated)
+        for group in groups:
+            same = (group.teacher_sha256, group.env_id) == (student.teacher_sha256, student.env_id)
+            if same and student.num_runs and (group.policy, group.acting) == (policy, acting):
+                pairs.append(Pair(student, group))
+    if pairs:
+        return Found(tuple(pairs))
+    if not students:
+        return Found((), f"needs {side.name}: {side.command(None)}")
+    unplayed = [student for student in students if not student.num_runs]
+    if len(unplayed) == len(students):
+        return Found((), f"{unplayed[0].folders}: {_evaluation(unplayed[0])}")
+    first = next(student for student in students if student.num_runs)
+    policy, acting = _teachers_play(first, as_imitated)
+    command = f"`qpd evaluate {shlex.quote(first.runs[0])} --policy teacher`"
+    if policy != "teacher":  # only a run's own evaluation records it
+        command = f"`qpd run {shlex.quote(first.runs[0] + '/recipe.yaml')} -o runs/with-teacher`"
+    return Found((), f"needs the teacher's return, {acting}: {command}")
+
+
+def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> Found:
+    """Each group of `side` with a fixed return."""
+    students = [group for group in groups if side.holds(group)]
+    played = [student for student in students if student.num_runs]
+    if played:
+        return Found(tuple(Pair(student, value) for student in played))
+    if students:
+        return Found((), f"{students[0].folders}: {_evaluation(students[0])}")
+    return Found((), f"needs {side.name}: {side.command(None)}")
+
+
+def _at_the_papers(group: PolicyGroup) -> bool:
+    """Whether all phases that the group went through were at the paper's temperature."""
+    has_critic = group.settings["distill.actor_weight"] is not None
+    papers = DistillSettings().temperature_for(has_critic)
+    return all(group.settings.get(key, papers) == papers for key in _TEMPERATURES)
+
+
+def _scores(side: PolicyGroup | float) -> np.ndarray:
+    if not isinstance(side, PolicyGroup):
+        return np.array([[side]])
+    if side.scores is None:
+        raise ValueError(f"{side.folders}: no games")
+    return side.scores
+
+
+def _differences(pair: Pair, free: tuple[str, ...]) -> list[str]:
+    """In what the groups of a pair differ beside `free`; what nobody played may act by any rule."""
+    one, other = pair.first, pair.second
+    if not isinstance(other, PolicyGroup):
+        return []
+    rules = {one.acting, other.acting} - {""}
+    return differing_keys(one, other, free) + (["evaluation.acting"] if len(rules) > 1 else [])
+
+
+def _samples(group: PolicyGroup) -> int:
+    return phase_samples(group.settings, "distill") + phase_samples(group.settings, "finetune")
+
+
+def _teachers_play(student: PolicyGroup, as_imitated: bool) -> tuple[str, str]:
+    """Policy and acting rule of the teacher that `student` is compared with."""
+    sharpness = student.settings["student.sharpness"]
+    if as_imitated and sharpness != 1.0 and student.acting == "sampled":
+        return "teacher_sharpened", f"sampled from softmax({sharpness:g} * logits)"
+    return "teacher", student.acting
+
+
+def _missing(
+    groups: Sequence[PolicyGroup],
+    sides: tuple[Side, Side],
+    candidates: list[Pair],
+    alike: list[Pair],
+    free: tuple[str, ...],
+) -> str:
+    """Why there is no pair, and the shortest way to one."""
+    silent = [
+        [side for side in (pair.first, pair.second) if isinstance(side, PolicyGroup)]
+        for pair in alike
+    ]
+    silent = [[group for group in pair if not group.num_runs] for pair in silent]
+    silent.sort(key=lambda pair: not all(group.has_file for group in pair))
+    if silent and all(group.has_file for group in silent[0]):
+        return "; ".join(f"{group.folders}: {_evaluation(group)}" for group in silent[0])
+    played = [pair for pair in candidates if pair.fewest_episodes]
+    commands = "; ".join(side.command(None) for side in sides)
+    if any(side.recipe for side in sides):  # made for each other
+        return f"needs {sides[0].name} and {sides[1].name}: {commands}"
+    if played:
+        near = min(played, key=lambda pair: len(_differences(pair, free)))
+        keys = ", ".join(_differences(near, free))
+        both = f"{near.first.folders} and {getattr(near.second, 'folders', '')}"
+        return f"{both} differ also in {keys}: {sides[1].command(near.first)}"
+    if silent:
+        return "; ".join(f"{group.folders}: {_evaluation(group)}" for group in silent[0])
+    present = [[group for group in groups if side.holds(group)] for side in sides]
+    for place, side in enumerate(sides):
+        if not present[place] and present[1 - place]:
+            like = max(present[1 - place], key=lambda group: group.num_episodes)
+            return f"needs {side.name}: {side.command(like)}"
+    return f"needs {sides[0].name} and {sides[1].name}: {commands}"
+
+
+def _evaluation(group: PolicyGroup) -> str:
+    """The command that plays `group`'s games, or makes its student anew where there is no file."""
+    run = shlex.quote(group.runs[0])
+    if group.has_file:
+        return f"`qpd evaluate {run} --policy {group.policy}`"
+    recipe = shlex.quote(f"{group.runs[0]}/recipe.yaml")
+    return f"`qpd run {recipe} -o runs/{Path(group.runs[0]).name}-again`"

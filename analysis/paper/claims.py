@@ -1,0 +1,236 @@
+"""The paper's claims, each as a ratio of mean returns that lies above or below a bound.
+
+The paper played Breakout; so do the runs that count here. Which runs a claim compares is in
+`qpd.analysis.paper.claim_pairs`, when it held in `qpd.analysis.paper.verdict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper.claim_pairs import (
+    Found,
+    Side,
+    against_return,
+    beside_teacher,
+    pairs_between,
+)
+from qpd.analysis.returns.policy_groups import PolicyGroup
+
+ENVIRONMENT = "Breakout"
+# Bounds of ours, where the paper's words name none.
+FAILED_SHARE = 0.1  # of the three phases' return: below it, training failed
+LOSSLESS_SHARE = 0.95  # of the teacher's return: above it, nothing is lost
+LARGE_BOUND = 400.0
+_EIGHT_BITS = {"quantize.weight_bits": 8, "quantize.activation_bits": 8}
+_LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
+_SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
+FLOAT_STUDENTS = Side("fp32 students", "distilled", {})
+EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS)
+# How long phases 1 and 3 are, and at what learning rate, is what the ablation changes.
+_PHASE_LENGTHS = ("distill.", "finetune.epochs", "finetune.lr", "evaluation.")
+
+Find = Callable[[Sequence[PolicyGroup]], Found]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim: the ratio of what `find` pairs, first by second, lies on its `side` of `bound`.
+
+    `scope`: whether the mean of the pairs' ratios does, or every one of them. `ratio` says in words
+    what is divided by what.
+    """
+
+    key: str
+    text: str
+    number: paper.PaperNumber
+    ratio: str
+    find: Find
+    side: Literal["above", "below"] = "above"
+    bound: float = 1.0
+    scope: Literal["mean", "every"] = "mean"
+
+
+def paper_claims() -> list[Claim]:
+    """All claims, in the paper's order."""
+    return [
+        critic_helps(quantized=False),
+        critic_helps(quantized=True),
+        temperature_three(1.0),
+        temperature_three(0.01),
+        floats_beat_teacher(as_imitated=True),
+        floats_beat_teacher(as_imitated=False),
+        large_students_reach_400(),
+        small_students_lose("XS", "S", paper.STEP_S_TO_XS),
+        small_students_lose("XXS", "XS", paper.STEP_XS_TO_XXS),
+        small_students_lose_by_quantization(),
+        small_integers_beat_floats(),
+        half_a_percent_without_loss(),
+        phase_3_alone_fails("dorefa"),
+        phase_3_alone_fails("dorefa_scaled"),
+    ]
+
+
+def critic_helps(quantized: bool) -> Claim:
+    """Eq. 2 with lambda 0.5 against lambda 1, the actor's loss alone."""
+
+    def side(weight: float) -> Side:
+        keys = _LAMBDAS if quantized else _LAMBDAS[:1]
+        settings = dict.fromkeys(keys, weight) | (_EIGHT_BITS if quantized else {})
+        also = {} if quantized else {_LAMBDAS[1]: weight}
+        policy, name = ("qat", "8-bit") if quantized else ("distilled", "fp32")
+        return Side(f"{name} lambda {weight:g}", policy, settings, also)
+
+    def find(groups: Sequence[PolicyGroup]) -> Found:
+        actor_critic = [group for group in groups if _has_critic(group)]
+        return pairs_between(actor_critic, side(0.5), side(1.0), _LAMBDAS)
+
+    precision = "8-bit" if quantized else "fp32"
+    return Claim(
+        f"critic-{precision}",
+        f"the critic's loss helps ({precision} students)",
+        paper.CRITIC_GAIN_8_BIT if quantized else paper.CRITIC_GAIN,
+        "lambda 0.5 / lambda 1",
+        find,
+    )
+
+
+def temperature_three(other: float) -> Claim:
+    """Actor smoothing: tau = 3 against no smoothing (1), or DQN's sharpening (0.01)."""
+
+    def side(temperature: float) -> Side:
+        key, later = "distill.temperature", "finetune.temperature"
+        name = f"fp32 tau {temperature:g}"
+        return Side(name, "distilled", {key: temperature}, {later: temperature})
+
+    def find(groups: Sequence[PolicyGroup]) -> Found:
+        actor_critic = [group for group in groups if _has_critic(group)]
+        return pairs_between(actor_critic, side(3.0), side(other), ("distill.temperature",))
+
+    return Claim(
+        f"tau-{other:g}",
+        f"actors are distilled better at tau 3 than at {other:g}",
+        paper.ACTOR_TEMPERATURE,
+        f"tau 3 / tau {other:g}",
+        find,
+    )
+
+
+def floats_beat_teacher(as_imitated: bool) -> Claim:
+    """Every fp32 student above its teacher, playing as it is imitated, or as SB3 plays it."""
+    played = "played as it is imitated" if as_imitated else "played as SB3 plays it"
+    return Claim(
+        "teacher" if as_imitated else "teacher-plain",
+        f"every fp32 student beats its teacher, {played}",
+        paper.FLOAT_ABOVE_TEACHER,
+        "student / teacher",
+        lambda groups: beside_teacher(groups, FLOAT_STUDENTS, as_imitated),
+        scope="every",
+    )
+
+
+def large_students_reach_400() -> Claim:
+    """8-bit students of A2C and PPO from S up: the paper's best, "from S or M up"."""
+    settings = {"student.size": LARGE_SIZES, **_EIGHT_BITS}
+    side = Side("8-bit S or larger", "qat", settings)
+
+    def find(groups: Sequence[PolicyGroup]) -> Found:
+        return against_return([g for g in groups if _has_critic(g)], side, LARGE_BOUND)
+
+    return Claim(
+        "above-400",
+        "8-bit students of A2C and PPO from size S up end above 400",
+        paper.LARGE_RETURN,
+        "return / 400",
+        find,
+        scope="every",
+    )
+
+
+def small_students_lose(small: str, large: str, number: paper.PaperNumber) -> Claim:
+    """8-bit students of two sizes, one step of the grid apart."""
+
+    def side(size: str) -> Side:
+        return Side(f"8-bit {size}", "qat", {"student.size": size, **_EIGHT_BITS})
+
+    return Claim(
+        f"{small.lower()}-{large.lower()}",
+        f"an 8-bit {small} student plays worse than {large}",
+        number,
+        f"{small} / {large}",
+        lambda groups: pairs_between(groups, side(small), side(large), ("student.size",)),
+        side="below",
+    )
+
+
+def small_students_lose_by_quantization() -> Claim:
+    """8-bit XXS and XS students against the same runs' fp32 ones."""
+    integers = Side("8-bit XXS", "qat", {"student.size": _SMALL_SIZES, **_EIGHT_BITS})
+    floats = Side("fp32 XXS", "distilled", {"student.size": _SMALL_SIZES})
+    return Claim(
+        "small-8-bit",
+        "XXS and XS students lose by quantization to 8 bits",
+        paper.QUANTIZED_SMALL,
+        "8-bit / fp32",
+        lambda groups: pairs_between(groups, integers, floats, ()),
+        side="below",
+    )
+
+
+def small_integers_beat_floats() -> Claim:
+    """An 8-bit S student against a larger file: an fp32 XXS student."""
+    integers = Side("8-bit S", "qat", {"student.size": "S", **_EIGHT_BITS})
+    floats = Side("fp32 XXS", "distilled", {"student.size": "XXS"})
+    return Claim(
+        "s-8-bit",
+        "an 8-bit S student beats an fp32 XXS student",
+        paper.SMALL_INTEGERS,
+        "8-bit S / fp32 XXS",
+        lambda groups: pairs_between(groups, integers, floats, ("student.size",)),
+    )
+
+
+def half_a_percent_without_loss() -> Claim:
+    """8-bit XXS students, about 0.5% of the teacher's bytes, against the teacher they imitate."""
+    side = Side("8-bit XXS", "qat", {"student.size": "XXS", **_EIGHT_BITS})
+    return Claim(
+        "half-percent",
+        f"an 8-bit XXS student keeps its teacher's return: above {LOSSLESS_SHARE:.0%} of it",
+        paper.HALF_A_PERCENT,
+        "student / teacher",
+        lambda groups: beside_teacher(groups, side, as_imitated=True),
+        bound=LOSSLESS_SHARE,
+    )
+
+
+def phase_3_alone_fails(scheme: str) -> Claim:
+    """Quantized training from scratch against all three phases, on one budget."""
+    written = "Eq. 5 as written" if scheme == "dorefa" else "scaled quantizers"
+    suffix = "-dorefa" if scheme == "dorefa" else ""
+    key = "phase-3" if scheme == "dorefa" else "phase-3-scaled"
+    settings = {"quantize.scheme": scheme, **_EIGHT_BITS}
+    alone = Side(
+        f"phase 3 alone {scheme}",
+        "qat",
+        {"distill.epochs": 0, **settings},
+        recipe=f"ablation/phase3-only{suffix}",
+    )
+    phases = Side(
+        f"three phases {scheme}", "qat", settings, recipe=f"ablation/three-phases{suffix}"
+    )
+    return Claim(
+        key,
+        f"phase 3 alone fails: below {FAILED_SHARE:.0%} of three phases ({written})",
+        paper.PHASE_3_ALONE if scheme == "dorefa" else paper.PHASE_3_ALONE_SCALED,
+        "phase 3 alone / three phases",
+        lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, equal_budget=True),
+        side="below",
+        bound=FAILED_SHARE,
+    )
+
+
+def _has_critic(group: PolicyGroup) -> bool:
+    return group.settings.get("distill.actor_weight") is not None

@@ -1,0 +1,139 @@
+"""Our numbers beside the paper's Figures 4, 6 and 7 and Tables 1 and 3, a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper.claim_pairs import beside_teacher
+from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_SIZES
+from qpd.analysis.paper.tables import ratio_text, return_text
+from qpd.analysis.paper.verdict import mean_of_ratios
+from qpd.analysis.returns.plot_series import algorithm_name
+from qpd.analysis.returns.policy_groups import PolicyGroup
+from qpd.analysis.returns.policy_returns import TEACHERS
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
+from qpd.bench.device_record import FP32, DeviceRecord
+from qpd.students import SIZE_GRID, architecture_for
+
+_NOT_STATED = "not stated"
+_RUNTIME = "torch"  # the paper's
+_BREAKOUT = ((4, 84, 84), 4)  # observations and actions
+
+
+def numbers_table(groups: Sequence[PolicyGroup], devices: Sequence[DeviceRecord]) -> ShownTable:
+    """Returns of teachers and students, parameters, bytes, and forward passes of `devices`.
+
+    Students are those in fp32 and in 8 bits, after phase 3, that were evaluated; a share of the
+    teacher's return is that of the teacher as it was imitated.
+    """
+    header = ["number", "source", "paper", "ours", "of the teacher's", "runs, games"]
+    rows = [*_teacher_rows(groups), *_student_rows(groups)]
+    flat = [*_size_rows(), *_byte_rows(groups), *_speed_rows(devices)]
+    return ShownTable("numbers", header, [*rows, *([*row, "", ""] for row in flat)])
+
+
+def shown_students(groups: Sequence[PolicyGroup]) -> list[PolicyGroup]:
+    """The evaluated students in fp32 and in 8 bits that all phases made, by size, fp32 first."""
+    order = list(SIZE_GRID)
+    students = [
+        group
+        for group in groups
+        if group.num_runs and (FLOAT_STUDENTS.holds(group) or EIGHT_BIT_STUDENTS.holds(group))
+    ]
+    known = [group for group in students if group.size in order]
+    return sorted(known, key=lambda g: (g.teacher, order.index(g.size), g.policy, -_weight(g)))
+
+
+def _teacher_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
+    rows = []
+    for group in groups:
+        if group.policy in TEACHERS and group.num_runs:
+            plain = group.policy == "teacher"
+            stated = paper.TEACHER_RETURNS.get(group.teacher) if plain else None
+            number = _NOT_STATED if stated is None else f"{stated:.0f}"
+            name = f"{algorithm_name(group.teacher)} teacher, {group.acting}"
+            rows.append([name, "text", number, return_text(group), "", _counts(group)])
+    return rows
+
+
+def _student_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
+    rows = []
+    for group in shown_students(groups):
+        weight = "" if np.isnan(_weight(group)) else f", lambda {_weight(group):g}"
+        side = FLOAT_STUDENTS if group.policy == "distilled" else EIGHT_BIT_STUDENTS
+        teachers = [found for found in groups if found.policy in TEACHERS]
+        beside = beside_teacher([group, *teachers], side, as_imitated=True).pairs
+        share = ratio_text(mean_of_ratios([beside[0].scores])) if beside else "-"
+        name = f"{group.title}{weight}: {group.folders}"
+        ours = [return_text(group), share, _counts(group)]
+        rows.append([name, "Figures 4, 6, 7", _stated(group), *ours])
+    return rows
+
+
+def _stated(group: PolicyGroup) -> str:
+    """What the paper's text says of a student's return."""
+    if group.policy == "distilled":
+        return f"{paper.FLOAT_ABOVE_TEACHER.text} of its teacher's"
+    if group.size in LARGE_SIZES and group.teacher in ("ppo", "a2c"):
+        return f"the best {paper.LARGE_RETURN.text}"
+    return _NOT_STATED
+
+
+def _size_rows() -> list[list[str]]:
+    """Table 3, from the networks that QPD builds."""
+    rows = []
+    for size, parameters in paper.PARAMETERS.items():
+        ours = architecture_for(size, *_BREAKOUT).num_parameters
+        rows.append([f"{size}: parameters", "Table 3", f"{parameters:,}", f"{ours:,}"])
+    return rows
+
+
+def _byte_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
+    """An 8-bit S student's file against an fp32 XXS student's, where the runs hold both."""
+    wanted = (("S", EIGHT_BIT_STUDENTS), ("XXS", FLOAT_STUDENTS))
+    sizes = [
+        next(
+            (g.size_bytes for g in groups if g.size == size and side.holds(g) and g.has_file), None
+        )
+        for size, side in wanted
+    ]
+    ours = "-"
+    if sizes[0] is not None and sizes[1] is not None:
+        ours = f"{sizes[0] / sizes[1] - 1.0:+.0%} ({sizes[0]:,.0f} against {sizes[1]:,.0f})"
+    stated = f"{paper.SMALL_INTEGERS_BYTES:+.0%}"
+    return [["bytes, S in 8 bits against XXS in fp32", "text", stated, ours]]
+
+
+def _speed_rows(devices: Sequence[DeviceRecord]) -> list[list[str]]:
+    """Table 1: how many times as fast as the PPO or A2C teacher, in PyTorch, fp32, one thread."""
+    if not devices:
+        return []
+    teacher = COLUMNS[len(SIZE_GRID)]
+    rows = []
+    for place, size in enumerate(SIZE_GRID):
+        ratios = [fps[place] / fps[COLUMNS.index(teacher)] for fps in PAPER_FPS.values()]
+        ours = [
+            row.ratio
+            for device in devices
+            for row in device.rows
+            if (row.runtime, row.size, row.weight_bits, row.threads) == (_RUNTIME, size, FP32, 1)
+            if row.model != "teacher" and row.ratio is not None
+        ]
+        stated = f"{min(ratios):.1f}x to {max(ratios):.1f}x"
+        name = f"{size}: speed against the teacher's"
+        rows.append([name, "Table 1", stated, ", ".join(f"{x:.1f}x" for x in ours) or "-"])
+    return rows
+
+
+def _counts(group: PolicyGroup) -> str:
+    return f"{group.num_runs}, {group.num_episodes}"
+
+
+def _weight(group: PolicyGroup) -> float:
+    """Lambda; NaN for teachers without a critic."""
+    weight = group.settings.get("distill.actor_weight")
+    return np.nan if weight is None else float(weight)

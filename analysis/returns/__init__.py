@@ -1,0 +1,1 @@
+"""Returns: statistics, tables and figures."""

@@ -1,0 +1,139 @@
+"""Return against what a policy costs, bytes or microseconds, and which policies nothing beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.figure_style import NEUTRAL
+from qpd.analysis.returns.environment_panels import panel_figure
+from qpd.analysis.returns.plot_series import SeriesStyle, with_series
+from qpd.analysis.returns.policy_returns import TEACHERS, final_students
+from qpd.bench.device_record import BenchRow, DeviceRecord
+
+_LABEL_WIDTH = 0.035  # of the axis
+NATURE_CNN_PARAMETERS = 1_684_128  # of the layers that all of SB3's CnnPolicies share
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame, Series
+
+
+def pareto_front(costs: np.ndarray, returns: np.ndarray) -> np.ndarray:
+    """Which points are on the front: bool `[points]`, of float `costs` and `returns` `[points]`.
+
+    A point is, unless another costs no more and returns no less, and is better in one of the two.
+    """
+    costs, returns = np.asarray(costs, dtype=float), np.asarray(returns, dtype=float)
+    no_worse = (costs[None] <= costs[:, None]) & (returns[None] >= returns[:, None])
+    better = (costs[None] < costs[:, None]) | (returns[None] > returns[:, None])
+    return np.asarray(~(no_worse & better).any(axis=1))
+
+
+def pareto_bytes(table: DataFrame) -> DataFrame:
+    """The policies of `policy_returns` whose bytes are known, with the columns of `with_series`,
+    `cost` (bytes), `panel` (the environment) and `on_front`, within each environment.
+    """
+    known = final_students(table)
+    known = known[known["size_bytes"].notna()]
+    shown = with_series(known)
+    return _with_front(shown.assign(cost=shown["size_bytes"], panel=shown["env_id"]))
+
+
+def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFrame:
+    """A row for each policy of `policy_returns`, device, runtime and number of threads measured.
+
+    A benchmark's row belongs to a policy if it has as many bits (the fewest of any layer) and the
+    policy's size, or is named after its run; the teacher's belongs to teachers of its size.
+    Columns as in `pareto_bytes`, `cost` is the median of one forward pass in microseconds, `panel`
+    names environment and device.
+    """
+    import pandas as pd
+
+    shown = with_series(final_students(table))
+    rows: list[dict[str, Any]] = []
+    for _, policy in shown.iterrows():
+        for device in devices:
+            for bench in device.rows:
+                if bench.median_us is None or not _is_of(bench, policy):
+                    continue
+                measured = {
+                    "device": device.device,
+                    "runtime": bench.runtime,
+                    "threads": bench.threads,
+                    "cost": bench.median_us,
+                    "panel": f"{policy['env_id']}, {device.device}",
+                }
+                rows.append(dict(policy) | measured)
+    columns = [*shown.columns, "device", "runtime", "threads", "cost", "panel"]
+    return _with_front(pd.DataFrame(rows, columns=columns))
+
+
+def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> None:
+    """Draw one panel of `pareto_bytes` or `pareto_latency`, the front as steps through its points.
+
+    Where runtimes were measured each mark stands for the fastest one.
+    """
+    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "experiment"])
+    front = rows[rows["on_front"]]
+    end = 2.0 * rows["cost"].max()
+    steps = [np.append(front["cost"], end), np.append(front["mean"], front["mean"].max())]
+    axes.step(*steps, where="post", color=NEUTRAL, linewidth=0.8, zorder=0)
+    for name, mine in rows.groupby("series", sort=False):
+        style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
+        around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
+        axes.errorbar(mine["cost"], mine["mean"], np.array(around), **style)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.2 * (high - low))  # room for the highest labels
+    _cost_axis(axes, rows["cost"].min() / 1.5, end)
+    _label_sizes(front[~front["policy"].isin(TEACHERS)], axes)
+    axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")
+    axes.set_ylabel("return")
+
+
+def _label_sizes(students: DataFrame, axes: Axes) -> None:
+    """Write the sizes of the front's students at their marks, upright; near ones share a label."""
+    low, high = np.log(axes.get_xlim())
+    shown = students.sort_values("mean").drop_duplicates(["size", "precision"], keep="last")
+    place = (np.log(shown["cost"]) - low) / (high - low)
+    cluster = (place.diff() > _LABEL_WIDTH).cumsum()
+    upright: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "fontsize": 6}
+    for _, near in shown.groupby(cluster):
+        text, best = ", ".join(dict.fromkeys(near["size"])), near.iloc[-1]
+        axes.annotate(text, (best["cost"], best["mean"]), (2, 4), va="bottom", **upright)
+
+
+def _cost_axis(axes: Axes, low: float, high: float) -> None:
+    """A logarithmic axis whose few labels read 500, 20k, 1M."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    subs = (1.0,) if high / low > 300 else (1.0, 3.0) if high / low > 30 else (1.0, 2.0, 5.0)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def pareto_figure(table: DataFrame) -> Figure:
+    """The figure of `pareto_bytes(...)` or `pareto_latency(...)`."""
+    return panel_figure(table, draw_pareto, by="panel")
+
+
+def _with_front(table: DataFrame) -> DataFrame:
+    on_front = table["cost"].astype(bool)
+    for _, rows in table.groupby("panel"):
+        on_front[rows.index] = pareto_front(rows["cost"].to_numpy(), rows["mean"].to_numpy())
+    return table.assign(on_front=on_front).sort_values(["panel", "cost"], ignore_index=True)
+
+
+def _is_of(bench: BenchRow, policy: Series) -> bool:
+    if policy["policy"] in TEACHERS:
+        return bench.model == "teacher" and policy["parameters"] > NATURE_CNN_PARAMETERS
+    fewest = min(policy[f"{name}_bits"] for name in ("weight", "first_layer", "last_layer"))
+    if bench.weight_bits != fewest:
+        return False
+    return bench.size == policy["size"] or bench.model in policy["names"]

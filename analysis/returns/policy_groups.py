@@ -1,0 +1,107 @@
+"""What played, as groups of runs that agree in everything but the seed, and which differ how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.returns.plot_series import algorithm_name, precision_name
+from qpd.analysis.returns.policy_returns import TEACHERS, distinct_games
+from qpd.analysis.returns.return_statistics import score_matrix
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_MOST_NAMES = 2
+
+
+@dataclass(frozen=True)
+class PolicyGroup:
+    """One policy of the runs of one recipe, acting by one rule.
+
+    `scores` is float `[num_runs, num_episodes]` (see `qpd.analysis.returns.return_statistics`),
+    None where nobody evaluated it. `settings` are those of `qpd.analysis.runs.student_settings`;
+    `precision` is `fp32`, `8-bit`, ...; `size_bytes` is NaN where the file was left out; `has_file`
+    says whether the student of one of the runs is there.
+    """
+
+    env_id: str
+    teacher: str
+    teacher_sha256: str
+    policy: str
+    acting: str
+    size: str
+    precision: str
+    settings: dict[str, Any]
+    scores: np.ndarray | None
+    runs: tuple[str, ...]
+    size_bytes: float
+    has_file: bool
+
+    @property
+    def num_runs(self) -> int:
+        """Runs that are no copies of another; 0 where nobody evaluated it."""
+        return 0 if self.scores is None else len(self.scores)
+
+    @property
+    def num_episodes(self) -> int:
+        """Games of all runs."""
+        return 0 if self.scores is None else int((~np.isnan(self.scores)).sum())
+
+    @property
+    def title(self) -> str:
+        """`PPO, XXS, fp32` or `PPO teacher`."""
+        algo = algorithm_name(self.teacher)
+        if self.policy in TEACHERS:
+            return f"{algo} teacher"
+        return f"{algo}, {self.size}, {self.precision}"
+
+    @property
+    def folders(self) -> str:
+        """The names of its runs' folders: `seed-0, seed-1 and 3 more`."""
+        names = [Path(run).name for run in self.runs]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def policy_groups(frame: DataFrame) -> list[PolicyGroup]:
+    """Group the rows of `qpd.analysis.runs.run_frame`, in order; runs without returns apart.
+
+    Of runs that hold the same student, and of a teacher's evaluations of one seed, the one with
+    most games counts.
+    """
+    settings = frame["settings"].map(lambda made_by: repr(sorted(made_by.items())))
+    played = frame["returns"].map(len) > 0
+    keys = ["env_id", "teacher", "teacher_sha256", "policy", "acting", "settings_text", "played"]
+    keyed = frame.assign(settings_text=settings, played=played)
+    return [_group(rows) for _, rows in keyed.groupby(keys, sort=False)]
+
+
+def differing_keys(one: PolicyGroup, other: PolicyGroup, free: tuple[str, ...] = ()) -> list[str]:
+    """The settings that both depend on and that differ; those that begin with one of `free` may.
+
+    An fp32 student depends on no quantizer; it is compared with a quantized one by phase 1 alone.
+    """
+    shared = one.settings.keys() & other.settings.keys()
+    different = (key for key in shared if one.settings[key] != other.settings[key])
+    return sorted(key for key in different if not key.startswith(free))
+
+
+def _group(rows: DataFrame) -> PolicyGroup:
+    first = rows.iloc[0]
+    sizes = rows["size_bytes"].dropna()
+    return PolicyGroup(
+        **{
+            name: first[name]
+            for name in ("env_id", "teacher", "teacher_sha256", "policy", "acting", "size")
+        },
+        precision=precision_name(first),
+        settings=first["settings"],
+        scores=score_matrix(distinct_games(rows)) if first["played"] else None,
+        runs=tuple(dict.fromkeys(rows["run"])),
+        size_bytes=float(sizes.iloc[0]) if len(sizes) else np.nan,
+        has_file=bool((rows["student_digest"] != "").any()),
+    )

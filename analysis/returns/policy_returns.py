@@ -1,0 +1,165 @@
+"""The return of each policy of each recipe, over its seeds and games, beside its teacher's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.returns.return_statistics import (
+    Statistic,
+    bootstrap_interval,
+    interquartile_mean,
+    mean,
+    mean_ratio,
+    probability_of_improvement,
+    score_matrix,
+)
+from qpd.errors.codes import ErrorCode
+from qpd.runs.run_directory import RunDirectoryError
+from qpd.students import SIZE_GRID
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+TEACHERS = ("teacher", "teacher_sharpened")
+_GROUP = ["env_id", "teacher", "teacher_sha256", "policy", "recipe_key", "acting"]
+_SHARED = (
+    *_GROUP, "recipe_key_but_lambda", "size", "parameters", "weight_bits", "first_layer_bits",
+    "last_layer_bits", "activation_bits", "scheme", "lambda", "temperature",
+)  # fmt: skip
+_INTERNAL = ("names", "recipe_key", "recipe_key_but_lambda")
+_POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")
+
+
+def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
+    """Make a row for each recipe and policy of `frame` (of `run_frame`) that was evaluated.
+
+    Runs whose recipes differ in nothing but the seed are one row, `num_runs` of them; of runs that
+    hold the same student (the same seed and tensors), the one with most episodes counts. A
+    teacher's row joins all its evaluations that have different seeds. Beside what they have in
+    common, the columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple
+    of the teacher's; NaN where that may not be positive), `improvement` (the probability that a
+    game ends above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The
+    teacher is the same file, in the same environment, acting by the same rule (a sharpened teacher
+    is compared with the plain one); NaN where nobody evaluated it, and for the teacher itself.
+
+    `seed` is the bootstrap's; a row's intervals do not depend on the other rows, but for the
+    teacher's. Raises RunDirectoryError where no policy was evaluated.
+    """
+    import pandas as pd
+
+    played = frame[frame["returns"].map(len) > 0]
+    if played.empty:
+        names = sorted(set(frame["run"]))
+        where = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+        raise RunDirectoryError(
+            [f"{where or 'the runs given'}: no policy was evaluated yet; see `qpd evaluate`"],
+            ErrorCode.NOTHING_MEASURED,
+        )
+    groups = dict(tuple(played.groupby(_GROUP, sort=False)))
+    scores = {key: score_matrix(distinct_games(group)) for key, group in groups.items()}
+    rows = []
+    for key, group in groups.items():
+        base = _teacher_scores(scores, key)
+        # The same draws for each: the same games have the same interval in every table.
+        rng = np.random.default_rng(seed)
+        rows.append(_common(group) | _statistics(scores[key], base, rng))
+    table = pd.DataFrame(rows)
+    places = {"place": size_places(table), "turn": table["policy"].map(_POLICY_ORDER.index)}
+    order = ["env_id", "teacher", "place", "parameters", "experiment", "turn"]
+    ordered = table.assign(**places).sort_values(order, ignore_index=True)
+    return ordered.drop(columns=list(places))
+
+
+def size_places(table: DataFrame) -> Series:
+    """What orders rows by size: the grid's first, then other students', then teachers'."""
+    grid = {name: place for place, name in enumerate(SIZE_GRID)}
+    place = table["size"].map(grid).fillna(len(grid))
+    return place.mask(table["policy"].isin(TEACHERS), len(grid) + 1)
+
+
+def final_students(table: DataFrame) -> DataFrame:
+    """The rows of `policy_returns` without PTQ students whose runs have a finetuned one too."""
+    finetuned = {run for runs in table["runs"][table["policy"] == "qat"] for run in runs}
+    superseded = [
+        policy == "ptq" and not finetuned.isdisjoint(runs)
+        for policy, runs in zip(table["policy"], table["runs"], strict=True)
+    ]
+    return table[~np.array(superseded, dtype=bool)].reset_index(drop=True)
+
+
+def returns_csv(table: DataFrame) -> DataFrame:
+    """`table` with the names of its runs as one text, and no keys that only this package reads."""
+    return table.assign(runs=table["runs"].map(";".join)).drop(columns=list(_INTERNAL))
+
+
+def distinct_games(group: DataFrame) -> list[np.ndarray]:
+    """The returns of each run that is no copy of another, in order.
+
+    Teachers are told apart by the evaluation's seed, students by their seed and tensors: the same
+    recipe and seed make another student on another machine. A run without the student's file is
+    taken for the first of its seed.
+    """
+    best: dict[Any, np.ndarray] = {}
+    is_teacher = group["policy"].iloc[0] in TEACHERS
+    digests: dict[Any, str] = {}
+    if not is_teacher:
+        with_file = group[group["student_digest"] != ""]
+        digests = dict(zip(with_file["seed"][::-1], with_file["student_digest"][::-1], strict=True))
+    seeds = group["evaluation_seed" if is_teacher else "seed"]
+    for seed, digest, returns in zip(seeds, group["student_digest"], group["returns"], strict=True):
+        key = (seed, digest or digests.get(seed, ""))
+        if key not in best or len(returns) > len(best[key]):
+            best[key] = returns
+    return list(best.values())
+
+
+def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:
+    """The scores that the policy `key` is compared with; none for the teacher itself."""
+    env_id, _, sha256, policy, _, acting = key
+    if policy == "teacher":
+        return None
+    for (env, _, sha, name, _, rule), matrix in scores.items():
+        same_rule = rule == acting or policy == "teacher_sharpened"
+        if (env, sha, name) == (env_id, sha256, "teacher") and same_rule:
+            return matrix
+    return None
+
+
+def _common(group: DataFrame) -> dict[str, Any]:
+    """What the rows of a group share, and which runs they are."""
+    first = group.iloc[0]
+    sizes = group["size_bytes"].dropna()
+    names = list(dict.fromkeys(group["experiment"]))
+    return {
+        "experiment": names[0] if len(names) == 1 else f"{names[0]} + {len(names) - 1} more",
+        **{name: first[name] for name in _SHARED},
+        "size_bytes": sizes.iloc[0] if len(sizes) else np.nan,
+        "runs": tuple(dict.fromkeys(group["run"])),
+        "names": tuple(dict.fromkeys(group["name"])),
+    }
+
+
+def _statistics(
+    scores: np.ndarray, base: np.ndarray | None, rng: np.random.Generator
+) -> dict[str, Any]:
+    """`num_runs`, `num_episodes`, and each statistic with its interval; `base` is the teacher's."""
+    found: dict[str, Any] = {
+        "num_runs": len(scores),
+        "num_episodes": int((~np.isnan(scores)).sum()),
+    }
+    wanted: list[tuple[str, Statistic, tuple[np.ndarray | None, ...]]] = [
+        ("mean", mean, (scores,)),
+        ("iqm", interquartile_mean, (scores,)),
+        ("relative", mean_ratio, (scores, base)),
+        ("improvement", probability_of_improvement, (scores, base)),
+    ]
+    for name, statistic, inputs in wanted:
+        known = [matrix for matrix in inputs if matrix is not None]
+        value, low, high = np.nan, np.nan, np.nan
+        if len(known) == len(inputs):
+            low, high = bootstrap_interval(statistic, *known, rng=rng)
+            value = np.nan if np.isnan(low) else float(statistic(*known))
+        found |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    return found

@@ -1,0 +1,166 @@
+"""The paper's Figs. 9 and 10: loss and return of quantized training with and without phases 1-2.
+
+Samples are counted from the run's beginning, phase 1 included, so that runs of one budget end at
+the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.errors.codes import ErrorCode
+from qpd.runs.metrics_log import read_metrics
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import TargetError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_PHASES: tuple[Literal["distill", "finetune"], ...] = ("distill", "finetune")
+_COLUMNS = ("phase", "epoch", "loss", "validation_return", "validation_low", "validation_high")
+_EVALUATED = {"distilled": "distill", "ptq": "distill", "qat": "finetune"}  # where a phase ends
+
+
+@dataclass(frozen=True)
+class QatCurves:
+    """What the figure shows; `left_out` says of which runs nothing is shown, and why.
+
+    `epochs`, a row for each run and epoch: run, phase (`distill` or `finetune`), epoch, samples (so
+    far, of all phases), loss (Eq. 2, mean of the epoch), validation_return, validation_low,
+    validation_high (NaN where none was played).
+    `evaluations`, a row for each student that played: run, policy, samples, mean, low, high,
+    episodes; and the run's teacher with samples NaN.
+    """
+
+    epochs: DataFrame
+    evaluations: DataFrame
+    left_out: dict[str, str]
+
+
+def qat_curves(runs: Sequence[Path]) -> QatCurves:
+    """Read the losses and returns of runs that have begun phase 3.
+
+    Raises RunDirectoryError; TargetError where a metrics.csv is not QPD's, or no run has begun.
+    """
+    import pandas as pd
+
+    epochs: list[DataFrame] = []
+    evaluations: list[dict[str, Any]] = []
+    left_out = {}
+    for path in runs:
+        run = RunDirectory.open(path, read_only=True)
+        curve = _read_epochs(run) if run.metrics_file.is_file() else None
+        if curve is None or not (curve["phase"] == "finetune").any():
+            left_out[str(path)] = "no training curve, as it has no epoch of phase 3"
+            continue
+        epochs.append(curve)
+        evaluations += _read_evaluations(run, curve)
+    if not epochs:
+        raise TargetError("no run has an epoch of phase 3 in its metrics.csv")
+    columns = ["run", "policy", "samples", "mean", "low", "high", "episodes"]
+    return QatCurves(
+        pd.concat(epochs, ignore_index=True),
+        pd.DataFrame(evaluations, columns=columns),
+        left_out,
+    )
+
+
+def _read_epochs(run: RunDirectory) -> DataFrame:
+    """The run's rows of `QatCurves.epochs`."""
+    import pandas as pd
+
+    rows = read_metrics(run.metrics_file)
+    missing = [name for name in _COLUMNS if rows and not any(name in row for row in rows)]
+    if missing:
+        raise TargetError(
+            f"{run.metrics_file}: lacks the columns {', '.join(missing)}", ErrorCode.RUN_DAMAGED
+        )
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    for name in _COLUMNS[1:]:
+        try:
+            table[name] = pd.to_numeric(table[name])
+        except (ValueError, TypeError) as error:
+            raise TargetError(
+                f"{run.metrics_file}: {name}: must be numbers", ErrorCode.RUN_DAMAGED
+            ) from error
+    parts, before = [], 0
+    for phase in _PHASES:
+        mine = table.loc[table["phase"] == phase, list(_COLUMNS)].sort_values("epoch")
+        settings = getattr(run.recipe, phase)
+        per_epoch = settings.samples_per_epoch or run.recipe.replay.capacity
+        if phase == "finetune" and settings.reward is not None:
+            per_epoch = settings.reward.rollout * settings.reward.passes
+        samples = before + mine["epoch"] * per_epoch
+        parts.append(mine.assign(run=str(run.path), samples=samples))
+        before = int(samples.max()) if len(samples) else before
+    curve = pd.concat(parts, ignore_index=True)
+    return curve[["run", "phase", "epoch", "samples", *_COLUMNS[2:]]]
+
+
+def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any]]:
+    """The run's rows of `QatCurves.evaluations`: each student where its phase ended."""
+    ends = curve.groupby("phase")["samples"].max()
+    rows = []
+    for policy, result in run.manifest.evaluations.items():
+        if policy not in (*_EVALUATED, "teacher"):
+            continue
+        phase = _EVALUATED.get(policy)
+        samples = float("nan") if phase is None else float(ends.get(phase, 0))
+        low, high = result["interval"]
+        score = {"mean": result["mean"], "low": low, "high": high, "episodes": result["episodes"]}
+        rows.append({"run": str(run.path), "policy": str(policy), "samples": samples} | score)
+    return rows
+
+
+def draw_curves(curves: QatCurves) -> Figure:
+    """Left the loss, right returns, a colour for each run; inside `paper_style()`.
+
+    In the losses phase 1 is dashed, phase 3 solid. In the returns full marks are validations during
+    training, hollow ones the students' evaluations afterwards (a little to the right of where they
+    belong), the grey line is the teacher's.
+    """
+    figure = new_figure(PAGE_WIDTH, 2.9)
+    losses, returns = figure.subplots(1, 2, sharex=True)
+    shift = 0.012 * curves.epochs["samples"].max() / 1e6
+    for place, (run, epochs) in enumerate(curves.epochs.groupby("run", sort=False)):
+        look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+        for phase, part in epochs.groupby("phase", sort=False):
+            style = "-" if phase == "finetune" else "--"
+            losses.plot(part["samples"] / 1e6, part["loss"], style, markevery=4, ms=3, **look)
+        _draw_returns(returns, epochs, look)
+        evaluations = curves.evaluations[curves.evaluations["run"] == run]
+        _draw_evaluations(returns, evaluations.dropna(), look, (place + 1) * shift)
+        losses.plot([], [], label=Path(str(run)).name, **look)
+    teachers = curves.evaluations[curves.evaluations["policy"] == "teacher"]
+    if len(teachers):
+        best_known = teachers.loc[teachers["episodes"].idxmax()]
+        returns.axhline(best_known["mean"], color=NEUTRAL, linewidth=0.8)
+        returns.annotate("teacher", (0.01, best_known["mean"]), xycoords=("axes fraction", "data"),
+                         va="bottom", fontsize=6, color=NEUTRAL)  # fmt: skip
+    if (curves.epochs["loss"] > 0).all():
+        losses.set_yscale("log")
+    losses.set(xlabel="samples (millions)", ylabel="loss (Eq. 2)")
+    returns.set(xlabel="samples (millions)", ylabel="return")
+    figure.legend(ncols=2, loc="outside lower center")
+    return figure
+
+
+def _draw_returns(ax: Any, epochs: DataFrame, look: dict[str, Any]) -> None:
+    """Validations of a run, with their intervals."""
+    played = epochs.dropna(subset=["validation_return"])
+    mean = played["validation_return"]
+    error = [mean - played["validation_low"], played["validation_high"] - mean]
+    ax.errorbar(played["samples"] / 1e6, mean, error, linestyle="-", elinewidth=0.8, **look)
+
+
+def _draw_evaluations(ax: Any, evaluations: DataFrame, look: dict[str, Any], shift: float) -> None:
+    """Evaluations of a run's students, moved to the right by `shift` so that all can be seen."""
+    mean = evaluations["mean"]
+    error = [mean - evaluations["low"], evaluations["high"] - mean]
+    hollow = {"linestyle": "none", "mfc": "white", "ms": 5, "elinewidth": 0.8, "capsize": 2}
+    ax.errorbar(evaluations["samples"] / 1e6 + shift, mean, error, **hollow, **look)

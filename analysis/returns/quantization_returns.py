@@ -1,0 +1,182 @@
+"""Return by bits and scheme, after phase 2 alone (PTQ) and after phase 3 (QAT).
+
+How few bits are still free of charge differs with the scheme: the bend of the line shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.runs.distilled_student import distilled_identity, student_label
+from qpd.recipe.schema import QuantizeSettings
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import TargetError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_STUDENTS = {"ptq": "PTQ", "qat": "QAT"}
+_REFERENCES = {"teacher": "teacher", "distilled": "fp32 student"}
+
+
+@dataclass(frozen=True)
+class QuantizationReturns:
+    """What the figure shows; `left_out` says of which runs nothing is shown, and why.
+
+    `table`, a row for each evaluated quantized student: run, student (which distilled one it was
+    made from), policy (`ptq` or `qat`), quantizer (scheme and settings but for the weights' bits),
+    weight_bits, activation_bits, mean, low, high (95% bootstrap interval), episodes.
+    `references`, a row for each student and reference: student, policy (`teacher`, `distilled`),
+    mean, low, high, episodes; of several evaluations the one with the most games.
+    """
+
+    table: DataFrame
+    references: DataFrame
+    left_out: dict[str, str]
+
+
+def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
+    """Read what each run's quantized students scored.
+
+    Raises RunDirectoryError; TargetError where none was evaluated.
+    """
+    import pandas as pd
+
+    opened = [RunDirectory.open(path, read_only=True) for path in runs]
+    students = _student_names(opened)
+    rows: list[dict[str, Any]] = []
+    references: dict[tuple[str, str], dict[str, Any]] = {}
+    left_out = {}
+    for run in opened:
+        results = {str(name): result for name, result in run.manifest.evaluations.items()}
+        student, settings = students[distilled_identity(run)], run.recipe.quantize
+        _note_references(references, student, results)
+        about = {"run": str(run.path), "student": student}
+        bits = {"weight_bits": settings.weight_bits, "activation_bits": settings.activation_bits}
+        found = [
+            about
+            | {"policy": policy, "quantizer": quantizer_label(settings)}
+            | bits
+            | _score(score)
+            for policy, score in results.items()
+            if policy in _STUDENTS
+        ]
+        rows += found
+        if not found:
+            left_out[str(run.path)] = "no return by bits, as no quantized student was evaluated"
+    if not rows:
+        raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does")
+    table = pd.DataFrame(rows).sort_values(["student", "policy", "quantizer", "weight_bits"])
+    columns = ["student", "policy", "mean", "low", "high", "episodes"]
+    return QuantizationReturns(
+        table.reset_index(drop=True),
+        pd.DataFrame(list(references.values()), columns=columns),
+        left_out,
+    )
+
+
+def _note_references(
+    references: dict[tuple[str, str], dict[str, Any]], student: str, results: dict[str, Any]
+) -> None:
+    """Keep a run's reference policies where they played more games than those known so far."""
+    for policy in _REFERENCES:
+        if policy in results:
+            row = {"student": student, "policy": policy} | _score(results[policy])
+            known = references.setdefault((student, policy), row)
+            if row["episodes"] > known["episodes"]:
+                references[student, policy] = row
+
+
+def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
+    """A title for each distilled student: its size; with its first run's folder where ambiguous."""
+    first = {distilled_identity(run): run for run in reversed(runs)}
+    labels = {identity: student_label(run) for identity, run in first.items()}
+    return {
+        identity: f"{label} ({first[identity].path.name})"
+        if list(labels.values()).count(label) > 1
+        else label
+        for identity, label in labels.items()
+    }
+
+
+def quantizer_label(settings: QuantizeSettings) -> str:
+    """All that tells a line of the figure from another: `dorefa_scaled, 4-bit activations`."""
+    parts: list[str] = [settings.scheme]
+    if settings.activation_bits != 8:
+        parts.append(f"{settings.activation_bits}-bit activations")
+    for bits, layer in ((settings.first_layer_bits, "first"), (settings.last_layer_bits, "last")):
+        if bits is not None:
+            parts.append(f"{bits}-bit {layer} layer")
+    if settings.scheme == "dorefa_scaled":
+        parts += [] if settings.per_channel else ["per layer"]
+        parts += [] if settings.equalization else ["not equalized"]
+    return ", ".join(parts)
+
+
+def _score(result: dict[str, Any]) -> dict[str, Any]:
+    low, high = result["interval"]
+    return {"mean": result["mean"], "low": low, "high": high, "episodes": result["episodes"]}
+
+
+def draw_returns(returns: QuantizationReturns) -> Figure:
+    """A panel for each distilled student, a line for each quantizer; inside `paper_style()`.
+
+    Of several returns at the same bits the one with the most games is drawn.
+    """
+    table = returns.table
+    students = list(dict.fromkeys(table["student"]))
+    lines = list(table[["policy", "quantizer"]].drop_duplicates().itertuples(index=False))
+    looks = {tuple(line): place for place, line in enumerate(lines)}
+    columns = min(2, len(students))
+    rows = -(-len(students) // columns)
+    figure = new_figure(PAGE_WIDTH, 2.3 * rows + 0.3 + 0.15 * -(-len(looks) // 2))
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    entries: dict[str, Any] = {}
+    for ax, student in zip(axes, students, strict=False):
+        _draw_student(ax, table[table["student"] == student], looks)
+        references = returns.references[returns.references["student"] == student]
+        _draw_references(ax, references)
+        ax.set_title(student)
+        found, labels = ax.get_legend_handles_labels()
+        entries |= dict(zip(labels, found, strict=True))
+    for ax in axes[::columns]:
+        ax.set_ylabel("return")
+    for ax in axes[len(students) :]:
+        ax.set_axis_off()
+    if (table["low"] >= 0).all():
+        axes[0].set_ylim(bottom=0)
+    order = sorted(entries, key=lambda label: label in _REFERENCES.values())
+    handles = [entries[label] for label in order]
+    figure.legend(handles, order, ncols=2, loc="outside lower center")
+    return figure
+
+
+def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) -> None:
+    for (policy, quantizer), line in table.groupby(["policy", "quantizer"], sort=False):
+        place = looks[policy, quantizer]
+        line = line.sort_values("episodes").drop_duplicates("weight_bits", keep="last")
+        line = line.sort_values("weight_bits")
+        ax.errorbar(
+            line["weight_bits"] + 0.06 * (place - (len(looks) - 1) / 2),  # intervals side by side
+            line["mean"],
+            [line["mean"] - line["low"], line["high"] - line["mean"]],
+            color=COLOURS[place % len(COLOURS)],
+            marker=MARKERS[place % len(MARKERS)],
+            linestyle="-" if policy == "ptq" else "--",
+            elinewidth=0.8,
+            capsize=2,
+            label=f"{_STUDENTS[policy]}, {quantizer}",
+        )
+    ax.set(xlabel="bits per weight", xticks=range(2, 9), xlim=(1.7, 8.3))
+
+
+def _draw_references(ax: Any, references: DataFrame) -> None:
+    for row in references.itertuples():
+        style = "-" if row.policy == "teacher" else ":"
+        ax.axhline(row.mean, color=NEUTRAL, linestyle=style, label=_REFERENCES[row.policy])
+        ax.axhspan(row.low, row.high, color=NEUTRAL, alpha=0.12, linewidth=0)

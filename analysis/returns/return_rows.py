@@ -1,0 +1,105 @@
+"""Tables of returns as the terminal shows them, and the notes below them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.returns.plot_series import algorithm_name, precision_name
+from qpd.analysis.returns.policy_returns import TEACHERS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_POLICIES = {"teacher_sharpened": "sharpened", "ptq": "PTQ", "qat": "QAT"}
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table for a terminal: a title, column names, and texts."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+def returns_tables(table: DataFrame) -> list[ShownTable]:
+    """`policy_returns`, a table for each environment."""
+    header = ["run", "policy", "size", "bits", "λ", "games", "return", "IQM", "of teacher"]
+    header += ["beats teacher"]
+    tables = []
+    for env_id, mine in table.groupby("env_id"):
+        rows = []
+        for _, row in mine.iterrows():
+            weight = "-" if np.isnan(row["lambda"]) else f"{row['lambda']:g}"
+            games = f"{row['num_episodes']:,}"
+            games = games if row["num_runs"] == 1 else f"{games} of {row['num_runs']} runs"
+            measured = [
+                _with_interval(row, "mean", "{:.1f}"),
+                f"{row['iqm']:.1f}",
+                _with_interval(row, "relative", "{:.0%}"),
+                _with_interval(row, "improvement", "{:.2f}"),
+            ]
+            rows.append([*_who(row), weight, games, *measured])
+        tables.append(ShownTable(str(env_id), header, rows))
+    return tables
+
+
+def returns_notes(frame: DataFrame, table: DataFrame) -> list[str]:
+    """How to read `table` (of `policy_returns`), and what `frame` holds that it does not."""
+    notes = [
+        "in brackets: 95% bootstrap intervals over runs and games; IQM: interquartile mean; "
+        "beats teacher: probability that a game ends above one of the teacher's"
+    ]
+    if (table["num_runs"] == 1).all():
+        notes.append("one seed of each recipe: the intervals say nothing about other seeds")
+    missing = frame[frame["returns"].map(len) == 0]
+    students = missing[~missing["policy"].isin(TEACHERS)]
+    if len(students):
+        first = f"{students['policy'].iloc[0]} of {students['name'].iloc[0]}"
+        notes.append(f"left out, not evaluated: {len(students)} students, such as {first}")
+    students = table[~table["policy"].isin(TEACHERS)]
+    alone = students[students["improvement"].isna()]
+    if len(alone):
+        names = ", ".join(dict.fromkeys(alone["experiment"]))
+        notes.append(f"no evaluation of the teacher, acting by the same rule, for {names}")
+    unclear = students[students["relative"].isna() & students["improvement"].notna()]
+    if len(unclear):
+        names = ", ".join(dict.fromkeys(unclear["env_id"] + " " + unclear["teacher"]))
+        notes.append(f"no share of the teacher's return where that may not be positive: {names}")
+    return notes
+
+
+def pareto_tables(table: DataFrame) -> list[ShownTable]:
+    """`pareto_bytes` or `pareto_latency`, a table for each panel."""
+    has_runtime = "runtime" in table
+    header = ["run", "policy", "size", "bits", "bytes", "return", "front"]
+    if has_runtime:
+        header[4:5] = ["runtime", "threads", "µs"]
+    tables = []
+    for panel, mine in table.groupby("panel"):
+        rows = []
+        for _, row in mine.iterrows():
+            cost = [f"{int(row['cost']):,}"]
+            if has_runtime:
+                cost = [row["runtime"], str(row["threads"]), f"{row['cost']:,.1f}"]
+            front = "yes" if row["on_front"] else ""
+            rows.append([*_who(row), *cost, _with_interval(row, "mean", "{:.1f}"), front])
+        tables.append(ShownTable(str(panel), header, rows))
+    return tables
+
+
+def _who(row: Any) -> list[str]:
+    algo = f"{algorithm_name(row['teacher'])} teacher"
+    name = algo if row["policy"] in TEACHERS else row["experiment"]
+    policy = _POLICIES.get(row["policy"], row["policy"])
+    return [name, policy, row["size"], precision_name(row)]
+
+
+def _with_interval(row: Any, name: str, form: str) -> str:
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if np.isnan(value):
+        return "-"
+    return f"{form.format(value)} [{form.format(low)}, {form.format(high)}]"

@@ -1,0 +1,136 @@
+"""A teacher's training curve: returns of the games played while it learned.
+
+Read from the `*.monitor.csv` files that Stable-Baselines3's Monitor and `qpd teacher train` write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qpd.analysis.figure_style import COLOURS, new_figure, paper_style, save_tables
+from qpd.errors.codes import ErrorCode
+from qpd.errors.target_error import TargetError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+_NAME = re.compile(r"(\d+)\.monitor\.csv")
+# The zoo puts Monitor below its wrappers, so that a game's length counts every emulator frame.
+_FRAME_SKIP = 4
+# The RL Zoo numbers its files by environment; `qpd teacher train` by the steps it goes on from,
+# which are at least this many.
+_LEAST_STEPS = 1000
+_BINS = 100
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """`games`, a row each, in the order they ended: steps (agent steps so far), return, length.
+
+    `resumed_at` are the steps at which an interrupted training went on.
+    """
+
+    games: DataFrame
+    resumed_at: tuple[int, ...]
+
+    def binned(self) -> DataFrame:
+        """At most 100 equal spans of steps: steps (the span's end), mean, low, high, games.
+
+        `low` and `high` are the 10th and 90th percentile of the games, not an interval of the mean.
+        """
+        import numpy as np
+        import pandas as pd
+
+        steps = self.games["steps"].to_numpy()
+        edges = np.linspace(0, steps.max(), _BINS + 1)
+        place = np.clip(np.searchsorted(edges, steps, side="left"), 1, _BINS)
+        grouped = self.games.groupby(edges[place].round().astype(int))["return"]
+        table = pd.DataFrame(
+            {
+                "mean": grouped.mean(),
+                "low": grouped.quantile(0.1),
+                "high": grouped.quantile(0.9),
+                "games": grouped.size(),
+            }
+        )
+        return table.rename_axis("steps").reset_index()
+
+
+def training_curve(folder: Path, num_timesteps: int | None = None) -> TrainingCurve | None:
+    """The curve of the training in an RL Zoo folder, up to `num_timesteps` agent steps.
+
+    What an interrupted training played after the checkpoint from which it went on is left out.
+    None where the folder has no monitor files. Raises TargetError for one that cannot be read.
+    """
+    import pandas as pd
+
+    starts: dict[int, list[DataFrame]] = {}
+    for path in sorted(folder.glob("*.monitor.csv")):
+        match = _NAME.fullmatch(path.name)
+        number = int(match[1]) if match else 0
+        starts.setdefault(number if number >= _LEAST_STEPS else 0, []).append(_read(path))
+    begins = sorted(n for n in starts if num_timesteps is None or n < num_timesteps)
+    if not begins:
+        return None
+    parts = []
+    for begin, end in zip(begins, [*begins[1:], num_timesteps], strict=True):
+        games = pd.concat(starts[begin]).sort_values("ended", kind="stable")
+        games["steps"] = begin + games["length"].cumsum()
+        parts.append(games if end is None else games[games["steps"] <= end])
+    games = pd.concat(parts, ignore_index=True)[["steps", "return", "length"]]
+    return TrainingCurve(games, tuple(begins[1:])) if len(games) else None
+
+
+def _read(path: Path) -> DataFrame:
+    """Columns return, length (agent steps), ended (seconds since 1970)."""
+    import pandas as pd
+
+    try:
+        with path.open(encoding="utf-8") as file:
+            header = json.loads(file.readline().removeprefix("#"))
+            began = float(header["t_start"])
+            table = pd.read_csv(file)
+        table = table[["r", "l", "t"]].apply(pd.to_numeric)
+        if "NoFrameskip" in str(header.get("env_id")) and header.get("unit") != "agent steps":
+            table["l"] //= _FRAME_SKIP
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TargetError(
+            f"{path}: is no monitor file of Stable-Baselines3 ({error})", ErrorCode.TEACHER_SETTINGS
+        ) from error
+    table = table.rename(columns={"r": "return", "l": "length", "t": "ended"})
+    return table.assign(ended=table["ended"] + began)
+
+
+def draw_training(curve: TrainingCurve, final: tuple[float, float, float] | None) -> Figure:
+    """Mean return against steps, with its 10th to 90th percentile; inside `paper_style()`.
+
+    `final` is the finished agent's return with its interval: mean, low, high.
+    """
+    figure = new_figure(height=2.2)
+    ax = figure.subplots()
+    table = curve.binned()
+    millions = table["steps"] / 1e6
+    ax.fill_between(millions, table["low"], table["high"], color=COLOURS[0], alpha=0.2, linewidth=0)
+    ax.plot(millions, table["mean"], color=COLOURS[0], label="while training")
+    if final is not None:
+        mean, low, high = final
+        error = [[mean - low], [high - mean]]
+        ax.errorbar([millions.iloc[-1]], [mean], error, color=COLOURS[1], marker="s", capsize=2,
+                    linestyle="none", label="afterwards, 95% interval")  # fmt: skip
+    ax.set(xlabel="agent steps (millions)", ylabel="return")
+    ax.legend(loc="upper left")
+    return figure
+
+
+def write_training_curve(
+    folder: Path, curve: TrainingCurve, final: tuple[float, float, float] | None
+) -> None:
+    """Write training.png, as `draw_training` draws it, and training.csv, its spans."""
+    with paper_style():
+        draw_training(curve, final).savefig(folder / "training.png", metadata={"Software": None})
+    save_tables({"training": curve.binned()}, folder)

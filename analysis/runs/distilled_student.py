@@ -1,0 +1,40 @@
+"""Which runs share one distilled student: forks do (`qpd quantize RUN -o NEW`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from qpd.runs.run_directory import RunDirectory
+
+# What phases 1's student depends on; forks differ in the other sections only.
+_SECTIONS = {"seed", "teacher", "environment", "collection", "replay", "student", "distill"}
+
+
+def distilled_identity(run: RunDirectory) -> str:
+    """The same text for runs whose phase 1 is one and the same training, its timings included."""
+    recipe = run.recipe.model_dump(mode="json", include=_SECTIONS)
+    teacher = run.manifest.teacher
+    about = [recipe, run.phase("distill").metrics, teacher.sha256 if teacher else None]
+    return json.dumps(about, sort_keys=True)
+
+
+def find_distilled(run: RunDirectory, others: Sequence[RunDirectory]) -> Path | None:
+    """The run's distilled.safetensors, or that of one of `others` with the same student."""
+    for candidate in (run, *others):
+        same = candidate is run or distilled_identity(candidate) == distilled_identity(run)
+        if same and candidate.distilled_file.is_file():
+            return candidate.distilled_file
+    return None
+
+
+def student_label(run: RunDirectory) -> str:
+    """Its size, or its hidden widths where it has no named one, and its seed where that is not 0.
+
+    For titles: `XXS`, `mlp-16, seed 3`.
+    """
+    student = run.recipe.student
+    widths = [*(student.conv_channels or ()), *(student.hidden or ())]
+    size = student.size or "-".join(str(width) for width in widths)
+    return f"{size}, seed {run.recipe.seed}" if run.recipe.seed else size

@@ -1,0 +1,122 @@
+"""One run's summary: returns with intervals, parameters and bytes of teacher and students."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from qpd.runs.manifest import Manifest
+from qpd.runs.run_directory import RunDirectory
+from qpd.student_files.distilled import stored_architecture
+
+LABELS = {
+    "teacher": "teacher",
+    "teacher_sharpened": "teacher, sharpened",
+    "distilled": "distilled, fp32",
+    "ptq": "quantized (PTQ)",
+    "qat": "finetuned (QAT)",
+}
+
+
+def run_summary(path: Path) -> dict[str, Any]:
+    """What the run at `path` measured, as plain data; policies not evaluated yet have no return.
+
+    `size_bytes` is the file's size, for the teacher 4 bytes a parameter; None where a student's
+    file was left out of a committed run. Raises RunDirectoryError, StudentFileError.
+    """
+    run = RunDirectory.open(path, read_only=True)
+    manifest = run.manifest
+    summary: dict[str, Any] = {
+        "run": str(path),
+        "name": manifest.name,
+        "seed": manifest.seed,
+        "phases": {name: record.state for name, record in manifest.phases.items()},
+        "policies": {},
+        "seconds": _seconds(manifest),
+    }
+    policies = summary["policies"]
+    evaluations = {str(k): v for k, v in manifest.evaluations.items()}
+    if manifest.teacher is not None:
+        count = manifest.teacher.num_parameters
+        summary["teacher"] = manifest.teacher.model_dump()
+        for name in ("teacher", "teacher_sharpened"):
+            if name == "teacher" or name in evaluations:
+                policies[name] = _entry(count, 4 * count, 32, evaluations.get(name))
+    bits = run.recipe.quantize.weight_bits
+    students = [
+        ("distilled", "distill", run.distilled_file, 32),
+        ("ptq", "quantize", run.ptq_file, bits),
+        ("qat", "finetune", run.quantized_file, bits),
+    ]
+    files = [file for _, _, file, _ in students if file.is_file()]
+    for name, phase, file, weight_bits in students:
+        if manifest.phases[phase].state == "done" and files:  # type: ignore[index]
+            count = stored_architecture(files[0]).num_parameters
+            size = file.stat().st_size if file.is_file() else None
+            policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
+    return summary
+
+
+def _seconds(manifest: Manifest) -> dict[str, float]:
+    """Where the run's time went: collect, gather, train, validate, evaluate."""
+    total: dict[str, float] = {}
+    for record in manifest.phases.values():
+        for what, seconds in record.metrics.get("seconds", {}).items():
+            total[what] = total.get(what, 0.0) + seconds
+    played = [e["seconds"] for e in manifest.evaluations.values() if "seconds" in e]
+    return total | ({"evaluate": sum(played)} if played else {})
+
+
+def time_line(summary: dict[str, Any]) -> str:
+    """Where the time went, in one line; empty where nothing was timed."""
+    spent = summary["seconds"]
+    total = sum(spent.values())
+    if total <= 0:
+        return ""
+    order = [
+        name for name in ("collect", "gather", "train", "validate", "evaluate") if name in spent
+    ]
+    parts = [f"{name} {_clock(spent[name])} ({spent[name] / total:.0%})" for name in order]
+    return f"time {_clock(total)}: {', '.join(parts)}"
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def _entry(
+    parameters: int, size_bytes: int | None, bits: int, evaluation: dict[str, Any] | None
+) -> dict[str, Any]:
+    entry = {"num_parameters": parameters, "size_bytes": size_bytes, "weight_bits": bits}
+    return entry | ({"return": evaluation} if evaluation is not None else {})
+
+
+def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table that `qpd run` ends with."""
+    header = ["policy", "return [95%]", "of teacher", "parameters", "bits", "bytes"]
+    base = summary["policies"].get("teacher", {}).get("return")
+    rows = []
+    for name, entry in summary["policies"].items():
+        evaluation, shown, ratio = entry.get("return"), "not evaluated", "-"
+        if evaluation is not None:
+            low, high = evaluation["interval"]
+            shown = f"{evaluation['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            if base and base["mean"] > 0:
+                ratio = f"{evaluation['mean'] / base['mean']:.0%}"
+        sizes = [f"{entry['num_parameters']:,}", str(entry["weight_bits"])]
+        size = entry["size_bytes"]
+        rows.append([LABELS[name], shown, ratio, *sizes, "-" if size is None else f"{size:,}"])
+    return header, rows
+
+
+def summary_caption(summary: dict[str, Any]) -> str:
+    """How the returns of the table were measured; empty where none was."""
+    measured = [e["return"] for e in summary["policies"].values() if "return" in e]
+    if not measured:
+        return ""
+    text = f"{measured[0]['episodes']} full games each, {measured[0]['acting']}"
+    if "teacher_sharpened" in summary["policies"]:
+        text += (
+            f"; teacher, sharpened: {summary['policies']['teacher_sharpened']['return']['acting']}"
+        )
+    return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}"

@@ -1,0 +1,45 @@
+"""The settings that make a student, as one level of keys: what two runs may be compared by."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from qpd.recipe.differences import flat_settings
+from qpd.recipe.schema import Recipe
+
+# What changes no student, only where and how it is made and how often it is played.
+_IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}
+_LATER_SECTIONS: dict[str, set[str]] = {
+    "distilled": {"quantize", "finetune"},
+    "ptq": {"finetune"},
+    "qat": set(),
+}
+
+
+def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str, Any]:
+    """Each key that `policy` (distilled, ptq or qat) depends on, with its value.
+
+    Temperatures that the recipe leaves to the teacher are told; the actor's weight is None for a
+    teacher without a critic. How the best epoch was chosen (`evaluation.validation_episodes`,
+    `evaluation.validate_every`) is among them, the seed and the number of games reported are not.
+    """
+    sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
+    sections["environment"].pop("num_threads")
+    for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
+        if name in sections:
+            phase = sections[name]
+            phase.pop("processes")
+            phase["temperature"] = settings.temperature_for(has_critic)
+            phase["actor_weight"] = phase["actor_weight"] if has_critic else None
+    sections["evaluation"] = {
+        key: getattr(recipe.evaluation, key) for key in ("validation_episodes", "validate_every")
+    }
+    return flat_settings(sections)
+
+
+def phase_samples(settings: dict[str, Any], phase: Literal["distill", "finetune"]) -> int:
+    """How many samples a phase sees, by `student_settings`; 0 for one that they leave out."""
+    if f"{phase}.epochs" not in settings:
+        return 0
+    epoch = settings[f"{phase}.samples_per_epoch"] or settings["replay.capacity"]
+    return int(settings[f"{phase}.epochs"] * epoch)

@@ -1,0 +1,77 @@
+"""What a sweep came to: a row per cell with its state, return, bytes and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from qpd.analysis.runs.run_table import run_summary
+
+_STUDENTS = ("qat", "ptq", "distilled")
+
+
+class CellStatus(Protocol):
+    """A cell, or a batch that distils for several, as the sweep knows it."""
+
+    name: str
+    folder: Path
+    state: str
+    error: str
+
+    @property
+    def log(self) -> Path:
+        """What the cell's processes printed."""
+
+
+def sweep_summary(statuses: Sequence[CellStatus]) -> dict[str, Any]:
+    """Every cell's state, the run directory's summary where there is one, and why it failed.
+
+    Raises RunDirectoryError, StudentFileError.
+    """
+    cells = []
+    for status in statuses:
+        cell: dict[str, Any] = {"cell": status.name, "state": status.state}
+        if (status.folder / "recipe.yaml").is_file():
+            cell["run"] = run_summary(status.folder)
+        if status.state == "failed":
+            cell |= {"error": status.error, "log": str(status.log)}
+        cells.append(cell)
+    return {"cells": cells}
+
+
+def sweep_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table that `qpd sweep` ends with."""
+    header = ["cell", "state", "return [95%]", "of teacher", "bytes", "seconds"]
+    return header, [_row(cell) for cell in summary["cells"]]
+
+
+def sweep_caption(summary: dict[str, Any]) -> list[str]:
+    """What failed and why, a line each with the log's place; and how the bytes are counted."""
+    lines = [
+        f"{cell['cell']} failed: {cell['error']} ({cell['log']})"
+        for cell in summary["cells"]
+        if cell["state"] == "failed"
+    ]
+    if any("run" in cell for cell in summary["cells"]):
+        lines.append("return and bytes of the quantized student; its teacher on the same games")
+    return lines
+
+
+def _row(cell: dict[str, Any]) -> list[str]:
+    row = [cell["cell"], cell["state"], "-", "-", "-", "-"]
+    if "run" not in cell:
+        return row
+    policies, spent = cell["run"]["policies"], sum(cell["run"]["seconds"].values())
+    row[5] = f"{spent:,.0f}" if spent else "-"
+    student = next((policies[name] for name in _STUDENTS if name in policies), None)
+    if student is None:
+        return row
+    row[4] = "-" if student["size_bytes"] is None else f"{student['size_bytes']:,}"
+    returns, base = student.get("return"), policies.get("teacher", {}).get("return")
+    if returns is not None:
+        low, high = returns["interval"]
+        row[2] = f"{returns['mean']:.1f} [{low:.1f}, {high:.1f}]"
+        if base and base["mean"] > 0:
+            row[3] = f"{returns['mean'] / base['mean']:.0%}"
+    return row

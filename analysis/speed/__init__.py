@@ -1,0 +1,1 @@
+"""Sizes and forward passes per second."""

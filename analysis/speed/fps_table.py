@@ -1,0 +1,186 @@
+"""The paper's Tables 1 and 2: forward passes per second by device and student size.
+
+Table 1 is fp32; Table 2 is 8-bit, by runtime, with each device's teacher in PyTorch beside it. The
+paper's devices (its Table 1) stand in both for reference, marked "(paper)".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
+from qpd.bench.device_record import FP32, BenchRow, DeviceRecord
+from qpd.files.atomic import write_text
+from qpd.students import SIZE_GRID
+
+TEACHER = COLUMNS[len(SIZE_GRID)]
+BASELINE = "torch"
+PAPER_RUNTIME = "torch"  # PyTorch eager; the paper's devices ran nothing else in its Table 1
+KEYS = ("device", "runtime", "threads")
+
+
+@dataclass(frozen=True)
+class FpsRow:
+    """Forward passes per second by column; a column that was not measured is missing."""
+
+    device: str
+    runtime: str
+    threads: int | None
+    fps: dict[str, float]
+
+
+@dataclass(frozen=True)
+class FpsTable:
+    """A table with the columns `KEYS` and `columns`; `notes` say what was left out, and why."""
+
+    name: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[FpsRow, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """All column names."""
+        return (*KEYS, *self.columns)
+
+    def cells(self, row: FpsRow) -> list[str]:
+        """The row as texts, whole numbers, "-" where nothing was measured."""
+        threads = "-" if row.threads is None else str(row.threads)
+        numbers = [row.fps.get(column) for column in self.columns]
+        shown = ["-" if number is None else f"{number:,.0f}" for number in numbers]
+        return [row.device, row.runtime, threads, *shown]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        rows = [
+            {"device": row.device, "runtime": row.runtime, "threads": row.threads, "fps": row.fps}
+            for row in self.rows
+        ]
+        return {"caption": self.caption, "rows": rows, "notes": list(self.notes)}
+
+    def to_csv(self) -> str:
+        """CSV; numbers with one decimal, empty where nothing was measured."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.header)
+        for row in self.rows:
+            numbers = [row.fps.get(column) for column in self.columns]
+            threads = "" if row.threads is None else row.threads
+            shown = ["" if number is None else f"{number:.1f}" for number in numbers]
+            writer.writerow([row.device, row.runtime, threads, *shown])
+        return text.getvalue()
+
+    def to_markdown(self) -> str:
+        """A caption and a pipe table."""
+        lines = [_markdown_row(self.header), _markdown_row(["---"] * len(self.header))]
+        lines += [_markdown_row(self.cells(row)) for row in self.rows]
+        return "\n\n".join([self.caption, "\n".join(lines), *self.notes]) + "\n"
+
+
+def fps_tables(devices: Sequence[DeviceRecord]) -> tuple[FpsTable, FpsTable]:
+    """Table 1 and Table 2 of `devices`; several files of one device are joined.
+
+    Where a device has several students of one size, the first is shown, and a note says so.
+    """
+    table_1 = FpsTable(
+        "fps_table_1",
+        "Table 1: forward passes per second, one observation at a time, fp32",
+        COLUMNS,
+        (*_device_rows(devices, is_quantized=False), *_paper_rows(COLUMNS)),
+        _notes(devices, is_quantized=False),
+    )
+    columns = COLUMNS[: len(SIZE_GRID) + 1]
+    table_2 = FpsTable(
+        "fps_table_2",
+        "Table 2: forward passes per second, one observation at a time, 8-bit students by runtime; "
+        f"{TEACHER}: the fp32 teacher in PyTorch",
+        columns,
+        (*_device_rows(devices, is_quantized=True), *_paper_rows(columns, " fp32")),
+        _notes(devices, is_quantized=True),
+    )
+    return table_1, table_2
+
+
+def write_tables(tables: Sequence[FpsTable], folder: Path) -> list[Path]:
+    """Write each table as CSV and Markdown into `folder`; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for table in tables:
+        for suffix, text in ((".csv", table.to_csv()), (".md", table.to_markdown())):
+            path = folder / f"{table.name}{suffix}"
+            write_text(path, text)
+            written.append(path)
+    return written
+
+
+def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[FpsRow]:
+    rows: dict[tuple[str, str, int], dict[str, float]] = {}
+    teachers: dict[tuple[str, int], float] = {}
+    for record in devices:
+        for row in record.rows:
+            column = _column(row)
+            if row.forwards_per_second is None or column is None:
+                continue
+            if column == TEACHER and row.runtime == BASELINE:
+                teachers.setdefault((record.device, row.threads), row.forwards_per_second)
+            if _belongs(row, is_quantized):
+                fps = rows.setdefault((record.device, row.runtime, row.threads), {})
+                fps.setdefault(column, row.forwards_per_second)
+    if is_quantized:
+        for (device, _, threads), fps in rows.items():
+            if (device, threads) in teachers:
+                fps[TEACHER] = teachers[device, threads]
+    order = {record.device: place for place, record in reversed(list(enumerate(devices)))}
+    return [FpsRow(*key, rows[key]) for key in sorted(rows, key=lambda key: order[key[0]])]
+
+
+def _column(row: BenchRow) -> str | None:
+    return TEACHER if row.model == "teacher" else row.size
+
+
+def _belongs(row: BenchRow, is_quantized: bool) -> bool:
+    return row.weight_bits == (8 if is_quantized else FP32)
+
+
+def _paper_rows(columns: Sequence[str], what: str = "") -> list[FpsRow]:
+    rows = []
+    for device, numbers in PAPER_FPS.items():
+        fps = {name: float(fps) for name, fps in zip(COLUMNS, numbers, strict=True)}
+        shown = {name: fps[name] for name in columns}
+        rows.append(FpsRow(f"{device} (paper)", PAPER_RUNTIME + what, None, shown))
+    return rows
+
+
+def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ...]:
+    """Students that the table has no place for, and what could not be measured."""
+    notes: dict[str, None] = {}
+    seen: dict[tuple[str, str, int, str], str] = {}
+    for record in devices:
+        for row in record.rows:
+            place = f"{record.device}, {row.runtime}, {row.model}"
+            column = _column(row)
+            if row.status != "measured":
+                if not _belongs(row, is_quantized):
+                    continue
+                notes[f"{place}: {row.status}: {row.reason}"] = None
+            elif column is None:
+                notes[f"{place}: not shown: no size of the grid"] = None
+            elif not _belongs(row, is_quantized):
+                if is_quantized and row.weight_bits != FP32:
+                    bits = "unknown" if row.weight_bits is None else row.weight_bits
+                    notes[f"{place}: not shown: {bits} bits"] = None
+            else:
+                key = (record.device, row.runtime, row.threads, column)
+                if seen.setdefault(key, row.model) != row.model:
+                    notes[f"{place}: not shown: {seen[key]} is the same size"] = None
+    return tuple(notes)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,166 @@
+"""Parameters and bytes of students by size and bits per weight, beside the teacher's.
+
+Bytes are those of real files: of the runs given or, for the rest of the size grid, of an untrained
+student that is quantized and packed in memory as `qpd quantize` packs one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.returns.plot_series import precision_name
+from qpd.analysis.returns.policy_returns import TEACHERS
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.runs.run_frame import FLOAT_BITS
+from qpd.files.atomic import safetensors_bytes
+from qpd.integer.integer_student import integer_student
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.student_files.distilled import float_student_content
+from qpd.student_files.quantized import pack_student
+from qpd.students import SIZE_GRID, Student, architecture_for
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+BITS = (FLOAT_BITS, 8, 6, 4, 2)
+TEACHER_BYTES = 4 * 1_686_693  # SB3's CnnPolicy of PPO or A2C, 4 actions, critic included, in fp32
+DQN_TEACHER_BYTES = 4 * 1_686_180
+PACKED = "packed for this table"
+COLUMNS = (
+    "size", "parameters", "precision", "weight_bits", "size_bytes", "teacher_bytes", "ratio",
+    "source",
+)  # fmt: skip
+_BREAKOUT = ((4, 84, 84), 4)
+
+
+def size_table(frame: DataFrame | None = None) -> DataFrame:
+    """A row for each size of the grid and each of `BITS`, then for whatever else the runs hold.
+
+    `frame` is that of `run_frame`. `ratio` is the teacher's bytes divided by the file's;
+    `source` the run whose file it is, the first of several, or `PACKED`. Packed students have 4
+    actions; a run's file is some hundred bytes longer, because it also says where it comes from.
+    """
+    import pandas as pd
+
+    rows = _run_rows(frame) if frame is not None else []
+    key = ("size", "parameters", "precision", "teacher_bytes")
+    found = {tuple(row[name] for name in key): row for row in reversed(rows)}
+    table = []
+    for size in SIZE_GRID:
+        architecture = architecture_for(size, *_BREAKOUT)
+        missing = []
+        for bits in BITS:
+            precision = "fp32" if bits == FLOAT_BITS else f"{bits}-bit"
+            teachers = [TEACHER_BYTES, DQN_TEACHER_BYTES]
+            keys = [(size, architecture.num_parameters, precision, count) for count in teachers]
+            row = next((found.pop(key) for key in keys if key in found), None)
+            missing += [bits] if row is None else []
+            table += [row] if row is not None else []
+        table += _packed_rows(size, missing)
+    order = {size: place for place, size in enumerate(SIZE_GRID)}
+    table.sort(key=lambda row: (order[row["size"]], -row["weight_bits"]))
+    return pd.DataFrame([*table, *reversed(found.values())], columns=list(COLUMNS))
+
+
+def shown_sizes(table: DataFrame) -> ShownTable:
+    """`size_table` for a terminal: a line for each size and teacher, the bytes by bits."""
+    precisions = list(dict.fromkeys(table["precision"]))
+    header = ["size", "parameters", *precisions]
+    lines: dict[tuple[str, int, int], dict[str, str]] = {}
+    for _, row in table.iterrows():
+        mark = "" if row["source"] == PACKED else "*"
+        text = f"{int(row['size_bytes']):,}{mark} ({row['ratio']:.3g}x)"
+        key = (row["size"], int(row["parameters"]), int(row["teacher_bytes"]))
+        lines.setdefault(key, {})[row["precision"]] = text
+    rows = [
+        [size, f"{parameters:,}", *(cells.get(name, "-") for name in precisions)]
+        for (size, parameters, _), cells in lines.items()
+    ]
+    return ShownTable("bytes of the student's file", header, rows)
+
+
+def size_notes(table: DataFrame) -> list[str]:
+    """How to read `shown_sizes`."""
+    notes = [
+        "in brackets: how many times smaller it is than its teacher in fp32; "
+        f"the grid's has {TEACHER_BYTES:,} bytes"
+    ]
+    names = list(dict.fromkeys(table["source"][table["source"] != PACKED]))
+    return [*notes, f"* a run's file: {', '.join(names)}"] if names else notes
+
+
+def draw_sizes(table: DataFrame, axes: Axes) -> None:
+    """Draw the grid's rows of `size_table`: bytes by size, a series for each number of bits."""
+    grid = table[table["size"].isin(SIZE_GRID) & table["precision"].isin(_precisions())]
+    for place, name in enumerate(_precisions()):
+        mine = grid[grid["precision"] == name].drop_duplicates("size")
+        axes.plot(
+            mine["size"],
+            mine["size_bytes"],
+            label=name,
+            color=COLOURS[place],
+            marker=MARKERS[place],
+        )
+    axes.axhline(TEACHER_BYTES, color=NEUTRAL, linewidth=0.8, linestyle="--")
+    axes.annotate("teacher", (0, TEACHER_BYTES), (-8, 3), textcoords="offset points", color=NEUTRAL)
+    axes.set_yscale("log")
+    axes.set_xlabel("student")
+    axes.set_ylabel("bytes of its file")
+    axes.legend()
+
+
+def size_figure(table: DataFrame) -> Figure:
+    """The figure of `size_table(...)`."""
+    figure = new_figure(PAGE_WIDTH / 2, 2.4)
+    draw_sizes(table, figure.subplots())
+    return figure
+
+
+def _precisions() -> list[str]:
+    return ["fp32" if bits == FLOAT_BITS else f"{bits}-bit" for bits in BITS]
+
+
+def _run_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """The students' files of the runs, each beside its own teacher."""
+    teachers = frame[frame["policy"] == "teacher"].set_index("run")["size_bytes"]
+    rows = []
+    for _, row in frame[~frame["policy"].isin(TEACHERS)].iterrows():
+        if not np.isnan(row["size_bytes"]):
+            kept = {name: row[name] for name in ("size", "parameters", "weight_bits")}
+            size, teacher = int(row["size_bytes"]), int(teachers[row["run"]])
+            kept |= {"precision": precision_name(row), "source": row["name"]}
+            rows.append(kept | _sizes(size, teacher))
+    return rows
+
+
+def _packed_rows(size: str, bits: list[int]) -> list[dict[str, Any]]:
+    student = Student(architecture_for(size, *_BREAKOUT), seed=0)
+    shared = {"size": size, "parameters": student.architecture.num_parameters, "source": PACKED}
+    rows = []
+    for weight_bits in bits:
+        precision = "fp32" if weight_bits == FLOAT_BITS else f"{weight_bits}-bit"
+        count = _packed_bytes(student, weight_bits)
+        precise = {"precision": precision, "weight_bits": weight_bits}
+        rows.append(shared | precise | _sizes(count, TEACHER_BYTES))
+    return rows
+
+
+@torch.no_grad()
+def _packed_bytes(student: Student, weight_bits: int) -> int:
+    """Neither ranges nor scales are fitted: what a tensor holds does not change its bytes."""
+    if weight_bits == FLOAT_BITS:
+        return len(safetensors_bytes(*float_student_content(student, {})))
+    simulation = QuantizedStudent(student, QuantizationConfig(weight_bits, scheme="dorefa"))
+    return len(safetensors_bytes(*pack_student(integer_student(simulation), {})))
+
+
+def _sizes(size_bytes: int, teacher_bytes: int) -> dict[str, Any]:
+    ratio = teacher_bytes / size_bytes
+    return {"size_bytes": size_bytes, "teacher_bytes": teacher_bytes, "ratio": ratio}

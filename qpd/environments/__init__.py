@@ -1,0 +1,1 @@
+"""Environments: Atari and gymnasium behind one interface, transitions and action rules."""

@@ -1,0 +1,155 @@
+"""What every vector environment of this package promises, and the errors it raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+
+FRAME_STACK = 4
+FRAME_SIZE = 84
+
+State = dict[str, np.ndarray]
+
+
+class EnvironmentConfigError(UserError, ValueError):
+    """An environment that cannot be built as asked; one line that says what to change."""
+
+    code = ErrorCode.ENVIRONMENT_UNSUPPORTED
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """What a network must fit: sizes of observations and actions.
+
+    ``observation_shape`` is (4, 84, 84) uint8 for Atari and (d,) float32 elsewhere;
+    ``frame_stack`` is 4 for Atari and 1 elsewhere.
+    """
+
+    env_id: str
+    num_actions: int
+    observation_shape: tuple[int, ...]
+    observation_dtype: str
+    is_atari: bool
+    frame_stack: int
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """The outcome of one vector step; every field has shape [num_envs].
+
+    ``rewards`` float32: raw (unclipped), those of forced steps included.
+    ``terminated``, ``truncated`` bool: of the episode in SB3's sense (on Atari a lost life
+    terminates); always False where the step was forced, as no transition exists there.
+    ``game_over`` bool: a whole game ended, in a forced step or not, truncation included.
+    ``game_returns`` float64, ``game_lengths`` int64 (agent steps, i.e. transitions): of the
+    game so far, forced steps' rewards included; final where ``game_over``.
+    """
+
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    game_over: NDArray[np.bool_]
+    game_returns: NDArray[np.float64]
+    game_lengths: NDArray[np.int64]
+
+
+class VectorEnvironment(Protocol):
+    """Several copies of one environment, stepped together; they reset themselves.
+
+    ``observations``: what the policy sees now, uint8 [n, 4, 84, 84] or float32 [n, d]; owned
+    by the environment, valid until the next step. Where ``acting`` is False its content is the
+    last observation of the episode that ended (or, after a reset, not meaningful).
+    ``acting`` bool [n]: False where the next step is forced (SB3's wrappers act): the policy's
+    action is ignored there and the step is no transition.
+    ``age`` int64 [n]: observations since the episode began, capped at frame_stack - 1: how
+    many of the older frames are real.
+    """
+
+    spec: EnvironmentSpec
+    num_envs: int
+    observations: np.ndarray
+    acting: NDArray[np.bool_]
+    age: NDArray[np.int64]
+
+    def reset(self, seed: int) -> None:
+        """Start a new game everywhere; ``seed`` >= 0 decides all randomness from here on."""
+
+    def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> VectorStep:
+        """Step with ``actions`` (int [n]); only where ``active`` (bool [n]) if it is given.
+
+        Inactive environments cost nothing and do not change; their fields in the result are
+        0 and False, except the running ``game_returns`` and ``game_lengths``.
+        Raises ValueError on wrong shapes and on actions outside [0, num_actions).
+        """
+
+    def begin_step(self, actions: np.ndarray, active: np.ndarray | None = None) -> None:
+        """Set a step going and return; ``step`` is this and ``finish_step``.
+
+        Other environments may be begun meanwhile. What belongs to one that is being stepped means
+        nothing until its step is finished. Raises ValueError as ``step`` does, and where an
+        environment is already being stepped.
+        """
+
+    def finish_step(self) -> VectorStep:
+        """Wait for the step that was begun first; ValueError if there is none."""
+
+    def get_state(self) -> State:
+        """All that ``set_state`` needs, as plain numeric arrays (copies)."""
+
+    def set_state(self, state: State) -> None:
+        """Continue bit-identically from ``get_state``, also in a new object or process.
+
+        Raises ValueError where the state does not fit this environment.
+        """
+
+    def close(self) -> None:
+        """Release the emulators; the environment cannot be used any more."""
+
+
+def checked_actions(
+    actions: np.ndarray, needed: NDArray[np.bool_], num_actions: int
+) -> NDArray[np.int64]:
+    """Return ``actions`` as int64 [n]; raise ValueError if a needed one is out of range."""
+    actions = np.asarray(actions)
+    if actions.shape != needed.shape or actions.dtype.kind not in "iu":
+        raise ValueError(
+            f"actions must be integers of shape {needed.shape}, "
+            f"got {actions.dtype} of shape {actions.shape}"
+        )
+    wrong = needed & ((actions < 0) | (actions >= num_actions))
+    if wrong.any():
+        raise ValueError(f"actions must be in [0, {num_actions}), got {actions[wrong].tolist()}")
+    return actions.astype(np.int64)
+
+
+def checked_active(active: np.ndarray | None, num_envs: int) -> NDArray[np.bool_]:
+    """Return the mask of environments to step, bool [n]; None means all of them."""
+    if active is None:
+        return np.ones(num_envs, dtype=np.bool_)
+    active = np.asarray(active)
+    if active.shape != (num_envs,) or active.dtype != np.bool_:
+        raise ValueError(f"active must be bool of shape ({num_envs},), got {active.dtype}")
+    return active
+
+
+def check_state(state: State, expected: State) -> None:
+    """Raise ValueError unless ``state`` has the names, shapes and dtypes of ``expected``.
+
+    Arrays of free length are given by a first dimension of 0 in ``expected``.
+    """
+    if state.keys() != expected.keys():
+        raise ValueError(f"environment state: names {sorted(state)}, not {sorted(expected)}")
+    for name, like in expected.items():
+        free = like.ndim > 0 and like.shape[0] == 0
+        same = state[name].shape[1:] == like.shape[1:] if free else state[name].shape == like.shape
+        if not same or state[name].dtype != like.dtype:
+            raise ValueError(
+                f"environment state: {name} is {state[name].dtype} {state[name].shape}, "
+                f"not {like.dtype} {like.shape}: saved with another environment?"
+            )

@@ -1,0 +1,58 @@
+"""The base of all errors that a user can mend: lines to print, each with a stable code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.terminal_text import printable
+
+
+class CodedLine(str):
+    """One line of an error that has several, with a code of its own."""
+
+    code: ErrorCode
+
+    def __new__(cls, text: str, code: ErrorCode) -> CodedLine:
+        """Return `text` with its code."""
+        line = super().__new__(cls, text)
+        line.code = code
+        return line
+
+    def __getnewargs__(self) -> tuple[str, ErrorCode]:  # type: ignore[override]
+        """What `pickle` makes the line anew from."""
+        return str(self), self.code
+
+
+TRY_AGAIN = 75  # of sysexits.h: nothing is wrong with what was asked for
+
+
+class UserError(Exception):
+    """What is wrong, where, and what would be right: one line each, in `lines`.
+
+    `code` is that of the class, unless the place that raises gives another; a `CodedLine` keeps
+    its own.
+    """
+
+    code: ErrorCode
+    exit_code = 2
+
+    def __init__(self, message: str | Sequence[str], code: ErrorCode | None = None) -> None:
+        """Keep one line, or several (at least one); the exception's text is their join."""
+        self.lines = [message] if isinstance(message, str) else list(message)
+        super().__init__("\n".join(self.lines))
+        self.code = code or type(self).code
+
+    def coded_lines(self) -> list[str]:
+        """The lines as they are printed: `TEXT [Q101]`."""
+        return [with_code(line, getattr(line, "code", self.code)) for line in self.lines]
+
+
+def reworded(line: str, text: str) -> str:
+    """Return `text` with the code of `line`, where that has one of its own."""
+    return CodedLine(text, line.code) if isinstance(line, CodedLine) else text
+
+
+def with_code(line: str, code: ErrorCode) -> str:
+    """Return the line as it is printed: nothing in it, of a file say, moves the cursor."""
+    return f"{printable(line)} [{code.id}]"

@@ -1,0 +1,1 @@
+"""Evaluation over full games, and films of them."""

@@ -1,0 +1,102 @@
+"""Returns over full games: a fixed number of episodes started, every one played to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpd.environments.acting import ActingRule
+from qpd.environments.policy import Policy
+from qpd.environments.registry import VectorEnvironment
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Unclipped returns float64 `[episodes]` and lengths int64 `[episodes]` in agent steps, in the
+    order in which the episodes were started.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    seed: int
+    acting: ActingRule
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(self.returns.mean())
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Bootstrap interval of the mean (`bootstrap_interval`)."""
+        return bootstrap_interval(self.returns, confidence)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        low, high = self.interval()
+        return {
+            "mean": self.mean,
+            "interval": [low, high],
+            "std": float(self.returns.std(ddof=1)) if len(self.returns) > 1 else 0.0,
+            "episodes": len(self.returns),
+            "distinct_games": len(set(zip(self.returns, self.lengths, strict=True))),
+            "seed": self.seed,
+            "acting": str(self.acting),
+            "returns": self.returns.tolist(),
+            "lengths": self.lengths.tolist(),
+        }
+
+
+def bootstrap_interval(
+    returns: np.ndarray, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean (Efron 1979) of `returns`, `[episodes]`."""
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(returns), size=(resamples, len(returns)))
+    means = returns[draws].mean(axis=1)
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(means, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def evaluate(
+    policy: Policy,
+    env: VectorEnvironment,
+    num_episodes: int,
+    rule: ActingRule,
+    seed: int,
+    on_episode: Callable[[int], None] | None = None,
+) -> EvaluationResult:
+    """Play `num_episodes` full games in `env`; games that run are never dropped.
+
+    Episodes are numbered as they start: one in every environment, then the next one wherever a
+    game ends, until all are started; so long and short games count alike. `on_episode` hears how
+    many are finished. Raises ValueError for fewer than one episode.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
+    rng = np.random.default_rng([seed, 0xE7A1])
+    env.reset(seed)
+    returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
+    episode = np.arange(env.num_envs)
+    active = episode < num_episodes
+    started = min(env.num_envs, num_episodes)
+    finished = 0
+    while finished < num_episodes:
+        rows = np.flatnonzero(active & env.acting)
+        actions = np.zeros(env.num_envs, np.int64)
+        if len(rows):
+            actions[rows] = rule.act(policy(env.observations[rows]), rng)
+        step = env.step(actions, active)
+        for row in np.flatnonzero(step.game_over & active):
+            returns[episode[row]] = step.game_returns[row]
+            lengths[episode[row]] = step.game_lengths[row]
+            finished += 1
+            active[row] = started < num_episodes
+            episode[row] = started
+            started += int(active[row])
+            if on_episode is not None:
+                on_episode(finished)
+    return EvaluationResult(returns, lengths, seed, rule)

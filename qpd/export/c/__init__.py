@@ -1,0 +1,1 @@
+"""Export to self-contained C99."""

@@ -1,0 +1,1 @@
+"""Files written atomically and read within bounds: JSON, tensors, checksums."""

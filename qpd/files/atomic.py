@@ -1,0 +1,139 @@
+"""Files that are either as they were or complete: temporary file, fsync, rename, fsync.
+
+A process killed while writing leaves at most a hidden `.NAME.*.tmp` beside the old file;
+`remove_leftovers` clears those away.
+"""
+
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from qpd.files.tensors import seal_header
+
+if TYPE_CHECKING:
+    import torch
+
+_SUFFIX = ".tmp"
+_LEFTOVER = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.tmp")
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a binary file that becomes `path` when the block ends, and vanishes if it raises.
+
+    Raises:
+        OSError: The folder is missing, full or not writable; `path` is then as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let an OSError that names no file, as a full disk's, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was made or renamed in `folder` survive a power cut, where the system can."""
+    if os.name == "nt":  # Windows cannot open folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`."""
+    with replace_file(path) as file:
+        file.write(data)
+
+
+def copy_file(source: str | Path, path: str | Path) -> None:
+    """Replace `path` by a copy of `source`."""
+    with open(source, "rb") as original, replace_file(Path(path)) as file:
+        shutil.copyfileobj(original, file, 1 << 20)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` in UTF-8; line ends stay as they are."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` by indented JSON; see `to_plain` for what `value` may hold."""
+    text = json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+def write_safetensors(
+    path: Path, tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Replace `path` by a safetensors file; tensors may be on any device and of any layout."""
+    write_bytes(path, safetensors_bytes(tensors, metadata))
+
+
+def safetensors_bytes(
+    tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """What `write_safetensors` writes; `checked_tensors.read_tensors` notices damage to it."""
+    import safetensors.torch  # costs seconds, and `qpd recipes` never needs it
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    data = memoryview(safetensors.torch.save(plain, metadata=dict(metadata or {}) or None))
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = seal_header(json.loads(bytes(data[8:start])), data[start:])
+    return b"".join([len(header).to_bytes(8, "little"), header, data[start:]])
+
+
+def to_plain(value: Any) -> Any:
+    """Return `value` as JSON types: arrays become lists, paths text, NaN and infinities null.
+
+    Raises:
+        TypeError: Something in `value` has no such form.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # numpy and torch arrays and scalars
+        return to_plain(value.tolist())
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left under `folder`; nobody may be writing there."""
+    for path in folder.rglob(f".*{_SUFFIX}"):
+        if _LEFTOVER.fullmatch(path.name):
+            path.unlink(missing_ok=True)

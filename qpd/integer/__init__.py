@@ -1,0 +1,1 @@
+"""Quantized policies as integers: weights, requantization and the engine that runs them."""

@@ -1,0 +1,190 @@
+"""The quantized student's one meaning: integers from the frame to the logits.
+
+uint8 levels in; odd k-bit weights; int32 accumulators and biases; after every hidden layer
+`level = clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, 2^k - 1)` with a 31-bit multiplier
+(rounding: half up, which for the non-negative results of ReLU is half away from zero); the actor
+head's int32 accumulators are the logits, in units of `logit_scale`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.students import LayerShape, StudentArchitecture
+from qpd.students.student import INPUT_LEVELS, apply_layer, space_to_depth
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerLayer:
+    """One layer: `weight` int16 odd integers in ordinary layout, `bits` wide; `bias` int32 `[out]`;
+    `multiplier` int32 and `shift` int32 `[out]`, None in the head; `levels`, the top level out.
+    """
+
+    shape: LayerShape
+    bits: int
+    weight: np.ndarray
+    bias: np.ndarray
+    multiplier: np.ndarray | None
+    shift: np.ndarray | None
+    levels: int
+
+    def __eq__(self, other: object) -> bool:
+        """The same integers in every field."""
+        return isinstance(other, IntegerLayer) and _same_fields(self, other)
+
+    @property
+    def largest_accumulator(self) -> int:
+        """A bound on |accumulator|, over all inputs of 0..255, bias included."""
+        weights = np.abs(self.weight.astype(np.int64)).reshape(len(self.weight), -1)
+        return int((255 * weights.sum(1) + np.abs(self.bias.astype(np.int64))).max())
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerStudent:
+    """All that a device needs; for vector observations also their range, float32 `[features]`."""
+
+    architecture: StudentArchitecture
+    layers: tuple[IntegerLayer, ...]
+    logit_scale: float
+    input_low: np.ndarray | None = None
+    input_high: np.ndarray | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """The same function, number by number."""
+        return isinstance(other, IntegerStudent) and _same_fields(self, other)
+
+    def encode(self, observations: np.ndarray) -> np.ndarray:
+        """Vector observations float32 `[batch, features]` -> uint8 levels (Eq. 4); frames pass."""
+        if self.input_low is None or self.input_high is None:
+            return observations
+        unit = (observations - self.input_low) / (self.input_high - self.input_low)
+        return np.round(np.clip(unit, 0.0, 1.0) * np.float32(INPUT_LEVELS)).astype(np.uint8)
+
+
+def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:
+    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)]
+    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
+
+
+def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`gain = multiplier * 2^-shift` with multiplier in [2^30, 2^31), both int32.
+
+    Raises ValueError for a gain that is not positive and finite, or needs a shift outside 1..62.
+    """
+    if not (np.isfinite(gain).all() and (gain > 0).all()):
+        raise ValueError("requantization needs positive, finite gains")
+    mantissa, exponent = np.frexp(gain.astype(np.float64))
+    multiplier = np.round(mantissa * 2**31).astype(np.int64)
+    carry = multiplier == 2**31
+    multiplier, exponent = (
+        np.where(carry, 2**30, multiplier),
+        np.where(carry, exponent + 1, exponent),
+    )
+    shift = 31 - exponent
+    vanishing = shift > 62  # a gain below 2^-31 sends every accumulator to 0 anyway
+    multiplier, shift = np.where(vanishing, 0, multiplier), np.where(vanishing, 62, shift)
+    if (shift < 1).any():
+        raise ValueError(f"a requantization gain of {gain.max():g} is beyond fixed point")
+    return multiplier.astype(np.int32), shift.astype(np.int32)
+
+
+@torch.no_grad()
+def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
+    """The integers that `simulation` simulates; biases are clipped to int32's room."""
+    student, top = simulation.student, simulation.config.activation_levels
+    steps = simulation.activation_ranges.double().cpu() / top
+    step, layers = torch.tensor(1.0 / INPUT_LEVELS, dtype=torch.float64), []
+    for position, shape in enumerate(student.shapes):
+        integers, scale = simulation.integer_weight(position)
+        unit = scale.double().cpu() * step
+        bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
+        multiplier = shift = None
+        if shape.name != "actor":
+            multiplier, shift = fixed_point((unit / steps[position]).numpy())
+            step = steps[position]
+        weight = integers.cpu().numpy().astype(np.int16)
+        room = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(1)
+        layer = IntegerLayer(
+            shape,
+            simulation.bits[position],
+            weight,
+            np.clip(bias, -room, room).astype(np.int32),
+            multiplier,
+            shift,
+            top,
+        )
+        layers.append(layer)
+    ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    if not student.architecture.is_image:
+        ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
+    return IntegerStudent(student.architecture, tuple(layers), float(unit[0]), *ranges)
+
+
+class IntegerEngine:
+    """Executes an `IntegerStudent` in batches, exactly.
+
+    Products and sums of integers below 2^24 (2^53) are exact in float32 (float64), in any order,
+    so the linear maps run on the float units; each layer takes the narrowest type that its largest
+    possible accumulator fits. Requantization is int64. `reference_logits` is the same in plain
+    NumPy integers, and slow.
+    """
+
+    def __init__(self, student: IntegerStudent) -> None:
+        self.student = student
+        self._weights = []
+        for layer in student.layers:
+            exact = torch.float32 if layer.largest_accumulator < 2**24 else torch.float64
+            self._weights.append(torch.from_numpy(layer.weight).to(exact))
+
+    @torch.no_grad()
+    def integer_logits(self, observations: np.ndarray) -> np.ndarray:
+        """int32 `[batch, num_actions]` for uint8 `[batch, 4, 84, 84]` or float32 vectors."""
+        inputs = torch.from_numpy(self.student.encode(observations))
+        levels: Tensor = space_to_depth(inputs) if inputs.dim() == 4 else inputs
+        for layer, weight in zip(self.student.layers, self._weights, strict=True):
+            acc = apply_layer(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
+            view = (1, -1) + (1,) * (acc.dim() - 2)
+            acc += torch.from_numpy(layer.bias).to(torch.int64).view(view)
+            if layer.multiplier is None or layer.shift is None:
+                return acc.to(torch.int32).numpy()
+            shift = torch.from_numpy(layer.shift).to(torch.int64).view(view)
+            acc *= torch.from_numpy(layer.multiplier).to(torch.int64).view(view)
+            acc += torch.ones_like(shift) << (shift - 1)
+            levels = (acc >> shift).clamp_(0, layer.levels)
+        raise AssertionError("the last layer is the actor head")
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Logits float32 `[batch, num_actions]`."""
+        return self.integer_logits(observations).astype(np.float32) * np.float32(
+            self.student.logit_scale
+        )
+
+
+def reference_logits(student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
+    """`IntegerEngine.integer_logits` in NumPy int64 and nothing else: the source of truth."""
+    levels = student.encode(observations).astype(np.int64)
+    for layer in student.layers:
+        weight = layer.weight.astype(np.int64)
+        if layer.shape.kind == "conv":
+            kernel, stride = weight.shape[2], layer.shape.stride
+            windows = np.lib.stride_tricks.sliding_window_view(levels, (kernel, kernel), (2, 3))
+            acc = np.einsum("bchwij,ocij->bohw", windows[:, :, ::stride, ::stride], weight)
+            bias = layer.bias[None, :, None, None]
+        else:
+            acc, bias = levels.reshape(len(levels), -1) @ weight.T, layer.bias[None]
+        acc = acc + bias
+        if layer.multiplier is None or layer.shift is None:
+            return acc.astype(np.int32)
+        view = (1, -1) + (1,) * (acc.ndim - 2)
+        shift = layer.shift.astype(np.int64).reshape(view)
+        half = np.int64(1) << (shift - 1)
+        acc = (acc * layer.multiplier.astype(np.int64).reshape(view) + half) >> shift
+        levels = np.clip(acc, 0, layer.levels)
+    raise AssertionError("the last layer is the actor head")

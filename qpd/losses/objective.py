@@ -1,0 +1,68 @@
+"""What a phase minimises, apart from how: Eq. 1, 2 and 3 at the phase's temperatures and weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qpd.losses.distillation import (
+    critic_huber,
+    critic_huber_gradient,
+    kl_student_teacher,
+    kl_student_teacher_gradient,
+    kl_teacher_student,
+    kl_teacher_student_gradient,
+    normalised_sum,
+    normalised_sum_slopes,
+)
+from qpd.replay.sample import ReplaySample
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Imitation of the teacher; `loss` and `actor_weight` as in the recipe.
+
+    The temperatures divide the logits in Eq. 1.
+    """
+
+    loss: str
+    actor_weight: float
+    teacher_temperature: float
+    student_temperature: float
+
+    def divergences(
+        self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
+    ) -> tuple[Tensor, Tensor]:
+        """Actor (Eq. 1) and critic (Eq. 3) loss of each state, `[batch]` both."""
+        logits, values = outputs
+        kl = kl_student_teacher if self.loss == "reverse_kl" else kl_teacher_student
+        actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
+        return actor, critic_huber(sample.values, values)
+
+    @torch.no_grad()
+    def gradients(
+        self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """`divergences`, each with its derivative by what it is of; nothing is in the graph."""
+        logits, values = outputs
+        reverse = self.loss == "reverse_kl"
+        kl = kl_student_teacher_gradient if reverse else kl_teacher_student_gradient
+        actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
+        return actor, critic_huber_gradient(sample.values, values)
+
+    def total(self, actor: Tensor, critic: Tensor) -> Tensor:
+        """Eq. 2 of the batch's means, scalars."""
+        return normalised_sum(actor, critic, self.actor_weight)
+
+    def slopes(self, actor: float, critic: float) -> tuple[float, ...]:
+        """Derivatives of `total` by the batch's means, given as numbers; the actor's, the critic's.
+
+        The critic's is left out where it has no weight.
+        """
+        return normalised_sum_slopes(actor, critic, self.actor_weight)
+
+    def total_of(self, actor: float, critic: float) -> float:
+        """`total` of numbers: its value is the sum of what has a weight."""
+        return actor if self.actor_weight >= 1.0 else actor + critic

@@ -1,0 +1,1 @@
+"""Numerics: compute dtype, random seeds, and the record of what decides the last bits."""

@@ -1,0 +1,52 @@
+"""What decides the last bits of a run's numbers, beside its recipe and the versions."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from qpd.numerics.precision import has_bfloat16_units
+
+
+class Arithmetic(BaseModel):
+    """Where sums are formed, and in which order: other values, other roundings.
+
+    Two runs of one recipe with equal records and versions have equal numbers on a CPU.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device: str = Field(description="the processor's or the GPU's name", max_length=200)
+    bfloat16: bool = Field(description="whether `precision: auto` is bfloat16 there")
+    threads: int = Field(ge=1, le=2**20, description="PyTorch's, within one operation")
+
+    def differences(self, now: Arithmetic) -> str:
+        """What is not as here, in words: `2 threads (1 before)`; empty if nothing."""
+        found = []
+        if now.device != self.device:
+            found.append(f"{now.device} ({self.device} before)")
+        if now.bfloat16 != self.bfloat16:
+            found.append(
+                "bfloat16 (float32 before)" if now.bfloat16 else "float32 (bfloat16 before)"
+            )
+        if now.threads != self.threads:
+            found.append(f"{now.threads} threads ({self.threads} before)")
+        return ", ".join(found)
+
+
+def arithmetic_of(device: torch.device) -> Arithmetic:
+    """The arithmetic of this process."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    threads = torch.get_num_threads()
+    return Arithmetic(device=name[:200], bfloat16=has_bfloat16_units(device.type), threads=threads)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration, IndexError):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""The phases of Algorithm 1: distill, quantize, finetune, evaluate, or all of them."""

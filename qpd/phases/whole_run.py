@@ -1,0 +1,53 @@
+"""All phases of one recipe in one run directory: what `qpd run` and each cell of a sweep do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from qpd.phases.distill import distill
+from qpd.phases.evaluate import evaluate_run
+from qpd.phases.finetune import finetune
+from qpd.phases.preparation import prepare
+from qpd.phases.quantize import quantize
+from qpd.phases.runner import finish
+from qpd.phases.session import Progress, open_session
+from qpd.phases.shared_games import SharedGames
+from qpd.recipe.schema import Recipe
+from qpd.runs.fork import adopt_distilled
+from qpd.runs.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class DistilledElsewhere:
+    """A run directory that has finished phase 1, and the folder of its memory (may be gone)."""
+
+    run: Path
+    store: Path
+
+
+def run_all_phases(
+    recipe: Recipe,
+    path: Path,
+    progress: Progress,
+    source: DistilledElsewhere | None = None,
+    shared_games: SharedGames | None = None,
+) -> None:
+    """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
+
+    With `source`, phase 1 is taken from there; with `shared_games`, the games that another run has
+    played already. Raises what `prepare` and RunDirectory do.
+    """
+    prepared = prepare(recipe, recipe.device)  # what does not fit leaves no directory behind
+    with RunDirectory.create(path, recipe) as opened:
+        if source is not None and opened.phase("distill").state != "done":
+            adopt_distilled(RunDirectory.open(source.run, read_only=True), opened, source.store)
+        session = open_session(opened, prepared, progress)
+        try:
+            distill(session)
+            quantize(session)
+            finetune(session)
+            evaluate_run(session, shared_games)
+            finish(session)
+        finally:
+            session.close()

@@ -1,0 +1,1 @@
+"""Recipes: the typed schema, YAML, inheritance, overrides and every mistake at once."""

@@ -1,0 +1,279 @@
+"""Recipes from YAML files: lookup, inheritance by `base`, overrides, validation.
+
+Mistakes are collected over the whole chain of files and all overrides, and raised together.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import CodedLine
+from qpd.recipe.merge import merge_sections
+from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field
+from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
+
+OVERRIDE = "--set"
+GRID_SUFFIX = "-grid.yaml"
+_RECIPE_SUFFIXES = (".yaml", ".yml")
+_MAX_CHAIN = 8
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A recipe that comes with QPD: `name` as in `paper/ppo-xxs`, and its first comment line."""
+
+    name: str
+    path: Path
+    description: str
+
+
+@dataclass
+class Layer:
+    """What one file, or all overrides together, contribute."""
+
+    label: str
+    data: dict[str, Any]
+    line_of: dict[KeyPath, int] = field(default_factory=dict)
+
+    def place(self, path: KeyPath) -> str:
+        """Return `file:line` of a key that this layer sets, or the layer's label."""
+        line = self.line_of.get(path)
+        return f"{self.label}:{line}" if line else self.label
+
+
+def recipes_folder() -> Path:
+    """Return the folder of the shipped recipes, in a checkout and in an installed wheel alike."""
+    return Path(__file__).parents[1] / "recipes"
+
+
+def list_recipes() -> list[ShippedRecipe]:
+    """Return the shipped recipes, sorted by name.
+
+    Files named base.yaml are only inherited from; NAME-grid.yaml are grids (`qpd.sweep.grid`).
+    """
+    folder = recipes_folder()
+    found = []
+    for path in sorted(folder.rglob("*.yaml")):
+        if path.name == "base.yaml" or path.name.endswith(GRID_SUFFIX):
+            continue
+        first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        found.append(ShippedRecipe(name, path, first.lstrip("# ").strip()))
+    return found
+
+
+def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file, or a shipped recipe by name, with what it inherits, and check it all.
+
+    Args:
+        path_or_name: A YAML file, or a name such as `quickstart` or `paper/ppo-xxs`.
+        overrides: Assignments such as `distill.lr=1e-3`, applied last, in order.
+
+    Raises:
+        RecipeError: With one line per mistake: file, key, value, what is right.
+    """
+    mistakes: list[str] = []
+    path = _find(str(path_or_name), Path.cwd(), str(path_or_name), mistakes)
+    layers = _read_chain(path, mistakes) if path else []
+    layers.append(_read_overrides(overrides, mistakes))
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = merge_sections(merged, layer.data)
+    if path is not None:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
+        merged.setdefault("name", stem)
+    recipe = _validate(merged, layers, mistakes)
+    if recipe is None or mistakes:
+        raise RecipeError(mistakes)
+    return recipe
+
+
+def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """Return a resolved recipe with assignments such as `finetune.lr=1e-4` applied.
+
+    Raises:
+        RecipeError: With one line per mistake.
+    """
+    mistakes: list[str] = []
+    layer = _read_overrides(overrides, mistakes)
+    merged = merge_sections(recipe.model_dump(mode="json"), layer.data)
+    changed = _validate(merged, [layer], mistakes)
+    if changed is None or mistakes:
+        raise RecipeError(mistakes)
+    return changed
+
+
+def _validate(
+    merged: Mapping[str, Any], layers: Sequence[Layer], mistakes: list[str]
+) -> Recipe | None:
+    def place(path: KeyPath) -> str:
+        for end in range(len(path), 0, -1):
+            for layer in reversed(layers):
+                if any(key[:end] == path[:end] for key in layer.line_of):
+                    return layer.place(path[:end])
+        files = [layer for layer in layers if layer.label != OVERRIDE]
+        return files[-1].label if files else OVERRIDE
+
+    try:
+        return Recipe.model_validate(merged)
+    except ValidationError as error:
+        # What an unreadable file leaves out is no mistake of its own.
+        mistakes += describe_errors(error, place, with_missing=not mistakes)
+        return None
+
+
+def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path | None:
+    """Return the file that a path relative to `folder`, or a shipped recipe's name, stands for."""
+    short = name.removeprefix("recipes/").removesuffix(".yaml")
+    shipped = recipes_folder()
+    try:
+        for candidate in (folder / name, folder / f"{name}.yaml", shipped / f"{short}.yaml"):
+            if candidate.is_file():
+                return candidate
+    except (OSError, ValueError):  # too long, or a NUL byte: no such file either
+        pass
+    names = [item.name for item in list_recipes()]
+    names += [path.relative_to(shipped).with_suffix("").as_posix() for path in _base_files()]
+    close = difflib.get_close_matches(short, names, n=1, cutoff=0.6)
+    hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
+    what = f"base: {name!r}" if asked_by != name else "this"
+    line = f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}"
+    mistakes.append(CodedLine(line, ErrorCode.RECIPE_NOT_FOUND))
+    return None
+
+
+def _base_files() -> list[Path]:
+    return sorted(recipes_folder().rglob("base.yaml"))
+
+
+def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
+    """Return the layers of a file and of all it inherits from, the most basic one first."""
+    layers: list[Layer] = []
+    seen: list[Path] = []
+    current: Path | None = path
+    while current is not None:
+        resolved = current.resolve()
+        label = file_label(current)
+        if resolved in seen:
+            chain = " -> ".join(file_label(item) for item in [*seen, resolved])
+            line = f"{label}: base: recipes inherit from each other: {chain}"
+            mistakes.append(CodedLine(line, ErrorCode.RECIPE_CONTRADICTION))
+            break
+        if len(seen) >= _MAX_CHAIN:
+            line = f"{label}: base: more than {_MAX_CHAIN} recipes inherit in a row"
+            mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+            break
+        seen.append(resolved)
+        layer = read_layer(current, label, mistakes)
+        if layer is None:
+            break
+        base = layer.data.pop("base", None)
+        if layers:  # a name belongs to its own file
+            layer.data.pop("name", None)
+        layers.insert(0, layer)
+        current = _base_of(base, resolved.parent, layer, mistakes)
+    return layers
+
+
+def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path | None:
+    if base is None:
+        return None
+    place = layer.place(("base",))
+    if not isinstance(base, str) or not base:
+        line = f"{place}: base: {base!r} must be a path or a shipped recipe's name"
+        mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_TYPE))
+        return None
+    path = _find(base, folder, place, mistakes)
+    if path is not None and path.suffix not in _RECIPE_SUFFIXES:
+        line = f"{place}: base: {base!r} must be a .yaml file or a shipped recipe's name"
+        mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+        return None
+    return path
+
+
+def file_label(path: Path) -> str:
+    """Return a path as the user would write it."""
+    resolved = path.resolve()
+    for root in (Path.cwd(), recipes_folder().parent):
+        if resolved.is_relative_to(root):
+            return resolved.relative_to(root).as_posix()
+    return str(path)
+
+
+def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
+    """Return what a file says, or None; `mistakes` gets a line for each thing that is wrong."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_RECIPE_BYTES + 1)
+        if len(raw) > MAX_RECIPE_BYTES:
+            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is no recipe"))
+            return None
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        line = f"{label}: cannot be read: {error.strerror}"
+        mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
+        return None
+    except UnicodeDecodeError:
+        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is no recipe"))
+        return None
+    parsed = parse_recipe_text(text)
+    mistakes += [_no_yaml(label, mistake) for mistake in parsed.mistakes]
+    if parsed.mistakes and not parsed.data:
+        return None
+    return Layer(label, parsed.data, parsed.line_of)
+
+
+def _no_yaml(label: str, mistake: str) -> CodedLine:
+    return CodedLine(f"{label}: {mistake}", ErrorCode.RECIPE_NOT_YAML)
+
+
+def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
+    layer = Layer(OVERRIDE, {})
+    for text in overrides:
+        key, equals, raw = text.partition("=")
+        path = tuple(key.strip().split("."))
+        if not equals or not all(path):
+            mistakes.append(_no_override(text, "must be key=value, for example distill.lr=1e-3"))
+            continue
+        if path == ("base",):
+            mistakes.append(_no_override(text, "base can be set in a file only"))
+            continue
+        try:
+            value = _override_value(path, raw.strip())
+        except ValueError as error:
+            mistakes.append(_no_override(text, str(error)))
+            continue
+        _assign(layer, path, value)
+    return layer
+
+
+def _no_override(text: str, mistake: str) -> CodedLine:
+    return CodedLine(f"{OVERRIDE} {text}: {mistake}", ErrorCode.RECIPE_OVERRIDE)
+
+
+def _override_value(path: KeyPath, raw: str) -> Any:
+    """Parse a value, except that a key which takes any text takes it literally."""
+    quoted = raw[:1] in ("'", '"')
+    if accepts_text(path) and not quoted:
+        optional = recipe_field(path)
+        is_null = raw in ("null", "~") and optional is not None and not optional.is_required()
+        return None if is_null else raw
+    return parse_value(raw)
+
+
+def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
+    node = layer.data
+    for key in path[:-1]:
+        child = node.get(key)
+        if not isinstance(child, dict):
+            child = node[key] = {}
+        node = child
+    node[path[-1]] = value
+    layer.line_of[path] = 0

@@ -1,0 +1,294 @@
+"""The typed recipe: one experiment, described completely, with every default in one place.
+
+`qpd.recipe.loading.load_recipe` reads one from YAML. The models here refuse unknown keys, numbers
+written as text and values out of range; they are immutable. One "step" is one agent step (four
+emulator frames on Atari) everywhere.
+"""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.recipe.phase_settings import DistillSettings, FinetuneSettings, Precision, RecipeSection
+
+CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
+EMBEDDED_TEACHER = "embedded"
+
+Acting = Literal["auto", "sample", "epsilon", "greedy"]
+
+
+class RecipeError(UserError, ValueError):
+    """Every mistake found in a recipe, one line each, in `lines`."""
+
+    code = ErrorCode.RECIPE_WRONG_VALUE
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_size(value: str) -> str:
+    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9]\d{0,4})+", value):
+        return value
+    raise PydanticCustomError(
+        "choice",
+        "must be one of {choices}, or mlp-N, mlp-N-N ... for vector observations",
+        {"choices": ", ".join(CNN_SIZES), "candidates": [*CNN_SIZES, "mlp-16", "mlp-64-64"]},
+    )
+
+
+def _check_device(value: str) -> str:
+    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
+        return value
+    candidates = ["auto", "cpu", "cuda", "cuda:0"]
+    raise PydanticCustomError(
+        "choice", "must be auto, cpu, cuda or cuda:N", {"candidates": candidates}
+    )
+
+
+def _check_name(value: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        return value
+    raise PydanticCustomError(
+        "name",
+        "must be a plain folder name: letters, digits, '.', '_' and '-', at most 100",
+    )
+
+
+def _check_project(value: str) -> str:
+    if re.fullmatch(r"[^/\\#?%:\s](?:[^/\\#?%:]{0,126}[^/\\#?%:\s])?", value):
+        return value
+    raise PydanticCustomError(
+        "project", "must be a project's name: at most 128 characters, none of / \\ # ? % :"
+    )
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Width = Annotated[int, Field(ge=1, le=65536)]
+Size = Annotated[str, AfterValidator(_check_size)]
+ConvChannels = Annotated[
+    tuple[Width, ...], Field(min_length=3, max_length=5), BeforeValidator(_as_tuple)
+]
+HiddenWidths = Annotated[
+    tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
+]
+
+
+class TeacherSettings(RecipeSection):
+    """Who is imitated."""
+
+    source: str = Field(
+        EMBEDDED_TEACHER,
+        min_length=1,
+        description="an SB3 zip, a zoo folder, a hub id (sb3/ppo-CartPole-v1), or 'embedded'",
+    )
+    algo: Literal["ppo", "a2c", "dqn", "qrdqn"] | None = Field(
+        None, description="algorithm of the teacher; null = read it from the source"
+    )
+    env: str | None = Field(
+        None, min_length=1, description="environment id; null = read it from the source"
+    )
+
+
+class EnvironmentSettings(RecipeSection):
+    """The vector environment that teacher and student act in."""
+
+    num_envs: int = Field(64, ge=1, le=4096, description="games played in parallel")
+    num_threads: int = Field(
+        0, ge=0, le=1024, description="emulators that run at once; 0 = no limit"
+    )
+    max_frames: int | None = Field(
+        None, ge=4, description="emulator frames after which a game is cut off; null = the default"
+    )
+
+
+class CollectionSettings(RecipeSection):
+    """Who plays, and how, while the memory is filled."""
+
+    acting: Acting = Field(
+        "auto", description="auto = sample for policy-gradient teachers, epsilon for Q-values"
+    )
+    epsilon: float = Field(0.01, ge=0, le=1, description="share of random actions under epsilon")
+    student_fraction: float = Field(
+        0.0, ge=0, le=1, description="share of environments the student plays in (DAgger)"
+    )
+    sharpness: float = Field(1.0, gt=0, description="factor on the logits when sampling")
+    precision: Precision = Field(
+        "auto",
+        description="arithmetic of the teacher; auto = bf16 for logits where the hardware has it, "
+        "fp32 for Q-values",
+    )
+
+
+class ReplaySettings(RecipeSection):
+    """The rolling memory of what was played."""
+
+    capacity: int = Field(540_000, ge=1, description="transitions held")
+    refresh_fraction: float = Field(
+        0.1, ge=0, le=1, description="share replaced by new play after every epoch, oldest first"
+    )
+
+
+class StudentSettings(RecipeSection):
+    """The student's architecture: either a named size, or custom widths."""
+
+    size: Size | None = Field(
+        None, description="XXS XS S M L XL XXL, or mlp-N, mlp-N-N ...; null = custom widths"
+    )
+    conv_channels: ConvChannels | None = Field(
+        None,
+        description="output channels of a custom student's convolutions: the three of the"
+        " grid, and up to two more (3x3, stride 2)",
+    )
+    hidden: HiddenWidths | None = Field(
+        None, description="widths of the hidden linear layers of a custom student"
+    )
+    sharpness: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        description="folded into the head when phase 1 ends: factor on the teacher's logits that "
+        "the student's stand for; 1 = the student samples as randomly as its teacher",
+    )
+
+    @model_validator(mode="after")
+    def _exactly_one_form(self) -> Self:
+        custom = self.conv_channels is not None or self.hidden is not None
+        if (self.size is not None) == custom:
+            raise PydanticCustomError(
+                "student_form", "set either size, or hidden (with conv_channels for frames)"
+            )
+        if self.conv_channels is not None and self.hidden is None:
+            raise PydanticCustomError(
+                "student_form", "conv_channels needs hidden beside it, for example hidden: [128]"
+            )
+        return self
+
+
+class QuantizeSettings(RecipeSection):
+    """Phase 2, and the quantizers that phase 3 trains through."""
+
+    weight_bits: int = Field(8, ge=2, le=8, description="bits per weight")
+    activation_bits: int = Field(8, ge=2, le=8, description="bits per activation, after ReLU")
+    first_layer_bits: int | None = Field(
+        None, ge=2, le=8, description="weight bits of the first layer; null = weight_bits"
+    )
+    last_layer_bits: int | None = Field(
+        None, ge=2, le=8, description="weight bits of the last layer; null = weight_bits"
+    )
+    input_bits: Literal[8] = Field(8, description="bits of the observation; frames are exact in 8")
+    scheme: Literal["dorefa_scaled", "dorefa"] = Field(
+        "dorefa_scaled", description="dorefa = Eq. 5 as written, which drops each layer's scale"
+    )
+    per_channel: bool = Field(True, description="one weight scale per output channel")
+    equalization: float = Field(
+        0.75,
+        ge=0,
+        le=1,
+        description="evens out the channels' activation ranges before quantizing; 0 = not at all "
+        "(and never under dorefa)",
+    )
+    calibration_samples: int = Field(4096, ge=1, description="observations that set the ranges")
+    calibration_percentile: float = Field(
+        99.99, ge=50, le=100, description="percentile of the activations taken as their maximum"
+    )
+    learned_ranges: bool = Field(
+        True, description="phase 3 trains activation ranges and weight scales too"
+    )
+
+
+class EvaluationSettings(RecipeSection):
+    """Validation while training, and the returns reported at the end."""
+
+    episodes: int = Field(200, ge=1, description="full games behind each reported return")
+    acting: Acting = Field(
+        "auto",
+        description="auto = as the RL Zoo: on Atari sample (epsilon for Q-values), else greedy",
+    )
+    epsilon: float = Field(0.01, ge=0, le=1, description="share of random actions under epsilon")
+    num_envs: int | None = Field(
+        None, ge=1, le=4096, description="games in parallel; null = min(episodes, 64)"
+    )
+    validation_episodes: int = Field(50, ge=1, description="full games per validation")
+    validate_every: int = Field(1, ge=1, description="epochs between two validations")
+
+
+class SaveSettings(RecipeSection):
+    """What the run directory keeps beyond students, metrics and checkpoints."""
+
+    tensorboard: bool = Field(True, description="write TensorBoard events")
+    wandb: Annotated[str, AfterValidator(_check_project)] | None = Field(
+        None, description="Weights & Biases project to log to as well; null = none"
+    )
+    keep_replay: bool = Field(False, description="keep the memory when the run has finished")
+
+
+class Recipe(RecipeSection):
+    """One experiment, fully resolved."""
+
+    name: Name = Field(
+        description="name of the experiment and of its run directory; default: the file's stem"
+    )
+    base: str | None = Field(
+        None, description="recipe to inherit from; null in a resolved recipe", exclude=True
+    )
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="root of all randomness")
+    device: Annotated[str, AfterValidator(_check_device)] = Field(
+        "auto", description="auto, cpu, cuda or cuda:N"
+    )
+    teacher: TeacherSettings = Field(default_factory=TeacherSettings, description="who is imitated")
+    environment: EnvironmentSettings = Field(
+        default_factory=EnvironmentSettings, description="the vector environment"
+    )
+    collection: CollectionSettings = Field(
+        default_factory=CollectionSettings, description="how the memory is filled"
+    )
+    replay: ReplaySettings = Field(default_factory=ReplaySettings, description="the memory")
+    student: StudentSettings = Field(description="the student's architecture")
+    distill: DistillSettings = Field(default_factory=DistillSettings, description="phase 1")
+    quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="phase 2")
+    finetune: FinetuneSettings = Field(default_factory=FinetuneSettings, description="phase 3")
+    evaluation: EvaluationSettings = Field(
+        default_factory=EvaluationSettings, description="validation and final returns"
+    )
+    save: SaveSettings = Field(default_factory=SaveSettings, description="what is kept")
+
+    @model_validator(mode="after")
+    def _memory_holds_every_stream(self) -> Self:
+        if self.replay.capacity < self.environment.num_envs:
+            raise PydanticCustomError(
+                "cross_field",
+                "{capacity} must be at least environment.num_envs, which is {num_envs}",
+                {
+                    "capacity": self.replay.capacity,
+                    "num_envs": self.environment.num_envs,
+                    "key": "replay.capacity",
+                },
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rollouts_fit(self) -> Self:
+        reward, num_envs = self.finetune.reward, self.environment.num_envs
+        if reward is None or 2 * num_envs <= reward.rollout <= self.replay.capacity:
+            return self
+        raise PydanticCustomError(
+            "cross_field",
+            "{rollout} must be between twice environment.num_envs ({num_envs}) and replay.capacity "
+            "({capacity})",
+            {
+                "rollout": reward.rollout,
+                "num_envs": num_envs,
+                "capacity": self.replay.capacity,
+                "key": "finetune.reward.rollout",
+            },
+        )
+
+    def to_yaml(self) -> str:
+        """Return the resolved recipe as YAML that `load_recipe` reads back unchanged."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

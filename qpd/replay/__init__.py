@@ -1,0 +1,1 @@
+"""The rolling replay memory and the play that fills it."""

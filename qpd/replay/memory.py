@@ -1,0 +1,299 @@
+"""The rolling replay: teacher play, each frame stored once, stacked when it is needed.
+
+Rows form one ring over all environment streams, so the oldest transition always goes first. A row
+holds one observation's newest frame in the blocked layout that a student's first layer reads, and
+the rows of the three frames before it; row 0 is the empty frame that stands in where an episode has
+just begun. The ring has a margin beyond the capacity, so that the oldest transitions kept still
+find their older frames.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpd.environments.transition import TransitionBatch
+from qpd.files.tensors import DamagedFileError
+from qpd.replay.background import ReplayBackground
+from qpd.replay.sample import ReplaySample
+from qpd.students.shared_background.block_tables import FRAMES
+from qpd.students.shared_background.shared_frames import SharedFrames
+from qpd.students.student import space_to_depth
+
+CPU = torch.device("cpu")
+BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
+
+
+class ReplayMemory:
+    """A ring of `capacity` transitions from `num_envs` streams.
+
+    With `frame_file` the observations live in that file, memory-mapped: what a crash leaves there
+    is what a resumed run reads. Only what `state_dict` returns must be saved beside it. The next
+    `spare` transitions added overwrite nothing that can be drawn now, so that a state saved before
+    them stays whole. On another `device` than the CPU a copy of it all lives there, in uint8, and
+    `gather` reads that; the file serves for resuming alone.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        observation_shape: tuple[int, ...],
+        num_actions: int,
+        frame_file: Path | None = None,
+        spare: int = 0,
+        device: torch.device = CPU,
+    ) -> None:
+        if capacity < 1 or num_envs < 1:
+            raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
+        self.capacity, self.num_envs = capacity, num_envs
+        self.is_image = len(observation_shape) == 3
+        self.frame_stack = observation_shape[0] if self.is_image else 1
+        margin = num_envs * self.frame_stack if self.is_image else 0
+        self._ring_rows = capacity + margin + spare
+        row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
+        dtype = np.dtype(np.uint8 if self.is_image else np.float32)
+        self.num_rows = self._ring_rows + 1
+        shape = (self.num_rows, *row_shape)
+        self.frame_file = frame_file
+        self._file = None if frame_file is None else _mapped_rows(frame_file, shape, dtype)
+        rows = np.zeros(shape, dtype) if self._file is None else self._file
+        self.frame_bytes = int(np.prod(shape)) * dtype.itemsize
+        self.device = device
+        self._rows = torch.from_numpy(rows)
+        self._copy = None if device == CPU else self._rows.to(device, copy=True)
+        count = shape[0]
+        self._logits = torch.zeros(count, num_actions, device=device)
+        self._values = torch.zeros(count, device=device)
+        self._actions = torch.zeros(count, dtype=torch.int64, device=device)
+        self._log_probs = torch.zeros(count, device=device)
+        self._advantages = torch.zeros(count, device=device)
+        self._stack = torch.zeros(count, self.frame_stack, dtype=torch.int32, device=device)
+        self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
+        self._checksums = np.zeros(count, np.uint32)
+        self._checksums[0] = zlib.crc32(bytes(self.frame_bytes // count))
+        stacks = self.is_image and self.frame_stack == FRAMES and device == CPU
+        self.background = ReplayBackground(self._rows) if stacks else None
+        self.num_added = 0
+
+    def __len__(self) -> int:
+        """Transitions that can be drawn."""
+        return min(self.num_added, self.capacity)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held, frames and teacher outputs together."""
+        outputs = [self._logits, self._values, self._actions, self._log_probs, self._advantages]
+        parts = [self._rows, self._stack, *outputs]
+        others = 0 if self.background is None else self.background.num_bytes
+        return others + sum(part.numel() * part.element_size() for part in parts)
+
+    def add(self, batch: TransitionBatch) -> np.ndarray:
+        """Store one vector step's transitions; the oldest make room. Returns their ring rows."""
+        count = len(batch)
+        if count == 0:
+            return np.zeros(0, np.int64)
+        rows = (self.num_added + np.arange(count)) % self._ring_rows + 1
+        index = torch.from_numpy(rows)
+        stored = torch.from_numpy(batch.observations)
+        if self.is_image:
+            stored = space_to_depth(stored[:, -1].contiguous())
+        self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
+        self._checksums[rows] = [zlib.crc32(row.tobytes()) for row in stored.numpy()]
+        if self.background is not None:
+            self.background.note(rows, stored)
+        index = index.to(self.device)
+        if self._copy is not None:
+            self._copy[index] = stored.to(self.device)
+        columns = [
+            (self._logits, batch.logits),
+            (self._values, batch.values),
+            (self._stack, torch.from_numpy(self._stack_rows(batch, rows))),
+        ]
+        if batch.outcome is not None:
+            columns.append((self._actions, torch.from_numpy(batch.outcome.actions)))
+            columns.append((self._log_probs, torch.from_numpy(batch.outcome.log_probs)))
+        for column, values in columns:
+            column[index] = values.to(self.device)
+        self.num_added += count
+        return rows
+
+    def set_advantages(self, rows: np.ndarray, advantages: np.ndarray) -> None:
+        """Note the advantages, float `[n]`, of the transitions at ring `rows`, int `[n]`."""
+        index = torch.from_numpy(rows).to(self.device)
+        self._advantages[index] = torch.from_numpy(advantages).float().to(self.device)
+
+    def _stack_rows(self, batch: TransitionBatch, rows: np.ndarray) -> np.ndarray:
+        """Rows of each new observation's frames, oldest first, 0 where the episode has none."""
+        history = np.roll(self._newest[batch.streams], -1, axis=1)
+        history[:, -1] = rows
+        older_by = np.arange(self.frame_stack - 1, -1, -1)
+        history[older_by[None, :] > batch.ages[:, None]] = 0
+        self._newest[batch.streams] = history
+        return history
+
+    def transition_rows(self) -> np.ndarray:
+        """Ring rows of the transitions that can be drawn, oldest first, int64 `[len(self)]`."""
+        first = self.num_added - len(self)
+        return (first + np.arange(len(self))) % self._ring_rows + 1
+
+    def gather(self, rows: Tensor) -> ReplaySample:
+        """The transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
+        rows = rows.to(self.device)
+        source = self._rows if self._copy is None else self._copy
+        stack = self._stack.index_select(0, rows).flatten()
+        frames = source.index_select(0, stack if self.is_image else rows)
+        if self.is_image:
+            frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
+        return self._sample(frames, rows)
+
+    def draw(self, rows: Tensor) -> ReplaySample:
+        """As `gather`, for a training step on the CPU: frames stay where they lie until it has seen
+        how little of them it reads, if it is known what they have in common.
+        """
+        if self.background is None or self.background.pixels is None:
+            return self.gather(rows)
+        stack = self._stack.index_select(0, rows)
+        return self._sample(self.background.observations(stack), rows)
+
+    def _sample(self, inputs: Tensor | SharedFrames, rows: Tensor) -> ReplaySample:
+        return ReplaySample(
+            inputs,
+            self._logits.index_select(0, rows),
+            self._values.index_select(0, rows),
+            self._actions.index_select(0, rows),
+            self._log_probs.index_select(0, rows),
+            self._advantages.index_select(0, rows),
+        )
+
+    def renew_background(self) -> None:
+        """Before an epoch, where nobody adds: see what frames have in common, if that is due."""
+        if self.background is not None and len(self):
+            self.background.renew(self.transition_rows(), self.num_added)
+
+    def shuffled(
+        self,
+        batch_size: int,
+        rng: np.random.Generator,
+        num_samples: int | None = None,
+        rows: np.ndarray | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Rows of every transition (or those at `rows`) once, in batches, on the memory's device.
+
+        `num_samples` stops earlier. Whatever is added while they are drawn, these stay as they are.
+        """
+        order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
+        return order.to(self.device)[:num_samples].split(batch_size)
+
+    def epoch(
+        self,
+        batch_size: int,
+        rng: np.random.Generator,
+        num_samples: int | None = None,
+        rows: np.ndarray | None = None,
+    ) -> Iterator[ReplaySample]:
+        """The transitions in the batches of `shuffled`."""
+        return map(self.gather, self.shuffled(batch_size, rng, num_samples, rows))
+
+    def labels(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Ring rows of each transition's frames, int32 `[n, frame_stack]`, logits, values."""
+        stack, logits, values = (
+            column.index_select(0, rows) for column in (self._stack, self._logits, self._values)
+        )
+        return stack, logits, values
+
+    def observation_range(self) -> tuple[Tensor, Tensor]:
+        """Smallest and largest value of each vector feature in memory, float32 `[features]`."""
+        rows = self._rows.index_select(0, torch.from_numpy(self.transition_rows()))
+        return rows.amin(0), rows.amax(0)
+
+    def value_moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the teacher's values in memory."""
+        rows = torch.from_numpy(self.transition_rows()).to(self.device)
+        values = self._values.index_select(0, rows)
+        return float(values.mean()), float(values.std(correction=0))
+
+    def logit_deviation(self) -> float:
+        """Root mean square of the teacher's logits in memory, each state's mean taken off."""
+        rows = torch.from_numpy(self.transition_rows()).to(self.device)
+        logits = self._logits.index_select(0, rows)
+        return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
+
+    def label_entropy(self, temperature: float) -> tuple[float, float]:
+        """Means over the memory of the labels' entropy in nats and of their best action's share.
+
+        Of `softmax(logits / temperature)`, the left side of Eq. 1.
+        """
+        rows = torch.from_numpy(self.transition_rows()).to(self.device)
+        log_labels = torch.log_softmax(self._logits.index_select(0, rows) / temperature, 1)
+        labels = log_labels.exp()
+        return float(-(labels * log_labels).sum(1).mean()), float(labels.amax(1).mean())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All but the observations, which the frame file holds."""
+        return {
+            "logits": self._logits.cpu(),
+            "values": self._values.cpu(),
+            "stack": self._stack.cpu(),
+            "newest": torch.from_numpy(self._newest),
+            "checksums": torch.from_numpy(self._checksums.view(np.int32)),
+            "num_added": torch.tensor(self.num_added),
+            **({} if self.background is None else self.background.state_dict()),
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` saved; the observations must be those of the frame file."""
+        for name in ("logits", "values", "stack"):
+            getattr(self, f"_{name}").copy_(state[name])
+        if self._copy is not None:
+            self._copy.copy_(self._rows)
+        self._newest[...] = state["newest"].numpy()
+        self._checksums[...] = state["checksums"].numpy().view(np.uint32)
+        if self.background is not None:
+            self.background.load_state_dict(state)
+        self.num_added = int(state["num_added"])
+
+    def check_frames(self, drawn: bool = True) -> None:
+        """Compare the observations with the CRC-32 that each had when it was added.
+
+        All that can be drawn, or, unless they are `drawn`, those that a next one is stacked upon.
+        Raises DamagedFileError.
+        """
+        rows = [self._newest.ravel()]
+        if drawn:
+            rows.append(self._stack.cpu().numpy()[self.transition_rows()].ravel())
+        frames = self._rows.numpy()
+        for row in np.unique(np.concatenate(rows)):
+            if zlib.crc32(frames[row].data) != self._checksums[row]:
+                raise DamagedFileError(f"row {row} has another checksum than when it was written")
+
+    def sync(self) -> None:
+        """Bring the frame file to the disk: a checkpoint may then rely on it after a power cut."""
+        if self._file is not None:
+            self._file.flush()
+
+
+def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
+    """The file's rows, made with all their disk space reserved: a full disk shows here, as OSError.
+
+    A file of another size is made anew.
+    """
+    size = int(np.prod(shape)) * dtype.itemsize
+    if not path.is_file() or path.stat().st_size != size:
+        path.unlink(missing_ok=True)
+        try:
+            with path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    file.truncate(size)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+    return np.memmap(path, dtype, mode="r+", shape=shape)

@@ -1,0 +1,39 @@
+"""What training draws from the replay memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qpd.students.shared_background.shared_frames import SharedFrames
+
+
+@dataclass(frozen=True)
+class ReplaySample:
+    """What a student in training is given, `inputs`: the observations, or where their frames lie.
+
+    `logits` float32 `[batch, num_actions]`; `values` float32 `[batch]`. What the reward term needs,
+    meaningful for the transitions of a rollout only: `actions` int64, `log_probs` and `advantages`
+    float32, all `[batch]`.
+    """
+
+    inputs: Tensor | SharedFrames
+    logits: Tensor
+    values: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+
+    @property
+    def observations(self) -> Tensor:
+        """Whole: uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`."""
+        return self.inputs.stacked if isinstance(self.inputs, SharedFrames) else self.inputs
+
+    def to(self, device: torch.device) -> ReplaySample:
+        """The same on `device`."""
+        if device == self.values.device:
+            return self
+        fields = (getattr(self, name) for name in self.__dataclass_fields__)
+        return ReplaySample(*(field.to(device, non_blocking=True) for field in fields))

@@ -1,0 +1,1 @@
+"""Run directories: recipe, manifest, metrics, checkpoints, and where numbers are logged."""

@@ -1,0 +1,123 @@
+"""The manifest of a run: where it came from, how far it is, and what was measured."""
+
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from qpd.numerics.numerics_record import Arithmetic
+from qpd.recipe.schema import Name
+from qpd.runs.manifest_measurements import Evaluation, check_phase_metrics
+
+FORMAT_VERSION: Final = 1
+
+PhaseName = Literal["distill", "quantize", "finetune", "evaluate"]
+PhaseState = Literal["pending", "running", "done"]
+EvaluatedPolicy = Literal["teacher", "teacher_sharpened", "distilled", "ptq", "qat"]
+
+PHASES: tuple[PhaseName, ...] = ("distill", "quantize", "finetune", "evaluate")
+
+
+class PhaseRecord(BaseModel):
+    """State of one phase, and whatever it measured (further keys, JSON types)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    state: PhaseState = "pending"
+
+    @model_validator(mode="after")
+    def _measurements_have_their_types(self) -> Self:
+        check_phase_metrics(self.metrics)
+        return self
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What the phase measured."""
+        return dict(self.model_extra or {})
+
+
+class TeacherRecord(BaseModel):
+    """Which agent was imitated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    algo: str
+    env_id: str
+    num_parameters: int = Field(ge=1, le=10**12)
+
+
+class Manifest(BaseModel):
+    """All of manifest.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: Literal[1] = FORMAT_VERSION
+    name: Name
+    seed: int
+    versions: dict[str, str]
+    git_commit: str | None
+    git_dirty: bool | None
+    platform: str
+    arithmetic: Arithmetic | None = None
+    teacher: TeacherRecord | None = None
+    phases: dict[PhaseName, PhaseRecord] = Field(
+        default_factory=lambda: {name: PhaseRecord() for name in PHASES}
+    )
+    evaluations: dict[EvaluatedPolicy, Evaluation] = Field(default_factory=dict)
+    recipe_crc32: tuple[str, ...] = ()  # of recipe.yaml; while it is replaced, of old and new
+
+
+def new_manifest(name: str, seed: int) -> Manifest:
+    """Return the manifest of a run that begins now on this machine; all phases are pending."""
+    commit, dirty = _git_state()
+    return Manifest(
+        name=name,
+        seed=seed,
+        versions=_versions(),
+        git_commit=commit,
+        git_dirty=dirty,
+        platform=platform.platform(),
+    )
+
+
+def date_now() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _versions() -> dict[str, str]:
+    """Return the installed versions of all that can change a result."""
+    found = {"python": platform.python_version()}
+    for package in ("qpd", "torch", "numpy", "gymnasium", "ale-py"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    """Return the commit QPD's own checkout is at and whether it has changes; None if installed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # an installed wheel may lie inside a foreign repository
+        return None, None
+    commit = _git(root, "rev-parse", "--verify", "HEAD")
+    status = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return commit or None, None if status is None else bool(status)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,300 @@
+"""A run directory: everything one experiment writes, locked while a process works in it.
+
+recipe.yaml             the resolved recipe
+manifest.json           versions, teacher, state of each phase, evaluations
+distilled.safetensors   the student after phase 1
+quantized.safetensors   the k-bit student
+metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock
+
+from qpd.errors.codes import ErrorCode
+from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
+from qpd.files.tensors import crc32_of
+from qpd.numerics.numerics_record import Arithmetic
+from qpd.recipe.differences import recipe_differences
+from qpd.recipe.schema import Recipe
+from qpd.runs.manifest import (
+    PHASES,
+    EvaluatedPolicy,
+    Manifest,
+    PhaseName,
+    PhaseRecord,
+    PhaseState,
+    TeacherRecord,
+    new_manifest,
+)
+from qpd.runs.run_directory_checks import (
+    RunDirectoryError,
+    acquire_lock,
+    read_manifest,
+    read_recipe,
+    refuse_foreign,
+    sealed,
+)
+
+__all__ = ["RunDirectory", "RunDirectoryError"]
+
+_MAX_DIFFERENCES = 8
+
+
+class RunDirectory:
+    """An open run directory; use `create` or `open`, and close it (or use it with `with`)."""
+
+    def __init__(
+        self, path: Path, recipe: Recipe, manifest: Manifest, lock: FileLock | None
+    ) -> None:
+        """Wrap what `create` or `open` checked; `lock` is held, or None for reading only."""
+        self.path = path
+        self._recipe = recipe
+        self._manifest = manifest
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: str | Path, recipe: Recipe) -> Self:
+        """Start a run directory, or go on with one that has the same recipe.
+
+        Raises:
+            RunDirectoryError: It belongs to something else or to another recipe (the differing
+                keys are named), is corrupt, is in use, or cannot be written.
+        """
+        path = Path(path)
+        refuse_foreign(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise RunDirectoryError(
+                [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+            ) from error
+        lock = acquire_lock(path)
+        try:
+            if (path / "manifest.json").exists():
+                run = cls(path, recipe, read_manifest(path), lock)
+                run._go_on(recipe)
+            else:
+                # The manifest comes first: it marks the folder as ours if we are killed here.
+                run = cls(path, recipe, new_manifest(recipe.name, recipe.seed), lock)
+                run.replace_recipe(recipe)
+            remove_leftovers(path)
+        except OSError as error:
+            lock.release()
+            raise RunDirectoryError(
+                [f"{path}: cannot be written: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+            ) from error
+        except BaseException:
+            lock.release()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path, *, read_only: bool = False) -> Self:
+        """Open an existing run directory.
+
+        Args:
+            path: The folder.
+            read_only: Take no lock and refuse to write, for reports and exports.
+
+        Raises:
+            RunDirectoryError: It is missing, foreign, corrupt or in use.
+        """
+        path = Path(path)
+        if not (path / "manifest.json").is_file():
+            what = "has no manifest.json" if path.is_dir() else "is no folder"
+            raise RunDirectoryError(
+                [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
+            )
+        lock = None if read_only else acquire_lock(path)
+        try:
+            manifest = read_manifest(path)
+            run = cls(path, read_recipe(path, manifest), manifest, lock)
+            if lock is not None:
+                remove_leftovers(path)
+            return run
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def close(self) -> None:
+        """Let other processes use the directory; nothing can be recorded afterwards."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Tell the path and the state of each phase."""
+        states = ", ".join(f"{name}={self.phase(name).state}" for name in PHASES)
+        return f"RunDirectory({str(self.path)!r}, {states})"
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return self._recipe
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as last written."""
+        return self._manifest
+
+    @property
+    def recipe_file(self) -> Path:
+        """recipe.yaml."""
+        return self.path / "recipe.yaml"
+
+    @property
+    def manifest_file(self) -> Path:
+        """manifest.json."""
+        return self.path / "manifest.json"
+
+    @property
+    def distilled_file(self) -> Path:
+        """The full-precision student after phase 1."""
+        return self.path / "distilled.safetensors"
+
+    @property
+    def ptq_file(self) -> Path:
+        """The integer student as phase 2 left it, packed."""
+        return self.path / "ptq.safetensors"
+
+    @property
+    def quantized_file(self) -> Path:
+        """The k-bit student."""
+        return self.path / "quantized.safetensors"
+
+    @property
+    def metrics_file(self) -> Path:
+        """One row per epoch."""
+        return self.path / "metrics.csv"
+
+    @property
+    def tensorboard_folder(self) -> Path:
+        """TensorBoard events; made when first written."""
+        return self.path / "tensorboard"
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        """All that resuming needs; made on access."""
+        return self._folder("checkpoint")
+
+    @property
+    def exports_folder(self) -> Path:
+        """Exported students; made on access."""
+        return self._folder("exports")
+
+    @property
+    def report_folder(self) -> Path:
+        """Tables, figures, videos; made on access."""
+        return self._folder("report")
+
+    def metrics_bytes(self) -> bytes:
+        """The content of metrics.csv, empty where there is none."""
+        return self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether a finished phase left its memory in the checkpoint folder, for later ones."""
+        return any(self.phase(name).metrics.get("keeps_memory", False) for name in PHASES)
+
+    def phase(self, name: PhaseName) -> PhaseRecord:
+        """Return the state of a phase and what it measured."""
+        return self._manifest.phases.get(name, PhaseRecord())
+
+    def set_phase(self, name: PhaseName, state: PhaseState, /, **metrics: Any) -> None:
+        """Record the state of a phase; metrics are added to those it has, later ones win."""
+        known = {**self.phase(name).metrics, **to_plain(metrics)}
+        record = PhaseRecord.model_validate({**known, "state": state})
+        self._update(phases={**self._manifest.phases, name: record})
+
+    def record_teacher(self, teacher: TeacherRecord) -> None:
+        """Record who is imitated.
+
+        Raises:
+            RunDirectoryError: The run began with another teacher.
+        """
+        known = self._manifest.teacher
+        if known is not None and known.sha256 != teacher.sha256:
+            raise RunDirectoryError(
+                [
+                    f"{self.path}: began with the teacher {known.source} (sha256 "
+                    f"{known.sha256[:12]}), now it is {teacher.source} ({teacher.sha256[:12]})"
+                ],
+                ErrorCode.RUN_OTHER_RECIPE,
+            )
+        self._update(teacher=teacher)
+
+    def record_arithmetic(self, now: Arithmetic) -> Arithmetic:
+        """Record what the run's numbers depend on, once; returns what it began with."""
+        if self._manifest.arithmetic is None:
+            self._update(arithmetic=now)
+            return now
+        return self._manifest.arithmetic
+
+    def record_evaluation(self, policy: EvaluatedPolicy, result: Mapping[str, Any]) -> None:
+        """Record returns and whatever belongs to them, replacing an earlier evaluation."""
+        self._update(evaluations={**self._manifest.evaluations, policy: to_plain(result)})
+
+    def replace_recipe(self, recipe: Recipe) -> None:
+        """Write another recipe, for a later phase that is run with other settings."""
+        text = recipe.to_yaml()
+        checksum = crc32_of(text.encode())
+        # A kill before the recipe is written leaves the old one, which the manifest then knows too.
+        self._update(recipe_crc32=(*self._manifest.recipe_crc32, checksum))
+        write_text(self.recipe_file, text)
+        self._update(recipe_crc32=(checksum,))
+        self._recipe = recipe
+
+    def _go_on(self, recipe: Recipe) -> None:
+        """Check that the directory was made by `recipe`; finish a start that was interrupted."""
+        started = any(self.phase(name).state != "pending" for name in PHASES)
+        text = recipe.to_yaml().encode()
+        if crc32_of(text) in self._manifest.recipe_crc32 or (
+            not self.recipe_file.exists() and not started
+        ):
+            if not self.recipe_file.exists() or self.recipe_file.read_bytes() != text:
+                self.replace_recipe(recipe)
+            return
+        differences = recipe_differences(read_recipe(self.path, self._manifest), recipe)
+        if differences:
+            shown = differences[:_MAX_DIFFERENCES]
+            more = len(differences) - len(shown)
+            lines = [f"{self.path}: was made with another recipe; choose another -o, or remove it"]
+            lines += [f"{self.path}: {line}" for line in shown]
+            lines += [f"{self.path}: and {more} more keys differ"] if more else []
+            raise RunDirectoryError(lines, ErrorCode.RUN_OTHER_RECIPE)
+
+    def _folder(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _check_writable(self) -> None:
+        if self._lock is None:
+            raise RunDirectoryError([f"{self.path}: is closed or open for reading only"])
+
+    def _update(self, **changes: Any) -> None:
+        self._save_manifest(self._manifest.model_copy(update=changes))
+
+    def _save_manifest(self, manifest: Manifest) -> None:
+        self._check_writable()
+        write_json(self.manifest_file, sealed(manifest.model_dump(mode="json")))
+        self._manifest = manifest

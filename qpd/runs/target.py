@@ -1,0 +1,197 @@
+"""What `qpd evaluate` can play: a teacher, or one of the policies in a run directory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qpd.environments.acting import resolve_acting
+from qpd.environments.policy import Policy, network_policy
+from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
+from qpd.errors.target_error import TargetError
+from qpd.evaluation.games import EvaluationResult, evaluate
+from qpd.integer.integer_student import IntegerEngine
+from qpd.numerics.random_seeds import seed_for
+from qpd.phases.preparation import choose_device
+from qpd.runs.manifest import EvaluatedPolicy, date_now
+from qpd.runs.progress_display import RunProgress
+from qpd.runs.run_directory import RunDirectory
+from qpd.student_files.distilled import load_student, stored_architecture
+from qpd.student_files.quantized import load_integer_student
+from qpd.teachers import Teacher, load_teacher
+from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+
+
+@dataclass(frozen=True)
+class Target:
+    """A policy and the environment it plays.
+
+    `teacher` is None for the student of a run, which does not need it. The settings from `run_path`
+    on are its run's own.
+    """
+
+    label: str
+    policy: Policy
+    env_id: str
+    observation_shape: tuple[int, ...]
+    num_actions: int
+    is_actor_critic: bool
+    teacher: Teacher | None = None
+    run_path: Path | None = None
+    episodes: int = 50
+    seed: int = 0
+    acting: str = "auto"
+    epsilon: float = 0.01
+    max_frames: int | None = None
+
+
+def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
+    """A run directory's `policy` (default: the last one made), or else a teacher.
+
+    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or SessionError (of the
+    device), one line each.
+    """
+    choose_device(device)
+    if (Path(source) / "manifest.json").is_file():
+        return _from_run(Path(source), policy, device)
+    if policy not in (None, "teacher"):
+        raise TargetError(
+            f"--policy {policy}: {source} is no run directory; only teacher is there",
+            ErrorCode.STUDENT_MISSING,
+        )
+    return _from_teacher(load_teacher(source, env_id=env_id), device)
+
+
+def _from_teacher(teacher: Teacher, device: str) -> Target:
+    if teacher.env_id is None:
+        raise TargetError(
+            f"{teacher.source}: nothing tells its environment: name it with --env",
+            ErrorCode.TEACHER_UNCLEAR,
+        )
+    teacher.to(choose_device(device))
+    return Target(
+        "teacher",
+        network_policy(teacher),
+        teacher.env_id,
+        teacher.observation_shape,
+        teacher.num_actions,
+        teacher.has_actor_critic,
+        teacher,
+    )
+
+
+def _from_run(path: Path, policy: str | None, device: str) -> Target:
+    run = RunDirectory.open(path, read_only=True)
+    record, recipe = run.manifest.teacher, run.recipe
+    if record is None:
+        raise TargetError(
+            f"{path}: this run has not begun: it knows no teacher yet", ErrorCode.RUN_PHASE_MISSING
+        )
+    files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
+    phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
+    made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
+    name = policy or (made[-1] if made else "teacher")
+    if name == "teacher":
+        teacher = load_teacher(
+            recipe.teacher.source, algo=recipe.teacher.algo, env_id=recipe.teacher.env
+        )
+        if teacher.sha256 != record.sha256:
+            raise TargetError(
+                f"{path}: {teacher.source} is no longer the teacher of this run",
+                ErrorCode.RUN_OTHER_RECIPE,
+            )
+        target = _from_teacher(teacher, device)
+    elif name not in made:
+        there = ", ".join(["teacher", *made])
+        hint = did_you_mean(name, ["teacher", *made])
+        raise TargetError(f"--policy {name}: {path} holds {there}{hint}", ErrorCode.STUDENT_MISSING)
+    else:
+        chosen: Policy
+        if name == "distilled":
+            chosen = network_policy(load_student(files[name]).to(choose_device(device)))
+        else:
+            chosen = IntegerEngine(load_integer_student(files[name]))
+        shape = stored_architecture(files[name])
+        is_actor_critic = record.algo in ACTOR_CRITIC_ALGORITHMS
+        target = Target(
+            name, chosen, record.env_id, shape.observation_shape, shape.num_actions, is_actor_critic
+        )
+    settings = recipe.evaluation
+    return replace(
+        target,
+        run_path=path,
+        episodes=settings.episodes,
+        seed=seed_for(recipe.seed, "evaluation"),
+        acting=settings.acting,
+        epsilon=settings.epsilon,
+        max_frames=recipe.environment.max_frames,
+    )
+
+
+def play(
+    target: Target,
+    progress: RunProgress,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    acting: str | None = None,
+    epsilon: float | None = None,
+    sharpness: float = 1.0,
+    max_frames: int | None = None,
+) -> EvaluationResult:
+    """Play full games with `target`; None means the target's own setting.
+
+    Raises TargetError where policy and environment do not fit.
+    """
+    if not 0.0 < sharpness < math.inf:
+        raise TargetError(
+            f"--sharpness {sharpness:g}: must be a finite number above 0", ErrorCode.COMMAND_LINE
+        )
+    spec = environment_spec(target.env_id)
+    name = target.teacher.source if target.teacher is not None else target.run_path
+    if spec.num_actions != target.num_actions:
+        raise TargetError(
+            f"{name}: has {target.num_actions} actions, {target.env_id} has {spec.num_actions}",
+            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
+        )
+    if spec.observation_shape != target.observation_shape:
+        raise TargetError(
+            f"{name}: reads observations of shape {target.observation_shape}, {target.env_id} "
+            f"gives {spec.observation_shape}",
+            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
+        )
+    try:
+        rule = resolve_acting(
+            acting or target.acting,
+            is_actor_critic=target.is_actor_critic,
+            is_atari=spec.is_atari,
+            epsilon=target.epsilon if epsilon is None else epsilon,
+            sharpness=sharpness,
+        )
+    except ValueError as error:
+        raise TargetError(f"--{error}", ErrorCode.COMMAND_LINE) from error
+    cap, episodes = max_frames or target.max_frames, episodes or target.episodes
+    seed = target.seed if seed is None else seed
+    env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)
+    with progress:
+        result = evaluate(
+            target.policy,
+            env,
+            episodes,
+            rule,
+            seed,
+            lambda done: progress.episodes(f"playing {target.label}", done, episodes),
+        )
+    env.close()
+    return result
+
+
+def record(target: Target, result: EvaluationResult) -> None:
+    """Write the result into the manifest of the target's run."""
+    assert target.run_path is not None
+    name: EvaluatedPolicy = target.label  # type: ignore[assignment]
+    with RunDirectory.open(target.run_path) as run:
+        run.record_evaluation(name, result.to_json() | {"date": date_now()})

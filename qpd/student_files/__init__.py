@@ -1,0 +1,1 @@
+"""Student files: distilled.safetensors, quantized.safetensors, their origin and `predict`."""

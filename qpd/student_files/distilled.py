@@ -1,0 +1,175 @@
+"""distilled.safetensors: the float student, with all that rebuilding it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.files.atomic import write_safetensors
+from qpd.files.json_input import parse_json
+from qpd.files.tensors import DamagedFileError, read_tensors
+from qpd.students import Student, StudentArchitecture
+
+FORMAT = "qpd-float-student"
+FORMAT_VERSION = 1
+
+MAX_HEADER_BYTES = 1 << 20  # a student's takes 2 kB
+MAX_FILE_BYTES = 1 << 26  # XXL takes 13 MB
+MAX_PARAMETERS = 16_000_000  # what fits into a file, in fp32
+MAX_LAYERS, MAX_WIDTH = 16, 65536
+
+
+class StudentFileError(UserError, ValueError):
+    """A student's file that cannot be used; one line names it and says why."""
+
+    code = ErrorCode.STUDENT_DAMAGED
+
+
+def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
+    """The four fields of an architecture as plain data."""
+    return {
+        "observation_shape": list(architecture.observation_shape),
+        "num_actions": architecture.num_actions,
+        "conv_channels": list(architecture.conv_channels),
+        "hidden": list(architecture.hidden),
+    }
+
+
+def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
+    """The inverse; raises ValueError, KeyError or TypeError for anything else."""
+    return StudentArchitecture(
+        _sizes(data["observation_shape"]),
+        _sizes([data["num_actions"]])[0],
+        _sizes(data["conv_channels"]),
+        _sizes(data["hidden"]),
+    )
+
+
+def _sizes(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list) or len(values) > MAX_LAYERS:
+        raise ValueError(f"expected a list of at most {MAX_LAYERS} whole numbers")
+    if not all(type(n) is int and 0 < n <= MAX_WIDTH for n in values):
+        raise ValueError(f"expected whole numbers from 1 to {MAX_WIDTH}")
+    return tuple(values)
+
+
+def save_student(path: Path, student: Student, about: dict[str, Any]) -> None:
+    """Write the float student, critic head included (phase 3 and the analysis need it)."""
+    write_safetensors(path, *float_student_content(student, about))
+
+
+def float_student_content(
+    student: Student, about: dict[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors and the metadata of a distilled.safetensors."""
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "architecture": json.dumps(architecture_to_json(student.architecture)),
+        "about": json.dumps(about),
+    }
+    return dict(student.state_dict()), metadata
+
+
+def load_student(path: Path) -> Student:
+    """Read what `save_student` wrote; raises StudentFileError for anything else."""
+    metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
+    try:
+        architecture = architecture_from_json(parse_json(metadata["architecture"]))
+        _check_shapes(architecture, tensors)
+        student = Student(architecture)
+        student.load_state_dict(tensors)
+    except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise StudentFileError(f"{path}: does not describe a student: {reason}") from error
+    if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+        raise StudentFileError(
+            f"{path}: holds weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
+        )
+    return student
+
+
+def stored_architecture(path: Path) -> StudentArchitecture:
+    """The architecture of the float or integer student in `path`. Raises StudentFileError."""
+    try:
+        return architecture_from_json(parse_json(read_metadata(path)["architecture"]))
+    except StudentFileError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise StudentFileError(f"{path}: does not describe a student: {error}") from error
+
+
+def stored_format(path: Path) -> str:
+    """What kind of student's file `path` is. Raises StudentFileError where it is no safetensors."""
+    return read_metadata(path).get("format", "unknown")
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file. Raises StudentFileError where it is none."""
+    return _read(path, with_tensors=False)[0]
+
+
+def read_safetensors(
+    path: Path, expected_format: str, version: int
+) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
+    metadata, tensors = _read(path, with_tensors=True)
+    if metadata.get("format") != expected_format:
+        raise StudentFileError(f"{path}: was not written as {expected_format}")
+    if metadata.get("format_version") != str(version):
+        found = f"{metadata.get('format_version')!s:.40}"
+        raise StudentFileError(
+            f"{path}: has format version {found}, this QPD reads {version}",
+            ErrorCode.STUDENT_FORMAT,
+        )
+    return metadata, tensors
+
+
+def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    try:
+        check_size(path)
+        if with_tensors:
+            return read_tensors(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {}), {}
+    except FileNotFoundError as error:
+        raise StudentFileError(
+            f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
+        ) from error
+    except (safetensors.SafetensorError, DamagedFileError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
+
+
+def check_size(path: Path) -> None:
+    """StudentFileError for a file, or a header in it, that no student needs. Raises OSError."""
+    with path.open("rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        file_bytes = os.fstat(file.fileno()).st_size
+    for what, found, most in (
+        ("header of", header_bytes, MAX_HEADER_BYTES),
+        ("file of", file_bytes, MAX_FILE_BYTES),
+    ):
+        if found > most:
+            raise StudentFileError(
+                f"{path}: is damaged, or no safetensors file: a {what} {found} bytes;"
+                f" at most {most} are read"
+            )
+
+
+def _check_shapes(architecture: StudentArchitecture, tensors: dict[str, torch.Tensor]) -> None:
+    """ValueError unless the file holds the weights of all layers: nothing larger is then made."""
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32:
+            raise ValueError(f"{name[:80]} is {tensor.dtype}, not torch.float32")
+    for shape in architecture.layer_shapes():
+        name = "actor.weight" if shape.name == "actor" else f"layers.{shape.name}.weight"
+        if name not in tensors or tuple(tensors[name].shape) != shape.weight_shape:
+            raise ValueError(f"{name} is missing or not {list(shape.weight_shape)}")

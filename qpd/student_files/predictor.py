@@ -1,0 +1,106 @@
+"""Students with Stable-Baselines3's `predict`: what tools made for SB3 policies call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qpd.environments.acting import ActingRule
+from qpd.environments.policy import Policy, network_policy
+from qpd.integer.integer_student import IntegerEngine
+from qpd.student_files.distilled import (
+    StudentFileError,
+    load_student,
+    stored_architecture,
+    stored_format,
+)
+from qpd.student_files.origin import imitates_policy, student_about
+from qpd.student_files.quantized import FORMAT as INTEGER_FORMAT
+from qpd.student_files.quantized import load_integer_student
+from qpd.students import StudentArchitecture
+
+
+class StudentPredictor:
+    """A student that acts as SB3's agents do: `deterministic` takes the argmax, else it samples
+    (students of DQN: a uniform action with probability 0.01).
+    """
+
+    def __init__(
+        self, policy: Policy, architecture: StudentArchitecture, rule: ActingRule, seed: int = 0
+    ) -> None:
+        self.policy, self.architecture, self.rule = policy, architecture, rule
+        self._rng = np.random.default_rng(seed)
+
+    def set_random_seed(self, seed: int) -> None:
+        """Start the random actions anew."""
+        self._rng = np.random.default_rng(seed)
+
+    def predict(
+        self,
+        observation: np.ndarray,
+        state: Any = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, Any]:
+        """Actions int64, `[batch]` or a 0-d array for one observation, and `state` as it came.
+
+        Frames are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
+        `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
+        Raises ValueError for other shapes, and for frames that are not uint8.
+        """
+        batch, is_single = self._batch(np.asarray(observation))
+        rule = ActingRule("greedy") if deterministic else self.rule
+        actions = rule.act(self.policy(batch), self._rng).astype(np.int64)
+        return (actions[0:1].reshape(()) if is_single else actions), state
+
+    def logits(self, observation: np.ndarray) -> np.ndarray:
+        """Logits float32 `[batch, actions]` of observations as `predict` takes them."""
+        return self.policy(self._batch(np.asarray(observation))[0])
+
+    def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
+        shape = self.architecture.observation_shape
+        accepted = [shape]
+        if self.architecture.is_image:
+            accepted.append((*shape[1:], shape[0]))
+            if observation.dtype != np.uint8:
+                raise ValueError(f"frames are {observation.dtype}: this student sees uint8")
+        is_single = observation.ndim == len(shape)
+        batch = observation[None] if is_single else observation
+        if batch.shape[1:] not in accepted:
+            raise ValueError(
+                f"observation of shape {observation.shape}: this student sees "
+                f"{' or '.join(map(str, accepted))}, alone or in a batch"
+            )
+        if batch.shape[1:] != shape:
+            batch = batch.transpose(0, 3, 1, 2)
+        dtype = np.uint8 if self.architecture.is_image else np.float32
+        return np.ascontiguousarray(batch, dtype), is_single
+
+
+def load_student_policy(path: str | Path, seed: int = 0) -> StudentPredictor:
+    """The student of a run directory (the quantized one, else the distilled), or of one of its
+    files (`quantized.safetensors`, `ptq.safetensors`, `distilled.safetensors`).
+
+    `seed` decides the actions of `predict(..., deterministic=False)`. Raises StudentFileError.
+    """
+    file = _student_file(Path(path))
+    policy: Policy
+    if stored_format(file) == INTEGER_FORMAT:
+        policy = IntegerEngine(load_integer_student(file))
+    else:
+        policy = network_policy(load_student(file))
+    is_actor_critic = imitates_policy(student_about(file))
+    rule = ActingRule("sample" if is_actor_critic else "epsilon")
+    return StudentPredictor(policy, stored_architecture(file), rule, seed)
+
+
+def _student_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    names = ("quantized.safetensors", "ptq.safetensors", "distilled.safetensors")
+    for name in names:
+        if (path / name).is_file():
+            return path / name
+    raise StudentFileError(f"{path}: holds no student: none of {', '.join(names)}")

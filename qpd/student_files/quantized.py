@@ -1,0 +1,140 @@
+"""quantized.safetensors: the integer student, weights packed at their true bit width."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from qpd.files.atomic import write_safetensors
+from qpd.files.json_input import parse_json
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.student_files.distilled import (
+    StudentFileError,
+    architecture_from_json,
+    architecture_to_json,
+    read_safetensors,
+)
+
+FORMAT = "qpd-integer-student"
+FORMAT_VERSION = 2
+
+
+def pack_levels(levels: np.ndarray, bits: int) -> np.ndarray:
+    """Levels 0..2^bits - 1, any shape -> uint8 `[ceil(size * bits / 8)]`, lowest bit first."""
+    flat = levels.astype(np.uint8).reshape(-1, 1)
+    planes = (flat >> np.arange(bits, dtype=np.uint8)) & 1
+    return np.packbits(planes.reshape(-1), bitorder="little")
+
+
+def unpack_levels(packed: np.ndarray, bits: int, shape: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `pack_levels`: uint8 levels of `shape`. Raises ValueError on a wrong size."""
+    size = prod(shape)
+    if packed.dtype != np.uint8 or packed.shape != ((size * bits + 7) // 8,):
+        raise ValueError(f"{packed.shape} packed bytes do not hold {size} levels of {bits} bits")
+    planes = np.unpackbits(packed, count=size * bits, bitorder="little").reshape(size, bits)
+    weights = 1 << np.arange(bits, dtype=np.uint16)
+    return (planes @ weights).astype(np.uint8).reshape(shape)
+
+
+def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, Any]) -> None:
+    """Write the integer student; `about` says whose it is: plain data, kept as it is."""
+    tensors, metadata = pack_student(student, about)
+    write_safetensors(path, tensors, metadata)
+
+
+def pack_student(
+    student: IntegerStudent, about: dict[str, Any]
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors and the metadata of a quantized.safetensors; `unpack_student` inverts it.
+
+    Weights are stored as levels n of the odd integers 2n - M, a tensor for each layer. Biases of
+    all layers follow each other in `biases`, what requantizes the hidden ones in `multipliers` and
+    `shifts`: every tensor of its own would cost 70 bytes of header.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    for layer in student.layers:
+        levels = (layer.weight.astype(np.int32) + (2**layer.bits - 1)) // 2
+        tensors[f"{layer.shape.name}.weight"] = torch.from_numpy(pack_levels(levels, layer.bits))
+    gains = [(x.multiplier, x.shift) for x in student.layers[:-1]]
+    multipliers = [multiplier for multiplier, _ in gains if multiplier is not None]
+    shifts = [shift.astype(np.uint8) for _, shift in gains if shift is not None]
+    tensors["biases"] = torch.from_numpy(np.concatenate([x.bias for x in student.layers]))
+    tensors["multipliers"] = torch.from_numpy(np.concatenate(multipliers))
+    tensors["shifts"] = torch.from_numpy(np.concatenate(shifts))
+    if student.input_low is not None and student.input_high is not None:
+        tensors["input_low"] = torch.from_numpy(student.input_low)
+        tensors["input_high"] = torch.from_numpy(student.input_high)
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "architecture": _compact(architecture_to_json(student.architecture)),
+        "weight_bits": _compact([layer.bits for layer in student.layers]),
+        "activation_levels": str(student.layers[0].levels),
+        "logit_scale": repr(student.logit_scale),
+        "about": _compact(about),
+    }
+    return tensors, metadata
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def load_integer_student(path: Path) -> IntegerStudent:
+    """Read what `save_integer_student` wrote; raises StudentFileError for anything else."""
+    metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
+    try:
+        return unpack_student(metadata, {k: v.numpy() for k, v in tensors.items()})
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
+
+
+def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
+    """What `pack_student` packed; KeyError, ValueError, TypeError or OverflowError otherwise."""
+    architecture = architecture_from_json(parse_json(metadata["architecture"]))
+    shapes = architecture.layer_shapes()
+    bits_per_layer = [int(bits) for bits in parse_json(metadata["weight_bits"])]
+    top = int(metadata["activation_levels"])
+    if len(bits_per_layer) != len(shapes) or not all(2 <= bits <= 8 for bits in bits_per_layer):
+        raise ValueError(f"weight_bits {bits_per_layer} for {len(shapes)} layers")
+    if top not in [2**bits - 1 for bits in range(2, 9)]:
+        raise ValueError(f"activation_levels {top}")
+    widths = [shape.weight_shape[0] for shape in shapes]
+    biases = _vector(arrays, "biases", np.int32, sum(widths))
+    multipliers = _vector(arrays, "multipliers", np.int32, sum(widths[:-1]))
+    shifts = _vector(arrays, "shifts", np.uint8, sum(widths[:-1])).astype(np.int32)
+    if (multipliers < 0).any() or (shifts < 1).any() or (shifts > 62).any():
+        raise ValueError("multipliers or shifts out of range")
+    layers, end = [], 0
+    for shape, bits in zip(shapes, bits_per_layer, strict=True):
+        levels = unpack_levels(arrays[f"{shape.name}.weight"], bits, shape.weight_shape)
+        here = slice(end, end + shape.weight_shape[0])
+        end = here.stop
+        hidden = shape.name != "actor"
+        multiplier, shift = (multipliers[here], shifts[here]) if hidden else (None, None)
+        weight = 2 * levels.astype(np.int16) - np.int16(2**bits - 1)
+        layers.append(IntegerLayer(shape, bits, weight, biases[here], multiplier, shift, top))
+    ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    if not architecture.is_image:
+        width = architecture.observation_shape[0]
+        low = _vector(arrays, "input_low", np.float32, width)
+        high = _vector(arrays, "input_high", np.float32, width)
+        if not (high > low).all():
+            raise ValueError("input_high must exceed input_low")
+        ranges = (low, high)
+    scale = float(metadata["logit_scale"])
+    if not 0.0 < scale < float("inf"):
+        raise ValueError(f"logit_scale {scale}")
+    return IntegerStudent(architecture, tuple(layers), scale, *ranges)
+
+
+def _vector(arrays: dict[str, np.ndarray], name: str, dtype: type, size: int) -> np.ndarray:
+    array = arrays[name]
+    if array.dtype != dtype or array.shape != (size,):
+        raise ValueError(f"{name} is {array.dtype} {array.shape}, not {dtype.__name__} ({size},)")
+    return array

@@ -1,1 +1,0 @@
-"""What a run measures while it trains: metrics.csv, TensorBoard, Weights & Biases."""

@@ -1,0 +1,60 @@
+"""Recycling of dormant units (ReDo, Sokar et al. 2023): what no state activates learns no more.
+
+High learning rates learn far faster here, but their first steps push ReLUs below zero for every
+state: in an XXS student up to half of the last hidden layer. Such a unit gets fresh incoming
+weights, and outgoing weights of zero, so the function that the student computes does not change.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from qpd.students import Student
+
+
+def dormant_units(hidden: Tensor) -> Tensor:
+    """Units with no positive activation in `[batch, channels, ...]`: bool `[channels]`."""
+    return hidden.amax([axis for axis in range(hidden.dim()) if axis != 1]) <= 0
+
+
+@torch.no_grad()
+def recycle_dormant_units(
+    student: Student, optimizer: torch.optim.Optimizer, observations: Tensor, seed: int
+) -> int:
+    """Start the units anew that none of the `observations` `[batch, ...]` activates.
+
+    A unit is a channel of a convolution or of a hidden linear layer. Its incoming weights are drawn
+    from N(0, 2 / fan_in), its bias is 0; the optimizer forgets its gradient and takes its scale
+    from the layer's other units. Returns how many there were.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    recycled = 0
+    shapes = student.shapes
+    for position, hidden in enumerate(student.hidden_activations(observations)):
+        units = dormant_units(hidden)
+        count = int(units.sum())
+        if count == 0:
+            continue
+        recycled += count
+        name = shapes[position].name
+        layer, bias = student.layer(name), student.bias(name)
+        fresh = torch.randn((count, *layer.weight.shape[1:]), generator=generator)
+        layer.weight[units] = fresh.to(layer.weight) * (2.0 / fresh[0].numel()) ** 0.5
+        bias[units] = 0.0
+        following = shapes[position + 1].name
+        for after in [following, "critic"] if following == "actor" else [following]:
+            weight = student.layer(after).weight
+            weight.view(len(weight), len(units), -1)[:, units] = 0.0
+        for parameter in (layer.weight, bias):
+            _forget(optimizer, parameter, units)
+    return recycled
+
+
+def _forget(optimizer: torch.optim.Optimizer, parameter: Tensor, units: Tensor) -> None:
+    """Reset the optimizer's memory of `units` of `parameter`; other optimizers have other ones."""
+    state = optimizer.state.get(parameter, {})
+    for name, moment in state.items():
+        if isinstance(moment, Tensor) and moment.shape == parameter.shape:
+            scale = moment[~units].mean() if name in ("exp_avg_sq", "square_avg") else 0.0
+            moment[units] = scale if (~units).any() else 0.0

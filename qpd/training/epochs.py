@@ -1,0 +1,253 @@
+"""Phases 1 and 3 of Algorithm 1: epochs over the rolling memory, validated and checkpointed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from qpd.environments.policy import Policy, shared_policy
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.evaluation.games import EvaluationResult
+from qpd.machine.cores import usable_cores
+from qpd.replay.memory import ReplayMemory
+from qpd.replay.play_stream import PlayStream, Rollout
+from qpd.training.health import REMEMBERED, StateCopy, trouble
+from qpd.training.plan import PhasePlan
+from qpd.training.state import PhaseState, learning_rate
+from qpd.training.updates import Updates
+
+
+class TrainingError(UserError, RuntimeError):
+    """Training cannot go on; one line says in which phase and epoch, and what may help."""
+
+    code = ErrorCode.TRAINING_DIVERGED
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """Batch means over one epoch: losses in nats and value units, speed, validation if any.
+
+    `rollout_return`: mean return of the games that ended in the epoch's rollout, if any did.
+    """
+
+    epoch: int
+    loss: float
+    actor_loss: float
+    critic_loss: float
+    lr: float
+    samples_per_second: float
+    validation: EvaluationResult | None
+    rollout_return: float | None = None
+
+
+class PhaseObserver(Protocol):
+    """Who follows a phase: progress display, metrics file, checkpoints."""
+
+    def batch_done(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        """Hear of every few updates: samples drawn so far in this epoch, of how many."""
+
+    def epoch_done(self, report: EpochReport) -> None:
+        """Log the epoch."""
+
+    def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
+        """Hear that an epoch was undone, why, and what the learning rate is now."""
+
+
+@dataclass(frozen=True)
+class Trainee:
+    """One student in training: its plan, its state, who follows it, and what it is called."""
+
+    plan: PhasePlan
+    state: PhaseState
+    observer: PhaseObserver
+    label: str = ""
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether its validations have stopped improving for as long as the recipe waits."""
+        patience = self.plan.settings.patience
+        return patience is not None and self.state.stale >= patience
+
+
+def train_together(
+    trainees: Sequence[Trainee], stream: PlayStream, save: Callable[[], None]
+) -> None:
+    """Train students on one stream: every batch is drawn once and goes to each of them.
+
+    Their settings are the same. Runs the epochs that none has seen yet, up to the limit; a student
+    that has settled stops earlier. Where students collect, each plays a share of their games. A
+    reward term wants a student alone. `save` is called when an epoch has been observed.
+    A bad epoch is undone (see training_health). Raises TrainingError when the recipe allows no
+    more of that.
+    """
+    settings = trainees[0].plan.settings
+    epoch = max(trainee.state.epoch for trainee in trainees)
+    if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
+        return
+    with closing(Updates([(t.plan, t.state) for t in trainees], stream.memory)) as updates:
+        while epoch < settings.epochs:
+            active = {
+                number: trainee
+                for number, trainee in enumerate(trainees)
+                if trainee.state.epoch == epoch and not trainee.has_settled
+            }
+            if not active:
+                return
+            _one_epoch(active, updates, stream)
+            epoch += 1
+            save()
+
+
+def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream) -> None:
+    """Collect, train, validate and report; the first trainee's randomness shuffles."""
+    trainees = list(active.values())
+    lead = trainees[0]
+    plan, state = lead.plan, lead.state
+    started = time.perf_counter()
+    rollout, collection = None, None
+    if plan.reward is not None:
+        rollout = stream.rollout(plan.acting_policy(), plan.reward)
+    batches = _batches(plan, state, stream.memory, rollout)
+    updates.prepare()
+    if rollout is None:
+        players = [trainee.plan.acting_policy() for trainee in trainees]
+        collection = _Collection(stream, shared_policy(players))
+    copies = [StateCopy.of(trainee.state) for trainee in trainees]
+    began = time.perf_counter()
+    try:
+        sums, count, last = _train_epoch(active, updates, batches)
+    finally:
+        trained = time.perf_counter()
+        if collection is not None:
+            collection.wait()
+    collected = time.perf_counter()
+    state.spend("collect", began - started + collected - trained)
+    played = None
+    if rollout is not None and len(rollout.game_returns):
+        played = float(rollout.game_returns.mean())
+    for trainee, loss_sums, before in zip(trainees, sums, copies, strict=True):
+        _check_epoch(trainee, loss_sums / count, last, before)
+        _end_epoch(trainee, loss_sums / count, count / (trained - began), played)
+
+
+def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before: StateCopy) -> None:
+    """Undo the epoch if it was bad; remember its loss if it was good."""
+    plan, state = trainee.plan, trainee.state
+    recent = state.recent_losses if plan.reward is None else []
+    reason = trouble(losses, recent, state.module, observations)
+    if reason is None:
+        state.recent_losses = [*state.recent_losses, float(losses[0])][-REMEMBERED:]
+        return
+    epoch, settings = state.epoch + 1, plan.settings
+    if state.rollbacks >= settings.rollbacks:
+        name = f"{trainee.label}: {plan.name}" if trainee.label else plan.name
+        raise TrainingError(
+            f"{name}: epoch {epoch}: {reason}, after {state.rollbacks} rollbacks: lower "
+            f"{plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
+        )
+    before.restore(state)
+    trainee.observer.rolled_back(epoch, reason, settings.lr * state.lr_scale)
+
+
+def _end_epoch(
+    trainee: Trainee, losses: Tensor, samples_per_second: float, rollout_return: float | None
+) -> None:
+    """Validate where it is due, and report; `losses` are the epoch's means, `[3]`."""
+    plan, state, began = trainee.plan, trainee.state, time.perf_counter()
+    settings = plan.settings
+    state.epoch += 1
+    if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
+        plan.after_early_epoch()
+    validation = None
+    if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
+        validation = plan.validate()
+        state.keep_if_best(validation.mean)
+    state.spend("validate", time.perf_counter() - began)
+    total, actor, critic = losses.tolist()
+    lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
+    trainee.observer.epoch_done(
+        EpochReport(
+            state.epoch, total, actor, critic, lr, samples_per_second, validation, rollout_return
+        )
+    )
+
+
+def _batches(
+    plan: PhasePlan, state: PhaseState, memory: ReplayMemory, rollout: Rollout | None
+) -> list[Tensor]:
+    """An epoch's batches, as rows of the memory."""
+    settings = plan.settings
+    size, passes, rows = settings.batch_size, 1, None
+    total = min(settings.samples_per_epoch or len(memory), len(memory))
+    if plan.reward is not None and rollout is not None:
+        rows, passes, total = rollout.rows, plan.reward.passes, len(rollout.rows)
+    epochs = [memory.shuffled(size, state.shuffle, total, rows) for _ in range(passes)]
+    return list(chain(*epochs))
+
+
+class _Collection:
+    """An epoch's new play, by the student as it was when the epoch began.
+
+    It fills spare rows that the epoch does not draw from, so it may run beside the training: where
+    a core is free for it, it does. The numbers are the same either way.
+    """
+
+    def __init__(self, stream: PlayStream, student: Policy) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        if usable_cores() > 2:
+            # As many threads for the teacher, whatever training sets meanwhile.
+            threads = torch.get_num_threads()
+            self._thread = ThreadPoolExecutor(
+                1, initializer=torch.set_num_threads, initargs=(threads,)
+            )
+            self._done = self._thread.submit(stream.refresh, student)
+        else:
+            stream.refresh(student)
+
+    def wait(self) -> None:
+        """Until all of it is in the memory; raises what went wrong there."""
+        if self._thread is not None:
+            with self._thread:
+                self._done.result()
+
+
+def _train_epoch(
+    active: dict[int, Trainee], updates: Updates, batches: list[Tensor]
+) -> tuple[list[Tensor], int, Tensor]:
+    """One pass over the batches: each student's loss sums (total, actor, critic), the number of
+    samples drawn, and the last observations that were.
+    """
+    lead = next(iter(active.values()))
+    settings = lead.plan.settings
+    device = next(lead.state.module.parameters()).device
+    sums = {number: torch.zeros(3, device=device) for number in active}
+    total = sum(len(rows) for rows in batches)
+    count, gathering, began = 0, 0.0, time.perf_counter()
+    with updates.epoch(list(active), batches):
+        for index, rows in enumerate(batches):
+            asked = time.perf_counter()
+            sample = updates.draw(rows)
+            gathering += time.perf_counter() - asked
+            done = (lead.state.epoch + count / total) / settings.epochs
+            for number, trainee in active.items():
+                for group in trainee.state.optimizer.param_groups:
+                    factor = trainee.state.lr_scale * group["lr_factor"]
+                    group["lr"] = learning_rate(settings, done) * factor
+                sums[number] += updates.step(number, sample, len(rows)) * len(rows)
+            count += len(rows)
+            if index % 16 == 15:
+                speed = count / (time.perf_counter() - began)
+                loss = float(next(iter(sums.values()))[0]) / count
+                lead.observer.batch_done(count, total, loss, speed)
+    lead.state.spend("gather", gathering)
+    lead.state.spend("train", time.perf_counter() - began - gathering)
+    return [loss_sums.cpu() for loss_sums in sums.values()], count, sample.observations

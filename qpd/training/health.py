@@ -1,0 +1,77 @@
+"""Is a student still learning: losses that are not finite, spikes, dead students; and the way back.
+
+A phase goes on from the student as it was before the bad epoch, with half the learning rate. So
+nothing bad is ever validated, saved as best, or written.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qpd.training.state import PhaseState
+
+SPIKE = 10.0  # times the largest of the last losses; seen in good runs: below 2
+REMEMBERED = 5  # epochs
+LR_FACTOR = 0.5
+_SAME = 1e-6  # of logits, whose differences decide about actions: below this they decide nothing
+
+
+@dataclass(frozen=True)
+class StateCopy:
+    """A student and its optimizer as they were."""
+
+    module: dict[str, Tensor]
+    optimizer: dict[str, Any]
+
+    @classmethod
+    def of(cls, state: PhaseState) -> StateCopy:
+        """Copy `state`'s tensors."""
+        module = {name: tensor.clone() for name, tensor in state.module.state_dict().items()}
+        return cls(module, copy.deepcopy(state.optimizer.state_dict()))
+
+    def restore(self, state: PhaseState) -> None:
+        """Make `state` what it was, but for its epoch; it learns half as fast from here on."""
+        state.module.load_state_dict(self.module)
+        state.optimizer.load_state_dict(self.optimizer)
+        state.lr_scale *= LR_FACTOR
+        state.rollbacks += 1
+
+
+def trouble(
+    losses: Tensor, recent: Sequence[float], module: nn.Module, observations: Tensor
+) -> str | None:
+    """What is wrong with an epoch, in words; None if nothing is.
+
+    `losses`: its means of total, actor and critic loss, `[3]`; `recent`: the totals of good epochs
+    before it, none where totals mean nothing (rewards); `observations` `[batch, ...]`: any states.
+    """
+    total, actor, critic = losses.tolist()
+    if not math.isfinite(total + actor + critic):
+        return f"the loss is no longer finite (actor {actor:.3g}, critic {critic:.3g})"
+    for name, parameter in module.named_parameters():
+        if not parameter.isfinite().all():
+            return f"weights are no longer finite ({name})"
+    if recent and total > SPIKE * max(recent):
+        usual = statistics.median(recent)
+        return f"the loss has jumped from {usual:.3g} to {total:.3g}"
+    return _dead(module, observations)
+
+
+@torch.no_grad()
+def _dead(module: nn.Module, observations: Tensor) -> str | None:
+    """Whether the student tells neither actions nor states apart."""
+    logits = module(observations)[0].float()
+    if (logits.amax(1) - logits.amin(1)).max() < _SAME:
+        return "the student is dead: its logits are equal"
+    centred = logits - logits.mean(1, keepdim=True)
+    if len(logits) > 1 and (centred.amax(0) - centred.amin(0)).max() < _SAME:
+        return "the student is dead: it answers every state alike"
+    return None

@@ -1,0 +1,43 @@
+"""What distinguishes phase 1 from phase 3, for the loop that trains both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qpd.environments.policy import Policy
+from qpd.evaluation.games import EvaluationResult
+from qpd.losses.objective import Objective
+from qpd.recipe.phase_settings import RewardSettings, TrainingPhase
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """All that distinguishes phase 1 from phase 3.
+
+    `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
+    who plays where the student collects; `validate` plays the validation episodes; `after_update`
+    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half. With
+    `reward` the student plays before each epoch, which trains on that rollout alone.
+    """
+
+    name: str
+    settings: TrainingPhase
+    teacher_temperature: float
+    student_temperature: float
+    validate_every: int
+    acting_policy: Callable[[], Policy]
+    validate: Callable[[], EvaluationResult]
+    reward: RewardSettings | None = None
+    after_update: Callable[[], None] | None = None
+    after_early_epoch: Callable[[], None] | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """What the phase minimises, without the reward term."""
+        return Objective(
+            self.settings.loss,
+            self.settings.actor_weight,
+            self.teacher_temperature,
+            self.student_temperature,
+        )

@@ -1,0 +1,1 @@
+"""What the frames of a batch have in common, multiplied once."""

@@ -1,0 +1,113 @@
+"""Which algorithm an archive holds and how many actions it has: proofs first, hints last."""
+
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.plain_data import read_int, read_policy_option
+from qpd.teachers.archive.sb3_archive import Sb3Archive
+from qpd.teachers.errors import TeacherError, continuous_actions, one_line
+
+ACTOR_CRITIC_ALGORITHMS = ("ppo", "a2c", "trpo")
+Q_ALGORITHMS = ("dqn", "qrdqn")
+
+
+def refuse_continuous(archive: Sb3Archive) -> None:
+    """Raises TeacherError where the tensors are those of an agent with continuous actions.
+
+    `read_sb3_archive` has refused those whose action space says so.
+    """
+    if any(key.startswith(("log_std", "actor.")) for key in archive.state_dict):
+        raise continuous_actions(archive.path)
+
+
+def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str:
+    """Returns the algorithm: proven by the archive, else `asked`, else the name's `hint`.
+
+    Raises TeacherError where `asked` contradicts the archive, or nothing tells.
+    """
+    known = (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)
+    asked = asked.lower() if asked else None
+    if asked is not None and asked not in known:
+        raise TeacherError(f"algorithm '{asked}' is unknown; expected one of {', '.join(known)}")
+    is_actor_critic = any(key.startswith("action_net.") for key in archive.state_dict)
+    if archive.algo is None and not is_actor_critic:
+        first = next(iter(archive.state_dict))
+        raise TeacherError(
+            f"tensors such as '{first}' are of no supported agent; expected action_net and"
+            " value_net (PPO, A2C), q_net (DQN) or quantile_net (QR-DQN)"
+        )
+    if asked is not None and archive.algo is not None and asked != archive.algo:
+        raise TeacherError(
+            f"this is a {archive.algo} agent, not {asked} as asked for", ErrorCode.TEACHER_UNCLEAR
+        )
+    family = ACTOR_CRITIC_ALGORITHMS if is_actor_critic else Q_ALGORITHMS
+    choice = archive.algo or asked or hint
+    if choice is None or choice not in family:
+        raise TeacherError(
+            "nothing says which actor-critic algorithm this is; give algo='ppo' or algo='a2c'",
+            ErrorCode.TEACHER_UNCLEAR,
+        )
+    return choice
+
+
+def choose_num_actions(
+    archive: Sb3Archive, algo: str, env_id: str | None, asked: int | None, num_outputs: int
+) -> int:
+    """Returns the number of actions that `num_outputs` outputs stand for.
+
+    Only QR-DQN, which has several outputs per action, has to look it up. Raises
+    TeacherError where it is unknown, or where two sources contradict each other.
+    """
+    if algo != "qrdqn":
+        actions: int | None = num_outputs
+    else:
+        actions = archive.action_space.num_actions or asked
+        if actions is None:
+            quantiles = read_int(archive.data, "n_quantiles") or _int_option(archive, "n_quantiles")
+            actions = num_outputs // quantiles if quantiles else _environment_actions(env_id)
+    if actions is None:
+        raise TeacherError(
+            "the number of actions is not stored; give num_actions or env_id",
+            ErrorCode.TEACHER_UNCLEAR,
+        )
+    stored = archive.action_space.num_actions
+    for name, expected in (("num_actions", asked), ("the archive's action space", stored)):
+        if expected is not None and expected != actions:
+            raise TeacherError(
+                f"the network has {actions} actions, {name} says {expected}",
+                ErrorCode.TEACHER_WRONG_ENVIRONMENT,
+            )
+    if actions < 1 or num_outputs % actions:
+        raise TeacherError(
+            f"{num_outputs} outputs cannot be shared by {actions} actions",
+            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
+        )
+    return actions
+
+
+def _int_option(archive: Sb3Archive, name: str) -> int | None:
+    text = read_policy_option(archive.data, name)
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _environment_actions(env_id: str | None) -> int | None:
+    """Asks the environment itself; None where it cannot be made."""
+    if env_id is None:
+        return None
+    import gymnasium
+
+    try:
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    except ImportError:
+        pass  # then only gymnasium's own environments are known
+    try:
+        environment = gymnasium.make(env_id)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise TeacherError(
+            f"the number of actions is not stored and {env_id} cannot be made"
+            f" ({one_line(error)}); give num_actions",
+            ErrorCode.TEACHER_UNCLEAR,
+        ) from error
+    space = environment.action_space
+    environment.close()
+    return int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else None

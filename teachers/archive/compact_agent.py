@@ -1,0 +1,103 @@
+"""The zip of an SB3 agent without what only its training needs: half the bytes, or a quarter.
+
+Weights become float16, which Stable-Baselines3 widens again when it loads them. The optimizer
+forgets its moments, and DQN's target network becomes the network itself. Nothing is unpickled:
+tensors are read as everywhere, what else the zip holds is copied as it is.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.sb3_archive import Sb3Archive
+from qpd.teachers.archive.torch_file import read_param_groups
+from qpd.teachers.archive.zip_input import open_zip, read_member
+from qpd.teachers.errors import TeacherError, one_line
+
+_OPTIMIZER = "policy.optimizer.pth"
+_MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight
+    _OPTIMIZER: 512 << 20,
+    "pytorch_variables.pth": 1 << 20,
+    "_stable_baselines3_version": 1000,
+    "system_info.txt": 10_000,
+}
+_TARGETS = ("q_net_target.", "quantile_net_target.")
+# Observations of the last moment of training, three quarters of a megabyte for Breakout.
+_LAST_MOMENT = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+_FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # the same agent gives the same bytes
+
+
+def compact_agent(archive: Sb3Archive) -> bytes:
+    """The smaller zip; `archive.path` must be a zip file.
+
+    Weights beyond float16's range stay float32. Raises TeacherError for a folder, or where the
+    rest of the zip is damaged.
+    """
+    if archive.path.is_dir():
+        raise TeacherError(f"{archive.path}: is a folder; expected the agent's zip file")
+    try:
+        members = _other_members(archive.path)
+        if _OPTIMIZER in members:
+            groups = read_param_groups(members[_OPTIMIZER])
+            members[_OPTIMIZER] = _saved({"state": {}, "param_groups": groups})
+    except Exception as error:  # a damaged zip or pickle may raise nearly anything
+        raise TeacherError(
+            f"{archive.path}: damaged beside its weights ({one_line(error)});"
+            " expected a zip as Stable-Baselines3 saves it",
+            ErrorCode.TEACHER_DAMAGED,
+        ) from error
+    members["data"] = json.dumps(_without_last_moment(archive.data)).encode()
+    members["policy.pth"] = _saved(_compact_weights(archive.state_dict))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as target:
+        for name, content in members.items():
+            target.writestr(zipfile.ZipInfo(name, _FIXED_TIME), content, zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
+def _other_members(path: Path) -> dict[str, bytes]:
+    """What an SB3 zip holds beside data and weights; unknown members are left out."""
+    with path.open("rb") as file, open_zip(file) as source:
+        found = {info.filename: info for info in source.infolist()}
+        for name, most in _MOST_BYTES.items():
+            if name in found and found[name].file_size > most:
+                raise ValueError(f"member '{name}' declares more than {most} bytes")
+        return {name: read_member(source, found[name]) for name in _MOST_BYTES if name in found}
+
+
+def _without_last_moment(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: None if key in _LAST_MOMENT else value for key, value in data.items()}
+
+
+def _compact_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """float16 where it can hold the numbers. What was one tensor under several names stays one,
+    and a target network becomes its network.
+    """
+    halves: dict[tuple[object, ...], Tensor] = {}
+    compact: dict[str, Tensor] = {}
+    for name, tensor in state_dict.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if key not in halves or tensor.numel() == 0:
+            half = tensor.to(torch.float16)
+            fits = tensor.dtype == torch.float32 and bool(torch.isfinite(half).all())
+            halves[key] = half if fits else tensor.clone()
+        compact[name] = halves[key]
+    for name in compact:
+        for prefix in _TARGETS:
+            online = name.replace(prefix, prefix.replace("_target", ""), 1)
+            if name.startswith(prefix) and online in compact:
+                compact[name] = compact[online]
+    return compact
+
+
+def _saved(value: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()

@@ -1,0 +1,208 @@
+"""Reads a Stable-Baselines3 archive as data: no pickle in it is ever executed.
+
+An archive is a zip file (or a folder holding it unpacked) with the JSON member `data`
+and the tensors `policy.pth`. Reading one takes less than 1 GiB of memory, whatever it holds.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.plain_data import (
+    ActionSpace,
+    ObservationSpace,
+    actor_critic_label,
+    read_action_space,
+    read_float,
+    read_int,
+    read_observation_space,
+)
+from qpd.teachers.archive.torch_file import read_state_dict
+from qpd.teachers.archive.zip_input import open_zip, read_member
+from qpd.teachers.errors import TeacherError, continuous_actions, one_line
+
+# A NatureCNN takes 7 MB, and `data` a few hundred kB.
+MAX_ARCHIVE_BYTES = 1 << 30
+MAX_MEMBER_BYTES = {"data": 16 << 20, "policy.pth": 256 << 20, "_stable_baselines3_version": 1000}
+MAX_TENSOR_ELEMENTS = 1 << 26
+_EXPECTED = "expected a Stable-Baselines3 zip with the members 'data' and 'policy.pth'"
+
+
+@dataclass(frozen=True)
+class Sb3Archive:
+    """Content of one archive; fields are None where the archive does not say.
+
+    `sha256` is that of the zip file; for an unpacked folder, that of `data` followed
+    by `policy.pth`. `algo` is what tensors and plain data prove, None where they leave
+    it open.
+    """
+
+    path: Path
+    sha256: str
+    state_dict: Mapping[str, Tensor]
+    data: Mapping[str, Any]
+    algo: str | None
+    action_space: ActionSpace
+    observation_space: ObservationSpace
+    gamma: float | None
+    num_timesteps: int | None
+    exploration_rate: float | None
+    sb3_version: str | None
+
+
+def read_sb3_archive(path: str | Path) -> Sb3Archive:
+    """Reads a zip file or an unpacked folder of an agent with discrete actions.
+
+    Raises TeacherError if it is something else. An action space that is not supported is refused
+    before the tensors are read: such agents may hold theirs in ways that are not read either.
+    """
+    path = Path(path)
+    try:
+        members, sha256 = _read_folder(path) if path.is_dir() else _read_zip(path)
+    except OSError as error:
+        raise TeacherError(
+            f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
+        ) from error
+    data = _parse_data(members["data"], path)
+    action_space = read_action_space(data)
+    _refuse_action_space(action_space, path)
+    state_dict = _parse_tensors(members["policy.pth"], path)
+    version = members.get("_stable_baselines3_version")
+    return Sb3Archive(
+        path=path,
+        sha256=sha256,
+        state_dict=state_dict,
+        data=data,
+        algo=guess_algo(state_dict, data),
+        action_space=action_space,
+        observation_space=read_observation_space(data),
+        gamma=read_float(data, "gamma"),
+        num_timesteps=read_int(data, "num_timesteps"),
+        exploration_rate=read_float(data, "exploration_rate"),
+        sb3_version=version.decode("utf-8", "replace").strip() if version else None,
+    )
+
+
+def _refuse_action_space(action_space: ActionSpace, path: Path) -> None:
+    if action_space.kind == "continuous":
+        raise continuous_actions(path)
+    if action_space.kind == "other":
+        raise TeacherError(
+            f"{path}: only a single discrete action is supported (a Discrete action space)"
+        )
+
+
+def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str | None:
+    """Returns the algorithm: the family from tensor names, the label from plain data."""
+    if _any_key(state_dict, "quantile_net."):
+        return "qrdqn"
+    if _any_key(state_dict, "q_net."):
+        return "dqn"
+    if _any_key(state_dict, "actor."):
+        return _continuous_algo(state_dict, data)
+    return actor_critic_label(data) if _any_key(state_dict, "action_net.") else None
+
+
+def _continuous_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str:
+    if _any_key(state_dict, "actor.log_std") or _any_key(state_dict, "actor.latent_pi"):
+        return "sac"
+    return "td3" if _any_key(state_dict, "critic.qf1.") else "ddpg"
+
+
+def _any_key(state_dict: Mapping[str, Tensor], prefix: str) -> bool:
+    return any(key.startswith(prefix) for key in state_dict)
+
+
+def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
+    members: dict[str, bytes] = {}
+    for name in MAX_MEMBER_BYTES:
+        member = path / name
+        if not member.is_file():
+            continue
+        _check_size(path, name, member.stat().st_size)
+        members[name] = member.read_bytes()
+    _check_members(path, members)
+    digest = hashlib.sha256(members["data"])
+    digest.update(members["policy.pth"])
+    return members, digest.hexdigest()
+
+
+def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
+    if not path.is_file():
+        raise TeacherError(f"{path}: no such file; {_EXPECTED}", ErrorCode.TEACHER_NOT_FOUND)
+    if path.stat().st_size > MAX_ARCHIVE_BYTES:
+        raise TeacherError(
+            f"{path}: {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read",
+            ErrorCode.TEACHER_DAMAGED,
+        )
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    members: dict[str, bytes] = {}
+    try:
+        with path.open("rb") as file, open_zip(file) as archive:
+            names = set(archive.namelist())
+            for name in MAX_MEMBER_BYTES:
+                if name in names:
+                    _check_size(path, name, archive.getinfo(name).file_size)
+                    members[name] = read_member(archive, archive.getinfo(name))
+    except TeacherError:
+        raise
+    except Exception as error:  # zipfile raises many types for damaged archives
+        raise TeacherError(
+            f"{path}: damaged or not a zip file ({one_line(error)}); {_EXPECTED}",
+            ErrorCode.TEACHER_DAMAGED,
+        ) from error
+    _check_members(path, members)
+    return members, sha256
+
+
+def _check_size(path: Path, name: str, num_bytes: int) -> None:
+    if num_bytes > MAX_MEMBER_BYTES[name]:
+        raise TeacherError(
+            f"{path}: member '{name}' declares {num_bytes} bytes;"
+            f" at most {MAX_MEMBER_BYTES[name]} are read",
+            ErrorCode.TEACHER_DAMAGED,
+        )
+
+
+def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
+    missing = [name for name in ("data", "policy.pth") if name not in members]
+    if missing:
+        raise TeacherError(
+            f"{path}: has no member {' or '.join(missing)} (truncated, or something else);"
+            f" {_EXPECTED}",
+            ErrorCode.TEACHER_DAMAGED,
+        )
+
+
+def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise TeacherError(
+            f"{path}: member 'data' is not JSON ({one_line(error)}); {_EXPECTED}",
+            ErrorCode.TEACHER_DAMAGED,
+        ) from error
+    if not isinstance(data, dict):
+        raise TeacherError(
+            f"{path}: member 'data' is no JSON object; {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
+        )
+    return data
+
+
+def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    try:
+        return read_state_dict(content, MAX_TENSOR_ELEMENTS)
+    except Exception as error:  # a damaged zip or pickle may raise nearly anything
+        raise TeacherError(
+            f"{path}: member 'policy.pth' is damaged or holds more than tensors"
+            f" ({one_line(error) or type(error).__name__});"
+            " expected a state_dict saved by Stable-Baselines3",
+            ErrorCode.TEACHER_DAMAGED,
+        ) from error

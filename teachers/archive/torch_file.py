@@ -1,0 +1,194 @@
+"""Reads a state_dict that `torch.save` wrote (PyTorch >= 1.6), without torch.load.
+
+Such a file is a zip of uncompressed members: PREFIX/data.pkl says which tensors there are, and
+PREFIX/data/KEY holds their numbers. The pickle is read inertly, so that nothing in it can run or
+reach native code, and no more memory is used than the file is long.
+"""
+
+import io
+import sys
+import zipfile
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qpd.teachers.archive.inert_pickle import Recorded, Reference, load_inert
+from qpd.teachers.archive.zip_input import open_zip, read_member
+
+_MAX_DIMENSIONS = 8
+_DTYPES = {
+    "FloatStorage": torch.float32,
+    "DoubleStorage": torch.float64,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+
+
+def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
+    """Returns the tensors by name; they are views of one copy of their numbers.
+
+    Raises ValueError, or another exception, where `content` is damaged, holds more than plain
+    tensors, or declares more than `max_elements` numbers (a view may repeat them).
+    """
+    members = _read_members(content)
+    prefix = _prefix(members)
+    if members.get(f"{prefix}byteorder", sys.byteorder.encode()) != sys.byteorder.encode():
+        raise ValueError("its numbers are in the other byte order")
+    root = load_inert(members[f"{prefix}data.pkl"], references=True)
+    storages = _Storages(members, prefix)
+    tensors: dict[str, Tensor] = {}
+    num_elements = 0
+    for name, record in _items(root):
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a tensor is of type {type(name).__name__}")
+        flat, shape, stride, offset = _view(record, storages, name)
+        num_elements += prod(shape)  # a view of stride 0 can be far larger than its file
+        if num_elements > max_elements:
+            raise ValueError(
+                f"it declares {num_elements:.4g} numbers; at most {max_elements} are read"
+            )
+        is_empty = 0 in shape
+        tensors[name] = (
+            flat.new_empty(shape) if is_empty else flat.as_strided(shape, stride, offset)
+        )
+    if not tensors:
+        raise ValueError("it holds no tensors")
+    return tensors
+
+
+def read_param_groups(content: bytes) -> list[dict[str, Any]]:
+    """Returns the settings of an optimizer's state_dict: plain numbers, no tensors.
+
+    Raises ValueError, or another exception, where `content` is damaged or holds something else.
+    """
+    members = _read_members(content)
+    root = load_inert(members[f"{_prefix(members)}data.pkl"], references=True)
+    groups = root.get("param_groups") if isinstance(root, dict) else None
+    if not isinstance(groups, list) or not groups:
+        raise ValueError("it holds no param_groups")
+    for group in groups:
+        if not isinstance(group, dict) or not all(map(_is_plain, group.values())):
+            raise ValueError("its param_groups hold more than plain numbers")
+    return groups
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _read_members(content: bytes) -> dict[str, bytes]:
+    """All members by name: uncompressed, so that together they are no longer than `content`."""
+    if not content.startswith(b"PK"):
+        raise ValueError(
+            "it is no zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
+            " with a newer one)"
+        )
+    with open_zip(io.BytesIO(content)) as archive:
+        infos = archive.infolist()
+        if len({info.filename for info in infos}) < len(infos):
+            raise ValueError("it has a member twice")
+        if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+            raise ValueError("it is compressed; PyTorch never does that")
+        if any(info.compress_size != info.file_size for info in infos):
+            raise ValueError("a member has two sizes")
+        if sum(info.file_size for info in infos) > len(content):
+            raise ValueError("its members are larger than the file, or overlap")
+        return {info.filename: read_member(archive, info) for info in infos}
+
+
+def _prefix(members: Iterable[str]) -> str:
+    pickles = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
+    if len(pickles) != 1:
+        raise ValueError(f"it has {len(pickles)} members data.pkl instead of one")
+    return pickles[0].removesuffix("data.pkl")
+
+
+def _items(root: Any) -> list[tuple[Any, Any]]:
+    if isinstance(root, dict):
+        return list(root.items())
+    if isinstance(root, Recorded) and root.global_name == "collections.OrderedDict":
+        return root.items
+    found = root.global_name if isinstance(root, Recorded) else type(root).__name__
+    raise ValueError(f"it holds {found} instead of a state_dict")
+
+
+class _Storages:
+    """The numbers that tensors are views of, each member converted once."""
+
+    def __init__(self, members: dict[str, bytes], prefix: str) -> None:
+        self._members = members
+        self._prefix = prefix
+        self._flat: dict[str, Tensor] = {}
+
+    def flat(self, reference: Any) -> Tensor:
+        """The flat tensor that `('storage', TYPE, KEY, device, size)` names."""
+        key = reference.key if isinstance(reference, Reference) else None
+        if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
+            raise ValueError("a tensor refers to no storage")
+        name, dtype = key[2], _DTYPES.get(_type_name(key[1]))
+        content = self._members.get(f"{self._prefix}data/{name}") if type(name) is str else None
+        if content is None or dtype is None:
+            raise ValueError("a storage is missing, or of an unknown type")
+        if name not in self._flat:
+            # A bool other than 0 and 1 is undefined: bytes are compared instead.
+            raw = torch.uint8 if dtype == torch.bool else dtype
+            empty = torch.empty(0, dtype=raw)
+            flat = torch.frombuffer(bytearray(content), dtype=raw) if content else empty
+            self._flat[name] = flat != 0 if dtype == torch.bool else flat
+        if self._flat[name].dtype != dtype:
+            raise ValueError(f"storage {name[:20]!r} is of two types")
+        return self._flat[name]
+
+
+def _type_name(record: Any) -> str:
+    is_class = isinstance(record, type) and issubclass(record, Recorded)
+    module, _, name = record.global_name.rpartition(".") if is_class else ("", "", "")
+    return name if module == "torch" else ""
+
+
+def _view(
+    record: Any, storages: _Storages, name: str
+) -> tuple[Tensor, tuple[int, ...], tuple[int, ...], int]:
+    """Numbers, shape, stride and offset of the tensor that a recorded call would build.
+
+    The call is `_rebuild_tensor_v2(storage, offset, shape, stride, ...)`, or a parameter's of one.
+    """
+    if _is_call(record, "torch._utils._rebuild_parameter", 3):
+        record = record.arguments[0]
+    if not _is_call(record, "torch._utils._rebuild_tensor_v2", 6):
+        kind = record.global_name if isinstance(record, Recorded) else type(record).__name__
+        raise ValueError(f"{name[:100]!r} is {kind[:100]}; expected plain tensors")
+    reference, offset, shape, stride = record.arguments[:4]
+    flat = storages.flat(reference)
+    if not _are_sizes((offset,)) or not _are_sizes(shape) or not _are_sizes(stride):
+        raise ValueError(f"the shape of {name[:100]!r} is damaged")
+    if len(shape) != len(stride) or len(shape) > _MAX_DIMENSIONS:
+        raise ValueError(f"the shape of {name[:100]!r} is damaged")
+    last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    if 0 not in shape and last >= flat.numel():
+        raise ValueError(f"{name[:100]!r} reaches beyond its storage")
+    return flat, shape, stride, offset
+
+
+def _is_call(record: Any, global_name: str, num_arguments: int) -> bool:
+    """Whether it is such a call; newer versions may have appended arguments."""
+    return (
+        isinstance(record, Recorded)
+        and record.global_name == global_name
+        and len(record.arguments) >= num_arguments
+    )
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, tuple) and all(type(n) is int and 0 <= n < 1 << 40 for n in values)

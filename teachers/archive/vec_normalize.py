@@ -1,0 +1,85 @@
+"""Reads SB3's `vecnormalize.pkl` (observation statistics) without executing the pickle."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.inert_pickle import Recorded, as_array, load_inert
+from qpd.teachers.errors import TeacherError, one_line
+
+MAX_PICKLE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class ObservationNormalization:
+    """`clip((observation - mean) / sqrt(var + epsilon), -clip_obs, clip_obs)`, as VecNormalize.
+
+    `mean` and `var` are float64 of the observation's shape.
+    """
+
+    mean: NDArray[np.float64]
+    var: NDArray[np.float64]
+    epsilon: float
+    clip_obs: float
+
+    def apply(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Normalizes observations [..., *shape]; returns float32 of the same shape."""
+        scaled = (observations - self.mean) / np.sqrt(self.var + self.epsilon)
+        return np.clip(scaled, -self.clip_obs, self.clip_obs).astype(np.float32)
+
+
+def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
+    """Returns the statistics, or None where observations were not normalized.
+
+    Raises TeacherError for a file that is too large, damaged, or no VecNormalize.
+    """
+    path = Path(path)
+    try:
+        num_bytes = path.stat().st_size
+        if num_bytes > MAX_PICKLE_BYTES:
+            raise TeacherError(
+                f"{path}: {num_bytes} bytes; at most {MAX_PICKLE_BYTES} are read",
+                ErrorCode.TEACHER_SETTINGS,
+            )
+        return _normalization(load_inert(path.read_bytes()))
+    except TeacherError:
+        raise
+    except Exception as error:  # a damaged pickle may raise nearly anything
+        raise TeacherError(
+            f"{path}: not readable as a VecNormalize pickle ({one_line(error)});"
+            " expected the vecnormalize.pkl that Stable-Baselines3 saved with this agent",
+            ErrorCode.TEACHER_SETTINGS,
+        ) from error
+
+
+def _normalization(root: Any) -> ObservationNormalization | None:
+    state = _state(root, "VecNormalize")
+    if state.get("norm_obs", True) is False:
+        return None
+    if isinstance(state.get("obs_rms"), dict):
+        raise ValueError("dict observations are not supported")
+    statistics = _state(state.get("obs_rms"), "RunningMeanStd")
+    mean = as_array(statistics.get("mean")).astype(np.float64)
+    var = as_array(statistics.get("var")).astype(np.float64)
+    epsilon = float(as_array(state.get("epsilon")))
+    clip_obs = float(as_array(state.get("clip_obs")))
+    if mean.shape != var.shape:
+        raise ValueError(f"mean has shape {mean.shape}, var {var.shape}")
+    if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var + epsilon > 0).all()):
+        raise ValueError("mean or var is not finite, or var is negative")
+    if not clip_obs > 0:
+        raise ValueError(f"clip_obs is {clip_obs}")
+    return ObservationNormalization(mean, var, epsilon, clip_obs)
+
+
+def _state(record: Any, class_name: str) -> dict[str, Any]:
+    if not isinstance(record, Recorded) or not record.global_name.endswith(f".{class_name}"):
+        found = record.global_name if isinstance(record, Recorded) else type(record).__name__
+        raise ValueError(f"expected a {class_name}, found {found}")
+    if not isinstance(record.state, dict):
+        raise ValueError(f"the state of {class_name} is missing")
+    return record.state

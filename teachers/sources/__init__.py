@@ -1,0 +1,1 @@
+"""Where agents come from: files, RL Zoo folders, the Hugging Face hub."""

@@ -1,0 +1,1 @@
+"""Training teachers with the RL Zoo."""

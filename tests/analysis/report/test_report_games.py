@@ -1,0 +1,74 @@
+"""A filmed game shows what was played, and what every agent would have done at that moment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qpd.analysis.report.games import Player, film_game
+from qpd.environments.acting import ActingRule
+from qpd.environments.registry import EnvironmentConfigError, make_vector_env
+from qpd.evaluation.video import AGENT_STEPS_PER_SECOND, film, play_buttons
+
+GAME = "BreakoutNoFrameskip-v4"
+
+
+def uneven(observations: np.ndarray) -> np.ndarray:
+    """Logits that depend on the picture: how bright its left and right half are."""
+    frame = observations[:, -1].reshape(len(observations), 84, 84)
+    left, right = frame[:, :, :42].mean(axis=(1, 2)), frame[:, :, 42:].mean(axis=(1, 2))
+    return np.stack([0 * left, 0 * left, right - left, left - right], axis=1).astype(np.float32)
+
+
+def test_an_atari_game_is_the_one_that_is_played() -> None:
+    heard: list[np.ndarray] = []
+
+    def listener(observations: np.ndarray) -> np.ndarray:
+        heard.append(observations.copy())
+        return np.tile(np.log(np.array([[1, 1, 1, 5]], np.float32)), (len(observations), 1))
+
+    rule = ActingRule("sample")
+    players = [Player("a", uneven, rule), Player("b", listener, rule)]
+    game = film_game(players, GAME, seed=8, seconds=6, max_frames=None)
+    buttons = play_buttons(uneven, GAME, rule, seed=8, max_steps=6 * AGENT_STEPS_PER_SECOND)
+    assert game.buttons.tolist() == buttons and len(buttons) == 90
+    assert np.array_equal(game.frames, film(GAME, 8, buttons))
+    own, other = game.probabilities
+    asked = ~np.isnan(own).any(axis=1)
+    # FIRE and RIGHT are pressed by the wrapper; the last picture is followed by no action.
+    assert not asked[[0, 1, 90]].any() and asked[2:10].all()
+    assert np.array_equal(asked, ~np.isnan(other).any(axis=1))
+    np.testing.assert_allclose(other[asked], [[1 / 8, 1 / 8, 1 / 8, 5 / 8]] * asked.sum(), 1e-6)
+    # Both were asked about the same observations, in order.
+    mine = rule.probabilities(uneven(np.concatenate(heard)))
+    np.testing.assert_allclose(own[asked], mine, rtol=1e-6)
+    env = make_vector_env(GAME, 1)
+    env.reset(8)
+    returns = [float(env.step(np.array([button])).game_returns[0]) for button in buttons]
+    env.close()
+    assert game.scores.tolist() == [0.0, *returns] and returns[-1] > 1 and not game.ended
+
+
+def test_a_game_that_ends_is_filmed_to_its_end() -> None:
+    stay = Player("stay", lambda o: np.zeros((len(o), 4), np.float32), ActingRule("greedy"))
+    game = film_game([stay], GAME, seed=0, seconds=60, max_frames=None)
+    assert game.ended and len(game.frames) == len(game.buttons) + 1 < 60 * AGENT_STEPS_PER_SECOND
+    assert game.probabilities.shape == (1, len(game.frames), 4)
+    assert len(game.scores) == len(game.frames)
+
+
+def test_a_game_outside_atari() -> None:
+    pytest.importorskip("pygame")
+    left = Player("left", lambda o: np.array([[1.0, 0.0]], np.float32), ActingRule("greedy"))
+    game = film_game([left], "CartPole-v1", seed=1, seconds=2, max_frames=None)
+    # Always pushed to the left, the pole falls after some 8 to 10 steps, of a point each.
+    assert game.ended and 7 < len(game.buttons) < 12 and set(game.buttons) == {0}
+    assert game.scores.tolist() == list(range(len(game.frames)))
+    assert game.frames.shape[1:] == (200, 300, 3)
+    assert (game.frames[0] != game.frames[-1]).any()
+    assert game.probabilities[0, :-1].tolist() == [[1.0, 0.0]] * len(game.buttons)
+
+
+def test_an_environment_that_is_not_there_is_said() -> None:
+    with pytest.raises(EnvironmentConfigError, match="CartPole-v7"):
+        film_game([], "CartPole-v7", seed=0, seconds=1, max_frames=None)

@@ -1,0 +1,63 @@
+"""Groups of runs: what is one group, and in which settings two of them differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys, policy_groups
+from qpd.analysis.runs.run_frame import run_frame
+from tests.analysis.made_up_runs import make_run
+
+TWO = {"distilled": [1.0, 3], "qat": [5.0]}
+
+
+def groups(*runs: Path) -> list[PolicyGroup]:
+    return policy_groups(run_frame(list(runs)))
+
+
+def only(found: list[PolicyGroup], policy: str, run: str) -> PolicyGroup:
+    (group,) = [g for g in found if g.policy == policy and run in g.folders]
+    return group
+
+
+def test_seeds_are_one_group_and_other_settings_another(tmp_path: Path) -> None:
+    found = groups(
+        make_run(tmp_path / "a-seed0", TWO),
+        make_run(tmp_path / "a-seed1", {"distilled": [5.0]}, seed=1),
+        make_run(tmp_path / "chosen-on-more", TWO, changes=["evaluation.validation_episodes=50"]),
+        make_run(tmp_path / "more-games", TWO, seed=2, changes=["evaluation.episodes=500"]),
+    )
+    distilled = only(found, "distilled", "a-seed0")
+    assert distilled.folders == "a-seed0, a-seed1 and 1 more"
+    assert (distilled.num_runs, distilled.num_episodes) == (3, 5)
+    assert np.nanmean(np.asarray(distilled.scores)) == (1 + 3 + 5 + 1 + 3) / 5
+    # How the best epoch was chosen makes another student; how often it was played does not.
+    assert only(found, "distilled", "chosen-on-more").num_runs == 1
+    # The second seed's 8-bit student was not evaluated: a group of its own, without games.
+    (silent,) = [g for g in found if g.policy == "qat" and g.scores is None]
+    assert silent.folders == "a-seed1" and silent.num_episodes == 0 and not silent.has_file
+
+
+def test_fp32_students_differ_in_phase_1_alone(tmp_path: Path) -> None:
+    changes = ["student.size=S", "quantize.weight_bits=4", "finetune.epochs=1"]
+    found = groups(make_run(tmp_path / "a", TWO), make_run(tmp_path / "b", TWO, changes=changes))
+    first, second = only(found, "distilled", "a"), only(found, "distilled", "b")
+    assert differing_keys(first, second) == ["student.size"]
+    assert differing_keys(first, only(found, "qat", "b")) == ["student.size"]
+    integers = only(found, "qat", "a"), only(found, "qat", "b")
+    assert differing_keys(*integers) == ["finetune.epochs", "quantize.weight_bits", "student.size"]
+    assert differing_keys(*integers, ("finetune.", "student.size")) == ["quantize.weight_bits"]
+
+
+def test_temperatures_left_to_the_teacher_are_told(tmp_path: Path) -> None:
+    found = groups(
+        make_run(tmp_path / "left", TWO),
+        make_run(tmp_path / "said", TWO, seed=1, changes=["distill.temperature=3"]),
+        make_run(tmp_path / "dqn", TWO, algo="dqn"),
+    )
+    same = only(found, "distilled", "left")
+    assert same.num_runs == 2 and same.settings["distill.temperature"] == 3.0
+    values = only(found, "distilled", "dqn").settings
+    assert (values["distill.temperature"], values["distill.actor_weight"]) == (0.01, None)

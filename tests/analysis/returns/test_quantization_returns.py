@@ -1,0 +1,110 @@
+"""Returns by bits and scheme, from run directories."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qpd.analysis.figure_style import paper_style
+from qpd.analysis.returns.quantization_returns import (
+    draw_returns,
+    quantization_returns,
+    quantizer_label,
+)
+from qpd.recipe.loading import override_recipe
+from qpd.recipe.schema import QuantizeSettings
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import TargetError
+
+RUNS = Path(__file__).parents[3] / "runs-reference"
+
+
+def fork(
+    folder: Path, name: str, overrides: list[str], mean: float | None, games: int = 50
+) -> Path:
+    """A fork of the quickstart whose phase 2 scored `mean` over so many games."""
+    path = folder / name
+    path.mkdir()
+    for file in ("manifest.json", "recipe.yaml"):
+        shutil.copyfile(RUNS / "quickstart" / file, path / file)
+    with RunDirectory.open(path) as run:
+        run.replace_recipe(override_recipe(run.recipe, overrides))
+        run._update(evaluations={})
+        if mean is not None:
+            score = {"mean": mean, "interval": [mean - 9, mean + 9], "episodes": games}
+            run.record_evaluation("ptq", score)
+    return path
+
+
+def test_a_line_for_each_quantizer(tmp_path: Path) -> None:
+    runs = [RUNS / "quickstart"]
+    for bits, mean in ((4, 260.0), (2, 1.0), (8, 376.0)):
+        runs.append(fork(tmp_path, f"w{bits}", [f"quantize.weight_bits={bits}"], mean))
+    runs.append(fork(tmp_path, "eq5", ["quantize.scheme=dorefa"], 23.0))
+    runs.append(fork(tmp_path, "silent", [], None))
+    found = quantization_returns(runs)
+    assert found.left_out == {
+        str(tmp_path / "silent"): "no return by bits, as no quantized student was evaluated"
+    }
+    assert set(found.table["student"]) == {"XXS"}  # forks are one student
+    ptq = found.table[(found.table["policy"] == "ptq")]
+    scaled = ptq[ptq["quantizer"] == "dorefa_scaled"]
+    assert scaled["weight_bits"].tolist() == [2, 4, 8, 8]
+    assert ptq.loc[ptq["quantizer"] == "dorefa", "mean"].tolist() == [23.0]
+    row = scaled[scaled["weight_bits"] == 4].iloc[0]
+    assert (row["low"], row["high"], row["episodes"]) == (251.0, 269.0, 50)
+    with paper_style():
+        (ax,) = draw_returns(found).axes
+    drawn = {c.get_label(): c.lines[0].get_ydata().tolist() for c in ax.containers}
+    # At 8 bits the 50 games count, not the quickstart's own 30.
+    assert drawn["PTQ, dorefa_scaled"] == [1.0, 260.0, 376.0]
+    assert drawn["PTQ, dorefa"] == [23.0]
+    assert "QAT, dorefa_scaled" in drawn
+    labels = [line.get_label() for line in ax.lines]
+    assert "teacher" in labels and "fp32 student" in labels
+
+
+def test_references_are_those_with_the_most_games(tmp_path: Path) -> None:
+    more = fork(tmp_path, "more", [], 370.0)
+    with RunDirectory.open(more) as run:
+        run.record_evaluation("teacher", {"mean": 1.0, "interval": [0, 2], "episodes": 500})
+    for runs in ([RUNS / "quickstart", more], [more, RUNS / "quickstart"]):
+        references = quantization_returns(runs).references.set_index("policy")
+        assert references.loc["teacher", "episodes"] == 500
+        assert references.loc["distilled", "episodes"] == 30
+
+
+def test_other_students_have_panels_of_their_own() -> None:
+    names = ["quickstart", "breakout-ppo-s", "breakout-ppo-xxs"]
+    found = quantization_returns([RUNS / name for name in names])
+    expected = {"S", "XXS (quickstart)", "XXS (breakout-ppo-xxs)"}
+    assert set(found.table["student"]) == expected
+    with paper_style():
+        assert {ax.get_title() for ax in draw_returns(found).axes} - {""} == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({}, "dorefa_scaled"),
+        ({"scheme": "dorefa", "equalization": 0.0}, "dorefa"),
+        ({"activation_bits": 4}, "dorefa_scaled, 4-bit activations"),
+        (
+            {"first_layer_bits": 8, "per_channel": False},
+            "dorefa_scaled, 8-bit first layer, per layer",
+        ),
+        (
+            {"last_layer_bits": 6, "equalization": 0.0},
+            "dorefa_scaled, 6-bit last layer, not equalized",
+        ),
+    ],
+)
+def test_labels(changes: dict[str, object], label: str) -> None:
+    assert quantizer_label(QuantizeSettings.model_validate(changes)) == label
+
+
+def test_nothing_was_evaluated(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="no quantized student was evaluated"):
+        quantization_returns([fork(tmp_path, "silent", [], None)])

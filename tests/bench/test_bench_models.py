@@ -1,0 +1,69 @@
+"""What is benchmarked: random students of any size, and those of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from qpd.bench.device_record import BenchError
+from qpd.bench.models import random_model, run_model, size_name
+from qpd.bench.plain_network import PlainNetwork, exact_logits
+from qpd.integer.integer_student import IntegerEngine
+from qpd.students import SIZE_GRID, architecture_for
+
+torch.set_num_threads(1)
+RUNS = Path(__file__).parents[2] / "runs-reference"
+
+
+def test_a_random_student_is_one_of_the_grid_and_its_logits_say_something() -> None:
+    model = random_model("XXS")
+    assert (model.name, model.size, model.weight_bits) == ("XXS", "XXS", 8)
+    assert model.student.architecture == architecture_for("XXS", (4, 84, 84), 4)
+    assert model.observations.dtype == np.uint8 and model.observations.shape == (8, 4, 84, 84)
+    # Golden vectors that all give the same logits would let a broken runtime pass.
+    assert len(np.unique(model.integer_logits, axis=0)) == 8
+    engine = IntegerEngine(model.source.student)
+    assert (engine.integer_logits(model.observations) == model.integer_logits).all()
+
+
+def test_every_size_has_its_name_whatever_the_actions() -> None:
+    for size in SIZE_GRID:
+        assert size_name(architecture_for(size, (4, 84, 84), 6)) == size
+    assert size_name(architecture_for("mlp-64", (4,), 2)) is None
+
+
+def test_an_unknown_size_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(BenchError, match="XXXL: one of XXS, XS, S, M, L, XL, XXL, or all"):
+        random_model("XXXL")
+
+
+def test_the_student_of_a_run() -> None:
+    model = run_model(RUNS / "breakout-ppo-xxs-2bit")
+    assert (model.name, model.size, model.weight_bits) == ("breakout-ppo-xxs-2bit", "XXS", 2)
+    classic = run_model(RUNS / "classic-ppo-cartpole" / "quantized.safetensors")
+    assert (classic.name, classic.size) == ("classic-ppo-cartpole", None)
+    assert classic.observations.dtype == np.float32
+
+
+@pytest.mark.parametrize("size", ["XXS", "mlp-16"])
+def test_the_plain_network_is_the_student(size: str) -> None:
+    from qpd.students import Student
+
+    shape = (3,) if size.startswith("mlp") else (4, 84, 84)
+    student = Student(architecture_for(size, shape, 4), seed=1)
+    rng = np.random.default_rng(0)
+    observations = rng.random((5, *shape), np.float32)
+    if len(shape) == 3:
+        observations = (observations * 255).astype(np.uint8)
+    inputs = torch.from_numpy(observations)
+    with torch.no_grad():
+        wanted, plain = student(inputs), PlainNetwork(student)(inputs)
+    # float32 sums in another order
+    torch.testing.assert_close(plain[0], wanted.logits, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(plain[1][:, 0], wanted.values, rtol=1e-4, atol=1e-5)
+    exact = exact_logits(PlainNetwork(student), inputs)
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact.float(), wanted.logits, rtol=1e-4, atol=1e-6)

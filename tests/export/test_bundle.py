@@ -1,0 +1,116 @@
+"""Export folders: complete, described by their manifest, and never over something else."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.cli import main
+from qpd.export.bundle import (
+    ExportError,
+    ExportSource,
+    golden_vectors,
+    load_export_source,
+    write_bundle,
+)
+from qpd.integer.integer_student import IntegerEngine
+
+RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
+XXS = RUNS / "breakout-ppo-xxs"
+
+
+@pytest.fixture(scope="module")
+def source() -> ExportSource:
+    return load_export_source(XXS)
+
+
+def test_manifest_describes_every_file(source: ExportSource, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "out", "c", source, {"a.c": b"int x;", "sub/b.h": b""})
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["target"] == "c" and manifest["student"] == "breakout-ppo-xxs"
+    assert manifest["weight_bits"] == [8] * 5
+    for name, entry in manifest["files"].items():
+        content = (tmp_path / "out" / name).read_bytes()
+        assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert set(manifest["files"]) == {"a.c", "sub/b.h"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_a_former_export_is_replaced_whole(source: ExportSource, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "out", "c", source, {"old.c": b"1"})
+    write_bundle(tmp_path / "out", "c", source, {"new.c": b"2"})
+    names = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert names == ["manifest.json", "new.c"]
+
+
+@pytest.mark.parametrize("there", ["onnx export", "notes", "run directory"])
+def test_something_else_is_never_overwritten(
+    source: ExportSource, tmp_path: Path, there: str
+) -> None:
+    folder = tmp_path / "out"
+    if there == "onnx export":
+        write_bundle(folder, "onnx", source, {"student.onnx": b"1"})
+    else:
+        folder.mkdir()
+        name = "manifest.json" if there == "run directory" else "notes.txt"
+        (folder / name).write_text('{"format_version": 1}')
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    with pytest.raises(ExportError, match="name a new folder"):
+        write_bundle(folder, "c", source, {"a.c": b"2"})
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_a_failed_export_leaves_the_former_one(source: ExportSource, tmp_path: Path) -> None:
+    write_bundle(tmp_path / "out", "c", source, {"a.c": b"1"})
+    with pytest.raises(ValueError, match="no name"):
+        write_bundle(tmp_path / "out", "c", source, {"b.c": b"2", "../evil": b"3"})
+    assert (tmp_path / "out" / "a.c").read_bytes() == b"1"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_golden_vectors_tell_students_apart(source: ExportSource) -> None:
+    golden = golden_vectors(source.student)
+    assert golden.observations.shape == (16, 4, 84, 84) and golden.observations.dtype == np.uint8
+    assert golden.logits.dtype == np.int32
+    assert len(np.unique(golden.logits, axis=0)) >= 14
+    assert len(np.unique(golden.logits.argmax(1))) > 1
+    engine = IntegerEngine(source.student)
+    assert (engine.integer_logits(golden.observations) == golden.logits).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--format", "cobol"], "--format cobol: one of c, onnx, litert, sb3"),
+        (["--format", "c", "-o", "{here}"], "holds something that is no export"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", str(XXS), *[a.format(here=tmp_path) for a in arguments]])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_command_writes_the_folder_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = XXS / "quantized.safetensors"
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", str(file), "--format", "c", "-o", str(tmp_path / "out"), "--json"])
+    assert stopped.value.code == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["folder"] == str(tmp_path / "out")
+    for name, size in printed["files"].items():
+        assert (tmp_path / "out" / name).stat().st_size == size
+    assert {"qpd.h", "Makefile", "README.md"} <= set(printed["files"])

@@ -1,0 +1,284 @@
+"""The C export computes the reference engine's integers, on every compiler that is there."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ale_py import ALEInterface, roms
+from ale_py.vector_env import AtariVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.random_students import random_student
+from qpd.environments.registry import make_vector_env
+from qpd.export.bundle import ExportError, ExportSource, golden_vectors, load_export_source
+from qpd.export.c.code import arena_bytes, export_c, weight_bytes
+from qpd.export.c.golden import run_lengths
+from qpd.integer.integer_student import (
+    IntegerEngine,
+    IntegerLayer,
+    IntegerStudent,
+    reference_logits,
+)
+from qpd.students import StudentArchitecture, architecture_for
+
+RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
+WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
+KERNELS = {"native": ["-march=native"], "portable": ["-DQPD_PORTABLE"]}
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+def write(folder: Path, student: IntegerStudent, observations: np.ndarray | None = None) -> Path:
+    source = ExportSource(student, {}, "test")
+    folder.mkdir()
+    for name, content in export_c(source, golden_vectors(student, 0, 8, observations)).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def compiled(folder: Path, flags: list[str]) -> ctypes.CDLL:
+    """The export as a shared library; test_c_export_proof.py has -O3, which takes seconds."""
+    sources = [str(folder / name) for name in ("qpd_network.c", "qpd_sample.c")]
+    if (folder / "qpd_preprocess.c").exists():
+        sources.append(str(folder / "qpd_preprocess.c"))
+    library = folder / f"student{abs(hash(tuple(flags)))}.so"
+    command = ["gcc", *WARNINGS, "-O1", *flags, "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run([*command, *sources], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def c_logits(library: ctypes.CDLL, student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
+    """int32 `[n, actions]`, and a check that qpd_act returns the argmax."""
+    logits = np.zeros((len(observations), student.architecture.num_actions), dtype=np.int32)
+    levels = np.ascontiguousarray(student.encode(observations))
+    for level, row in zip(levels, logits, strict=True):
+        action = library.qpd_act(
+            level.ctypes.data_as(ctypes.c_void_p), row.ctypes.data_as(ctypes.c_void_p)
+        )
+        assert action == row.argmax()
+    return logits
+
+
+@pytest.fixture(scope="session")
+def play() -> Callable[[int], np.ndarray]:
+    """Real observations, uint8 `[n, 4, 84, 84]`, of the XXS student's own play."""
+
+    def collect(n: int) -> np.ndarray:
+        engine = IntegerEngine(load_export_source(RUNS / "breakout-ppo-xxs").student)
+        env, rng = make_vector_env("BreakoutNoFrameskip-v4", 4), np.random.default_rng(0)
+        env.reset(0)
+        seen: list[np.ndarray] = []
+        while len(seen) < n:
+            seen += [row.copy() for row in env.observations[env.acting]]
+            logits = engine(env.observations)
+            env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
+        env.close()
+        return np.stack(seen[:n])
+
+    return collect
+
+
+@pytest.fixture(scope="session")
+def some_play(play: Callable[[int], np.ndarray]) -> np.ndarray:
+    return play(200)
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("name", "kernels"), [("xxs", "native"), ("xxs-4bit", "native"), ("xxs", "portable")]
+)
+def test_real_observations_give_the_reference_logits(
+    name: str, kernels: str, some_play: np.ndarray, tmp_path: Path
+) -> None:
+    student = load_export_source(RUNS / f"breakout-ppo-{name}").student
+    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    noise = np.random.default_rng(0).integers(0, 256, (20, 4, 84, 84), dtype=np.uint8)
+    for observations in (some_play, noise, golden_vectors(student, 1).observations):
+        wanted = IntegerEngine(student).integer_logits(observations)
+        assert (c_logits(library, student, observations) == wanted).all()
+
+
+ODD = [
+    (StudentArchitecture((4, 84, 84), 18, (5, 7, 3), (10, 9)), 3, 8),  # no multiple of 4 anywhere
+    (StudentArchitecture((4, 84, 84), 6, (20, 36, 68), (70,)), 5, 4),  # blocks of 16 cut off
+    (StudentArchitecture((4, 84, 84), 1, (33, 12, 16), (17,)), 8, 8),
+    (StudentArchitecture((7,), 3, (), (33, 5)), 6, 8),
+    (StudentArchitecture((8,), 2, (), (200,)), 8, 3),
+    (StudentArchitecture((4, 84, 84), 4, (6, 9, 5, 12), (23,)), 6, 8),  # 7x7 shrunk to 3x3
+    (StudentArchitecture((4, 84, 84), 4, (4, 8, 8, 20, 17), (5, 6)), 8, 8),  # and to 1x1
+]
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("case", "kernels"),
+    [(case, "native") for case in (0, 1, 3, 5, 6)] + [(case, "portable") for case in (0, 4, 5, 6)],
+)
+def test_any_architecture_gives_the_reference_logits(
+    case: int, kernels: str, tmp_path: Path
+) -> None:
+    architecture, bits, activation_bits = ODD[case]
+    student = random_student(architecture, bits, case, activation_bits)
+    observations = golden_vectors(student, 5).observations
+    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    got = c_logits(library, student, observations)
+    assert (got == reference_logits(student, observations)).all()
+    assert len(np.unique(got, axis=0)) > 8
+
+
+def extreme_student() -> IntegerStudent:
+    """Gains from the smallest to the largest, biases at int32's ends, multipliers of 0."""
+    architecture, rng = StudentArchitecture((4, 84, 84), 4, (64, 32, 16), (62,)), np.random
+    draw, layers = rng.default_rng(3), []
+    for layer in random_student(architecture, 8, 3).layers:
+        out = len(layer.weight)
+        room = 2**31 - 1 - 255 * np.abs(layer.weight.astype(np.int64)).reshape(out, -1).sum(1)
+        extreme = draw.integers(0, 4, out) == 0
+        bias = np.where(extreme, room * draw.choice([-1, 1], out), layer.bias).astype(np.int32)
+        multiplier, shift = layer.multiplier, layer.shift
+        if multiplier is not None and shift is not None:
+            shift = np.where(extreme, draw.integers(1, 63, out), shift).astype(np.int32)
+            multiplier = np.where(
+                draw.integers(0, 8, out) == 0, draw.choice([0, 1, 2**31 - 1], out), multiplier
+            ).astype(np.int32)
+        layers.append(IntegerLayer(layer.shape, 8, layer.weight, bias, multiplier, shift, 255))
+    return IntegerStudent(architecture, tuple(layers), 0.01)
+
+
+@needs_gcc
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_extreme_requantization_is_exact(kernels: str, tmp_path: Path) -> None:
+    student = extreme_student()
+    observations = golden_vectors(student, 6).observations
+    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    wanted = reference_logits(student, observations)
+    assert (c_logits(library, student, observations) == wanted).all()
+
+
+@needs_gcc
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_test_tells_right_from_wrong(tmp_path: Path) -> None:
+    student = load_export_source(RUNS / "breakout-ppo-xxs-4bit").student
+    folder = write(tmp_path / "out", student)
+    command = ["make", "test", "CFLAGS=-O1 -Werror", "PORTABLE=1"]
+    right = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert right.returncode == 0 and "ok: 8 golden vectors" in right.stdout, right.stderr
+    header = folder / "qpd_layers.h"
+    numbers = header.read_text()
+    start = numbers.index("qpd_linear1_bias[32] = {") + len("qpd_linear1_bias[32] = {\n")
+    header.write_text(numbers[:start] + "1" + numbers[start:])  # one more digit, or -: 1-5 is one
+    wrong = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert wrong.returncode != 0 and "FAILED: vector" in wrong.stdout
+
+
+@needs_gcc
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
+    student = random_student(ODD[1][0], 4, 1, 4)
+    folder = write(tmp_path / "out", student)
+    program = folder / "test"
+    flags = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    sources = ["qpd_test.c", "qpd_network.c", "qpd_sample.c", "qpd_preprocess.c"]
+    command = ["gcc", *WARNINGS, *flags, *KERNELS[kernels], "-o", str(program), *sources]
+    if subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode:
+        plain = ["gcc", "-xc", "-fsanitize=address,undefined", "-", "-o", str(program)]
+        if subprocess.run(plain, input=b"int main(void){return 0;}", check=False).returncode:
+            pytest.skip("gcc has no sanitizers here")
+        subprocess.run(command, cwd=folder, check=True)
+    ran = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "ok:" in ran.stdout, ran.stderr
+
+
+@needs_gcc
+def test_samples_follow_the_softmax(tmp_path: Path) -> None:
+    student = load_export_source(RUNS / "breakout-ppo-xxs").student
+    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
+    unit = 1.0 / student.logit_scale
+    logits = np.array([0.0, -1.0, -2.5, 0.5]) * unit
+    exact = np.exp(logits * student.logit_scale)
+    exact /= exact.sum()
+    row, state, n = logits.round().astype(np.int32), ctypes.c_uint32(7), 200_000
+    pointer = row.ctypes.data_as(ctypes.c_void_p)
+    draws = [library.qpd_sample(pointer, ctypes.byref(state)) for _ in range(n)]
+    share = np.bincount(draws, minlength=4) / n
+    assert np.abs(share - exact).max() < 0.006  # 0.3% of approximation, and 3 standard errors
+    far = np.array([-(2**31), 2**31 - 1, -(2**31), 0], dtype=np.int32)
+    pointer = far.ctypes.data_as(ctypes.c_void_p)
+    assert {library.qpd_sample(pointer, ctypes.byref(state)) for _ in range(1000)} == {1}
+
+
+@needs_gcc
+def test_preprocessing_is_ales_in_breakout(tmp_path: Path) -> None:
+    student = random_student(architecture_for("XXS", (4, 84, 84), 4))
+    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
+    games = AtariVectorEnv(
+        "breakout", 1, noop_max=0, use_fire_reset=False, repeat_action_probability=0.0
+    )
+    games.reset(seed=3)
+    ale = ALEInterface()
+    ale.setInt("random_seed", 3)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.loadROM(roms.get_rom_path("breakout"))
+    buttons, rng = ale.getMinimalActionSet(), np.random.default_rng(0)
+    stack, lit = np.full((4, 84, 84), 9, dtype=np.uint8), set()
+    library.qpd_clear(stack.ctypes.data_as(ctypes.c_void_p))
+    for _ in range(100):
+        action = int(rng.integers(len(buttons)))
+        observation = games.step(np.array([action]))[0]
+        screens = []
+        for _ in range(4):
+            ale.act(buttons[action])
+            screens.append(ale.getScreenRGB().copy())
+        pointers = [screen.ctypes.data_as(ctypes.c_void_p) for screen in screens[2:]]
+        library.qpd_push_rgb(stack.ctypes.data_as(ctypes.c_void_p), *pointers)
+        lit |= set(np.unique(stack[3]).tolist())
+        assert (stack[3] == observation[0, 3]).all()
+    assert (stack == observation[0]).all() and len(lit) > 10
+    games.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 600), st.integers(0, 255)), min_size=1, max_size=20))
+@settings(deadline=None)
+def test_run_lengths_come_back(runs: list[tuple[int, int]]) -> None:
+    levels = np.concatenate([np.full(count, level, dtype=np.uint8) for count, level in runs])
+    pairs = run_lengths(levels)
+    assert pairs.min(0)[0] >= 1
+    assert (np.repeat(pairs[:, 1], pairs[:, 0]) == levels).all()
+
+
+def test_constants_are_the_packed_student() -> None:
+    four = load_export_source(RUNS / "breakout-ppo-xxs-4bit").student
+    assert weight_bytes(four) < 20_000
+    assert weight_bytes(load_export_source(RUNS / "breakout-ppo-xxs").student) < 37_000
+    assert arena_bytes(four) < 16_000
+
+
+def test_accumulators_beyond_int32_are_refused() -> None:
+    student = random_student(StudentArchitecture((4,), 2, (), (3,)))
+    layer = student.layers[0]
+    bias = np.full(3, 2**31 - 1, dtype=np.int32)
+    wide = IntegerLayer(
+        layer.shape, 8, layer.weight, bias, layer.multiplier, layer.shift, layer.levels
+    )
+    broken = IntegerStudent(
+        student.architecture,
+        (wide, student.layers[1]),
+        0.1,
+        student.input_low,
+        student.input_high,
+    )
+    with pytest.raises(ExportError, match=r"linear1: accumulators may exceed int32"):
+        export_c(ExportSource(broken, {}, "broken"), golden_vectors(student))
+
+
+def test_names_cannot_break_out_of_comments_and_strings() -> None:
+    student = random_student(StudentArchitecture((4,), 2, (), (3,)))
+    name = 'a*/ "b\\'
+    header = export_c(ExportSource(student, {}, name), golden_vectors(student))["qpd_student.h"]
+    assert re.search(r'#define QPD_NAME "a\*/ _b_"', header.decode())
+    assert header.decode().splitlines()[0].count("*/") == 1

@@ -1,0 +1,227 @@
+"""`qpd push`: refusals in one line, and an upload through the hub's own client to a loopback."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "runs-reference" / "classic-ppo-cartpole"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class FakeHub(http.server.ThreadingHTTPServer):
+    """Takes repositories and commits; `status` (path's end -> status) makes it refuse."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), FakeHubHandler)
+        self.files: dict[str, bytes] = {}
+        self.created: list[dict[str, object]] = []
+        self.status: dict[str, int] = {}
+        self.requests: list[str] = []
+        self.is_private = False
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class FakeHubHandler(http.server.BaseHTTPRequestHandler):
+    server: FakeHub
+
+    def do_GET(self) -> None:  # noqa: N802 (http.server's name)
+        self.handle_any(b"")
+
+    def do_POST(self) -> None:  # noqa: N802 (http.server's name)
+        self.handle_any(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+
+    def handle_any(self, body: bytes) -> None:
+        path = self.path.split("?")[0]
+        self.server.requests.append(f"{self.command} {path}")
+        for end, status in self.server.status.items():
+            if path.endswith(end):
+                return self.answer({"error": "the hub says no"}, status)
+        if path == "/api/whoami-v2":
+            known = self.headers.get("Authorization") == "Bearer hf_good"
+            return self.answer({"name": "me", "type": "user"}, 200 if known else 401)
+        if path == "/api/repos/create":
+            self.server.created.append(json.loads(body))
+            return self.answer({"url": f"{self.server.address}/me/cartpole", "id": "1"})
+        if path == "/api/validate-yaml":
+            return self.answer({"errors": [], "warnings": []})
+        if path.endswith("/preupload/main"):
+            files = [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False}
+                     for f in json.loads(body)["files"]]  # fmt: skip
+            return self.answer({"files": files, "commitOid": COMMIT})
+        if path.endswith("/commit/main"):
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    self.server.files[line["value"]["path"]] = content
+            url = f"{self.server.address}/me/cartpole/commit/{COMMIT}"
+            return self.answer({"commitUrl": url, "commitOid": COMMIT, "success": True})
+        if path.startswith("/api/models/me/cartpole"):
+            info = {"id": "me/cartpole", "sha": COMMIT, "private": self.server.is_private}
+            return self.answer(info | {"siblings": [], "tags": []})
+        return self.answer({"error": f"unexpected {path}"}, 404)
+
+    def answer(self, content: dict[str, object], status: int = 200) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keeps the test's output clean."""
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    server = FakeHub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def push(
+    home: Path, *arguments: str | Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`qpd push` with a home without tokens; HF_ENDPOINT is read when the client is imported."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.lower().endswith("_proxy") and not key.startswith("HF_")
+    }
+    variables = {"HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
+    variables |= {"PYTHONPATH": str(ROOT), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    return subprocess.run(
+        [sys.executable, "-m", "qpd.cli", "push", *map(str, arguments)],
+        env=kept | variables | environment,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a refusal, without its code."""
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    text, bracket, _ = line.rpartition(" [Q4")
+    assert bracket, line
+    return text
+
+
+def test_an_upload_arrives_whole(hub: FakeHub, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    done = push(
+        tmp_path, RUN, "me/cartpole", "--formats", "c", "--private", "--json", "-o", folder,
+        HF_ENDPOINT=hub.address, HF_TOKEN="hf_good",
+    )  # fmt: skip
+    assert refused(done).endswith("exists and is public; make it private on the hub, or leave "
+                                  "--private")  # fmt: skip
+    assert hub.files == {}
+    shutil.rmtree(folder)
+    hub.is_private = True
+    done = push(
+        tmp_path, RUN, "me/cartpole", "--formats", "c", "--private", "--json", "-o", folder,
+        HF_ENDPOINT=hub.address, HF_TOKEN="hf_good",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert hub.created[-1]["name"] == "cartpole"
+    asked = hub.created[-1]
+    assert asked.get("private") is True or asked.get("visibility") == "private"
+    written = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert hub.files == written and "c/qpd_network.c" in written
+    report = json.loads(done.stdout)
+    assert report["files"] == {name: len(content) for name, content in sorted(written.items())}
+    assert report["url"].endswith("/me/cartpole")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "no token of the Hugging Face hub: `hf auth login`"),
+        ({"HF_TOKEN": "hf_good"}, "the hub cannot be reached (ConnectError); --dry-run -o DIR"),
+        pytest.param(
+            {"HF_TOKEN": "hf_good", "HF_HUB_OFFLINE": "1"},
+            "HF_HUB_OFFLINE is set; --dry-run",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_without_token_or_hub(tmp_path: Path, settings: dict[str, str], said: str) -> None:
+    line = refused(push(tmp_path, RUN, "me/cartpole", "-o", tmp_path / "out", **settings))
+    assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_the_hub_refuses(hub: FakeHub, tmp_path: Path) -> None:
+    arguments = (tmp_path, RUN, "me/cartpole", "--formats", "c")
+    line = refused(push(*arguments, HF_ENDPOINT=hub.address, HF_TOKEN="hf_bad"))
+    assert "the hub does not know this token" in line
+    hub.status = {"/preupload/main": 403}
+    line = refused(push(*arguments, HF_ENDPOINT=hub.address, HF_TOKEN="hf_good"))
+    assert "this token may not write there: it needs write access to me" in line
+    assert hub.files == {}
+
+
+def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from qpd.cli import main
+
+    def line(*arguments: str | Path) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(["push", *map(str, arguments), "--dry-run"])
+        assert stop.value.code == 2
+        (only,) = capsys.readouterr().err.strip().splitlines()
+        return only
+
+    for bad in ("breakout", "a/b/c", "me/..x", "me/a b", "me/" + "x" * 97, "me/-x", "me/x.git"):
+        assert f"{bad!r}: is no repository's name: it must be org/name" in line(RUN, bad)
+    assert "is not a run directory" in line(tmp_path / "nothing", "me/x")
+    run = tmp_path / "run"
+    shutil.copytree(RUN, run)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("kept")
+    assert f"{out}: holds files already" in line(run, "me/x", "-o", out)
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+    assert "pt: one of c, onnx, litert, sb3" in line(run, "me/x", "--formats", "c,pt")
+    manifest = json.loads((run / "manifest.json").read_text())
+    broken = json.loads(json.dumps(manifest))
+    broken["evaluations"]["qat"]["interval"] = "?"
+    (run / "manifest.json").write_text(json.dumps(broken))
+    assert "evaluations.qat: not as `qpd evaluate` writes it" in line(run, "me/x")
+    del manifest["evaluations"]["qat"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    never = line(run, "me/x")
+    assert never.endswith(f"was never evaluated: `qpd evaluate {run} --policy qat` [Q209]")
+    (run / "quantized.safetensors").write_bytes(b"nothing")
+    manifest["evaluations"]["qat"] = manifest["evaluations"]["ptq"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert "quantized.safetensors: is damaged" in line(run, "me/x")
+    (run / "quantized.safetensors").unlink()
+    assert f"there is no quantized student yet; `qpd quantize {run}`" in line(run, "me/x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+    assert not (run / "hub").exists()

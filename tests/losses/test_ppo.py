@@ -1,0 +1,73 @@
+"""The reward term: advantages and PPO's objective against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from qpd.losses.ppo import PlayedStep, clipped_objective, generalized_advantages
+
+
+def step(streams: list[int], rewards: list[float], values: list[float], ended: list[bool]):
+    return PlayedStep(np.array(streams), np.array(rewards), np.array(values), np.array(ended))
+
+
+def test_advantages_by_hand() -> None:
+    # One stream, discount 0.5, lambda 0.5; the episode ends after the third step.
+    # delta = 1 + 0.5*4 - 2 = 1;  0 + 0.5*6 - 4 = -1;  3 - 6 = -3
+    # A3 = -3;  A2 = -1 + 0.25 * -3 = -1.75;  A1 = 1 + 0.25 * -1.75 = 0.5625
+    steps = [
+        step([0], [1.0], [2.0], [False]),
+        step([0], [0.0], [4.0], [False]),
+        step([0], [3.0], [6.0], [True]),
+    ]
+    advantages = generalized_advantages(steps, 1, 0.5, 0.5)
+    assert [float(a[0]) for a in advantages] == [0.5625, -1.75, -3.0]
+
+
+def test_a_last_step_without_successor_is_unknown_and_serves_as_bootstrap() -> None:
+    steps = [step([0], [1.0], [2.0], [False]), step([0], [0.0], [4.0], [False])]
+    first, last = generalized_advantages(steps, 1, 0.5, 0.5)
+    assert first.tolist() == [1.0] and math.isnan(last[0])
+
+
+def test_streams_that_pause_keep_their_own_sequence() -> None:
+    # Stream 1 does not act in the middle step (a forced action); stream 0 does.
+    steps = [
+        step([0, 1], [0.0, 1.0], [1.0, 1.0], [False, False]),
+        step([0], [0.0], [1.0], [True]),
+        step([0, 1], [5.0, 2.0], [1.0, 3.0], [True, True]),
+    ]
+    first, second, third = generalized_advantages(steps, 2, 1.0, 1.0)
+    # Stream 1: delta = 1 + 3 - 1 = 3, then 2 - 3 = -1. Stream 0: an episode of two steps, then 5.
+    assert third.tolist() == [4.0, -1.0]
+    assert second.tolist() == [-1.0]
+    assert first.tolist() == [0.0 + 1.0 - 1.0 - 1.0, 3.0 - 1.0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected", "moves"),
+    [
+        (1.0, 2.0, -2.0, True),
+        (1.5, 2.0, -2.2, False),  # beyond 1.1: no further
+        (0.5, 2.0, -1.0, True),  # below 0.9, but it must come back
+        (0.5, -2.0, 1.8, False),
+        (1.5, -2.0, 3.0, True),
+    ],
+)
+def test_clipped_objective_by_hand(
+    ratio: float, advantage: float, expected: float, moves: bool
+) -> None:
+    logits = torch.tensor([[0.3, -0.2, 1.0]], requires_grad=True)
+    log_prob = torch.log_softmax(logits, -1)[0, 1].detach() - math.log(ratio)
+    loss = clipped_objective(
+        logits, torch.tensor([1]), log_prob.view(1), torch.tensor([advantage]), 0.1
+    )
+    assert loss.shape == (1,)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    loss.sum().backward()
+    assert logits.grad is not None
+    assert bool(logits.grad.abs().max() > 1e-6) == moves

@@ -1,0 +1,207 @@
+"""The documentation site: builds strictly, says everything, and fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs_build.cli_reference import cli_page, commands
+from docs_build.equations import render_equations
+from docs_build.markdown_table import find_table, markdown_table
+from docs_build.number_text import number_text
+from docs_build.recipe_reference import recipe_keys, recipe_keys_page
+from docs_build.site_check import broken_links, external_resources, script_addresses
+from qpd.recipe.loading import list_recipes
+from qpd.recipe.mistakes import all_key_paths
+
+ROOT = Path(__file__).resolve().parents[2]
+# What Material's script may load in some pages or browsers, and why it never does here.
+NEVER_LOADED = {
+    "https://unpkg.com/mermaid@11/dist/mermaid.min.js",  # pages with a mermaid diagram
+    "https://unpkg.com/resize-observer-polyfill",  # browsers without ResizeObserver, before 2020
+}
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Build as a user does, from another folder."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config)]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        [*command, "-d", str(site)],
+        capture_output=True,
+        text=True,
+        cwd=site.parent,
+        env=environment | {"NO_MKDOCS_2_WARNING": "1"},
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    done = build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def text_of(site: Path, page: str) -> str:
+    return (site / page).read_text(encoding="utf-8")
+
+
+def test_every_recipe_key_is_in_the_reference_with_an_anchor(site: Path) -> None:
+    page = text_of(site, "reference/recipe-keys.html")
+    keys = recipe_keys()
+    assert {"distill.lr", "finetune.reward.clip", "name"} <= set(keys)
+    # The recipe's own list has the sections too, whose headings are ids without dots.
+    ids = {path: (f'id="{path}"', f'id="{path.replace(".", "")}"') for path in all_key_paths()}
+    assert [path for path, either in ids.items() if not any(i in page for i in either)] == []
+    assert [key for key in keys if f'id="{key}"' not in page] == []
+
+
+def test_a_key_is_given_with_type_range_default_and_meaning() -> None:
+    page = recipe_keys_page()
+    (row,) = [line for line in page.splitlines() if "#quantize.first_layer_bits)" in line]
+    cells = [cell.strip() for cell in row.split(" | ")]
+    assert cells[1:] == [
+        "int, ≥\u00a02, ≤\u00a08, or null",
+        "`null`",
+        "weight bits of the first layer; null = weight_bits |",
+    ]
+    (row,) = [line for line in page.splitlines() if "#finetune.lr)" in line]
+    assert "| float, >\u00a00, ≤\u00a010 | `1e-4` |" in row  # not distill's 1e-3
+    (row,) = [line for line in page.splitlines() if "#distill.loss)" in line]
+    assert "| `forward_kl`, `reverse_kl` | `forward_kl` |" in row
+
+
+def test_every_key_and_every_option_says_what_it_means() -> None:
+    rows = [line for line in recipe_keys_page().splitlines() if line.startswith("| [")]
+    assert len(rows) == len(recipe_keys())
+    assert [row for row in rows if row.endswith("|  |")] == []
+    rows = [line for line in cli_page().splitlines() if line.startswith("| `")]
+    assert len(rows) > 50
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_command_and_option_is_in_the_reference(site: Path) -> None:
+    page = text_of(site, "reference/cli.html")
+    paths = [path for path, _ in commands()]
+    assert {"qpd run", "qpd teacher train", "qpd analyze fps"} <= set(paths)
+    assert [path for path in paths if f'id="{path.replace(" ", "-")}"' not in page] == []
+    for _, command in commands():
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert all(f"<code>{name}</code>" in page for name in parameter.opts)
+
+
+def test_the_reference_names_what_help_prints() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "qpd.cli", "bench", "--help"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "300", "PYTHONPATH": str(ROOT)},
+    )
+    listed = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", done.stdout, re.MULTILINE)
+    section = cli_page().split("## qpd bench ")[1].split("\n## ")[0]
+    assert len(listed) > 5
+    assert [name for name in listed if name != "--help" and f"`{name}`" not in section] == []
+
+
+def test_every_shipped_recipe_is_listed(site: Path) -> None:
+    page = text_of(site, "reference/shipped-recipes.html")
+    assert [r.name for r in list_recipes() if f"<code>{r.name}</code>" not in page] == []
+
+
+def test_links_and_anchors_of_the_site_lead_somewhere(site: Path) -> None:
+    assert len(list(site.rglob("*.html"))) > 15
+    assert broken_links(site) == []
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    assert external_resources(site) == []
+    assert script_addresses(site) <= NEVER_LOADED
+    pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
+    assert not any('class="mermaid"' in page or "data-md-source" in page for page in pages)
+
+
+def test_equations_are_mathml_and_none_is_left_as_latex(site: Path) -> None:
+    page = text_of(site, "method.html")
+    assert page.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == 7
+    assert "arithmatex" not in page and "\\frac" not in page and "\\(" not in page
+
+
+def test_pages_quote_the_readme(site: Path) -> None:
+    first = find_table((ROOT / "README.md").read_text(), "Breakout, PPO teacher").splitlines()[2]
+    cells = [cell.strip() for cell in first.strip("|").split("|")]
+    assert all(f"<td>{cell}</td>" in text_of(site, "index.html") for cell in cells)
+    assert "<!-- table" not in text_of(site, "index.html")
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "runs-reference/README.md"])
+def test_relative_links_of_the_repository_lead_somewhere(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+    inner = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in inner if not ((ROOT / page).parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[a](nowhere.md)", "nowhere.md"),
+        ("[a](index.md#nowhere)", "#nowhere"),
+        ("<!-- table from README.md: no such header -->", "no such header"),
+    ],
+)
+def test_a_page_with_a_mistake_does_not_build(tmp_path: Path, text: str, complaint: str) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    with (tmp_path / "docs" / "index.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n{text}\n")
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    hook = str(ROOT / "docs_build" / "hook.py")
+    (tmp_path / "mkdocs.yml").write_text(config.replace("docs_build/hook.py", hook))
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0
+    assert complaint in done.stdout + done.stderr
+
+
+def test_the_checker_sees_what_is_broken_and_what_is_external(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">x</h1><a href="sub/b.html#here">1</a><a href="sub/b.html#gone">2</a>'
+        '<a href="no.html">3</a><a href="https://example.org/">4</a><img src="no.png">'
+        '<a href="../out.html">5</a><a href="#top">6</a><a href="/sub/b.html">7</a>'
+        '<script src="https://cdn.example/x.js"></script><img srcset="a.png 1x, //b.example/c 2x">'
+        '<link rel="stylesheet" href="http://f.example/s.css"><p style="background:url(//d.ex/e)">'
+    )
+    (tmp_path / "sub" / "b.html").write_text('<a id="here" href="../index.html">back</a>')
+    (tmp_path / "s.css").write_text("@import 'https://g.example/i.css'; a{src:url(own.woff2)}")
+    broken = [line.split(": ")[1] for line in broken_links(tmp_path)]
+    assert broken == ["sub/b.html#gone", "no.html", "no.png", "../out.html"]
+    external = "\n".join(external_resources(tmp_path))
+    for host in ("cdn.example", "b.example", "f.example", "d.ex", "g.example"):
+        assert host in external
+    assert "example.org" not in external and "own.woff2" not in external
+
+
+def test_tables_and_numbers() -> None:
+    assert markdown_table(["a", "b"], [["x | y", "1\n2"]]).splitlines()[2] == "| x \\| y | 1 2 |"
+    text = "| other | b |\n|---|---|\n\n| one | b |\n|---|---|\n| 1 | 2 |\n\nend"
+    assert find_table(text, "one") == "| one | b |\n|---|---|\n| 1 | 2 |"
+    with pytest.raises(ValueError, match="'none'"):
+        find_table(text, "none")
+    shown = [number_text(n) for n in (1, 0.5, 1e-3, 2.5e-4, 4096, 2**31 - 1, 2**30, 99.99, 0.0)]
+    bound = "2^31\u00a0-\u00a01"
+    assert shown == ["1", "0.5", "1e-3", "2.5e-4", "4096", bound, "2^30", "99.99", "0"]
+
+
+def test_an_equation_keeps_its_meaning() -> None:
+    page = '<p><span class="arithmatex">\\(a &lt; \\frac{1}{2}\\)</span> and \\(code\\)</p>'
+    drawn = render_equations(page)
+    assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in drawn
+    assert "&#x0003C;" in drawn and drawn.endswith(" and \\(code\\)</p>")

@@ -1,0 +1,448 @@
+"""Whole phases on real games: done once, and the same whether or not they were interrupted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+import yaml
+from stable_baselines3 import DQN
+
+from qpd.environments.transition import TransitionBatch
+from qpd.phases.runner import asked_size
+from qpd.recipe.schema import Recipe
+from qpd.replay.memory import ReplayMemory
+from qpd.replay.play_stream import PlayStream
+from qpd.runs.checkpoint import load_needed_checkpoint
+from qpd.runs.run_directory import RunDirectory
+from qpd.student_files.distilled import load_student, save_student
+from qpd.student_files.quantized import load_integer_student
+from qpd.teachers import load_teacher
+from qpd.training import epochs as training_phases
+from qpd.training.epochs import TrainingError
+from tests.tiny_run import Follower, Interrupt, recipe_of, work
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parents[2]
+STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """What must not depend on interruptions: students, bit for bit; metrics but for the speed.
+
+    A student's header is compared as JSON: safetensors writes its metadata in random order.
+    """
+    with (path / "metrics.csv").open() as file:
+        rows = [{**row, "samples_per_second": ""} for row in csv.DictReader(file)]
+    result: dict[str, Any] = {"metrics": rows}
+    for name in STUDENTS:
+        data = (path / name).read_bytes()
+        size = 8 + int.from_bytes(data[:8], "little")
+        result[name] = (json.loads(data[8:size]), data[size:])
+    return result
+
+
+def saved_state(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Tensors and the rest of an interrupted run's checkpoint."""
+    run = RunDirectory.open(path, read_only=True)
+    saved = load_needed_checkpoint(run.checkpoint_folder, run)
+    assert saved is not None
+    return saved
+
+
+@pytest.fixture(scope="module")
+def finished(teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was never interrupted."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    work(path, recipe_of(teacher_zip), Follower())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("temperature", "logits", "factor"),
+    [
+        (3.0, [[9.0, -9.0]], 1.0),  # smoothed: as the rest
+        (0.01, [[5.02, 4.98], [3.02, 2.98]], 2.0),  # 0.02 from each state's mean, over 0.01
+        (0.01, [[5.001, 4.999]], 1.0),  # never slower
+        (0.01, [[90.0, 10.0]], 100.0),  # never faster than logits of 1 would need
+    ],
+)
+def test_the_head_learns_as_fast_as_its_logits_are_large(
+    temperature: float, logits: list[list[float]], factor: float
+) -> None:
+    memory = ReplayMemory(len(logits), 1, (4,), 2)
+    for age, row in enumerate(logits):
+        labels, value = torch.tensor([row]), torch.zeros(1)
+        none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
+        memory.add(TransitionBatch(none, one + age, one, labels, value))
+    assert asked_size(memory, temperature) == pytest.approx(factor, rel=1e-4)
+
+
+def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> None:
+    """Phase 3's head holds logits that are `temperature * sharpness` times phase 1's."""
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=8, seed=0, device="cpu")
+    with torch.no_grad():
+        model.q_net.q_net[-1].weight.mul_(3)
+    model.save(tmp_path / "dqn.zip")
+    recipe = recipe_of(
+        tmp_path / "dqn.zip",
+        teacher={"algo": "dqn"},
+        student={"size": "mlp-16", "sharpness": 2.0},
+        distill={"epochs": 1},
+        finetune={"epochs": 1},
+        evaluation={"acting": "auto"},
+    )
+    for phase, fold in (("distill", 1.0), ("finetune", 0.01 * 2.0)):
+        follower = Follower(lambda event, name, _: event == "epoch" and name == phase)  # noqa: B023
+        with pytest.raises(Interrupt):
+            work(tmp_path / "run", recipe, follower)
+        tensors, plain = saved_state(tmp_path / "run")
+        labels, added = tensors["replay.logits"], int(tensors["replay.num_added"])
+        labels = labels[1 + torch.arange(added - 512, added) % (len(labels) - 1)]
+        deviation = (labels - labels.mean(1, keepdim=True)).square().mean().sqrt()
+        assert deviation > 0.02  # or the factor would be 1 whatever it is made of
+        factor = plain["states"][""]["head_factor"]
+        assert factor == pytest.approx(float(deviation) / 0.01 * fold, rel=1e-4)
+
+
+def test_the_phases_write_students_and_metrics(finished: Path) -> None:
+    student = load_student(finished / "distilled.safetensors")
+    assert student.architecture.hidden == (16,)
+    for name in ("ptq.safetensors", "quantized.safetensors"):
+        integers = load_integer_student(finished / name)
+        assert [layer.bits for layer in integers.layers] == [4, 4]
+    rows = outcome(finished)["metrics"]
+    assert [(row["phase"], int(row["epoch"])) for row in rows] == [
+        *(("distill", epoch) for epoch in range(1, 7)),
+        *(("finetune", epoch) for epoch in range(1, 5)),
+    ]
+    # Every epoch is validated; the first loss is the largest, the last learning rate 0.
+    assert all(float(row["validation_return"]) >= 8 for row in rows)
+    assert float(rows[5]["loss"]) < 0.5 * float(rows[0]["loss"])
+    assert float(rows[5]["lr"]) == 0.0 < float(rows[0]["lr"]) < 0.003
+
+
+def test_students_have_learnt_the_teachers_logits(finished: Path, teacher_zip: Path) -> None:
+    # With the temperature folded back in, the softmax is the teacher's own, not a flat one.
+    env = gymnasium.make("CartPole-v1")
+    observation, _ = env.reset(seed=1)
+    observations = []
+    for step in range(200):
+        observations.append(observation)
+        observation, _, done, *_ = env.step(step % 2)
+        if done:
+            observation, _ = env.reset()
+    env.close()
+    batch = torch.from_numpy(np.array(observations))
+    teacher = load_teacher(teacher_zip, algo="ppo", env_id="CartPole-v1")
+    with torch.no_grad():
+        expected = teacher(batch).logits.softmax(1)[:, 0]
+        found = load_student(finished / "distilled.safetensors")(batch).logits.softmax(1)[:, 0]
+    assert expected.std() > 0.1
+    assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.9
+    assert 0.5 < found.std() / expected.std() < 1.5
+
+
+def test_finished_phases_are_left_alone(finished: Path, teacher_zip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again"
+    shutil.copytree(finished, path)
+    times = {name: (path / name).stat().st_mtime_ns for name in STUDENTS}
+    follower = work(path, recipe_of(teacher_zip), Follower())
+    assert follower.reports == []
+    assert follower.notes == [
+        f"{name}: already done in {path}, nothing to do"
+        for name in ("distill", "quantize", "finetune")
+    ]
+    assert {name: (path / name).stat().st_mtime_ns for name in STUDENTS} == times
+    assert outcome(path) == outcome(finished)
+
+
+def test_the_seed_decides_the_outcome(finished: Path, teacher_zip: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(teacher_zip)
+    work(tmp_path / "same", recipe, Follower())
+    assert outcome(tmp_path / "same") == outcome(finished)
+    work(tmp_path / "other", recipe.model_copy(update={"seed": 4}), Follower())
+    other = outcome(tmp_path / "other")
+    assert all(other[key] != value for key, value in outcome(finished).items())
+
+
+MOMENTS: dict[str, Callable[[str, str, int], bool]] = {
+    "while filling": lambda event, phase, epoch: event == "filling",
+    "first epoch": lambda event, phase, epoch: event == "batch",
+    "mid-epoch": lambda event, phase, epoch: (event, phase, epoch) == ("batch", "distill", 3),
+    "after an epoch": lambda event, phase, epoch: (event, epoch) == ("epoch", 2),
+    "after the last": lambda event, phase, epoch: (event, epoch) == ("epoch", 6),
+    "validation": lambda event, phase, epoch: (event, phase, epoch) == ("episodes", "distill", 2),
+    "finetune": lambda event, phase, epoch: (event, phase, epoch) == ("batch", "finetune", 1),
+    "finetune's validation": lambda event, phase, epoch: (
+        (event, phase, epoch) == ("episodes", "finetune", 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_interrupted_and_resumed_equals_uninterrupted(
+    moment: str, finished: Path, teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe, path = recipe_of(teacher_zip), tmp_path / "interrupted"
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(MOMENTS[moment]))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(finished)
+
+
+def test_students_that_collect_resume_equally(
+    finished: Path, teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.5})
+    whole, path = tmp_path / "whole", tmp_path / "interrupted"
+    work(whole, recipe, Follower())
+    for moment in ("mid-epoch", "after the last", "finetune"):
+        with pytest.raises(Interrupt):
+            work(path, recipe, Follower(MOMENTS[moment]))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(whole)
+    # And they do collect: what is learnt differs from learning from the teacher's play alone.
+    assert outcome(whole)["metrics"] != outcome(finished)["metrics"]
+
+
+def test_collecting_beside_training_changes_no_number(
+    teacher_zip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.5})
+    threads = []
+    refresh = PlayStream.refresh
+
+    def spy(stream: PlayStream, student: Any = None) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        refresh(stream, student)
+
+    monkeypatch.setattr(PlayStream, "refresh", spy)
+    for cores in (1, 64):
+        monkeypatch.setattr(training_phases, "usable_cores", lambda cores=cores: cores)
+        work(tmp_path / str(cores), recipe, Follower())
+    assert outcome(tmp_path / "1") == outcome(tmp_path / "64")
+    assert threads == [True] * 10 + [False] * 10
+
+
+def test_rewards_lead_past_a_teacher_that_knows_nothing(teacher_zip: Path, tmp_path: Path) -> None:
+    finetune = {
+        "epochs": 25,
+        "batch_size": 64,
+        "lr": 0.01,
+        "reward": {"imitation": 0.0, "rollout": 512, "passes": 4, "clip": 0.2},
+    }
+    evaluation = {"episodes": 4, "validation_episodes": 16, "validate_every": 5}
+    recipe = recipe_of(
+        teacher_zip,
+        quantize={"weight_bits": 8, "activation_bits": 8},
+        distill={"epochs": 2},
+        finetune=finetune,
+        evaluation={**evaluation, "acting": "greedy"},
+        environment={"max_frames": 200},
+    )
+    whole, path = tmp_path / "whole", tmp_path / "interrupted"
+    follower = work(whole, recipe, Follower())
+    before = next(float(note.split()[-1]) for note in follower.notes if "before phase 3" in note)
+    rows = [row for row in outcome(whole)["metrics"] if row["phase"] == "finetune"]
+    best = max(float(row["validation_return"]) for row in rows if row["validation_return"])
+    assert before < 100 and best > 150
+    played = [float(row["rollout_return"]) for row in rows]
+    assert np.mean(played[-5:]) > 3 * np.mean(played[:3])
+    # The student's own play resumes as exactly as the teacher's.
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(lambda event, phase, epoch: (event, epoch) == ("batch", 7)))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(whole)
+
+
+def test_the_same_student_is_the_same_file(finished: Path, tmp_path: Path) -> None:
+    path = finished / "distilled.safetensors"
+    written = []
+    for number in range(4):
+        target = tmp_path / str(number)
+        save_student(target, load_student(path), {})
+        written.append(target.read_bytes())
+    assert len(set(written)) == 1
+
+
+def test_lost_frames_are_noticed(teacher_zip: Path, tmp_path: Path) -> None:
+    # Without its frames a checkpoint would train on empty observations.
+    recipe, path = recipe_of(teacher_zip), tmp_path / "run"
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(MOMENTS["mid-epoch"]))
+    (path / "checkpoint" / "replay.bin").unlink()
+    with pytest.raises(ValueError, match="replay.bin"):
+        work(path, recipe, Follower())
+
+
+def test_a_loss_that_is_not_finite_ends_training_in_one_line(
+    teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, distill={"temperature": 1e-40})
+    with pytest.raises(TrainingError) as caught:
+        work(tmp_path / "run", recipe, Follower())
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("distill: epoch 4: the loss is no longer finite (actor nan")
+    assert "after 3 rollbacks" in text
+    assert "distill.lr (now 0.003)" in text and "distill.max_grad_norm" in text
+    assert not (tmp_path / "run" / "distilled.safetensors").exists()
+
+
+def test_no_epochs_leave_an_untrained_student(teacher_zip: Path, tmp_path: Path) -> None:
+    # The paper's ablation: phase 3 alone.
+    recipe = recipe_of(teacher_zip, distill={"epochs": 0})
+    follower = work(tmp_path / "run", recipe, Follower())
+    assert len(follower.reports) == 4
+    rows = outcome(tmp_path / "run")["metrics"]
+    assert {row["phase"] for row in rows} == {"finetune"}
+
+
+def test_patience_ends_a_phase_also_after_an_interruption(
+    teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(teacher_zip, distill={"epochs": 60, "patience": 1})
+    whole, path = tmp_path / "whole", tmp_path / "run"
+    work(whole, recipe, Follower())
+    last = int([r for r in outcome(whole)["metrics"] if r["phase"] == "distill"][-1]["epoch"])
+    assert 2 <= last < 60
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(lambda e, p, n: (e, p, n) == ("epoch", "distill", last)))
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(whole)
+
+
+def test_lost_metrics_come_back_from_the_checkpoint(
+    finished: Path, teacher_zip: Path, tmp_path: Path
+) -> None:
+    recipe, path = recipe_of(teacher_zip), tmp_path / "run"
+    for moment, content in (("mid-epoch", "phase,epoch,other\n"), ("finetune", "")):
+        with pytest.raises(Interrupt):
+            work(path, recipe, Follower(MOMENTS[moment]))
+        (path / "metrics.csv").write_text(content)
+    work(path, recipe, Follower())
+    assert outcome(path) == outcome(finished)
+
+
+def start(recipe_file: Path, output: Path) -> subprocess.Popen[str]:
+    """`qpd run` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "qpd.cli", "run", str(recipe_file), "-o", str(output)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_rows(path: Path, phase: str, epoch: int, process: subprocess.Popen[str]) -> None:
+    """Until metrics.csv has the row of this epoch."""
+    file = path / "metrics.csv"
+    for _ in range(12_000):
+        if file.exists() and f"\n{phase},{epoch}," in file.read_text():
+            return
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+    raise AssertionError(f"{phase} never reached epoch {epoch}")
+
+
+def stop(
+    recipe_file: Path, output: Path, phase: str, epoch: int, number: signal.Signals, delay: float
+) -> tuple[int, str]:
+    """Start the run, send a signal some time after this epoch; exit status and stderr."""
+    with start(recipe_file, output) as process:
+        wait_for_rows(output, phase, epoch, process)
+        time.sleep(delay)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+def assert_survives_signals(
+    recipe: Recipe, tmp_path: Path, stops: list[tuple[str, int, signal.Signals, float]]
+) -> list[str]:
+    """Stop a run as told, let it end, and compare it with one that ran through."""
+    recipe_file = tmp_path / "recipe.yaml"
+    recipe_file.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    errors = []
+    path = tmp_path / "stopped"
+    for phase, epoch, number, delay in stops:
+        code, text = stop(recipe_file, path, phase, epoch, number, delay)
+        expected = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+        assert code == expected, text
+        assert "Traceback" not in text
+        errors.append(text)
+    for output in (path, tmp_path / "whole"):
+        with start(recipe_file, output) as process:
+            _, text = process.communicate(timeout=300)
+        assert process.returncode == 0, text
+    assert outcome(path) == outcome(tmp_path / "whole")
+    stopped, whole = (RunDirectory.open(p, read_only=True) for p in (path, tmp_path / "whole"))
+    found, expected_results = (
+        {
+            name: {**result, "seconds": None, "date": None}
+            for name, result in run.manifest.evaluations.items()
+        }
+        for run in (stopped, whole)
+    )
+    assert found == expected_results
+    return errors
+
+
+def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
+    # Epochs of 512 updates, some 0.2 s or more: the signals arrive in the middle of one.
+    longer = {"batch_size": 8, "epochs": 8}
+    recipe = recipe_of(
+        teacher_zip,
+        replay={"capacity": 4096, "refresh_fraction": 0.1},
+        distill=longer,
+        finetune={**longer, "epochs": 4},
+    )
+    errors = assert_survives_signals(
+        recipe,
+        tmp_path,
+        [
+            ("distill", 2, signal.SIGKILL, 0.1),
+            ("distill", 4, signal.SIGINT, 0.1),
+            ("finetune", 1, signal.SIGTERM, 0.1),
+            ("finetune", 2, signal.SIGKILL, 0.1),
+        ],
+    )
+    assert "distill: resumed after epoch" in errors[1]
+    assert "interrupted: the same command goes on" in errors[1]  # SIGINT, as Ctrl-C sends it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_process_goes_on_with_breakout(tmp_path: Path, processes: int) -> None:
+    from qpd.recipe.loading import load_recipe
+
+    changes = ["distill.epochs=3", f"distill.processes={processes}", "distill.batch_size=256"]
+    changes.append("replay.refresh_fraction=0.6")  # before epoch 3 all frames are new: another vote
+    recipe = load_recipe(str(ROOT / "recipes" / "ci.yaml"), changes)
+    assert_survives_signals(
+        recipe,
+        tmp_path,
+        [
+            ("distill", 1, signal.SIGKILL, 0.3),
+            ("distill", 2, signal.SIGTERM, 0.0),
+            ("distill", 3, signal.SIGINT, 1.0),
+        ],
+    )

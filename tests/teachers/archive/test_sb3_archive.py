@@ -1,0 +1,269 @@
+"""Archives are read as data: damaged and hostile files give one line, and run nothing."""
+
+import base64
+import io
+import json
+import os
+import pickle
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from stable_baselines3 import PPO
+
+from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.archive.plain_data import (
+    ActionSpace,
+    actor_critic_label,
+    class_name,
+    read_action_space,
+    read_observation_space,
+    read_policy_option,
+)
+from qpd.teachers.archive.sb3_archive import MAX_MEMBER_BYTES, read_sb3_archive
+from qpd.teachers.sources.teacher_source import find_teacher_files
+
+torch.set_num_threads(1)
+EMBEDDED = find_teacher_files("embedded").archive
+
+
+class RunsOnUnpickling:
+    """Pickles to a call that creates the file `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture(scope="module")
+def cartpole_zip(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("agents") / "ppo-CartPole-v1.zip"
+    PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").save(path)
+    return path
+
+
+def rewrite(source: Path, target: Path, **changes: bytes | None) -> Path:
+    """Copies a zip; `policy_pth=b"..."` replaces the member policy.pth, None removes it."""
+    changes = {name.replace("_pth", ".pth"): value for name, value in changes.items()}
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = changes.get(name, old.read(name))
+            if content is not None:
+                new.writestr(name, content)
+    return target
+
+
+def state_dict_of(path: Path) -> dict[str, torch.Tensor]:
+    with zipfile.ZipFile(path) as archive:
+        return torch.load(io.BytesIO(archive.read("policy.pth")), weights_only=True)
+
+
+def saved(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def message_of(path: Path | str, **options) -> str:
+    with pytest.raises(TeacherError) as caught:
+        load_teacher(path, **options)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 600
+    return text
+
+
+def test_reads_plain_data_of_a_new_archive(cartpole_zip):
+    archive = read_sb3_archive(cartpole_zip)
+    assert archive.algo == "ppo"
+    assert archive.action_space == ActionSpace("discrete", 2)
+    assert archive.observation_space.shape == (4,)
+    assert archive.observation_space.dtype == "float32"
+    assert archive.gamma == 0.99 and archive.num_timesteps == 0
+    assert archive.sb3_version and archive.sb3_version.startswith("2.")
+
+
+def test_unpacked_folder_equals_its_zip(cartpole_zip, tmp_path):
+    folder = tmp_path / "ppo-CartPole-v1"
+    with zipfile.ZipFile(cartpole_zip) as archive:
+        archive.extractall(folder)
+    observations = torch.randn(5, 4)
+    from_folder, from_zip = load_teacher(folder), load_teacher(cartpole_zip)
+    assert torch.equal(from_folder(observations).logits, from_zip(observations).logits)
+    assert from_folder.env_id == from_zip.env_id == "CartPole-v1"
+    assert len(from_folder.sha256) == 64 and from_folder.sha256 != from_zip.sha256
+    (folder / "data").unlink()
+    assert "has no member data" in message_of(folder)
+
+
+def test_old_spellings_of_spaces():
+    old_box = {":type:": "<class 'gym.spaces.box.Box'>", "dtype": "float32", "shape": "[6]"}
+    old_discrete = {":type:": "<class 'gym.spaces.discrete.Discrete'>", "n": 3, "shape": []}
+    assert read_action_space({"action_space": old_discrete}) == ActionSpace("discrete", 3)
+    assert read_observation_space({"observation_space": old_box}).shape == (6,)
+    assert read_action_space({"action_space": old_box}).kind == "continuous"
+    assert read_action_space({"action_space": "Discrete(4)"}) == ActionSpace("discrete", 4)
+    assert read_action_space({"action_space": {":serialized:": "gASV"}}).kind == "unknown"
+    assert read_action_space({}).kind == "unknown"
+    multi = {":type:": "<class 'gymnasium.spaces.multi_discrete.MultiDiscrete'>"}
+    assert read_action_space({"action_space": multi}).kind == "other"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation_fn": "<class 'torch.nn.modules.activation.ReLU'>", "n": "2"},
+        "{'n': 2, 'activation_fn': <class 'torch.nn.modules.activation.ReLU'>, 'x': 1}",
+        "dict(net_arch=[64], activation_fn=nn.ReLU)",
+    ],
+)
+def test_activation_from_every_spelling_of_policy_kwargs(options):
+    text = read_policy_option({"policy_kwargs": options}, "activation_fn")
+    assert text is not None and class_name(text) == "ReLU"
+
+
+def test_actor_critic_labels():
+    assert actor_critic_label({"clip_range": 0.1, "gae_lambda": 1}) == "ppo"
+    assert actor_critic_label({"gae_lambda": 1.0, "vf_coef": 0.5}) == "a2c"
+    assert actor_critic_label({}) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, I am a text file", b"PK\x03\x04 truncated"])
+def test_files_that_are_no_zip(tmp_path, content):
+    path = tmp_path / "agent.zip"
+    path.write_bytes(content)
+    text = message_of(path)
+    assert "not a zip file" in text and "agent.zip" in text and "'policy.pth'" in text
+
+
+def test_truncated_zip_and_missing_file(cartpole_zip, tmp_path):
+    path = tmp_path / "truncated.zip"
+    path.write_bytes(cartpole_zip.read_bytes()[:-3000])
+    assert "truncated, or something else" in message_of(path)  # an inner zip is found
+    path.write_bytes(cartpole_zip.read_bytes()[:9000])
+    assert "damaged" in message_of(path)
+    assert "no such file" in message_of(tmp_path / "absent.zip")
+    assert "no zip file" in message_of(tmp_path / "..")
+
+
+def test_zip_of_something_else_and_missing_members(cartpole_zip, tmp_path):
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("holiday.txt", "photos")
+    assert "has no member data or policy.pth" in message_of(other)
+    for member in ("data", "policy_pth"):
+        path = rewrite(cartpole_zip, tmp_path / f"{member}.zip", **{member: None})
+        assert f"has no member {member.replace('_', '.')}" in message_of(path)
+
+
+def test_data_that_is_no_json_object(cartpole_zip, tmp_path):
+    for index, data in enumerate((b"\xff\xfe", b"[1]", b"{", b"[" * 200_000, b"1" * 10_000)):
+        path = rewrite(cartpole_zip, tmp_path / f"{index}.zip", data=data)
+        assert "'data'" in message_of(path)
+
+
+def test_declared_size_is_bounded(cartpole_zip, tmp_path, monkeypatch):
+    monkeypatch.setitem(MAX_MEMBER_BYTES, "policy.pth", 1000)
+    assert "at most 1000" in message_of(cartpole_zip)
+
+
+def test_inner_zip_bomb_and_stride_zero_views(cartpole_zip, tmp_path):
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as inner, inner.open("a", "w") as member:
+        for _ in range(21):
+            member.write(bytes(1 << 20))
+    path = rewrite(cartpole_zip, tmp_path / "bomb.zip", policy_pth=bomb.getvalue())
+    assert path.stat().st_size < 1 << 20
+    assert "compressed; PyTorch never does that" in message_of(path)
+    huge = saved({"action_net.weight": torch.zeros(1).expand(1 << 20, 1 << 20)})
+    path = rewrite(cartpole_zip, tmp_path / "huge.zip", policy_pth=huge)
+    assert "declares 1.1e+12 numbers" in message_of(path)
+
+
+def test_pickle_in_serialized_fields_is_never_loaded(cartpole_zip, tmp_path):
+    target = tmp_path / "was_run"
+    payload = base64.b64encode(pickle.dumps(RunsOnUnpickling(target))).decode()
+    with zipfile.ZipFile(cartpole_zip) as archive:
+        data = json.loads(archive.read("data"))
+    data["policy_class"][":serialized:"] = payload
+    data["observation_space"][":serialized:"] = payload
+    data["innocent"] = {":type:": "x", ":serialized:": payload}
+    path = rewrite(cartpole_zip, tmp_path / "agent.zip", data=json.dumps(data).encode())
+    assert load_teacher(path).num_actions == 2
+    assert not target.exists()
+    pickle.loads(base64.b64decode(payload))  # the payload is live
+    assert target.exists()
+
+
+@pytest.mark.parametrize("legacy_format", [False, True])
+def test_code_in_policy_pth_never_runs(cartpole_zip, tmp_path, legacy_format):
+    target = tmp_path / "was_run"
+    hostile = {"action_net.weight": RunsOnUnpickling(target)}
+    buffer = io.BytesIO()
+    torch.save(hostile, buffer, _use_new_zipfile_serialization=not legacy_format)
+    path = rewrite(cartpole_zip, tmp_path / "agent.zip", policy_pth=buffer.getvalue())
+    assert "more than tensors" in message_of(path)
+    path = rewrite(cartpole_zip, tmp_path / "raw.zip", policy_pth=pickle.dumps(hostile))
+    assert "more than tensors" in message_of(path)
+    assert not target.exists()
+
+
+def test_wrong_tensors(cartpole_zip, tmp_path):
+    state = state_dict_of(cartpole_zip)
+
+    def message_with(**changes) -> str:
+        changed = {key.replace(".", "__"): value for key, value in state.items()} | changes
+        kept = {k.replace("__", "."): v for k, v in changed.items() if v is not None}
+        content = saved(kept)
+        return message_of(rewrite(cartpole_zip, tmp_path / "agent.zip", policy_pth=content))
+
+    assert "NaN" in message_with(value_net__bias=torch.tensor([float("nan")]))
+    assert "infinity" in message_with(action_net__bias=torch.tensor([1.0, float("inf")]))
+    assert "'action_net.bias' is missing" in message_with(action_net__bias=None)
+    assert "bias (3,)" in message_with(action_net__bias=torch.zeros(3))
+    assert "says 2" in message_with(action_net__weight=torch.zeros(3, 64))
+    assert "unknown network part 'lstm" in message_with(lstm_actor__weight=torch.zeros(2, 2))
+    assert "floating point" in message_with(action_net__bias=torch.zeros(2, dtype=torch.int64))
+    assert "plain tensors" in message_with(action_net__bias=torch.zeros(2).to_sparse())
+    assert "plain tensors" in message_with(action_net__bias="text")
+    assert "more than tensors" in message_with(action_net__bias=torch.zeros(2, device="meta"))
+    # layers that do not fit each other
+    text = message_with(mlp_extractor__policy_net__2__weight=torch.zeros(64, 63))
+    assert "layers do not fit each other" in text and "63" in text
+    assert "more than 1 value" in message_with(
+        value_net__weight=torch.zeros(2, 64), value_net__bias=torch.zeros(2)
+    )
+
+
+def test_tensors_of_no_agent(cartpole_zip, tmp_path):
+    for content in (saved({"w": torch.zeros(2)}), saved({}), saved([torch.zeros(2)])):
+        path = rewrite(cartpole_zip, tmp_path / "agent.zip", policy_pth=content)
+        assert "agent" in message_of(path)
+
+
+def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path):
+    with zipfile.ZipFile(cartpole_zip) as archive:
+        pth, data = archive.read("policy.pth"), archive.read("data")
+    generator = random.Random(0)
+    num_refused = 0
+    for index in range(150):
+        damaged = bytearray(pth if index % 2 else data)
+        for _ in range(generator.choice((1, 4, 40))):
+            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+        member = {"policy_pth" if index % 2 else "data": bytes(damaged)}
+        path = rewrite(cartpole_zip, tmp_path / "agent.zip", **member)
+        try:
+            load_teacher(path)
+        except TeacherError as error:
+            assert "\n" not in str(error)
+            num_refused += 1
+    assert num_refused > 20
+
+
+def test_embedded_archive_is_the_documented_one():
+    archive = read_sb3_archive(EMBEDDED)
+    assert archive.sha256.startswith("3fcb3274")
+    assert archive.observation_space.is_uint8_image

@@ -1,0 +1,84 @@
+"""Zoo folders, names and settings: found, understood, never executed."""
+
+import logging
+from pathlib import Path
+
+import gymnasium
+import pytest
+from stable_baselines3 import A2C
+
+from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.sources.environment_ids import (
+    RENAMED_ENVIRONMENTS,
+    algorithm_from_name,
+    current_environment_id,
+    environment_id_from_name,
+)
+from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
+
+
+def make_zoo_folder(tmp_path: Path, name: str = "LunarLander-v2") -> Path:
+    folder = tmp_path / "logs" / "a2c" / f"{name}_1"
+    (folder / name).mkdir(parents=True)
+    A2C("MlpPolicy", "CartPole-v1", device="cpu").save(folder / f"{name}.zip")
+    pairs = f"!!python/object/apply:collections.OrderedDict\n- - - algo\n    - a2c\n  - - env\n    - {name}\n"  # noqa: E501
+    (folder / name / "args.yml").write_text(pairs)
+    return folder
+
+
+def test_zoo_folder_and_renamed_environment(tmp_path, caplog):
+    folder = make_zoo_folder(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        teacher = load_teacher(folder)
+    assert (teacher.algo, teacher.env_id) == ("a2c", "LunarLander-v3")
+    assert "LunarLander-v2 is called LunarLander-v3" in caplog.text
+    (folder / "LunarLander-v2.zip").rename(folder / "best_model.zip")
+    assert load_teacher(str(folder)).env_id == "LunarLander-v3"
+    assert load_teacher(folder / "best_model").env_id == "LunarLander-v3"
+    assert load_teacher(folder, env_id="CartPole-v1").env_id == "CartPole-v1"
+
+
+def test_missing_normalization_is_refused(tmp_path):
+    folder = make_zoo_folder(tmp_path)
+    for normalize, needed in (("true", True), ("\"{'norm_obs': False}\"", False), ("false", False)):
+        (folder / "LunarLander-v2" / "config.yml").write_text(f"normalize: {normalize}\n")
+        if needed:
+            with pytest.raises(TeacherError, match=r"vecnormalize\.pkl is missing"):
+                load_teacher(folder)
+        else:
+            load_teacher(folder)
+
+
+def test_yaml_builds_no_objects(tmp_path):
+    target = tmp_path / "was_run"
+    path = tmp_path / "args.yml"
+    path.write_text(f"algo: ppo\nenv: !!python/object/apply:os.mkdir ['{target}']\n")
+    assert read_zoo_yaml(path)["algo"] == "ppo"
+    assert not target.exists()
+    for text in ("a: [", "- 1\n- 2", "just text", "!!python/name:os.system\n", "\x00"):
+        path.write_text(text)
+        with pytest.raises(TeacherError, match=r"args\.yml"):
+            read_zoo_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "algo"),
+    [
+        ("ppo-BreakoutNoFrameskip-v4", "BreakoutNoFrameskip-v4", "ppo"),
+        ("BreakoutNoFrameskip-v4_12", "BreakoutNoFrameskip-v4", None),
+        ("qrdqn-ALE-Breakout-v5", "ALE/Breakout-v5", "qrdqn"),
+        ("a2c-MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKey-5x5-v0", "a2c"),
+        ("dqn", None, "dqn"),
+        ("best_model", None, None),
+        ("ppo_model", None, None),
+    ],
+)
+def test_names(name, env_id, algo):
+    assert environment_id_from_name(name) == env_id
+    assert algorithm_from_name(name) == algo
+
+
+def test_renamed_environments_exist():
+    for current in RENAMED_ENVIRONMENTS.values():
+        assert current in gymnasium.registry
+    assert current_environment_id("CartPole-v1") == "CartPole-v1"

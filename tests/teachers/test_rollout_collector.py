@@ -1,0 +1,97 @@
+"""Transitions as the teacher plays them, two halves of the environments in turn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from qpd.environments.acting import ActingRule
+from qpd.environments.registry import make_vector_env
+from qpd.recipe.loading import load_recipe
+from qpd.replay.play_stream import PlayStream
+from qpd.teachers import Teacher, load_teacher
+from qpd.teachers.rollout_collector import collect_transitions
+
+BREAKOUT = "BreakoutNoFrameskip-v4"
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Teacher:
+    return load_teacher("embedded")
+
+
+@pytest.mark.parametrize("num_envs", [3, 16])
+def test_every_step_is_labelled_and_counted_once(teacher: Teacher, num_envs: int) -> None:
+    """Each stream's transitions follow each other, with the teacher's own outputs."""
+    env = make_vector_env(BREAKOUT, num_envs)
+    env.reset(0)
+    rng = np.random.default_rng(0)
+    batches = list(collect_transitions(teacher, env, ActingRule("sample"), rng, 50 * num_envs))
+    total = sum(len(batch) for batch in batches)
+    assert 50 * num_envs <= total < 51 * num_envs
+    env.get_state()  # raises where a step is still in flight
+    last: dict[int, np.ndarray] = {}
+    for batch in batches:
+        for stream, age, observation in zip(
+            batch.streams, batch.ages, batch.observations, strict=True
+        ):
+            if age == 3:
+                np.testing.assert_array_equal(observation[:3], last[stream][1:])
+            last[int(stream)] = observation
+    assert set(last) == set(range(num_envs))
+    with torch.inference_mode():
+        outputs = teacher(torch.from_numpy(batches[-1].observations))
+    torch.testing.assert_close(outputs.logits, batches[-1].logits, atol=1e-4, rtol=1e-4)
+
+
+def test_the_student_plays_its_environments(teacher: Teacher) -> None:
+    """A student that always wants action 3 gets it in the first environments, nowhere else."""
+    env = make_vector_env(BREAKOUT, 16)
+    env.reset(0)
+
+    def stubborn(observations: np.ndarray) -> np.ndarray:
+        return np.tile(np.array([0, 0, 0, 99], np.float32), (len(observations), 1))
+
+    taken: dict[bool, list[int]] = {True: [], False: []}
+    for batch in collect_transitions(
+        teacher,
+        env,
+        ActingRule("sample"),
+        np.random.default_rng(0),
+        1000,
+        student=stubborn,
+        student_envs=6,
+    ):
+        assert batch.outcome is not None
+        for stream, action in zip(batch.streams, batch.outcome.actions, strict=True):
+            taken[bool(stream < 6)].append(int(action))
+    assert set(taken[True]) == {3} and set(taken[False]) == {0, 1, 2, 3}
+
+
+def test_pytorch_keeps_its_threads(teacher: Teacher, tmp_path: Path) -> None:
+    recipe = load_recipe("ci")
+    stream = PlayStream(recipe, teacher, BREAKOUT, tmp_path / "replay.bin")
+    before = torch.get_num_threads()
+    stream.fill()
+    assert torch.get_num_threads() == before
+    assert len(stream.memory) == recipe.replay.capacity
+    stream.close()
+
+
+@pytest.mark.parametrize("asked", ["auto", "bf16"])
+def test_q_values_are_labelled_in_float32_unless_bfloat16_is_asked_for(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breakout's are about 3, where bfloat16's steps are 0.016, the best two 0.03 apart."""
+    monkeypatch.setattr("qpd.numerics.precision.has_bfloat16_units", lambda device: True)
+    dqn = load_teacher("pretrained/dqn-BreakoutNoFrameskip-v4")
+    recipe = load_recipe("ci", [f"collection.precision={asked}"])
+    stream = PlayStream(recipe, dqn, BREAKOUT, tmp_path / "replay.bin")
+    stream.collect(8)
+    labels = stream.memory.gather(torch.from_numpy(stream.memory.transition_rows())).logits
+    stream.close()
+    steps = torch.finfo(torch.bfloat16).eps * 2  # between 2 and 4
+    on_the_grid = bool((labels / steps == (labels / steps).round()).all())
+    assert labels.min() >= 2 and labels.max() < 4
+    assert on_the_grid == (asked == "bf16")

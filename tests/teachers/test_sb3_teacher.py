@@ -1,0 +1,319 @@
+"""Teachers give exactly what SB3's own policies give on the same observations."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import QRDQN
+from stable_baselines3 import A2C, DQN, PPO
+from torch import nn
+
+from qpd.teachers import Teacher, TeacherError, load_teacher
+from qpd.teachers.sources.teacher_source import find_teacher_files, pretrained_names
+
+torch.set_num_threads(1)
+
+
+class TinyImages(gymnasium.Env):
+    """Random images of the Atari shape, 3 actions, for saving agents that never train."""
+
+    def __init__(self, size: int = 84, low: int = 0, high: int = 255) -> None:
+        self.observation_space = spaces.Box(low, high, (4, size, size), np.uint8)
+        self.action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, True, False, {}
+
+
+SMALL = {"n_steps": 8, "device": "cpu"}
+OFF_POLICY = {"buffer_size": 10, "device": "cpu"}
+
+
+def perturbed(model):
+    """Makes weights generic: a fresh actor-critic has almost zero action logits and biases."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.policy.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def sb3_outputs(model, observations: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities (or Q-values) and values of SB3's own policy."""
+    model.policy.set_training_mode(False)
+    batch, _ = model.policy.obs_to_tensor(observations)
+    with torch.no_grad():
+        if isinstance(model, QRDQN):
+            q_values = model.quantile_net(batch).mean(dim=1)
+            return q_values, q_values.amax(1)
+        if isinstance(model, DQN):
+            q_values = model.q_net(batch)
+            return q_values, q_values.amax(1)
+        log_probabilities = model.policy.get_distribution(batch).distribution.logits
+        return log_probabilities, model.policy.predict_values(batch).squeeze(-1)
+
+
+def observations_for(teacher: Teacher, batch: int = 7) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    if teacher.is_image:
+        return generator.integers(0, 256, (batch, *teacher.observation_shape), dtype=np.uint8)
+    return generator.normal(size=(batch, *teacher.observation_shape)).astype(np.float32)
+
+
+def assert_equals_sb3(teacher: Teacher, model) -> None:
+    observations = observations_for(teacher)
+    expected_logits, expected_values = sb3_outputs(model, observations)
+    with torch.inference_mode():
+        logits, values = teacher(torch.from_numpy(observations))
+    assert logits.dtype == values.dtype == torch.float32
+    assert logits.shape == (7, teacher.num_actions) and values.shape == (7,)
+    if teacher.has_actor_critic:  # SB3 subtracts the log-sum-exp
+        # float32 rounding of the log-sum-exp; images that are not divided make large logits
+        torch.testing.assert_close(logits.log_softmax(1), expected_logits, rtol=1e-6, atol=1e-5)
+    else:
+        assert torch.equal(logits, expected_logits)
+    assert torch.equal(values, expected_values)
+    assert logits.std() > 1e-3  # not trivially equal
+
+
+def save_and_load(model, path: Path, **options) -> Teacher:
+    perturbed(model).save(path)
+    return load_teacher(path, **options)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, DQN, QRDQN])
+@pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
+def test_outputs_equal_sb3(algorithm, policy, tmp_path):
+    environment = "CartPole-v1" if policy == "MlpPolicy" else TinyImages()
+    options = SMALL if algorithm in (PPO, A2C) else OFF_POLICY
+    options = options | ({"batch_size": 8} if algorithm is PPO else {})
+    model = algorithm(policy, environment, **options)
+    name = algorithm.__name__.lower()
+    teacher = save_and_load(model, tmp_path / f"{name}-CartPole-v1.zip")
+    assert teacher.algo == name
+    assert teacher.is_image == (policy == "CnnPolicy")
+    assert teacher.has_actor_critic == (algorithm in (PPO, A2C))
+    assert teacher.num_actions == (2 if policy == "MlpPolicy" else 3)
+    assert_equals_sb3(teacher, model)
+
+
+@pytest.mark.parametrize(
+    "policy_kwargs",
+    [
+        {"activation_fn": nn.ReLU, "net_arch": {"pi": [16], "vf": []}},
+        {"activation_fn": nn.ELU, "net_arch": []},
+        {"net_arch": {"pi": [], "vf": [8, 8, 8]}},
+    ],
+)
+def test_mlp_architectures_and_activations(policy_kwargs, tmp_path):
+    model = A2C("MlpPolicy", "Acrobot-v1", policy_kwargs=policy_kwargs, device="cpu")
+    assert_equals_sb3(save_and_load(model, tmp_path / "agent.zip"), model)
+
+
+def test_separate_extractors_for_actor_and_critic(tmp_path):
+    separate = {"share_features_extractor": False, "net_arch": [8]}
+    model = A2C("CnnPolicy", TinyImages(), policy_kwargs=separate, device="cpu")
+    teacher = save_and_load(model, tmp_path / "a2c.zip")
+    assert_equals_sb3(teacher, model)
+    assert teacher.num_parameters == sum(p.numel() for p in model.policy.parameters())
+
+
+def test_old_shared_layers_before_the_heads(tmp_path):
+    """`mlp_extractor.shared_net`, as SB3 before 1.7 saved net_arch=[16, dict(...)]."""
+    from qpd.teachers.sb3_networks import build_actor_critic
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"mlp_extractor.shared_net.0": (16, 4), "mlp_extractor.policy_net.0": (8, 16),
+              "action_net": (2, 8), "value_net": (1, 16)}  # fmt: skip
+    state = {}
+    for name, shape in shapes.items():
+        state[f"{name}.weight"] = torch.randn(shape, generator=generator)
+        state[f"{name}.bias"] = torch.randn(shape[0], generator=generator)
+    logits, values = build_actor_critic(state, nn.Tanh)(torch.ones(1, 4))
+    shared = torch.tanh(state["mlp_extractor.shared_net.0.weight"].sum(1)
+                        + state["mlp_extractor.shared_net.0.bias"])  # fmt: skip
+    actor = torch.tanh(state["mlp_extractor.policy_net.0.weight"] @ shared
+                       + state["mlp_extractor.policy_net.0.bias"])  # fmt: skip
+    expected = state["action_net.weight"] @ actor + state["action_net.bias"]
+    torch.testing.assert_close(logits[0], expected)
+    torch.testing.assert_close(values[0], state["value_net.weight"] @ shared
+                               + state["value_net.bias"])  # fmt: skip
+
+
+def test_images_other_than_84x84_and_mlp_on_images(tmp_path):
+    model = PPO("CnnPolicy", TinyImages(64), batch_size=8, **SMALL)
+    teacher = save_and_load(model, tmp_path / "ppo.zip")
+    assert teacher.observation_shape == (4, 64, 64)
+    assert_equals_sb3(teacher, model)
+    model = A2C("MlpPolicy", TinyImages(10), device="cpu")
+    teacher = save_and_load(model, tmp_path / "a2c.zip")
+    assert teacher.is_image
+    assert_equals_sb3(teacher, model)
+    model = A2C("MlpPolicy", TinyImages(10, high=9), device="cpu")  # SB3 does not divide these
+    teacher = save_and_load(model, tmp_path / "a2c9.zip")
+    assert not teacher.is_image
+    assert_equals_sb3(teacher, model)
+
+
+def test_images_that_are_not_divided(tmp_path):
+    kwargs = {"normalize_images": False, "features_extractor_kwargs": {"normalized_image": True}}
+    model = PPO("CnnPolicy", TinyImages(), batch_size=8, policy_kwargs=kwargs, **SMALL)
+    assert_equals_sb3(save_and_load(model, tmp_path / "ppo.zip"), model)
+
+
+def test_embedded_teacher_equals_sb3():
+    teacher = load_teacher("embedded")
+    model = PPO.load(find_teacher_files("embedded").archive, device="cpu")
+    assert_equals_sb3(teacher, model)
+    assert (teacher.algo, teacher.env_id, teacher.num_actions) == (
+        "ppo",
+        "BreakoutNoFrameskip-v4",
+        4,
+    )
+    assert teacher.num_parameters == 1_686_693
+    assert teacher.observation_shape == (4, 84, 84) and teacher.is_image
+    same = load_teacher("pretrained/ppo-BreakoutNoFrameskip-v4")
+    assert same.sha256 == teacher.sha256 and same.source == teacher.source
+    with pytest.raises(TeacherError, match="did you mean pretrained/ppo-BreakoutNoFrameskip-v4"):
+        load_teacher("pretrained/ppo-BreakoutNoFrameskip")
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_agents_that_come_with_qpd_are_what_their_cards_say(name):
+    """Each plays Breakout, equals SB3's own reading of it, and has a card with its return."""
+    classes = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
+    archive = find_teacher_files(f"pretrained/{name}").archive
+    teacher = load_teacher(f"pretrained/{name}")
+    memory = {"buffer_size": 1, "replay_buffer_class": None} if teacher.algo == "dqn" else {}
+    assert_equals_sb3(teacher, classes[teacher.algo].load(archive, device="cpu", **memory))
+    assert f"{teacher.algo}-{teacher.env_id}" == name
+    card = (archive.parent / "README.md").read_text(encoding="utf-8")
+    games = archive.parent / "evaluation.json"
+    if games.is_file():
+        result = json.loads(games.read_text(encoding="utf-8"))
+        low, high = result["interval"]
+        assert result["episodes"] >= 200 and low > 100
+        assert f"{result['mean']:.1f} [{low:.1f}, {high:.1f}]" in card
+
+
+def test_dqn_counts_its_online_network_only(tmp_path):
+    class FourActions(TinyImages):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = spaces.Discrete(4)
+
+    teacher = save_and_load(DQN("CnnPolicy", FourActions(), **OFF_POLICY), tmp_path / "dqn.zip")
+    assert teacher.num_parameters == 1_686_180
+
+
+def test_teacher_is_frozen():
+    teacher = load_teacher("embedded")
+    teacher.train()
+    assert not any(module.training for module in teacher.modules())
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    outputs = teacher(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))
+    assert not outputs.logits.requires_grad
+
+
+def test_bfloat16_teacher_says_nearly_the_same():
+    teacher = load_teacher("embedded")
+    observations = torch.from_numpy(observations_for(teacher))
+    fast_teacher = teacher.in_precision(torch.bfloat16)
+    exact, fast = teacher(observations), fast_teacher(observations)
+    assert fast.logits.dtype == fast.values.dtype == torch.float32
+    assert not torch.equal(fast.logits, exact.logits)
+    torch.testing.assert_close(fast.logits, exact.logits, rtol=0.05, atol=0.1)
+    assert torch.equal(teacher(observations).logits, exact.logits)  # the teacher itself is intact
+    assert fast_teacher.in_precision(torch.bfloat16) is fast_teacher
+
+
+def test_vectors_stay_in_float32(tmp_path):
+    A2C("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent.zip")
+    teacher = load_teacher(tmp_path / "agent.zip", env_id="CartPole-v1")
+    assert teacher.in_precision(torch.bfloat16) is teacher
+
+
+def test_wrong_observations_are_refused():
+    teacher = load_teacher("embedded")
+    with pytest.raises(ValueError, match="sees \\[batch, 4, 84, 84\\]"):
+        teacher(torch.zeros(1, 84, 84, 4, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="sees uint8"):
+        teacher(torch.zeros(1, 4, 84, 84))
+
+
+def test_arguments_that_contradict_the_archive():
+    for options, expected in (
+        ({"algo": "dqn"}, "this is a ppo agent, not dqn"),
+        ({"algo": "zork"}, "'zork' is unknown"),
+        ({"num_actions": 6}, "network has 4 actions, num_actions says 6"),
+    ):
+        with pytest.raises(TeacherError, match=expected):
+            load_teacher("embedded", **options)
+
+
+def test_continuous_and_unsupported_agents(tmp_path):
+    PPO("MlpPolicy", "Pendulum-v1", batch_size=8, **SMALL).save(tmp_path / "ppo-Pendulum-v1.zip")
+    with pytest.raises(TeacherError, match="continuous actions are not supported yet"):
+        load_teacher(tmp_path / "ppo-Pendulum-v1.zip")
+
+    class Taxi(TinyImages):
+        def __init__(self) -> None:
+            self.observation_space = spaces.Discrete(5)
+            self.action_space = spaces.Discrete(3)
+
+    A2C("MlpPolicy", Taxi(), device="cpu").save(tmp_path / "taxi.zip")
+    with pytest.raises(TeacherError, match="observations of type Discrete"):
+        load_teacher(tmp_path / "taxi.zip")
+    softmax = {"activation_fn": nn.PReLU}
+    A2C("MlpPolicy", "CartPole-v1", policy_kwargs=softmax, device="cpu").save(tmp_path / "p.zip")
+    with pytest.raises(TeacherError, match="'PReLU' is not supported"):
+        load_teacher(tmp_path / "p.zip")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [("Pendulum-v1", "continuous actions are not supported yet"),
+     ("CartPole-v1", "saved by PyTorch before 1.6 .load and save the agent with a newer")],
+)  # fmt: skip
+def test_tensors_as_pytorch_wrote_them_before_version_1_6(tmp_path, environment, expected):
+    """What the agent does is refused before how its tensors are stored."""
+    model = PPO("MlpPolicy", environment, batch_size=8, **SMALL)
+    model.save(tmp_path / "new.zip")
+    buffer = io.BytesIO()
+    torch.save(model.policy.state_dict(), buffer, _use_new_zipfile_serialization=False)
+    path = tmp_path / "old.zip"
+    with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(path, "w") as old:
+        old.writestr("data", new.read("data"))
+        old.writestr("policy.pth", buffer.getvalue())
+    with pytest.raises(TeacherError, match=f"old.zip.*{expected}"):
+        load_teacher(path)
+
+
+def test_quantile_network_needs_a_number_of_actions(tmp_path):
+    """Where the archive does not tell, the environment or the caller does."""
+    model = perturbed(QRDQN("MlpPolicy", "CartPole-v1", **OFF_POLICY))
+    model.save(tmp_path / "full.zip")
+    with (
+        zipfile.ZipFile(tmp_path / "full.zip") as old,
+        zipfile.ZipFile(tmp_path / "agent.zip", "w") as new,
+    ):
+        data = json.loads(old.read("data"))
+        del data["action_space"], data["n_quantiles"]
+        new.writestr("data", json.dumps(data))
+        new.writestr("policy.pth", old.read("policy.pth"))
+    with pytest.raises(TeacherError, match="give num_actions or env_id"):
+        load_teacher(tmp_path / "agent.zip")
+    assert_equals_sb3(load_teacher(tmp_path / "agent.zip", num_actions=2), model)
+    assert_equals_sb3(load_teacher(tmp_path / "agent.zip", env_id="CartPole-v1"), model)
+    with pytest.raises(TeacherError, match="cannot be made"):
+        load_teacher(tmp_path / "agent.zip", env_id="Nowhere-v0")

@@ -1,0 +1,60 @@
+"""Trainings of Atari agents that go on from a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from stable_baselines3 import DQN
+
+from qpd.teachers.training.atari_manager import _fuse_adam, _refill_by_playing
+from qpd.teachers.training.atari_vec_env import AtariVecEnv
+
+torch.set_num_threads(1)
+
+
+def test_a_resumed_dqn_fills_its_buffer_by_its_own_play() -> None:
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=200, device="cpu",
+                exploration_initial_eps=0.0, exploration_final_eps=0.0, seed=0)  # fmt: skip
+    with torch.no_grad():  # it always presses the second button
+        model.q_net.q_net[-1].bias.copy_(torch.tensor([0.0, 1e6]))
+    before = [weights.clone() for weights in model.q_net.parameters()]
+    model.num_timesteps = 1000
+    _refill_by_playing(model)
+    model.learn(150, reset_num_timesteps=False)
+    assert model.learning_starts == 1200
+    np.testing.assert_array_equal(model.replay_buffer.actions[:150], 1)
+    for old, weights in zip(before, model.q_net.parameters(), strict=True):
+        assert torch.equal(old, weights)  # it has not begun to learn
+    model.learn(100, reset_num_timesteps=False)
+    assert any(
+        not torch.equal(old, weights)
+        for old, weights in zip(before, model.q_net.parameters(), strict=True)
+    )
+
+
+def test_a_resumed_dqn_can_be_saved_with_its_emulators_running(tmp_path: Path) -> None:
+    env = AtariVecEnv("BreakoutNoFrameskip-v4", 2, seed=0)
+    model = DQN("CnnPolicy", env, buffer_size=10, device="cpu", seed=0)
+    model.num_timesteps = 100
+    plain = tmp_path / "plain.zip"
+    model.save(plain)
+    _refill_by_playing(model)
+    model.save(tmp_path / "agent.zip")
+    env.close()
+    size = (tmp_path / "agent.zip").stat().st_size
+    assert abs(size - plain.stat().st_size) < 1000  # nothing more went into it
+    assert DQN.load(tmp_path / "agent.zip", device="cpu").num_timesteps == 100
+
+
+def test_adams_step_in_one_kernel_is_the_same_step() -> None:
+    trained = []
+    for is_fused in (False, True):
+        agent = DQN("MlpPolicy", "CartPole-v1", device="cpu", seed=0, learning_starts=8)
+        if is_fused:
+            _fuse_adam(agent)
+            assert agent.policy.optimizer.param_groups[0]["fused"]
+        trained.append(list(agent.learn(40).q_net.parameters()))
+    for plain, fused in zip(*trained, strict=True):
+        torch.testing.assert_close(plain, fused)
