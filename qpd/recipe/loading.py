@@ -201,7 +201,7 @@ def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path
 def file_label(path: Path) -> str:
     """Return a path as the user would write it."""
     resolved = path.resolve()
-    for root in (Path.cwd(), recipes_folder().parent):
+    for root in (Path.cwd(), recipes_folder().resolve().parent):
         if resolved.is_relative_to(root):
             return resolved.relative_to(root).as_posix()
     return str(path)
