@@ -1,7 +1,6 @@
 """Samples per second of a training step (gather, forward, backward, update), for every size.
 
 python -m benchmarks.training [--sizes XXS XS S] [--batch 256] [--rounds 5] [--threads 2]
-    [--processes 2]
 """
 
 from __future__ import annotations
@@ -32,21 +31,14 @@ from qpd.training.updates import Updates
 
 
 class QpdTraining:
-    """Phase 1 or phase 3 of QPD on the memory of `stream`, in as many processes as asked for."""
+    """Phase 1 or phase 3 of QPD on the memory of `stream`."""
 
-    def __init__(
-        self,
-        size: str,
-        stream: PlayStream,
-        batch_size: int,
-        quantized: bool,
-        processes: int = 1,
-    ) -> None:
+    def __init__(self, size: str, stream: PlayStream, batch_size: int, quantized: bool) -> None:
         self.memory, self.batch_size = stream.memory, batch_size
         self.module: torch.nn.Module = Student(architecture_for(size, (4, 84, 84), 4), 0)
-        settings: TrainingPhase = DistillSettings(batch_size=batch_size, processes=processes)
+        settings: TrainingPhase = DistillSettings(batch_size=batch_size)
         if quantized:
-            settings = FinetuneSettings(batch_size=batch_size, processes=processes)
+            settings = FinetuneSettings(batch_size=batch_size)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
         state = PhaseState(
             self.module, make_optimizer(self.module, settings, 1.0), np.random.default_rng(0)
@@ -62,14 +54,9 @@ class QpdTraining:
     def steps(self, count: int) -> int:
         """Take `count` optimizer steps; returns the samples they used."""
         batches = list(islice(self.batches, count))
-        with self.updates.epoch([0], batches):
-            for rows in batches:
-                self.updates.step(0, self.updates.draw(rows), len(rows))
+        for rows in batches:
+            self.updates.step(0, self.updates.draw(rows))
         return count * self.batch_size
-
-    def close(self) -> None:
-        """End its other processes."""
-        self.updates.close()
 
 
 def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
@@ -87,7 +74,6 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZE_GRID), choices=list(SIZE_GRID))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=0, help="0: as recipes have it")
     arguments = parse_arguments(parser)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -96,11 +82,9 @@ def main() -> None:
         observations = stacked_observations(stream)
         for size in arguments.sizes:
             batch = arguments.batch
-            several = arguments.processes
             own = {
-                "phase 1": QpdTraining(size, stream, batch, False, several),
-                "phase 3": QpdTraining(size, stream, batch, True, several),
-                "one process": QpdTraining(size, stream, batch, False),
+                "phase 1": QpdTraining(size, stream, batch, False),
+                "phase 3": QpdTraining(size, stream, batch, True),
             }
             programs: dict[str, PlainTraining | QpdTraining] = {
                 "baseline": PlainTraining(size, observations, teacher, batch),
@@ -117,11 +101,8 @@ def main() -> None:
             base = rates["baseline"]
             cells = [f"{rate:,.0f} ({rate / base:.1f}x)" for rate in list(rates.values())[1:]]
             rows.append([size, f"{base:,.0f}", *cells])
-            for training in own.values():
-                training.close()
         stream.close()
     headers = ["student", "baseline", "its student alone", "QPD phase 1", "QPD phase 3"]
-    headers.append("phase 1, one process")
     print_rates(f"Training, samples/s, batches of {arguments.batch}", headers, rows)
 
 

@@ -25,7 +25,7 @@ def errors_page() -> str:
     parts = [
         "# Errors",
         "An error that you can mend is one line on stderr, or one line for each mistake of a "
-        "recipe, and exit code 2 (75 where the same command may simply go on: Q805); nothing "
+        "recipe, and exit code 2; nothing "
         "half-written is left behind. The line names the file, "
         "the key and the value, says what would be right, and ends with a code:",
         "```text\nerror: mine.yaml:11: lr: unknown key; did you mean distill.lr? [Q103]\n```",

@@ -189,10 +189,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: errors of the user's are one line each on stderr and exit code 2.
-
-    It is 75 where nothing is wrong with what was asked for: the same command may go on.
-    """
+    """Entry point: errors of the user's are one line each on stderr and exit code 2."""
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
@@ -217,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(text)
             sys.exit(2)
         print_errors(lines)
-        sys.exit(getattr(error, "exit_code", 2))
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
     for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
-            phase.pop("processes")
             phase["temperature"] = settings.temperature_for(has_critic)
             phase["actor_weight"] = phase["actor_weight"] if has_critic else None
     sections["evaluation"] = {

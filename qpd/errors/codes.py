@@ -237,11 +237,6 @@ class ErrorCode(Enum):
         "Ray or its cluster cannot run the sweep",
         "Change `--address`, the resources of the grid, or `-o`, as the line says.",
     )
-    PROCESS_LOST = (
-        "Q805",
-        "A process that trained has ended",
-        "Give the same command again; if memory was short, with OMP_NUM_THREADS=1 set.",
-    )
     COMMAND_LINE = (
         "Q901",
         "The command line is wrong",

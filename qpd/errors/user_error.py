@@ -24,9 +24,6 @@ class CodedLine(str):
         return str(self), self.code
 
 
-TRY_AGAIN = 75  # of sysexits.h: nothing is wrong with what was asked for
-
-
 class UserError(Exception):
     """What is wrong, where, and what would be right: one line each, in `lines`.
 
@@ -35,7 +32,6 @@ class UserError(Exception):
     """
 
     code: ErrorCode
-    exit_code = 2
 
     def __init__(self, message: str | Sequence[str], code: ErrorCode | None = None) -> None:
         """Keep one line, or several (at least one); the exception's text is their join."""

@@ -32,7 +32,6 @@ from qpd.runs.manifest import PhaseName
 from qpd.runs.metrics_log import MetricsLog
 from qpd.runs.results import check_result
 from qpd.training.epochs import EpochReport, Trainee, train_together
-from qpd.training.parallel.processes import num_processes
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState, make_optimizer
 
@@ -132,10 +131,6 @@ def run_phase(members: Sequence[tuple[Session, PhasePlan, PhaseState]]) -> None:
     phase: PhaseName = "distill" if plan.name == "distill" else "finetune"
     epoch = max(state.epoch for _, _, state in members)
     lead.progress.phase(phase, plan.settings.epochs, epoch)
-    modules = [state.module for _, _, state in members]
-    processes = num_processes(plan, modules, lead.stream().memory)
-    if processes > 1 and epoch < plan.settings.epochs:
-        lead.progress.note(f"{phase}: {processes} processes share every batch")
     with ExitStack() as logs:
         trainees = []
         for session, own_plan, state in members:

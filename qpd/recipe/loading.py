@@ -69,12 +69,15 @@ def list_recipes() -> list[ShippedRecipe]:
     return found
 
 
-def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    path_or_name: str | Path, overrides: Sequence[str] = (), ignored: Sequence[KeyPath] = ()
+) -> Recipe:
     """Read a recipe file, or a shipped recipe by name, with what it inherits, and check it all.
 
     Args:
         path_or_name: A YAML file, or a name such as `quickstart` or `paper/ppo-xxs`.
         overrides: Assignments such as `distill.lr=1e-3`, applied last, in order.
+        ignored: Keys such as `("distill", "processes")` that are read as if they were not there.
 
     Raises:
         RecipeError: With one line per mistake: file, key, value, what is right.
@@ -86,6 +89,9 @@ def load_recipe(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Reci
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = merge_sections(merged, layer.data)
+    for section, key in ignored:
+        if isinstance(merged.get(section), dict):
+            merged[section].pop(key, None)
     if path is not None:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
         merged.setdefault("name", stem)

@@ -43,13 +43,6 @@ class TrainingPhase(RecipeSection):
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
     )
-    processes: int = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="processes on a CPU, each with a part of every batch; 0 = as many as threads, "
-        "where that pays",
-    )
     patience: int | None = Field(
         None, ge=1, description="validations without improvement that end the phase; null = none"
     )

@@ -19,6 +19,8 @@ from qpd.runs.manifest import FORMAT_VERSION, Manifest
 LOCK_NAME = ".lock"
 _SEAL: Final = "crc32"
 LOG_NAME = "sweep.log"  # what the process of a sweep's cell prints
+# Keys that recipes had once: runs made with them stay readable, whatever their value.
+REMOVED_KEYS = (("distill", "processes"), ("finetune", "processes"))
 
 
 class RunDirectoryError(UserError, ValueError):
@@ -126,6 +128,6 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
             [f"{file}: is damaged or was edited; put a copy of it back, or {way}"]
         )
     try:
-        return load_recipe(file)
+        return load_recipe(file, ignored=REMOVED_KEYS)
     except RecipeError as error:
         raise RunDirectoryError(error.lines) from error

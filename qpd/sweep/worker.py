@@ -18,7 +18,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from qpd.errors.user_error import TRY_AGAIN
 from qpd.machine.cores import CORES_VARIABLE
 from qpd.runs.run_directory_checks import LOCK_NAME
 
@@ -45,15 +44,14 @@ class Job:
 def supervise(job: Job) -> int:
     """Run the job to its end and return the exit code; 130 where it was interrupted.
 
-    A process that a signal kills, or that loses one of its own, is started again, up to 3 times;
-    then the code is negative, or 75.
+    A process that a signal kills is started again, up to 3 times; then the code is negative.
     """
     job.log.parent.mkdir(parents=True, exist_ok=True)
     code = 1
     for _ in range(_MAX_STARTS):
         _wait_for_lock(job.run / LOCK_NAME)
         code = _run(job)
-        if code >= 0 and code != TRY_AGAIN:
+        if code >= 0:
             break
     return code
 

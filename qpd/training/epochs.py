@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -93,18 +92,18 @@ def train_together(
     epoch = max(trainee.state.epoch for trainee in trainees)
     if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
         return
-    with closing(Updates([(t.plan, t.state) for t in trainees], stream.memory)) as updates:
-        while epoch < settings.epochs:
-            active = {
-                number: trainee
-                for number, trainee in enumerate(trainees)
-                if trainee.state.epoch == epoch and not trainee.has_settled
-            }
-            if not active:
-                return
-            _one_epoch(active, updates, stream)
-            epoch += 1
-            save()
+    updates = Updates([(t.plan, t.state) for t in trainees], stream.memory)
+    while epoch < settings.epochs:
+        active = {
+            number: trainee
+            for number, trainee in enumerate(trainees)
+            if trainee.state.epoch == epoch and not trainee.has_settled
+        }
+        if not active:
+            return
+        _one_epoch(active, updates, stream)
+        epoch += 1
+        save()
 
 
 def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream) -> None:
@@ -232,22 +231,21 @@ def _train_epoch(
     sums = {number: torch.zeros(3, device=device) for number in active}
     total = sum(len(rows) for rows in batches)
     count, gathering, began = 0, 0.0, time.perf_counter()
-    with updates.epoch(list(active), batches):
-        for index, rows in enumerate(batches):
-            asked = time.perf_counter()
-            sample = updates.draw(rows)
-            gathering += time.perf_counter() - asked
-            done = (lead.state.epoch + count / total) / settings.epochs
-            for number, trainee in active.items():
-                for group in trainee.state.optimizer.param_groups:
-                    factor = trainee.state.lr_scale * group["lr_factor"]
-                    group["lr"] = learning_rate(settings, done) * factor
-                sums[number] += updates.step(number, sample, len(rows)) * len(rows)
-            count += len(rows)
-            if index % 16 == 15:
-                speed = count / (time.perf_counter() - began)
-                loss = float(next(iter(sums.values()))[0]) / count
-                lead.observer.batch_done(count, total, loss, speed)
+    for index, rows in enumerate(batches):
+        asked = time.perf_counter()
+        sample = updates.draw(rows)
+        gathering += time.perf_counter() - asked
+        done = (lead.state.epoch + count / total) / settings.epochs
+        for number, trainee in active.items():
+            for group in trainee.state.optimizer.param_groups:
+                factor = trainee.state.lr_scale * group["lr_factor"]
+                group["lr"] = learning_rate(settings, done) * factor
+            sums[number] += updates.step(number, sample) * len(rows)
+        count += len(rows)
+        if index % 16 == 15:
+            speed = count / (time.perf_counter() - began)
+            loss = float(next(iter(sums.values()))[0]) / count
+            lead.observer.batch_done(count, total, loss, speed)
     lead.state.spend("gather", gathering)
     lead.state.spend("train", time.perf_counter() - began - gathering)
     return [loss_sums.cpu() for loss_sums in sums.values()], count, sample.observations

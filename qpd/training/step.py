@@ -7,12 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from qpd.losses.objective import Objective
 from qpd.losses.ppo import clipped_objective
 from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
-from qpd.training.parallel.part import Training, alone
-from qpd.training.parallel.part import backward as backward_of_part
-from qpd.training.parallel.processes import TrainingProcesses
 from qpd.training.plan import PhasePlan
 
 Losses = Callable[[ReplaySample], tuple[Tensor, Tensor, Tensor]]
@@ -32,30 +30,43 @@ def phase_losses(
     return total, actor, critic
 
 
+def backward(
+    module: nn.Module, sample: ReplaySample, objective: Objective, dtype: torch.dtype
+) -> Tensor:
+    """Add the gradients of Eq. 2 by a batch, on a CPU; returns total, actor and critic loss, `[3]`.
+
+    The derivatives of the losses by logits and values are written down: a graph of them would cost
+    as much as a small layer.
+    """
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        outputs = module(sample.inputs)
+    batch = len(sample.values)
+    (actors, by_logits), (critics, by_values) = objective.gradients(outputs, sample)
+    actor, critic = float(actors.sum()) / batch, float(critics.sum()) / batch
+    slopes = objective.slopes(actor, critic)
+    given = [
+        gradient.mul_(slope / batch)
+        for gradient, slope in zip((by_logits, by_values), slopes, strict=False)
+    ]
+    torch.autograd.backward(outputs[: len(given)], given)
+    return torch.tensor([objective.total_of(actor, critic), actor, critic])
+
+
 class TrainStep:
     """Updates `module` by `plan`; a call takes a sample on the module's device.
 
     With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
     size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
     way. On a CPU compiling does not pay: a compiled step multiplies what observations share again.
-
-    With `processes` the gradients are those of all of them, for the module that is their number
-    `index`.
     """
 
     def __init__(
-        self,
-        plan: PhasePlan,
-        module: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        processes: TrainingProcesses | None = None,
-        index: int = 0,
+        self, plan: PhasePlan, module: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         self._plan, self._module, self._optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
         self._device = self._parameters[0].device
-        self._training = training_of(plan, self._device)
-        self._processes, self._index = processes, index
+        self._dtype = compute_precision(plan.settings.precision, self._device)
         wanted = plan.settings.compile
         self._compiled: Losses | None = None
         if wanted == "on" or (wanted == "auto" and self._device.type == "cuda"):
@@ -64,23 +75,15 @@ class TrainStep:
         self._compiled_size = 0
 
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = self._training.dtype
-        with torch.autocast(self._device.type, dtype, enabled=dtype != torch.float32):
+        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
             outputs = self._module(sample.inputs)
         return phase_losses(outputs, sample, self._plan)
 
-    def __call__(self, sample: ReplaySample, whole: int | None = None) -> Tensor:
-        """Take the step; returns total, actor and critic loss, `[3]`, outside the graph.
-
-        With processes `sample` is this one's part of a batch of `whole`.
-        """
+    def __call__(self, sample: ReplaySample) -> Tensor:
+        """Take the step; returns total, actor and critic loss, `[3]`, outside the graph."""
         for parameter in self._parameters:  # zero_grad of the optimizer costs 0.1 ms
             parameter.grad = None
-        if self._processes is None:
-            losses = self._backward(sample)
-        else:
-            whole = whole or len(sample.values)
-            losses = self._processes.backward(self._index, sample, whole, self._training)
+        losses = self._backward(sample)
         if self._plan.settings.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self._plan.settings.max_grad_norm)
         self._optimizer.step()
@@ -91,8 +94,7 @@ class TrainStep:
     def _backward(self, sample: ReplaySample) -> Tensor:
         plain = self._compiled is None and self._plan.reward is None
         if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
-            whole = len(sample.values)
-            return backward_of_part(self._module, sample, whole, self._training, alone)
+            return backward(self._module, sample, self._plan.objective, self._dtype)
         losses: Losses = self._losses
         if self._compiled is not None:
             self._compiled_size = self._compiled_size or len(sample.values)
@@ -102,8 +104,3 @@ class TrainStep:
         total, actor, critic = losses(sample)
         total.backward()
         return torch.stack([total.detach(), actor.detach(), critic.detach()])
-
-
-def training_of(plan: PhasePlan, device: torch.device) -> Training:
-    """What of the plan concerns the gradients."""
-    return Training(plan.objective, compute_precision(plan.settings.precision, device))

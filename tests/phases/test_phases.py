@@ -430,11 +430,10 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_killed_process_goes_on_with_breakout(tmp_path: Path, processes: int) -> None:
+def test_a_killed_process_goes_on_with_breakout(tmp_path: Path) -> None:
     from qpd.recipe.loading import load_recipe
 
-    changes = ["distill.epochs=3", f"distill.processes={processes}", "distill.batch_size=256"]
+    changes = ["distill.epochs=3", "distill.batch_size=256"]
     changes.append("replay.refresh_fraction=0.6")  # before epoch 3 all frames are new: another vote
     recipe = load_recipe(str(ROOT / "recipes" / "ci.yaml"), changes)
     assert_survives_signals(

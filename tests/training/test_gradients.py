@@ -1,4 +1,4 @@
-"""A step's gradients from parts of a batch: those of Eq. 2 by autograd."""
+"""A step's gradients, whose derivatives by the outputs are written down: Eq. 2's by autograd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from qpd.losses.objective import Objective
 from qpd.replay.sample import ReplaySample
-from qpd.training.parallel.part import Training, alone, backward
+from qpd.training.step import backward
 
 torch.set_num_threads(1)
 
@@ -25,13 +25,13 @@ class TwoHeads(nn.Module):
         return self.actor(observations), self.critic(observations).squeeze(-1)
 
 
-def sample(here: slice) -> ReplaySample:
+def sample() -> ReplaySample:
     generator = torch.Generator().manual_seed(1)
     none = torch.zeros(0)
     observations = torch.randn(BATCH, FEATURES, generator=generator)
     logits = 4 * torch.randn(BATCH, ACTIONS, generator=generator)
     values = 2 * torch.randn(BATCH, generator=generator)
-    return ReplaySample(observations[here], logits[here], values[here], none, none, none)
+    return ReplaySample(observations, logits, values, none, none, none)
 
 
 @pytest.mark.parametrize("loss", ["forward_kl", "reverse_kl"])
@@ -41,8 +41,7 @@ def test_they_are_those_of_the_total(
     loss: str, actor_weight: float, student_temperature: float
 ) -> None:
     objective = Objective(loss, actor_weight, 3.0, student_temperature)
-    training = Training(objective, torch.float32)
-    module, whole = TwoHeads(), sample(slice(None))
+    module, whole = TwoHeads(), sample()
     actor, critic = (each.mean() for each in objective.divergences(module(whole.inputs), whole))
     total = objective.total(actor, critic)
     total.backward()
@@ -58,16 +57,4 @@ def test_they_are_those_of_the_total(
         module.zero_grad()
 
     module.zero_grad()
-    check(backward(module, whole, BATCH, training, alone))
-
-    def exchange(actor_share: float, critic_share: float) -> tuple[float, float]:
-        shares.append((actor_share, critic_share))
-        return actor.item(), critic.item()
-
-    shares: list[tuple[float, float]] = []
-    for part in (slice(0, 5), slice(5, BATCH)):
-        losses = backward(module, sample(part), BATCH, training, exchange)
-    assert [sum(each) for each in zip(*shares, strict=True)] == pytest.approx(
-        [actor.item(), critic.item()]
-    )
-    check(losses)
+    check(backward(module, whole, objective, torch.float32))
