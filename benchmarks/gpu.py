@@ -23,7 +23,7 @@ from benchmarks.breakout_play import stacked_observations, teacher_play
 from benchmarks.replay import fill
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import training_plan
-from qpd.recipe.phase_settings import DistillSettings
+from qpd.recipe.schema import DistillSettings
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
 from qpd.training.state import make_optimizer

@@ -21,7 +21,7 @@ from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teache
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.phase_settings import DistillSettings, FinetuneSettings, TrainingPhase
+from qpd.recipe.schema import DistillSettings, FinetuneSettings, TrainingPhase
 from qpd.replay.play_stream import PlayStream
 from qpd.students import Student, architecture_for
 from qpd.students.size_grid import SIZE_GRID

@@ -20,7 +20,7 @@ from qpd.files.atomic import safetensors_bytes
 from qpd.integer.integer_student import integer_student
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.runs.run_directory_checks import sealed
+from qpd.runs.run_directory import sealed
 from qpd.student_files.distilled import float_student_content
 from qpd.student_files.quantized import pack_student
 from qpd.students import Student, StudentArchitecture

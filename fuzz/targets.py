@@ -11,7 +11,7 @@ from pathlib import Path
 from qpd.bench.device_record import BenchError, read_device_record
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import RecipeError
-from qpd.runs.run_directory_checks import RunDirectoryError, read_manifest
+from qpd.runs.run_directory import RunDirectoryError, read_manifest
 from qpd.student_files.distilled import StudentFileError, load_student, stored_architecture
 from qpd.student_files.origin import student_about
 from qpd.student_files.quantized import load_integer_student

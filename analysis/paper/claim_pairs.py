@@ -13,7 +13,7 @@ import numpy as np
 from qpd.analysis.paper.verdict import ScorePair
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples
-from qpd.recipe.phase_settings import DistillSettings
+from qpd.recipe.schema import DistillSettings
 
 _TEMPERATURE = "distill.temperature"
 _TEMPERATURES = (_TEMPERATURE, "finetune.temperature")

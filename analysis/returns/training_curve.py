@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from qpd.analysis.figure_style import COLOURS, new_figure, paper_style, save_tables
 from qpd.errors.codes import ErrorCode
-from qpd.errors.target_error import TargetError
+from qpd.errors.user_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from qpd.recipe.differences import flat_settings
-from qpd.recipe.schema import Recipe
+from qpd.recipe.schema import Recipe, flat_settings
 
 # What changes no student, only where and how it is made and how often it is played.
 _IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}

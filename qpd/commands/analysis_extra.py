@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from qpd.errors.codes import ErrorCode
-from qpd.errors.target_error import TargetError
+from qpd.errors.user_error import TargetError
 
 _PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 

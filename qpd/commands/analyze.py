@@ -13,7 +13,7 @@ from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
 from qpd.commands.output import AsJson, print_json, print_table, print_text
-from qpd.errors.target_error import TargetError
+from qpd.errors.user_error import TargetError
 from qpd.files.atomic import to_plain
 
 if TYPE_CHECKING:

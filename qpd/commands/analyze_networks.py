@@ -11,7 +11,7 @@ import typer
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
-from qpd.errors.target_error import TargetError
+from qpd.errors.user_error import TargetError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -52,3 +52,9 @@ def reworded(line: str, text: str) -> str:
 def with_code(line: str, code: ErrorCode) -> str:
     """Return the line as it is printed: nothing in it, of a file say, moves the cursor."""
     return f"{printable(line)} [{code.id}]"
+
+
+class TargetError(UserError, ValueError):
+    """Nothing to evaluate there, or not as asked; one line says why."""
+
+    code = ErrorCode.NOTHING_MEASURED

@@ -11,7 +11,7 @@ from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.schema import Recipe
-from qpd.runs.metric_sinks import check_sinks
+from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS
 from qpd.students import StudentArchitecture, architecture_for
 from qpd.teachers import Teacher, load_teacher

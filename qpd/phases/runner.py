@@ -13,7 +13,7 @@ import torch
 
 from qpd.numerics.random_seeds import generator
 from qpd.phases.session import Session
-from qpd.recipe.phase_settings import TrainingPhase
+from qpd.recipe.schema import TrainingPhase
 from qpd.replay.memory import ReplayMemory
 from qpd.runs.checkpoint import (
     UNFIT,

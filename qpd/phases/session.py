@@ -27,8 +27,8 @@ from qpd.runs.checkpoint import (
     restore_metrics,
 )
 from qpd.runs.manifest import TeacherRecord
-from qpd.runs.metric_sinks import MetricSink, open_sinks
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.sinks import MetricSink, open_sinks
 from qpd.students import StudentArchitecture
 from qpd.teachers import Teacher
 from qpd.training.epochs import EpochReport

@@ -16,7 +16,7 @@ from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import arithmetic_of
 from qpd.phases.session import Session
-from qpd.runs.manifest_measurements import Evaluation
+from qpd.runs.manifest import Evaluation
 
 
 class SharedGames:

@@ -19,8 +19,7 @@ from qpd.environments.transition import TransitionBatch
 from qpd.losses.ppo import PlayedStep, generalized_advantages
 from qpd.numerics.precision import compute_precision
 from qpd.numerics.random_seeds import generator, seed_for
-from qpd.recipe.phase_settings import RewardSettings
-from qpd.recipe.schema import Recipe
+from qpd.recipe.schema import Recipe, RewardSettings
 from qpd.replay.memory import ReplayMemory
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import OVERLAP_FROM, collect_transitions

@@ -11,7 +11,7 @@ from qpd.environments.policy import Policy, network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.errors.target_error import TargetError
+from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.integer.integer_student import IntegerEngine
 from qpd.numerics.random_seeds import seed_for

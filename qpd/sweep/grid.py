@@ -22,8 +22,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
 from qpd.recipe.loading import GRID_SUFFIX, Layer, file_label, read_layer, recipes_folder
 from qpd.recipe.mistakes import KeyPath, describe_error
-from qpd.recipe.phase_settings import RecipeSection
-from qpd.recipe.schema import RecipeError
+from qpd.recipe.schema import RecipeError, RecipeSection
 
 MAX_CELLS = 10_000
 MAX_SELECTIONS = 500

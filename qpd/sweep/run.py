@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import remove_leftovers, write_text
 from qpd.recipe.schema import RecipeError
-from qpd.runs.run_directory_checks import LOG_NAME
+from qpd.runs.run_directory import LOG_NAME
 from qpd.sweep.cells import Cell, CellProgress, cell_progress
 from qpd.sweep.grid import CellResources
 from qpd.sweep.sharing import SHARED_FOLDER, Batch, drop_memories

@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from qpd.machine.cores import CORES_VARIABLE
-from qpd.runs.run_directory_checks import LOCK_NAME
+from qpd.runs.run_directory import LOCK_NAME
 
 STARTED = "sweep: started"
 INTERRUPTED = 130

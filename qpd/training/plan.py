@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qpd.environments.policy import Policy
 from qpd.evaluation.games import EvaluationResult
 from qpd.losses.objective import Objective
-from qpd.recipe.phase_settings import RewardSettings, TrainingPhase
+from qpd.recipe.schema import RewardSettings, TrainingPhase
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qpd.recipe.phase_settings import TrainingPhase
+from qpd.recipe.schema import TrainingPhase
 
 
 @dataclass

@@ -21,8 +21,7 @@ from qpd.phases.evaluate import evaluate_run
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
 from qpd.phases.session import open_session
-from qpd.runs.run_directory import RunDirectory
-from qpd.runs.run_directory_checks import sealed
+from qpd.runs.run_directory import RunDirectory, sealed
 from tests.tiny_run import Follower, recipe_of, work
 
 SEAL = "crc32"  # what a manifest keeps its own checksum under

@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from qpd import cli
-from qpd.runs.run_directory_checks import LOCK_NAME
+from qpd.runs.run_directory import LOCK_NAME
 from tests.commands import bad_agents_and_runs, bad_commands, bad_recipes
 from tests.commands.bad_files import make_files
 from tests.commands.bad_row import Row

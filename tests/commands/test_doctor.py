@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from qpd.commands.doctor import doctor
-from qpd.commands.machine_checks import Check, examine, extra_check, is_healthy, requirement_check
+from qpd.commands.doctor import Check, doctor, examine, extra_check, is_healthy, requirement_check
 
 
 def run_doctor(extra_path: Path | None = None) -> tuple[int, dict]:
@@ -73,6 +72,6 @@ def test_the_printed_remedy_names_the_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacking = extra_check("onnx", [Requirement("no-such-package-at-all")])
-    monkeypatch.setattr("qpd.commands.machine_checks.examine", lambda: [lacking])
+    monkeypatch.setattr("qpd.commands.doctor.examine", lambda: [lacking])
     doctor()
     assert 'pip install "qpd[onnx]"' in capsys.readouterr().out  # brackets are markup to rich

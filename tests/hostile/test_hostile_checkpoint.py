@@ -12,7 +12,7 @@ import torch
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import write_safetensors
 from qpd.phases.runner import phase_state, restore
-from qpd.recipe.phase_settings import DistillSettings
+from qpd.recipe.schema import DistillSettings
 from qpd.runs.checkpoint import CheckpointError, checkpoint_file, load_checkpoint, save_checkpoint
 from qpd.runs.run_directory import RunDirectory
 from qpd.students import Student, StudentArchitecture

@@ -10,7 +10,7 @@ import torch
 
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.phase_settings import DistillSettings, FinetuneSettings, RewardSettings
+from qpd.recipe.schema import DistillSettings, FinetuneSettings, RewardSettings
 from qpd.replay.sample import ReplaySample
 from qpd.students import Student, architecture_for
 from qpd.training.plan import PhasePlan

@@ -8,7 +8,7 @@ import pytest
 
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.returns.training_curve import draw_training, training_curve
-from qpd.errors.target_error import TargetError
+from qpd.errors.user_error import TargetError
 
 Games = list[tuple[float, int, float]]  # return, length, seconds since the file's start
 

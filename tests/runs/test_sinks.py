@@ -21,8 +21,7 @@ from stable_baselines3 import PPO
 
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError
-from qpd.runs.metric_sinks import check_sinks
-from qpd.runs.tensorboard_sink import tensorboard_sink
+from qpd.runs.sinks import check_sinks, tensorboard_sink
 
 ROOT = Path(__file__).parents[2]
 STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
