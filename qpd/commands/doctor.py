@@ -22,8 +22,6 @@ from qpd.machine.description import c_compiler, cpu_model, system
 
 def doctor(as_json: AsJson = False) -> None:
     """Tell what is installed, what the machine can do and what is missing; 1 if QPD cannot work."""
-    from qpd.commands.doctor import examine, is_healthy, report
-
     checks = examine()
     if as_json:
         print_json(report(checks))
