@@ -16,6 +16,7 @@ from torch import Tensor
 
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
+from qpd.students.affine import affine_levels
 from qpd.students.student import INPUT_LEVELS, apply_layer, space_to_depth
 
 INT32_MAX = 2**31 - 1
@@ -64,8 +65,9 @@ class IntegerStudent:
         """Vector observations float32 `[batch, features]` -> uint8 levels (Eq. 4); frames pass."""
         if self.input_low is None or self.input_high is None:
             return observations
-        unit = (observations - self.input_low) / (self.input_high - self.input_low)
-        return np.round(np.clip(unit, 0.0, 1.0) * np.float32(INPUT_LEVELS)).astype(np.uint8)
+        low, high = torch.from_numpy(self.input_low), torch.from_numpy(self.input_high)
+        levels = affine_levels(torch.from_numpy(observations), low, high, INPUT_LEVELS)
+        return levels.to(torch.uint8).numpy()
 
 
 def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:

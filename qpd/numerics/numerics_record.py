@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from qpd.numerics.precision import has_bfloat16_units
 
 
-class Arithmetic(BaseModel):
+class NumericsRecord(BaseModel):
     """Where sums are formed, and in which order: other values, other roundings.
 
     Two runs of one recipe with equal records and versions have equal numbers on a CPU.
@@ -23,7 +23,7 @@ class Arithmetic(BaseModel):
     bfloat16: bool = Field(description="whether `precision: auto` is bfloat16 there")
     threads: int = Field(ge=1, le=2**20, description="PyTorch's, within one operation")
 
-    def differences(self, now: Arithmetic) -> str:
+    def differences(self, now: NumericsRecord) -> str:
         """What is not as here, in words: `2 threads (1 before)`; empty if nothing."""
         found = []
         if now.device != self.device:
@@ -37,11 +37,13 @@ class Arithmetic(BaseModel):
         return ", ".join(found)
 
 
-def arithmetic_of(device: torch.device) -> Arithmetic:
+def record_numerics(device: torch.device) -> NumericsRecord:
     """The arithmetic of this process."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     threads = torch.get_num_threads()
-    return Arithmetic(device=name[:200], bfloat16=has_bfloat16_units(device.type), threads=threads)
+    return NumericsRecord(
+        device=name[:200], bfloat16=has_bfloat16_units(device.type), threads=threads
+    )
 
 
 def _processor() -> str:

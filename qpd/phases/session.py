@@ -14,7 +14,7 @@ from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment, environment_spec, make_vector_env
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.files.tensors import DamagedFileError
-from qpd.numerics.numerics_record import arithmetic_of
+from qpd.numerics.numerics_record import record_numerics
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.preparation import Prepared
 from qpd.recipe.schema import Recipe
@@ -184,7 +184,7 @@ def open_session(
             num_parameters=teacher.num_parameters,
         )
     )
-    now = arithmetic_of(prepared.device)
+    now = record_numerics(prepared.device)
     changed = run.record_arithmetic(now).differences(now)
     if changed and any(record.state != "done" for record in run.manifest.phases.values()):
         progress.note(f"goes on with {changed}: its numbers will not be an undisturbed run's")

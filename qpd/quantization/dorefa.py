@@ -35,11 +35,6 @@ def dorefa_integers(weight: Tensor, bits: int) -> Tensor:
     return 2.0 * round_straight_through(levels * unit) - levels
 
 
-def dorefa_quantize(weight: Tensor, bits: int) -> Tensor:
-    """Eq. 5, literally: values in [-1, 1], the layer's scale lost."""
-    return dorefa_integers(weight, bits) / (2**bits - 1)
-
-
 def scaled_integers(
     weight: Tensor, scale: Tensor, bits: int, dtype: torch.dtype | None = None
 ) -> Tensor:

@@ -10,7 +10,7 @@ from qpd.student_files.distilled import StudentFileError, read_metadata
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 
-def student_about(file: Path) -> dict[str, Any]:
+def student_origin(file: Path) -> dict[str, Any]:
     """`env_id`, `recipe`, `phase`, `teacher` and more of the student in `file`; `algo`, its
     teacher's, also where only the run's manifest beside it tells. Raises StudentFileError.
     """

@@ -16,7 +16,7 @@ from qpd.student_files.distilled import (
     stored_architecture,
     stored_format,
 )
-from qpd.student_files.origin import imitates_policy, student_about
+from qpd.student_files.origin import imitates_policy, student_origin
 from qpd.student_files.quantized import FORMAT as INTEGER_FORMAT
 from qpd.student_files.quantized import load_integer_student
 from qpd.students import StudentArchitecture
@@ -91,7 +91,7 @@ def load_student_policy(path: str | Path, seed: int = 0) -> StudentPredictor:
         policy = IntegerEngine(load_integer_student(file))
     else:
         policy = network_policy(load_student(file))
-    is_actor_critic = imitates_policy(student_about(file))
+    is_actor_critic = imitates_policy(student_origin(file))
     rule = ActingRule("sample" if is_actor_critic else "epsilon")
     return StudentPredictor(policy, stored_architecture(file), rule, seed)
 
