@@ -52,7 +52,7 @@ class IntegerLayer:
 
 @dataclass(frozen=True, eq=False)
 class IntegerStudent:
-    """All that a device needs to play; vector observations have a range, float32 `[features]`."""
+    """The integers that a device needs to play, and the range of vectors, float32 `[features]`."""
 
     architecture: StudentArchitecture
     layers: tuple[IntegerLayer, ...]
