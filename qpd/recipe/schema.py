@@ -164,6 +164,14 @@ class StudentSettings(RecipeSection):
         "the student's stand for; 1 = the student samples as randomly as its teacher",
     )
 
+    def logit_scale(self, temperature: float) -> float:
+        """Return the factor from logits trained on tempered labels to the acting policy's.
+
+        At the optimum of Eq. 1 the student's logits are the teacher's divided by tau; times
+        `temperature` they are the teacher's own, times `sharpness` those that act.
+        """
+        return temperature * self.sharpness
+
     @model_validator(mode="after")
     def _exactly_one_form(self) -> Self:
         custom = self.conv_channels is not None or self.hidden is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class StudentPredictor:
         return np.ascontiguousarray(batch, dtype), is_single
 
 
-def load_student_policy(path: str | Path, seed: int = 0) -> StudentPredictor:
+def load_student_policy(path: str | os.PathLike[str], seed: int = 0) -> StudentPredictor:
     """The student of a run directory (the quantized one, else the distilled), or of one of its
     files (`quantized.safetensors`, `ptq.safetensors`, `distilled.safetensors`).
 

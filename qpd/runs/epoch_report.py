@@ -1,22 +1,40 @@
-"""What sinks are told of an epoch, under the tags of the field: loss/, return/, rollout/ ..."""
+"""An epoch's numbers, and the tags under which sinks log them: loss/, return/, rollout/ ..."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qpd.evaluation.games import EvaluationResult
 from qpd.quantization.quantization_error import dequantized_weight, quantization_errors
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student
-from qpd.training.epochs import EpochReport
 
 HISTOGRAMS_PER_PHASE = 20
 ERROR_SAMPLE = 256  # observations behind the quantization error of the logits
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """Batch means over one epoch: losses in nats and value units, speed, validation if any.
+
+    `rollout_return`: mean return of the games that ended in the epoch's rollout, if any did.
+    """
+
+    epoch: int
+    loss: float
+    actor_loss: float
+    critic_loss: float
+    lr: float
+    samples_per_second: float
+    validation: EvaluationResult | None
+    rollout_return: float | None = None
 
 
 def epoch_scalars(report: EpochReport) -> dict[str, float]:

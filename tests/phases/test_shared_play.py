@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
-from qpd.cli import main
 from qpd.phases.distill import distill, distill_together
 from qpd.phases.preparation import prepare
-from qpd.phases.session import open_session
-from qpd.phases.student_group import finish_group, member_recipes, open_group
-from qpd.recipe.schema import Recipe, RecipeError
-from qpd.runs.progress_display import RunProgress
+from qpd.phases.student_run import open_student, open_students
+from qpd.recipe.loading import override_recipe
+from qpd.recipe.schema import Recipe
+from qpd.runs.epoch_report import EpochReport
+from qpd.runs.progress import TerminalProgress
 from qpd.runs.run_directory import RunDirectory
-from qpd.training.epochs import EpochReport
 from tests.tiny_run import recipe_of
 
 torch.set_num_threads(1)
@@ -28,7 +26,7 @@ class Stop(BaseException):
     """As KeyboardInterrupt."""
 
 
-class Display(RunProgress):
+class Display(TerminalProgress):
     """The usual display on stderr; stops after as many epochs of students as it is told."""
 
     def __init__(self, stop_after: int = -1) -> None:
@@ -49,10 +47,20 @@ def recipe(teacher_zip: Path) -> Recipe:
     return recipe_of(teacher_zip, distill={"epochs": 4})
 
 
+def member_recipes(recipe: Recipe, sizes: list[str], seeds: list[int]) -> dict[str, Recipe]:
+    """The recipe for each size and seed, by label; none are the recipe's own."""
+    found = {}
+    for size in sizes or [str(recipe.student.size)]:
+        for seed in seeds or [recipe.seed]:
+            label = f"{size}-seed{seed}"
+            changes = [f"seed={seed}", f"name={label}", f"student.size={size}"]
+            found[label] = override_recipe(recipe, changes)
+    return found
+
+
 def together(members: dict[str, Recipe], folder: Path, display: Display) -> Display:
-    with open_group(members, folder, "cpu", display) as sessions:
-        distill_together(sessions)
-        finish_group(sessions)
+    with open_students(members, folder, "cpu", display) as (students, play):
+        distill_together(students, play, display)
     return display
 
 
@@ -72,11 +80,9 @@ def test_each_student_is_the_one_it_would_be_alone(recipe: Recipe, tmp_path: Pat
     assert display.labels == ["mlp-16-seed3", "mlp-8-seed3"] * 4
     alone = members["mlp-16-seed3"]
     with RunDirectory.create(tmp_path / "alone", alone) as run:
-        session = open_session(run, prepare(alone, "cpu"), Display())
-        distill(session)
-        session.close()
+        with open_student(run, prepare(alone, "cpu"), Display()) as (student, play):
+            distill(student, play, Display())
     assert outcome(tmp_path / "group" / "mlp-16-seed3") == outcome(tmp_path / "alone")
-    assert not (tmp_path / "group" / "stream").exists()
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 6])
@@ -106,49 +112,3 @@ def test_settled_students_stop_while_others_go_on(recipe: Recipe, tmp_path: Path
     together(members, tmp_path, Display())
     epochs = [len(outcome(tmp_path / label)[0]) for label in members]
     assert len(set(epochs)) > 1 and max(epochs) <= 12
-
-
-def test_the_command_line_trains_a_group(
-    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(recipe.to_yaml())
-    command = ["distill", str(path), "--students", "mlp-8,mlp-4", "--seeds", "0,1", "--json"]
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "-o", str(tmp_path / "runs")])
-    assert ended.value.code == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert sorted(runs) == ["mlp-4-seed0", "mlp-4-seed1", "mlp-8-seed0", "mlp-8-seed1"]
-    for label in runs:  # each is a run directory that the next phase takes
-        with pytest.raises(SystemExit) as ended:
-            main(["quantize", str(tmp_path / "runs" / label)])
-        assert ended.value.code == 0
-        assert (tmp_path / "runs" / label / "quantized.safetensors").is_file()
-
-
-def test_wrong_lists_are_refused(
-    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(recipe.to_yaml())
-    wrong = {
-        ("--students", "mlp-8,,XS"): "names separated by commas",
-        ("--students", "mlp-8,TINY"): "student.size",
-        ("--students", "mlp-8,XXS"): "XXS",
-        ("--seeds", "0,x"): "whole numbers",
-        ("--seeds", "1,1"): "named twice",
-    }
-    for arguments, said in wrong.items():
-        with pytest.raises(SystemExit) as ended:
-            main(["distill", str(path), *arguments, "-o", str(tmp_path / "runs")])
-        assert ended.value.code == 2
-        error = capsys.readouterr().err
-        assert said in error and "Traceback" not in error
-    assert not (tmp_path / "runs").exists()
-
-
-def test_members_have_their_own_names(recipe: Recipe) -> None:
-    members = member_recipes(recipe, [], [7])
-    assert members["mlp-16-seed7"].name == "tiny-mlp-16-seed7"
-    with pytest.raises(RecipeError, match="twice"):
-        member_recipes(recipe, ["mlp-8", "mlp-8"], [])

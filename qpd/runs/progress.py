@@ -1,22 +1,72 @@
-"""The progress display: live bars in a terminal, a line per epoch elsewhere; always on stderr."""
+"""Progress of a run: who is told what, and the display that the terminal shows."""
 
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
 
 from qpd.errors.terminal_text import printable
-from qpd.training.epochs import EpochReport
+from qpd.runs.epoch_report import EpochReport
 
 
-class RunProgress:
-    """Shows phase, epoch, loss, samples per second and the time left."""
+class Progress(Protocol):
+    """Hears what a run is doing; never decides anything."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._bar = Progress(
+    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
+        """A training phase begins, or resumes after `first_epoch` epochs."""
+
+    def filling(self, done: int, total: int) -> None:
+        """The memory holds `done` of `total` transitions."""
+
+    def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        """This epoch has drawn `done` of `total` samples."""
+
+    def epoch(self, report: EpochReport, label: str = "") -> None:
+        """The student called `label` has finished an epoch."""
+
+    def episodes(self, what: str, done: int, total: int) -> None:
+        """An evaluation has finished `done` of `total` episodes."""
+
+    def note(self, text: str) -> None:
+        """Something worth one line happened."""
+
+
+class SilentProgress:
+    """Says nothing: the default of the Python API."""
+
+    def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
+        """Ignore it."""
+
+    def filling(self, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
+        """Ignore it."""
+
+    def epoch(self, report: EpochReport, label: str = "") -> None:
+        """Ignore it."""
+
+    def episodes(self, what: str, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def note(self, text: str) -> None:
+        """Ignore it."""
+
+
+class TerminalProgress:
+    """Live bars in a terminal, one line per epoch elsewhere.
+
+    Shows phase, epoch, loss, samples per second and the time left; use it with `with`.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Show it on `console`; default: stderr."""
+        self._console = console = console or Console(stderr=True)
+        self._bar = Bars(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[status]}"),
@@ -27,7 +77,7 @@ class RunProgress:
         self._name, self._epochs, self._epoch = "", 0, 0
         self._first_epoch, self._began = 0, 0.0
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> TerminalProgress:
         """Begin to draw."""
         if self._console.is_terminal:
             self._bar.start()
