@@ -125,7 +125,12 @@ class CollectionSettings(RecipeSection):
     student_fraction: float = Field(
         0.0, ge=0, le=1, description="share of environments the student plays in (DAgger)"
     )
-    sharpness: float = Field(1.0, gt=0, description="factor on the logits when sampling")
+    sharpness: float = Field(
+        1.0,
+        gt=0,
+        description="factor on the teacher's logits where it samples its own play; the student's "
+        "play has student.sharpness folded in, and the labels neither",
+    )
     precision: Precision = Field(
         "auto",
         description="arithmetic of the teacher; auto = bf16 for logits where the hardware has it, "
