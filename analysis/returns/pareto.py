@@ -77,7 +77,7 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
 
     Where runtimes were measured each mark stands for the fastest one.
     """
-    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "experiment"])
+    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "parameters", "experiment"])
     front = rows[rows["on_front"]]
     end = 2.0 * rows["cost"].max()
     steps = [np.append(front["cost"], end), np.append(front["mean"], front["mean"].max())]
