@@ -1,4 +1,4 @@
-"""Teacher play as a stream of transitions; statistics belong to the caller."""
+"""Teacher play as a stream of transitions; statistics are the caller's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
 
 @dataclass(frozen=True)
 class _Decision:
-    """What was seen and chosen in the environments that are now being stepped.
+    """The observations of, and decisions in, the environments that are now being stepped.
 
     A row for each of the `streams` that acted: int64; `observations` and `ages` as the environment
     had them; the teacher's `logits` and `values`; `actions` int64, `log_probs` float32.
@@ -37,7 +37,7 @@ class _Decision:
     log_probs: np.ndarray
 
     def transitions(self, step: VectorStep) -> TransitionBatch:
-        """With what came of it."""
+        """Join the decisions with their outcome in `step`."""
         streams = self.streams
         outcome = StepOutcome(
             self.actions,
@@ -77,6 +77,8 @@ def collect_transitions(
     begun, turn = 0, 0
     with _beside_emulators():
         while begun < count or flying:
+            # Counted as begun, not as finished: nothing is in flight that the caller did not ask
+            # for.
             if begun < count and len(flying) < halves:
                 group = groups[turn % halves]
                 decision = _decide(teacher, env, group, rule, rng, student, student_envs)
@@ -89,6 +91,7 @@ def collect_transitions(
             else:
                 decision = flying.popleft()
                 batch = decision.transitions(env.finish_step())
+                # A group whose environments were all forced gives no transition.
                 if len(decision.streams):
                     yield batch
 
@@ -102,8 +105,9 @@ def _decide(
     student: StudentPolicy | None,
     student_envs: int,
 ) -> _Decision:
-    """Label the group's observations, and choose actions where it acts."""
+    """Label the group's observations, and choose its actions."""
     streams = np.flatnonzero(env.acting & group)
+    # Fancy indexing copies: the environment overwrites its observations while the batch is used.
     observations = env.observations[streams]
     with torch.inference_mode():
         outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
@@ -117,6 +121,7 @@ def _decide(
     return _Decision(
         streams,
         observations,
+        # begin_step and finish_step change `age` in place.
         env.age[streams].copy(),
         logits,
         values,
@@ -127,7 +132,7 @@ def _decide(
 
 @contextmanager
 def _beside_emulators() -> Iterator[None]:
-    """Half of PyTorch's threads: with all, every layer of the teacher waits for a free core."""
+    """Halve PyTorch's threads: with all, every layer of the teacher waits for a free core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // 2))
     try:

@@ -14,12 +14,13 @@ from torch import Tensor
 def clipped_objective(
     logits: Tensor, actions: Tensor, log_probs: Tensor, advantages: Tensor, clip: float
 ) -> Tensor:
-    """PPO's clipped surrogate as a loss per state, `[batch]` (Schulman et al. 2017, Eq. 7).
+    """Compute PPO's clipped surrogate (Schulman et al. 2017, Eq. 7) as a loss per state, `[batch]`.
 
     logits float `[batch, num_actions]`; actions int64, log_probs (of the policy that acted) and
     advantages float, all `[batch]`.
     """
     chosen = torch.log_softmax(logits, dim=-1).gather(1, actions.unsqueeze(1)).squeeze(1)
+    # log_probs are the acting policy's, whose softmax had the rule's sharpness; logits must too.
     ratio = (chosen - log_probs).exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return -torch.minimum(ratio * advantages, clipped * advantages)

@@ -14,7 +14,7 @@ from qpd.environments.acting import ActingRule
 from qpd.files.atomic import to_plain, write_json
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
-from qpd.numerics.numerics_record import arithmetic_of
+from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.student_run import StudentRun
 from qpd.runs.manifest import Evaluation
 
@@ -66,7 +66,7 @@ def _games(student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any]
         "seed": recipe.seed,
         "episodes": recipe.evaluation.episodes,
         "num_envs": recipe.evaluation.num_envs,
-        "arithmetic": arithmetic_of(student.prepared.device).model_dump(),
+        "arithmetic": record_numerics(student.prepared.device).model_dump(),
         "versions": manifest.versions,
         "git_commit": manifest.git_commit,
     }

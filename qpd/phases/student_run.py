@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from qpd.environments.registry import environment_spec
-from qpd.numerics.numerics_record import arithmetic_of
+from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.play import Play
 from qpd.phases.preparation import Prepared, prepare, recipe_architecture
 from qpd.phases.validation import Validation
@@ -122,7 +122,7 @@ def _begin(
             num_parameters=teacher.num_parameters,
         )
     )
-    now = arithmetic_of(prepared.device)
+    now = record_numerics(prepared.device)
     changed = run.record_arithmetic(now).differences(now)
     if changed and any(record.state != "done" for record in run.manifest.phases.values()):
         progress.note(f"resumes with {changed}: results then match no other run")

@@ -25,11 +25,13 @@ class PlayedStep:
 def generalized_advantages(
     steps: Sequence[PlayedStep], num_streams: int, discount: float, gae_lambda: float
 ) -> list[np.ndarray]:
-    """GAE (Schulman et al. 2016, Eq. 16) of consecutive `steps`: float64 `[rows]` for each.
+    """Compute GAE (Schulman et al. 2016, Eq. 16) for consecutive `steps`: float64 `[rows]` each.
 
     A stream's last step has no successor to bootstrap from, unless its episode ended there: its
     advantage is NaN.
     """
+    # Streams act in some steps only (forced buttons are none), so a stream's next state need not be
+    # in the next step: it is remembered per stream.
     following = np.full(num_streams, np.nan)  # the value of each stream's next state
     running = np.zeros(num_streams)  # its advantage
     backwards = []
@@ -40,6 +42,8 @@ def generalized_advantages(
         carried = np.where(step.ended, 0.0, discount * gae_lambda * running[streams])
         advantages = delta + carried
         backwards.append(advantages)
+        # A NaN marks one step as having no advantage; it must not spread to all the steps before
+        # it.
         running[streams] = np.nan_to_num(advantages)
         following[streams] = step.values
     return backwards[::-1]

@@ -16,7 +16,7 @@ class TeacherError(UserError, ValueError):
 
 
 def continuous_actions(path: Path) -> TeacherError:
-    """The error for an agent whose actions are continuous."""
+    """Make the error for an agent whose actions are continuous."""
     return TeacherError(
         f"{path}: continuous actions are not supported yet; expected an agent with discrete actions"
         " (PPO, A2C, DQN or QR-DQN)"
@@ -24,6 +24,6 @@ def continuous_actions(path: Path) -> TeacherError:
 
 
 def one_line(problem: object) -> str:
-    """Returns `problem` as text on a single line of at most 200 characters."""
+    """Return `problem` as text on a single line of at most 200 characters."""
     text = " ".join(str(problem).split())
     return text if len(text) <= 200 else text[:197] + "..."
