@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import (
     Found,
     Side,
@@ -46,7 +46,7 @@ class Claim:
 
     key: str
     text: str
-    number: paper.PaperNumber
+    number: published.PaperNumber
     ratio: str
     find: Find
     side: Literal["above", "below"] = "above"
@@ -64,8 +64,8 @@ def paper_claims() -> list[Claim]:
         floats_beat_teacher(as_imitated=True),
         floats_beat_teacher(as_imitated=False),
         large_students_reach_400(),
-        small_students_lose("XS", "S", paper.STEP_S_TO_XS),
-        small_students_lose("XXS", "XS", paper.STEP_XS_TO_XXS),
+        small_students_lose("XS", "S", published.STEP_S_TO_XS),
+        small_students_lose("XXS", "XS", published.STEP_XS_TO_XXS),
         small_students_lose_by_quantization(),
         small_integers_beat_floats(),
         half_a_percent_without_loss(),
@@ -92,7 +92,7 @@ def critic_helps(quantized: bool) -> Claim:
     return Claim(
         f"critic-{precision}",
         f"the critic's loss helps ({precision} students)",
-        paper.CRITIC_GAIN_8_BIT if quantized else paper.CRITIC_GAIN,
+        published.CRITIC_GAIN_8_BIT if quantized else published.CRITIC_GAIN,
         "lambda 0.5 / lambda 1",
         find,
     )
@@ -113,7 +113,7 @@ def temperature_three(other: float) -> Claim:
     return Claim(
         f"tau-{other:g}",
         f"actors are distilled better at tau 3 than at {other:g}",
-        paper.ACTOR_TEMPERATURE,
+        published.ACTOR_TEMPERATURE,
         f"tau 3 / tau {other:g}",
         find,
     )
@@ -125,7 +125,7 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
     return Claim(
         "teacher" if as_imitated else "teacher-plain",
         f"every fp32 student beats its teacher, {played}",
-        paper.FLOAT_ABOVE_TEACHER,
+        published.FLOAT_ABOVE_TEACHER,
         "student / teacher",
         lambda groups: beside_teacher(groups, FLOAT_STUDENTS, as_imitated),
         scope="every",
@@ -143,14 +143,14 @@ def large_students_reach_400() -> Claim:
     return Claim(
         "above-400",
         "8-bit students of A2C and PPO from size S up end above 400",
-        paper.LARGE_RETURN,
+        published.LARGE_RETURN,
         "return / 400",
         find,
         scope="every",
     )
 
 
-def small_students_lose(small: str, large: str, number: paper.PaperNumber) -> Claim:
+def small_students_lose(small: str, large: str, number: published.PaperNumber) -> Claim:
     """8-bit students of two sizes, one step of the grid apart."""
 
     def side(size: str) -> Side:
@@ -173,7 +173,7 @@ def small_students_lose_by_quantization() -> Claim:
     return Claim(
         "small-8-bit",
         "XXS and XS students lose by quantization to 8 bits",
-        paper.QUANTIZED_SMALL,
+        published.QUANTIZED_SMALL,
         "8-bit / fp32",
         lambda groups: pairs_between(groups, integers, floats, ()),
         side="below",
@@ -187,7 +187,7 @@ def small_integers_beat_floats() -> Claim:
     return Claim(
         "s-8-bit",
         "an 8-bit S student beats an fp32 XXS student",
-        paper.SMALL_INTEGERS,
+        published.SMALL_INTEGERS,
         "8-bit S / fp32 XXS",
         lambda groups: pairs_between(groups, integers, floats, ("student.size",)),
     )
@@ -199,7 +199,7 @@ def half_a_percent_without_loss() -> Claim:
     return Claim(
         "half-percent",
         f"an 8-bit XXS student keeps its teacher's return: above {LOSSLESS_SHARE:.0%} of it",
-        paper.HALF_A_PERCENT,
+        published.HALF_A_PERCENT,
         "student / teacher",
         lambda groups: beside_teacher(groups, side, as_imitated=True),
         bound=LOSSLESS_SHARE,
@@ -224,7 +224,7 @@ def phase_3_alone_fails(scheme: str) -> Claim:
     return Claim(
         key,
         f"phase 3 alone fails: below {FAILED_SHARE:.0%} of three phases ({written})",
-        paper.PHASE_3_ALONE if scheme == "dorefa" else paper.PHASE_3_ALONE_SCALED,
+        published.PHASE_3_ALONE if scheme == "dorefa" else published.PHASE_3_ALONE_SCALED,
         "phase 3 alone / three phases",
         lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, equal_budget=True),
         side="below",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import beside_teacher
 from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_SIZES
 from qpd.analysis.paper.tables import ratio_text, return_text
@@ -15,7 +15,7 @@ from qpd.analysis.returns.plot_series import algorithm_name
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
+from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS
 from qpd.bench.device_record import FP32, DeviceRecord
 from qpd.students import SIZE_GRID, architecture_for
 
@@ -53,7 +53,7 @@ def _teacher_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
     for group in groups:
         if group.policy in TEACHERS and group.num_runs:
             plain = group.policy == "teacher"
-            stated = paper.TEACHER_RETURNS.get(group.teacher) if plain else None
+            stated = published.TEACHER_RETURNS.get(group.teacher) if plain else None
             number = _NOT_STATED if stated is None else f"{stated:.0f}"
             name = f"{algorithm_name(group.teacher)} teacher, {group.acting}"
             rows.append([name, "text", number, return_text(group), "", _counts(group)])
@@ -77,16 +77,16 @@ def _student_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
 def _stated(group: PolicyGroup) -> str:
     """What the paper's text says of a student's return."""
     if group.policy == "distilled":
-        return f"{paper.FLOAT_ABOVE_TEACHER.text} of its teacher's"
+        return f"{published.FLOAT_ABOVE_TEACHER.text} of its teacher's"
     if group.size in LARGE_SIZES and group.teacher in ("ppo", "a2c"):
-        return f"the best {paper.LARGE_RETURN.text}"
+        return f"the best {published.LARGE_RETURN.text}"
     return _NOT_STATED
 
 
 def _size_rows() -> list[list[str]]:
     """Table 3, from the networks that QPD builds."""
     rows = []
-    for size, parameters in paper.PARAMETERS.items():
+    for size, parameters in published.PARAMETERS.items():
         ours = architecture_for(size, *_BREAKOUT).num_parameters
         rows.append([f"{size}: parameters", "Table 3", f"{parameters:,}", f"{ours:,}"])
     return rows
@@ -104,7 +104,7 @@ def _byte_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
     ours = "-"
     if sizes[0] is not None and sizes[1] is not None:
         ours = f"{sizes[0] / sizes[1] - 1.0:+.0%} ({sizes[0]:,.0f} against {sizes[1]:,.0f})"
-    stated = f"{paper.SMALL_INTEGERS_BYTES:+.0%}"
+    stated = f"{published.SMALL_INTEGERS_BYTES:+.0%}"
     return [["bytes, S in 8 bits against XXS in fp32", "text", stated, ours]]
 
 

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qpd.analysis.paper import tables as paper_report
 from qpd.analysis.paper.claims import ENVIRONMENT, paper_claims
 from qpd.analysis.paper.comparison import numbers_table
 from qpd.analysis.paper.figures import claims_figure, returns_figure
 from qpd.analysis.paper.results import ClaimResult, claim_result
+from qpd.analysis.paper.tables import (
+    claims_frame,
+    claims_table,
+    comparisons_frame,
+    comparisons_table,
+    notes,
+)
 from qpd.analysis.returns.policy_groups import PolicyGroup, policy_groups
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.runs.run_frame import run_frame
@@ -35,17 +41,15 @@ class PaperEvidence:
 
     def tables(self) -> list[ShownTable]:
         """What a terminal and Markdown show."""
-        results = self.results
-        claims = paper_report.claims_table(results)
-        return [claims, paper_report.comparisons_table(results), self.numbers]
+        return [claims_table(self.results), comparisons_table(self.results), self.numbers]
 
     def frames(self) -> dict[str, DataFrame]:
         """What becomes CSV and JSON, by name."""
         import pandas as pd
 
         return {
-            "paper": paper_report.claims_frame(self.results),
-            "paper_comparisons": paper_report.comparisons_frame(self.results),
+            "paper": claims_frame(self.results),
+            "paper_comparisons": comparisons_frame(self.results),
             "paper_numbers": pd.DataFrame(self.numbers.rows, columns=self.numbers.header),
         }
 
@@ -82,7 +86,7 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
     groups = policy_groups(ours)
     results = [claim_result(claim, groups) for claim in paper_claims()]
     left_out = frame["run"].nunique() - ours["run"].nunique()
-    lines = paper_report.notes(results, left_out)
+    lines = notes(results, left_out)
     if others:
         lines.append(f"left out, as no runs are there: {', '.join(map(str, others))}")
     if not devices:

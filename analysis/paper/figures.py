@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.figure_style import COLOURS, NEUTRAL, PAGE_WIDTH, new_figure
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import beside_teacher
 from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_BOUND, LARGE_SIZES
 from qpd.analysis.paper.comparison import shown_students
@@ -157,8 +157,8 @@ def _draw_returns(
         name = "teacher, sharpened" if sharpened else "teacher"
         found = mean_return(_scores(group))
         _draw_point(axes, x, found, "*", COLOURS[6], not sharpened, name)
-    if algorithm in paper.TEACHER_RETURNS:
-        number = paper.TEACHER_RETURNS[algorithm]
+    if algorithm in published.TEACHER_RETURNS:
+        number = published.TEACHER_RETURNS[algorithm]
         axes.axhline(number, color=NEUTRAL, linewidth=1, linestyle="--", label=_PAPER_TEACHER)
     large = [place for place, size in enumerate(sizes) if size in LARGE_SIZES]
     if large and algorithm in ("ppo", "a2c"):
@@ -181,7 +181,7 @@ def _draw_shares(
     sizes = _sizes(students)
     found = [mean_of_ratios([pair.scores]) for pair in pairs]
     _draw_students(axes, [pair.first for pair in pairs], sizes, found)
-    low, high = paper.FLOAT_ABOVE_TEACHER.low, paper.FLOAT_ABOVE_TEACHER.high
+    low, high = published.FLOAT_ABOVE_TEACHER.low, published.FLOAT_ABOVE_TEACHER.high
     if low is not None and high is not None:
         axes.axhspan(low, high, color=NEUTRAL, alpha=0.2, linewidth=0, label=_PAPER_FLOATS)
     axes.axhline(1.0, color=NEUTRAL, linewidth=0.8)

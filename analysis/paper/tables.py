@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.results import ClaimResult, meets_papers_number
 from qpd.analysis.paper.verdict import Estimate, Verdict, mean_return
 from qpd.analysis.returns.policy_groups import PolicyGroup
@@ -105,12 +105,12 @@ def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
     """
     lines = [RULE]
     fewest = [result.fewest_runs for result in results if result.comparisons]
-    few = sum(number < paper.PAPER_RUNS for number in fewest)
+    few = sum(number < published.PAPER_RUNS for number in fewest)
     if few:
         ones = fewest.count(1)
         line = f"{few} of {len(fewest)} measured claims rest on fewer runs a side than the paper's"
         alone = f"; {ones} on one, whose interval covers games, but no other training seeds"
-        lines.append(f"{line} {paper.PAPER_RUNS}{alone if ones else ''}")
+        lines.append(f"{line} {published.PAPER_RUNS}{alone if ones else ''}")
     students = _students(results)
     if students:
         lines.append(_budget(students))
@@ -200,7 +200,7 @@ def _budget(students: Sequence[PolicyGroup]) -> str:
     if samples:
         low, high = samples[0] / 1e6, samples[-1] / 1e6
         seen = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-        paper_millions = paper.PAPER_SAMPLES / 1e6
+        paper_millions = published.PAPER_SAMPLES / 1e6
         line = (
             f"phase 1 of these students saw {seen} million samples, the paper's {paper_millions:g}"
         )

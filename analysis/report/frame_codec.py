@@ -31,16 +31,6 @@ def encode_frames(frames: np.ndarray) -> dict[str, Any]:
     }
 
 
-def decode_frames(encoded: dict[str, Any]) -> np.ndarray:
-    """The inverse of `encode_frames`: uint8 `[n, height, width, 3]`."""
-    shape = (encoded["count"], encoded["height"], encoded["width"])
-    packed = zlib.decompress(base64.b64decode(encoded["data"]))
-    differences = np.frombuffer(packed, np.uint8).reshape(shape)
-    indices = np.bitwise_xor.accumulate(differences, axis=0)
-    palette = [bytes.fromhex(colour[1:]) for colour in encoded["palette"]]
-    return np.frombuffer(b"".join(palette), np.uint8).reshape(-1, 3)[indices]
-
-
 def _indexed(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Palette indices uint8 `[n, height, width]` and the palette uint8 `[colours, 3]`."""
     keys = frames.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)

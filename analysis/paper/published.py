@@ -1,4 +1,4 @@
-"""The paper's numbers that its text or tables state; Table 1 is in `qpd.analysis.speed.paper_fps`.
+"""The paper's numbers that its text or tables state; Table 1 is in `qpd.analysis.speed.fps_table`.
 
 A claim without a number here is one that the paper makes of a figure, or of a number that this
 project does not hold: it is shown as "not stated". `source` is the table, the figure that shows the
