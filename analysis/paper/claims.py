@@ -21,7 +21,7 @@ from qpd.analysis.paper.claim_pairs import (
 from qpd.analysis.returns.policy_groups import PolicyGroup
 
 ENVIRONMENT = "Breakout"
-# Bounds of ours, where the paper's words name none.
+# Our own bounds, for claims that the paper makes without a number.
 FAILED_SHARE = 0.1  # of the three phases' return: below it, training failed
 LOSSLESS_SHARE = 0.95  # of the teacher's return: above it, nothing is lost
 LARGE_BOUND = 400.0
@@ -30,7 +30,7 @@ _LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
 _SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
 FLOAT_STUDENTS = Side("fp32 students", "distilled", {})
 EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS)
-# How long phases 1 and 3 are, and at what learning rate, is what the ablation changes.
+# The ablation changes the length and learning rate of phases 1 and 3, so these keys may differ.
 _PHASE_LENGTHS = ("distill.", "finetune.epochs", "finetune.lr", "evaluation.")
 
 Find = Callable[[Sequence[PolicyGroup]], Found]
@@ -38,10 +38,10 @@ Find = Callable[[Sequence[PolicyGroup]], Found]
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: the ratio of what `find` pairs, first by second, lies on its `side` of `bound`.
+    """One claim: the ratio of the groups that `find` pairs, first over second, and its bound.
 
-    `scope`: whether the mean of the pairs' ratios does, or every one of them. `ratio` says in words
-    what is divided by what.
+    It holds if the ratio lies on its `side` of `bound`: the mean of the pairs' ratios or every one
+    of them, by `scope`. `ratio` says in words what is divided by what.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Claim:
 
 
 def paper_claims() -> list[Claim]:
-    """All claims, in the paper's order."""
+    """Return all claims, in the paper's order."""
     return [
         critic_helps(quantized=False),
         critic_helps(quantized=True),
@@ -75,9 +75,11 @@ def paper_claims() -> list[Claim]:
 
 
 def critic_helps(quantized: bool) -> Claim:
-    """Eq. 2 with lambda 0.5 against lambda 1, the actor's loss alone."""
+    """Compare Eq. 2 at lambda 0.5 with lambda 1, the actor's loss alone."""
 
     def side(weight: float) -> Side:
+        # An fp32 student has seen phase 1's lambda only; the other is for the command that makes
+        # the run.
         keys = _LAMBDAS if quantized else _LAMBDAS[:1]
         settings = dict.fromkeys(keys, weight) | (_EIGHT_BITS if quantized else {})
         also = {} if quantized else {_LAMBDAS[1]: weight}
@@ -85,6 +87,7 @@ def critic_helps(quantized: bool) -> Claim:
         return Side(f"{name} lambda {weight:g}", policy, settings, also)
 
     def find(groups: Sequence[PolicyGroup]) -> Found:
+        # DQN teachers have no critic, so that a lambda of their recipes means nothing.
         actor_critic = [group for group in groups if _has_critic(group)]
         return pairs_between(actor_critic, side(0.5), side(1.0), _LAMBDAS)
 
@@ -99,7 +102,7 @@ def critic_helps(quantized: bool) -> Claim:
 
 
 def temperature_three(other: float) -> Claim:
-    """Actor smoothing: tau = 3 against no smoothing (1), or DQN's sharpening (0.01)."""
+    """Compare actor smoothing, tau = 3, with none (1) or with DQN's sharpening (0.01)."""
 
     def side(temperature: float) -> Side:
         key, later = "distill.temperature", "finetune.temperature"
@@ -120,7 +123,7 @@ def temperature_three(other: float) -> Claim:
 
 
 def floats_beat_teacher(as_imitated: bool) -> Claim:
-    """Every fp32 student above its teacher, playing as it is imitated, or as SB3 plays it."""
+    """Compare every fp32 student with its teacher, playing as imitated or as SB3 plays it."""
     played = "played as it is imitated" if as_imitated else "played as SB3 plays it"
     return Claim(
         "teacher" if as_imitated else "teacher-plain",
@@ -133,7 +136,7 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
 
 
 def large_students_reach_400() -> Claim:
-    """8-bit students of A2C and PPO from S up: the paper's best, "from S or M up"."""
+    """Compare 8-bit students of A2C and PPO from S up with 400: the paper's "from S or M up"."""
     settings = {"student.size": LARGE_SIZES, **_EIGHT_BITS}
     side = Side("8-bit S or larger", "qat", settings)
 
@@ -151,7 +154,7 @@ def large_students_reach_400() -> Claim:
 
 
 def small_students_lose(small: str, large: str, number: published.PaperNumber) -> Claim:
-    """8-bit students of two sizes, one step of the grid apart."""
+    """Compare 8-bit students of two sizes, one step of the grid apart."""
 
     def side(size: str) -> Side:
         return Side(f"8-bit {size}", "qat", {"student.size": size, **_EIGHT_BITS})
@@ -167,7 +170,7 @@ def small_students_lose(small: str, large: str, number: published.PaperNumber) -
 
 
 def small_students_lose_by_quantization() -> Claim:
-    """8-bit XXS and XS students against the same runs' fp32 ones."""
+    """Compare 8-bit XXS and XS students with the fp32 students of the same runs."""
     integers = Side("8-bit XXS", "qat", {"student.size": _SMALL_SIZES, **_EIGHT_BITS})
     floats = Side("fp32 XXS", "distilled", {"student.size": _SMALL_SIZES})
     return Claim(
@@ -181,7 +184,7 @@ def small_students_lose_by_quantization() -> Claim:
 
 
 def small_integers_beat_floats() -> Claim:
-    """An 8-bit S student against a larger file: an fp32 XXS student."""
+    """Compare an 8-bit S student with a larger file, an fp32 XXS student."""
     integers = Side("8-bit S", "qat", {"student.size": "S", **_EIGHT_BITS})
     floats = Side("fp32 XXS", "distilled", {"student.size": "XXS"})
     return Claim(
@@ -194,7 +197,7 @@ def small_integers_beat_floats() -> Claim:
 
 
 def half_a_percent_without_loss() -> Claim:
-    """8-bit XXS students, about 0.5% of the teacher's bytes, against the teacher they imitate."""
+    """Compare 8-bit XXS students, 0.5% of the teacher's bytes, with the teacher they imitate."""
     side = Side("8-bit XXS", "qat", {"student.size": "XXS", **_EIGHT_BITS})
     return Claim(
         "half-percent",
@@ -207,11 +210,13 @@ def half_a_percent_without_loss() -> Claim:
 
 
 def phase_3_alone_fails(scheme: str) -> Claim:
-    """Quantized training from scratch against all three phases, on one budget."""
+    """Compare quantized training from scratch with all three phases, on one budget."""
     written = "Eq. 5 as written" if scheme == "dorefa" else "scaled quantizers"
     suffix = "-dorefa" if scheme == "dorefa" else ""
     key = "phase-3" if scheme == "dorefa" else "phase-3-scaled"
     settings = {"quantize.scheme": scheme, **_EIGHT_BITS}
+    # No epochs of phase 1: phase 3 begins with the random weights. A shipped recipe makes such a
+    # run, as its budget has to match.
     alone = Side(
         f"phase 3 alone {scheme}",
         "qat",

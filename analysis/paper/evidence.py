@@ -1,4 +1,4 @@
-"""All that `qpd analyze paper` shows, from run directories and devices' files."""
+"""Everything `qpd analyze paper` shows, from run directories and device files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperEvidence:
-    """The runs' groups, what they say of each claim, numbers beside the paper's, and notes."""
+    """The groups of runs, the result for each claim, our numbers beside the paper's, and notes."""
 
     groups: tuple[PolicyGroup, ...]
     results: tuple[ClaimResult, ...]
@@ -40,11 +40,11 @@ class PaperEvidence:
     notes: tuple[str, ...]
 
     def tables(self) -> list[ShownTable]:
-        """What a terminal and Markdown show."""
+        """Return the tables for a terminal and for Markdown."""
         return [claims_table(self.results), comparisons_table(self.results), self.numbers]
 
     def frames(self) -> dict[str, DataFrame]:
-        """What becomes CSV and JSON, by name."""
+        """Return the tables for CSV and JSON, by name."""
         import pandas as pd
 
         return {
@@ -54,7 +54,7 @@ class PaperEvidence:
         }
 
     def figures(self) -> dict[str, Figure]:
-        """By name; use inside `paper_style()`."""
+        """Return the figures by name; use inside `paper_style()`."""
         returns = returns_figure(self.groups)
         drawn = {} if returns is None else {"paper_returns": returns}
         return drawn | {"paper_claims": claims_figure(self.results)}
@@ -63,11 +63,11 @@ class PaperEvidence:
 def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -> PaperEvidence:
     """Judge the paper's claims by `runs` (see `qpd.analysis.runs.run_frame.find_runs`).
 
-    Files and folders without runs are left out where there are runs beside them, as in what a shell
-    makes of `runs/*`; a note names them.
+    Files and folders without runs, such as a shell's `runs/*` picks up, are left out if there are
+    runs beside them; a note names them.
 
-    Raises RunDirectoryError, StudentFileError; RunDirectoryError too where no run plays Breakout,
-    or none was evaluated.
+    Raises StudentFileError, and RunDirectoryError also if no run plays Breakout or none was
+    evaluated.
     """
     runs, others = _with_runs(runs)
     frame = run_frame(runs)
@@ -100,7 +100,10 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
 
 
 def _with_runs(paths: Sequence[Path]) -> tuple[Sequence[Path], list[Path]]:
-    """`paths` that are runs, hold some or do not exist, and the others; all, if none holds runs."""
+    """Split `paths` into those that are or hold runs and the others; all are runs if none is.
+
+    A path that does not exist counts as a run, so that opening it reports the mistake.
+    """
     others = [
         path
         for path in paths
