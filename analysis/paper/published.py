@@ -1,8 +1,8 @@
-"""The paper's numbers that its text or tables state; Table 1 is in `qpd.analysis.speed.paper_fps`.
+"""The numbers that the paper states in its text or tables, but for Table 1.
 
-A claim without a number here is one that the paper makes of a figure, or of a number that this
-project does not hold: it is shown as "not stated". `source` is the table, the figure that shows the
-quantity, or "text".
+Table 1 is in `qpd.analysis.speed.fps_table`. A claim that the paper makes by a figure alone, or by
+a number that this project does not hold, has no number here and is shown as "not stated". `source`
+is the table, the figure that shows the quantity, or "text".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARAMETERS = {
 class PaperNumber:
     """A ratio of two mean returns, from `low` to `high`, and in words.
 
-    `high` is None where only a lower end is stated, both are where no ratio is.
+    `high` is None if only a lower end is stated; both are None if no ratio is.
     """
 
     text: str

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpd.bench.contestant import WrongAnswerError
-from qpd.bench.golden_check import compare, refuse_wrong
+from qpd.bench.runtimes import compare, refuse_wrong
 
 WANTED = np.array([[0.0, 10.0], [40.0, 20.0]])
 
