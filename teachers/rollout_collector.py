@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -69,6 +69,7 @@ def collect_transitions(
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
     given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
+    The rule's sharpness is the teacher's alone: a student's logits come with its own folded in.
     """
     halves = 2 if env.num_envs >= OVERLAP_FROM else 1
     groups = [np.arange(env.num_envs) % halves == half for half in range(halves)]
@@ -111,12 +112,12 @@ def _decide(
     with torch.inference_mode():
         outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
         logits, values = outputs.logits.cpu(), outputs.values.cpu()
-        acting_logits = logits.numpy()
+        acting_logits = rule.sharpness * logits.numpy().astype(np.float64)
         by_student = streams < student_envs
         if student is not None and by_student.any():
-            acting_logits = acting_logits.copy()
             acting_logits[by_student] = student(observations[by_student])
-    actions = rule.act(acting_logits, rng)
+    as_they_are = replace(rule, sharpness=1.0)
+    actions = as_they_are.act(acting_logits, rng)
     return _Decision(
         streams,
         observations,
@@ -125,7 +126,7 @@ def _decide(
         logits,
         values,
         actions,
-        rule.log_probs(acting_logits, actions),
+        as_they_are.log_probs(acting_logits, actions),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     cls.__name__: cls

@@ -15,10 +15,10 @@ from qpd.teachers.archive.agent_identity import (
     choose_num_actions,
     refuse_continuous,
 )
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import ActionSpace, class_name, read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
-from qpd.teachers.errors import TeacherError, one_line
 from qpd.teachers.sb3_networks import (
     ACTIVATIONS,
     ActorCriticNetwork,

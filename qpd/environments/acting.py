@@ -30,7 +30,7 @@ class ActingRule:
         return {"sample": "sampled", "greedy": "greedy"}[self.kind]
 
     def act(self, logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Choose actions, int64 `[batch]`, for logits float32 `[batch, num_actions]`.
+        """Choose actions, int64 `[batch]`, for logits, floats, `[batch, num_actions]`.
 
         `sample` uses the Gumbel-max trick.
         """

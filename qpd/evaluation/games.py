@@ -24,6 +24,14 @@ class EvaluationResult:
     seed: int
     acting: ActingRule
 
+    def __str__(self) -> str:
+        """Tell mean, interval, number of games, how the policy acted, and the seed."""
+        low, high = self.interval()
+        return (
+            f"return {self.mean:.1f} [{low:.1f}, {high:.1f}] "
+            f"(95% interval, {len(self.returns)} games, {self.acting}, seed {self.seed})"
+        )
+
     @property
     def mean(self) -> float:
         """Return the mean return."""

@@ -4,6 +4,8 @@ Mistakes are collected over the whole chain of files and all overrides, and rais
 """
 
 import difflib
+import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -247,6 +249,20 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
 
 def _no_yaml(label: str, mistake: str) -> CodedLine:
     return CodedLine(f"{label}: {mistake}", ErrorCode.RECIPE_NOT_YAML)
+
+
+def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    """Return overrides as lines `key=value`; a mapping's values become JSON, which YAML reads."""
+    if overrides is None:
+        return []
+    if isinstance(overrides, Mapping):
+        return [f"{key}={value_text(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def value_text(value: Any) -> str:
+    """Return a value as the right side of an override; text is quoted, so that it stays text."""
+    return json.dumps(value, ensure_ascii=False, default=os.fspath)
 
 
 def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:

@@ -252,6 +252,10 @@ class RunDirectory:
         """Close."""
         self.close()
 
+    def __fspath__(self) -> str:
+        """Return the folder: whatever takes a path takes an open run directory."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         """Tell the path and the state of each phase."""
         states = ", ".join(f"{name}={self.phase(name).state}" for name in PHASES)

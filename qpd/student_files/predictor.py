@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class StudentPredictor:
         return np.ascontiguousarray(batch, dtype), is_single
 
 
-def load_student_policy(path: str | Path, seed: int = 0) -> StudentPredictor:
+def load_student_policy(path: str | os.PathLike[str], seed: int = 0) -> StudentPredictor:
     """Load the student of a run directory, the quantized one if there is one, or of a single file.
 
     The files are `quantized.safetensors`, `ptq.safetensors` and `distilled.safetensors`, preferred

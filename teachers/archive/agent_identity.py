@@ -1,9 +1,9 @@
 """An archive's algorithm and its number of actions: proofs first, hints last."""
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, continuous_actions, one_line
 from qpd.teachers.archive.plain_data import read_int, read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive
-from qpd.teachers.errors import TeacherError, continuous_actions, one_line
 
 ACTOR_CRITIC_ALGORITHMS = ("ppo", "a2c", "trpo")
 Q_ALGORITHMS = ("dqn", "qrdqn")

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.archive.torch_file import read_param_groups
 from qpd.teachers.archive.zip_input import open_zip, read_member
-from qpd.teachers.errors import TeacherError, one_line
 
 _OPTIMIZER = "policy.optimizer.pth"
 _MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, continuous_actions, one_line
 from qpd.teachers.archive.plain_data import (
     ActionSpace,
     ObservationSpace,
@@ -25,7 +26,6 @@ from qpd.teachers.archive.plain_data import (
 )
 from qpd.teachers.archive.torch_file import read_state_dict
 from qpd.teachers.archive.zip_input import open_zip, read_member
-from qpd.teachers.errors import TeacherError, continuous_actions, one_line
 
 # A NatureCNN takes 7 MB, and `data` a few hundred kB.
 MAX_ARCHIVE_BYTES = 1 << 30

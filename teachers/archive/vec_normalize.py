@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.inert_pickle import Recorded, as_array, load_inert
-from qpd.teachers.errors import TeacherError, one_line
 
 MAX_PICKLE_BYTES = 16 << 20
 

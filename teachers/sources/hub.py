@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.archive.sb3_archive import MAX_ARCHIVE_BYTES
-from qpd.teachers.errors import TeacherError
 
 logger = logging.getLogger(__name__)
 

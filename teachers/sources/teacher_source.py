@@ -8,7 +8,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.sources.environment_ids import algorithm_from_name, environment_id_from_name
 from qpd.teachers.sources.hub import download_agent, is_hub_id
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml

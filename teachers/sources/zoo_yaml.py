@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from qpd.errors.codes import ErrorCode
-from qpd.teachers.errors import TeacherError, one_line
+from qpd.teachers.archive.errors import TeacherError, one_line
 
 MAX_YAML_BYTES = 1 << 16  # the zoo's take 1 kB
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 
 # What `qpd teacher train` sets itself, and what the RL Zoo would execute as Python.
 _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log",

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.errors import TeacherError, one_line
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
 from qpd.teachers.training.hyperparameters import is_hyperparameter, read_hyperparameters
 

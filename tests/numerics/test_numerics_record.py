@@ -38,17 +38,17 @@ def test_going_on_with_other_threads_is_told_and_the_beginning_is_kept(
     first = Follower(lambda event, name, epoch: event == "batch" and epoch == 2)
     with pytest.raises(Interrupt):
         work(tmp_path / "run", recipe, first)
-    assert not any("goes on with" in note for note in first.notes)
+    assert not any("resumes with" in note for note in first.notes)
 
     torch.set_num_threads(2)
     second = Follower()
     work(tmp_path / "run", recipe, second)
-    assert any("goes on with 2 threads (1 before)" in note for note in second.notes)
+    assert any("resumes with 2 threads (1 before)" in note for note in second.notes)
     with RunDirectory.open(tmp_path / "run", read_only=True) as run:
         assert run.manifest.arithmetic is not None and run.manifest.arithmetic.threads == 1
 
     alone = Follower()
     work(tmp_path / "alone", recipe, alone)
-    assert not any("goes on with" in note for note in alone.notes)
+    assert not any("resumes with" in note for note in alone.notes)
     with RunDirectory.open(tmp_path / "alone", read_only=True) as run:
         assert run.manifest.arithmetic == record_numerics(torch.device("cpu"))
