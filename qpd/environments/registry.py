@@ -47,7 +47,7 @@ gymnasium.register_envs(ale_py)
 
 @lru_cache(maxsize=64)
 def environment_spec(env_id: str) -> EnvironmentSpec:
-    """Return the sizes of ``env_id``; raises EnvironmentConfigError where it cannot be used."""
+    """Return the sizes of ``env_id``; raises EnvironmentConfigError if it cannot be used."""
     rom = atari_rom(env_id)
     if rom is not None:
         return EnvironmentSpec(
