@@ -97,7 +97,7 @@ def load_recipe(
             merged[section].pop(key, None)
     if path is not None:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
-        # A file's stem may have characters that no folder's name may have.
+        # A file's stem may have characters that a run's name may not.
         merged.setdefault("name", stem)
     recipe = _validate(merged, layers, mistakes)
     if recipe is None or mistakes:

@@ -51,7 +51,7 @@ class AtariVecEnv(VecEnv):
             self._results = ResultsWriter(str(monitor), header=header)
 
     def reset(self) -> np.ndarray:
-        """Start the first games; returns the observations."""
+        """Start the first games and return the observations, uint8 [num_envs, 4, 84, 84]."""
         self._env.reset(self._seed)
         self._press_forced_buttons()
         return self._env.observations.copy()
