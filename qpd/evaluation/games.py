@@ -105,7 +105,6 @@ def evaluate(
             returns[episode[row]] = step.game_returns[row]
             lengths[episode[row]] = step.game_lengths[row]
             finished += 1
-            # Stop where none is left: counting the first to finish would favour short games.
             active[row] = started < num_episodes
             episode[row] = started
             started += int(active[row])
