@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from qpd import __version__
 from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
@@ -21,6 +20,7 @@ from qpd.commands.output import AsJson, Device, print_json, print_run, print_tab
 from qpd.commands.push import push
 from qpd.commands.report import report
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
+from qpd.version import __version__
 
 app = typer.Typer(
     name="qpd",

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from qpd import __version__
 from qpd.bench.benchmark import BenchSettings, settings_record
 from qpd.bench.c_json import turn_of_line
 from qpd.bench.contestant import Contestant
@@ -31,6 +30,7 @@ from qpd.bench.timed_observations import OBSERVATIONS
 from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import GoldenVectors, write_bundle
 from qpd.export.c.code import export_c
+from qpd.version import __version__
 
 CONNECT_SECONDS = 15
 TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>\d+))?")

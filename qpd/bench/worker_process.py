@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import qpd
 from qpd.bench.contestant import ContestantError, MissingError
 from qpd.bench.timed_calls import TimedTurn
 
@@ -31,7 +30,7 @@ class WorkerProcess:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         threads = str(spec["threads"])
-        package = str(Path(qpd.__file__).parent.parent)
+        package = str(Path(__file__).parents[2])
         path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import typer
 from packaging.requirements import Requirement
 
-from qpd import __version__
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.machine.cores import usable_cores
 from qpd.machine.description import c_compiler, cpu_model, system
+from qpd.version import __version__
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from qpd import __version__
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_bytes, write_json
@@ -25,6 +24,7 @@ from qpd.integer.integer_student import IntegerStudent, reference_logits
 from qpd.student_files.distilled import architecture_to_json
 from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
+from qpd.version import __version__
 
 FORMAT = "qpd-export"
 FORMAT_VERSION = 1

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd import __version__
 from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.version import __version__
 
 if TYPE_CHECKING:
     import onnx

@@ -10,10 +10,10 @@ from string import Template
 
 import numpy as np
 
-from qpd import __version__
 from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.student_files.origin import acting_hint
+from qpd.version import __version__
 
 
 def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
