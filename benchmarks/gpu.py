@@ -26,7 +26,7 @@ from benchmarks.training import training_plan
 from qpd.recipe.schema import DistillSettings
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
-from qpd.training.state import make_optimizer
+from qpd.training.optimizer import make_optimizer
 from qpd.training.step import TrainStep
 
 CAPACITY = 65_536

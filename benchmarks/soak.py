@@ -27,12 +27,12 @@ from qpd.phases.distill import distill
 from qpd.phases.finetune import finetune
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
-from qpd.phases.session import open_session
+from qpd.phases.student_run import open_student
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
-from qpd.runs.progress_display import RunProgress
+from qpd.runs.epoch_report import EpochReport
+from qpd.runs.progress import TerminalProgress
 from qpd.runs.run_directory import RunDirectory
-from qpd.training.epochs import EpochReport
 
 COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
     "seconds": ("seconds on the clock", 1.0),
@@ -43,7 +43,7 @@ COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
 }
 
 
-class Recorder(RunProgress):
+class Recorder(TerminalProgress):
     """The usual display, which also notes time, memory, threads and open files of each epoch."""
 
     def __init__(self, record: Path) -> None:
@@ -97,14 +97,12 @@ def soak(arguments: argparse.Namespace, folder: Path, record: Path) -> None:
     """Run the phases in `folder`, recording every epoch."""
     recipe = soak_recipe(arguments)
     with RunDirectory.create(folder / "run", recipe) as run:
-        session = open_session(run, prepare(recipe, "cpu"), Recorder(record))
-        try:
-            distill(session)
+        progress = Recorder(record)
+        with open_student(run, prepare(recipe, "cpu"), progress) as (student, play):
+            distill(student, play, progress)
             if arguments.finetune_epochs:
-                quantize(session)
-                finetune(session)
-        finally:
-            session.close()
+                quantize(student, play, progress)
+                finetune(student, play, progress)
 
 
 def print_record(record: Path) -> None:

@@ -25,8 +25,9 @@ from qpd.recipe.schema import DistillSettings, FinetuneSettings, TrainingPhase
 from qpd.replay.play_stream import PlayStream
 from qpd.students import Student, architecture_for
 from qpd.students.size_grid import SIZE_GRID
+from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
-from qpd.training.state import PhaseState, make_optimizer
+from qpd.training.state import PhaseState
 from qpd.training.updates import Updates
 
 

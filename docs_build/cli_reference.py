@@ -8,8 +8,7 @@ from typing import Any
 
 import typer
 
-from docs_build.markdown_table import markdown_table
-from docs_build.number_text import number_text
+from docs_build.markdown import markdown_table, number_text
 from qpd.cli import app
 
 HEADER = ("option", "type", "default", "meaning")

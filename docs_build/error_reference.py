@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs_build.markdown_table import markdown_table
+from docs_build.markdown import markdown_table
 from qpd.errors.codes import ErrorCode
 
 HEADER = ("code", "meaning", "what to do")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 from pathlib import Path
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -21,6 +23,9 @@ INCLUDED = {
 }
 # `<!-- table from README.md: first header cell -->` on a line of its own.
 _TABLE = re.compile(r"^<!-- table from (\S+): (.+?) -->$", re.MULTILINE)
+# What pymdownx.arithmatex (generic) leaves of $...$ and $$...$$.
+_INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
+_DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 
 
 def on_startup(**_: object) -> None:
@@ -55,13 +60,23 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 def on_page_content(html: str, **_: object) -> str:
     """Draw the equations of a page."""
-    from docs_build.equations import render_equations
-
     return render_equations(html)
 
 
+def render_equations(page: str) -> str:
+    """The HTML of a page with every LaTeX formula in it replaced by MathML."""
+    page = _INLINE.sub(lambda found: _mathml(found[1], "inline"), page)
+    return _DISPLAY.sub(
+        lambda found: f'<div class="equation">{_mathml(found[1], "block")}</div>', page
+    )
+
+
+def _mathml(latex: str, display: str) -> str:
+    return convert(html.unescape(latex).strip(), display=display)
+
+
 def _quoted(source: str, first_cell: str) -> str:
-    from docs_build.markdown_table import find_table
+    from docs_build.markdown import find_table
 
     try:
         return find_table((ROOT / source).read_text(encoding="utf-8"), first_cell)

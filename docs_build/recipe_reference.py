@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from docs_build.markdown_table import markdown_table
-from docs_build.number_text import number_text
+from docs_build.markdown import markdown_table, number_text
 from qpd.recipe.loading import list_recipes
 from qpd.recipe.schema import Recipe
 

@@ -1,6 +1,6 @@
 """`python -m fuzz.seeds FOLDER`: small valid files and hand-made attacks to fuzz from.
 
-Each lies in FOLDER/TARGET/seed-NAME. What the fuzzer found beyond them is in fuzz/corpus.
+Each lies in FOLDER/TARGET/seed-NAME. What the fuzzer found beyond them is in corpus.zip.
 """
 
 import io

@@ -13,7 +13,7 @@ from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import RecipeError
 from qpd.runs.run_directory import RunDirectoryError, read_manifest
 from qpd.student_files.distilled import StudentFileError, load_student, stored_architecture
-from qpd.student_files.origin import student_about
+from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.sweep.grid import load_grid
 from qpd.teachers import TeacherError, load_teacher
@@ -63,7 +63,7 @@ def _recipe_with_overrides(path: Path) -> object:
 def _student(path: Path) -> object:
     try:
         stored_architecture(path)
-        student_about(path)
+        student_origin(path)
     except StudentFileError:
         pass
     return load_student(path)

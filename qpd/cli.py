@@ -17,13 +17,10 @@ from qpd.commands.bench import bench
 from qpd.commands.doctor import doctor
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
-from qpd.commands.group import distill_group
-from qpd.commands.output import AsJson, Device, print_json, print_run, print_table, progress
+from qpd.commands.output import AsJson, Device, print_json, print_run, print_table
 from qpd.commands.push import push
 from qpd.commands.report import report
-from qpd.commands.sessions import default_output, first_session, later_session
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
-from qpd.recipe.schema import Recipe
 
 app = typer.Typer(
     name="qpd",
@@ -80,13 +77,18 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
-    from qpd.phases.whole_run import run_all_phases
+    from qpd import api
 
-    resolved = _recipe(recipe, set_, seed, device, teacher)
-    folder = output or default_output(resolved)
-    with progress() as display:
-        run_all_phases(resolved, folder, display)
-    print_run(folder, as_json)
+    done = api.run(
+        recipe,
+        teacher=teacher,
+        overrides=set_,
+        seed=seed,
+        device=device,
+        output=output,
+        progress=True,
+    )
+    print_run(done.path, as_json)
 
 
 @app.command()
@@ -97,25 +99,21 @@ def distill(
     device: Device = None,
     output: Output = None,
     teacher: TeacherOption = None,
-    students: Annotated[
-        str | None, typer.Option("--students", help="several sizes at once: XXS,S,M")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="several seeds at once: 0,1,2")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 1: full-precision distillation; of several students, one play serves them all."""
-    from qpd.phases.distill import distill as distill_one
+    """Phase 1: full-precision distillation. For several students on one play: qpd sweep."""
+    from qpd import api
 
-    resolved = _recipe(recipe, set_, seed, device, teacher)
-    folder = output or default_output(resolved)
-    if students is not None or seeds is not None:
-        distill_group(resolved, folder, students, seeds, as_json)
-        return
-    with first_session(resolved, output) as session:
-        distill_one(session)
-    print_run(folder, as_json)
+    done = api.distill(
+        recipe,
+        teacher=teacher,
+        overrides=set_,
+        seed=seed,
+        device=device,
+        output=output,
+        progress=True,
+    )
+    print_run(done.path, as_json)
 
 
 @app.command()
@@ -130,11 +128,10 @@ def quantize(
     as_json: AsJson = False,
 ) -> None:
     """Phase 2: post-training quantization of a distilled student."""
-    from qpd.phases.quantize import quantize as quantize_run
+    from qpd import api
 
-    with later_session(run_path, "quantize", set_, device, output) as session:
-        quantize_run(session)
-    print_run(output or run_path, as_json)
+    done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=True)
+    print_run(done.path, as_json)
 
 
 @app.command()
@@ -142,11 +139,10 @@ def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
     """Phase 3: quantization-aware training of a quantized student."""
-    from qpd.phases.finetune import finetune as finetune_run
+    from qpd import api
 
-    with later_session(run_path, "finetune", set_, device) as session:
-        finetune_run(session)
-    print_run(run_path, as_json)
+    done = api.finetune(run_path, overrides=set_, device=device, progress=True)
+    print_run(done.path, as_json)
 
 
 @app.command()
@@ -167,23 +163,6 @@ def recipes(as_json: AsJson = False) -> None:
     print_table(["recipe", "what it does"], [[r.name, r.description] for r in shipped])
 
 
-def _recipe(
-    source: str,
-    overrides: list[str] | None,
-    seed: int | None,
-    device: str | None,
-    teacher: str | None,
-) -> Recipe:
-    """The recipe with all that the command line changes in it."""
-    from qpd.recipe.loading import load_recipe
-
-    lines = list(overrides or [])
-    lines += [f"seed={seed}"] if seed is not None else []
-    lines += [f"device={device}"] if device is not None else []
-    lines += [f"teacher.source={teacher}"] if teacher is not None else []
-    return load_recipe(source, lines)
-
-
 def _terminated(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
@@ -202,7 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
         print(
-            "interrupted: the same command goes on; a run from where it was saved",
+            "interrupted; rerun the same command to resume",
             file=sys.stderr,
         )
         sys.exit(130)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Before PyTorch is imported: processes that test side by side do not fight for the cores.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from tests.hostile.bounded_reader import BoundedReader
 from tests.tiny_run import write_teacher

@@ -1,4 +1,4 @@
-"""How far quantized weights are from the full-precision ones: by layer, a line for each run."""
+"""Errors of the quantized weights by layer, one line per run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def draw_errors(errors: DataFrame) -> Figure:
-    """A column for each scheme: SQNR in dB, and the largest error in steps.
+    """Draw a column per scheme: SQNR in dB above, the largest error in steps below.
 
-    `errors` as in `qpd.analysis.networks.weight_distributions.WeightTables`. Call it inside
+    `errors` is that of `qpd.analysis.networks.weight_distributions.WeightTables`. Call it inside
     `paper_style()`.
     """
     schemes = list(dict.fromkeys(errors["scheme"]))
@@ -23,6 +23,8 @@ def draw_errors(errors: DataFrame) -> Figure:
     figure = new_figure(PAGE_WIDTH, 3.6 + 0.15 * len(runs) / 4)
     axes = figure.subplots(2, len(schemes), squeeze=False, sharex="col")
     for (upper, lower), scheme in zip(axes.T, schemes, strict=True):
+        # A column of its own for each scheme: DoReFa as written loses the layer's scale, and its
+        # errors are of another order.
         mine = errors[errors["scheme"] == scheme]
         for place, (run, layers) in enumerate(mine.groupby("run", sort=False)):
             look = {

@@ -1,4 +1,4 @@
-"""How the student's last shared layer sees the states it meets: a UMAP, coloured by value."""
+"""Report section: a UMAP of the student's last shared layer, coloured by value."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ KEY, TITLE = "features", "What the student tells apart"
 
 
 def feature_map_section(inputs: ReportInputs) -> Section | None:
-    """The map of `inputs.map_states` states of the teacher's play; None where that is 0."""
+    """Map `inputs.map_states` states of the teacher's play; None if that is 0."""
     if inputs.map_states == 0:
         return None
+    # A missing package or teacher costs this section, never the page.
     if find_spec("umap") is None:
         return Section(KEY, TITLE, left_out='The map needs umap-learn: pip install "qpd[analysis]"')
     inputs.note("mapping the student's last layer")

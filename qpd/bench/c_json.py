@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 from qpd.students import SIZE_GRID, StudentArchitecture, architecture_for
 
 PORTABLE_KERNELS = "portable"

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpd.bench.c_json import turn_of_line
 from qpd.bench.contestant import ContestantError, MissingError, WrongAnswerError
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 from qpd.machine.description import c_compiler
 
 PATIENCE = 600.0  # seconds beyond a turn: ten passes and warming up, on a busy small board

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from qpd.bench.device_record import GoldenCheck
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 
 
 class ContestantError(RuntimeError):

@@ -16,7 +16,7 @@ import numpy as np
 
 import qpd
 from qpd.bench.contestant import ContestantError, MissingError
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 
 START_SECONDS = 600.0  # torch.compile on a small board
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -43,26 +43,24 @@ def evaluate(
 
     A run's policy, played as its recipe says (no option given), is recorded in its manifest.
     """
-    from qpd.runs.target import load_target, play, record
+    from qpd import api
+    from qpd.runs.target import load_target
 
     loaded = load_target(target, policy, env, device or "auto")
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
         check_filmable(gif, loaded.env_id)
-    result = play(
+    result = api.evaluate(
         loaded,
-        progress(),
         episodes=episodes,
         seed=seed,
         acting=acting,
         epsilon=epsilon,
         sharpness=sharpness,
         max_frames=max_frames,
+        progress=True,
     )
-    own = (episodes, seed, acting, epsilon, max_frames) == (None,) * 5 and sharpness == 1.0
-    if own and loaded.run_path is not None:
-        record(loaded, result)
     if gif is not None:
         record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
@@ -101,7 +99,8 @@ def teacher_info(
         "sha256": teacher.sha256,
     }
     if episodes:
-        result = play(loaded, progress(), episodes=episodes, seed=seed)
+        with progress() as display:
+            result = play(loaded, display, episodes=episodes, seed=seed)
         info["return"] = result.to_json()
     if as_json:
         print_json(info)
@@ -148,7 +147,7 @@ def teacher_train(
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
-    from qpd.phases.preparation import choose_device
+    from qpd.machine.device import choose_device
     from qpd.teachers import train_teacher
 
     choose_device(device)  # where there is none, the zoo would train on the CPU without a word

@@ -21,9 +21,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on s
 
 def progress() -> Any:
     """A progress display on stderr."""
-    from qpd.runs.progress_display import RunProgress
+    from qpd.runs.progress import TerminalProgress
 
-    return RunProgress(stderr)
+    return TerminalProgress(stderr)
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:

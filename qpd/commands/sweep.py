@@ -82,7 +82,7 @@ def sweep_cell(
 def sweep_group(folder: Path) -> None:
     """Phase 1 of the students in FOLDER/recipes, in the process that a worker started for it."""
     from qpd.phases.distill import distill_together
-    from qpd.phases.student_group import open_group
+    from qpd.phases.student_run import open_students
     from qpd.recipe.loading import load_recipe
     from qpd.sweep.worker import begin_supervised
 
@@ -90,8 +90,8 @@ def sweep_group(folder: Path) -> None:
     files = sorted((folder / "recipes").glob("*.yaml"))
     members = {file.stem: load_recipe(file) for file in files}
     device = next(iter(members.values())).device
-    with progress() as display, open_group(members, folder, device, display) as sessions:
-        distill_together(sessions)
+    with progress() as display, open_students(members, folder, device, display) as (students, play):
+        distill_together(students, play, display)
 
 
 def _with_cpus(wants: Any, cpus: float) -> Any:

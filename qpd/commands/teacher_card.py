@@ -33,14 +33,16 @@ def teacher_card(
 
     check_new(output)
     agent = read_agent(source, env)
-    page = write_teacher_folder(
-        output,
-        agent,
-        half,
-        lambda target: play(target, progress(), episodes=episodes, seed=seed),
-        card,
-        _training_record(agent),
-    )
+    record = _training_record(agent)
+    with progress() as display:
+        page = write_teacher_folder(
+            output,
+            agent,
+            half,
+            lambda target: play(target, display, episodes=episodes, seed=seed),
+            card,
+            record,
+        )
     sizes = folder_files(output)
     if as_json:
         measured = {"mean": page.measured.mean, "interval": [page.measured.low, page.measured.high]}

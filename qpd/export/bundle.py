@@ -23,7 +23,7 @@ from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.integer.integer_student import IntegerStudent, reference_logits
 from qpd.student_files.distilled import architecture_to_json
-from qpd.student_files.origin import student_about
+from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 
 FORMAT = "qpd-export"
@@ -62,7 +62,7 @@ def load_export_source(path: Path) -> ExportSource:
     student = load_integer_student(file)
     folder = file.resolve().parent.name
     name = folder if file.name == "quantized.safetensors" else file.stem
-    return ExportSource(student, student_about(file), name)
+    return ExportSource(student, student_origin(file), name)
 
 
 def golden_vectors(

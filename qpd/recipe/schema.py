@@ -125,7 +125,12 @@ class CollectionSettings(RecipeSection):
     student_fraction: float = Field(
         0.0, ge=0, le=1, description="share of environments the student plays in (DAgger)"
     )
-    sharpness: float = Field(1.0, gt=0, description="factor on the logits when sampling")
+    sharpness: float = Field(
+        1.0,
+        gt=0,
+        description="factor on the teacher's logits where it samples its own play; the student's "
+        "play has student.sharpness folded in, and the labels neither",
+    )
     precision: Precision = Field(
         "auto",
         description="arithmetic of the teacher; auto = bf16 for logits where the hardware has it, "
@@ -163,6 +168,14 @@ class StudentSettings(RecipeSection):
         description="folded into the head when phase 1 ends: factor on the teacher's logits that "
         "the student's stand for; 1 = the student samples as randomly as its teacher",
     )
+
+    def logit_scale(self, temperature: float) -> float:
+        """Return the factor from logits trained on tempered labels to the acting policy's.
+
+        At the optimum of Eq. 1 the student's logits are the teacher's divided by tau; times
+        `temperature` they are the teacher's own, times `sharpness` those that act.
+        """
+        return temperature * self.sharpness
 
     @model_validator(mode="after")
     def _exactly_one_form(self) -> Self:

@@ -21,7 +21,7 @@ from qpd.errors.user_error import UserError
 from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
-from qpd.numerics.numerics_record import Arithmetic
+from qpd.numerics.numerics_record import NumericsRecord
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
@@ -252,6 +252,10 @@ class RunDirectory:
         """Close."""
         self.close()
 
+    def __fspath__(self) -> str:
+        """Return the folder: whatever takes a path takes an open run directory."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         """Tell the path and the state of each phase."""
         states = ", ".join(f"{name}={self.phase(name).state}" for name in PHASES)
@@ -353,7 +357,7 @@ class RunDirectory:
             )
         self._update(teacher=teacher)
 
-    def record_arithmetic(self, now: Arithmetic) -> Arithmetic:
+    def record_arithmetic(self, now: NumericsRecord) -> NumericsRecord:
         """Record what the run's numbers depend on, once; returns what it began with."""
         if self._manifest.arithmetic is None:
             self._update(arithmetic=now)

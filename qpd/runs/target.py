@@ -14,10 +14,10 @@ from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.integer.integer_student import IntegerEngine
+from qpd.machine.device import choose_device
 from qpd.numerics.random_seeds import seed_for
-from qpd.phases.preparation import choose_device
 from qpd.runs.manifest import EvaluatedPolicy, date_now
-from qpd.runs.progress_display import RunProgress
+from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.quantized import load_integer_student
@@ -51,8 +51,8 @@ class Target:
 def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
     """A run directory's `policy` (default: the last one made), or else a teacher.
 
-    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or SessionError (of the
-    device), one line each.
+    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or DeviceError, one line
+    each.
     """
     choose_device(device)
     if (Path(source) / "manifest.json").is_file():
@@ -133,7 +133,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
 
 def play(
     target: Target,
-    progress: RunProgress,
+    progress: Progress,
     *,
     episodes: int | None = None,
     seed: int | None = None,
@@ -176,15 +176,14 @@ def play(
     cap, episodes = max_frames or target.max_frames, episodes or target.episodes
     seed = target.seed if seed is None else seed
     env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)
-    with progress:
-        result = evaluate(
-            target.policy,
-            env,
-            episodes,
-            rule,
-            seed,
-            lambda done: progress.episodes(f"playing {target.label}", done, episodes),
-        )
+    result = evaluate(
+        target.policy,
+        env,
+        episodes,
+        rule,
+        seed,
+        lambda done: progress.episodes(f"playing {target.label}", done, episodes),
+    )
     env.close()
     return result
 

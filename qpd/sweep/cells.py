@@ -10,12 +10,12 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import reworded
-from qpd.recipe.loading import OVERRIDE, load_recipe
+from qpd.recipe.loading import OVERRIDE, load_recipe, value_text
 from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
 from qpd.runs.manifest import PHASES
 from qpd.runs.metrics_log import MetricsLogError, read_metrics
 from qpd.runs.run_directory import RunDirectory
-from qpd.sweep.grid import Grid, Values, value_text
+from qpd.sweep.grid import Grid, Values
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}

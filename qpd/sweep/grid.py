@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +19,14 @@ from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
-from qpd.recipe.loading import GRID_SUFFIX, Layer, file_label, read_layer, recipes_folder
+from qpd.recipe.loading import (
+    GRID_SUFFIX,
+    Layer,
+    file_label,
+    read_layer,
+    recipes_folder,
+    value_text,
+)
 from qpd.recipe.mistakes import KeyPath, describe_error
 from qpd.recipe.schema import RecipeError, RecipeSection
 
@@ -222,8 +228,3 @@ def _is_excluded(cell: set[tuple[str, str]], excluded: list[set[tuple[str, str]]
 
 def _texts(values: Values) -> set[tuple[str, str]]:
     return {(key, value_text(value)) for key, value in values.items()}
-
-
-def value_text(value: Any) -> str:
-    """A value as the right side of an override; text is quoted, so that it stays text."""
-    return json.dumps(value, ensure_ascii=False)

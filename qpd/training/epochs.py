@@ -15,13 +15,14 @@ from torch import Tensor
 from qpd.environments.policy import Policy, shared_policy
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.evaluation.games import EvaluationResult
 from qpd.machine.cores import usable_cores
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream, Rollout
-from qpd.training.health import REMEMBERED, StateCopy, trouble
+from qpd.runs.epoch_report import EpochReport
+from qpd.training.health import REMEMBERED, StateCopy, diagnose_epoch
+from qpd.training.optimizer import learning_rate
 from qpd.training.plan import PhasePlan
-from qpd.training.state import PhaseState, learning_rate
+from qpd.training.state import PhaseState
 from qpd.training.updates import Updates
 
 
@@ -29,23 +30,6 @@ class TrainingError(UserError, RuntimeError):
     """Training cannot go on; one line says in which phase and epoch, and what may help."""
 
     code = ErrorCode.TRAINING_DIVERGED
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """Batch means over one epoch: losses in nats and value units, speed, validation if any.
-
-    `rollout_return`: mean return of the games that ended in the epoch's rollout, if any did.
-    """
-
-    epoch: int
-    loss: float
-    actor_loss: float
-    critic_loss: float
-    lr: float
-    samples_per_second: float
-    validation: EvaluationResult | None
-    rollout_return: float | None = None
 
 
 class PhaseObserver(Protocol):
@@ -129,7 +113,7 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
         if collection is not None:
             collection.wait()
     collected = time.perf_counter()
-    state.spend("collect", began - started + collected - trained)
+    state.add_time("collect", began - started + collected - trained)
     played = None
     if rollout is not None and len(rollout.game_returns):
         played = float(rollout.game_returns.mean())
@@ -142,7 +126,7 @@ def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before:
     """Undo the epoch if it was bad; remember its loss if it was good."""
     plan, state = trainee.plan, trainee.state
     recent = state.recent_losses if plan.reward is None else []
-    reason = trouble(losses, recent, state.module, observations)
+    reason = diagnose_epoch(losses, recent, state.module, observations)
     if reason is None:
         state.recent_losses = [*state.recent_losses, float(losses[0])][-REMEMBERED:]
         return
@@ -170,7 +154,7 @@ def _end_epoch(
     if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
         validation = plan.validate()
         state.keep_if_best(validation.mean)
-    state.spend("validate", time.perf_counter() - began)
+    state.add_time("validate", time.perf_counter() - began)
     total, actor, critic = losses.tolist()
     lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
     trainee.observer.epoch_done(
@@ -246,6 +230,6 @@ def _train_epoch(
             speed = count / (time.perf_counter() - began)
             loss = float(next(iter(sums.values()))[0]) / count
             lead.observer.batch_done(count, total, loss, speed)
-    lead.state.spend("gather", gathering)
-    lead.state.spend("train", time.perf_counter() - began - gathering)
+    lead.state.add_time("gather", gathering)
+    lead.state.add_time("train", time.perf_counter() - began - gathering)
     return [loss_sums.cpu() for loss_sums in sums.values()], count, sample.observations

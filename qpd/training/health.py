@@ -45,7 +45,7 @@ class StateCopy:
         state.rollbacks += 1
 
 
-def trouble(
+def diagnose_epoch(
     losses: Tensor, recent: Sequence[float], module: nn.Module, observations: Tensor
 ) -> str | None:
     """What is wrong with an epoch, in words; None if nothing is.

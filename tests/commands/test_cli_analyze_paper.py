@@ -13,7 +13,7 @@ import pytest
 
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.paper.evidence import PaperEvidence, paper_evidence
-from qpd.analysis.paper.numbers import PARAMETERS
+from qpd.analysis.paper.published import PARAMETERS
 from tests.analysis.made_up_runs import REFERENCE, make_run
 from tests.command_line import call
 

@@ -227,7 +227,7 @@ STUDENTS = {
     ),
     "checksum of something else": (
         safetensors_of(b'{"__metadata__":{"crc32":"00000000"}}'),
-        "its checksum does not fit",
+        "its checksum does not match",
     ),
     "nested metadata": (
         safetensors_of(student_header(LINEAR).replace(b'"{', b'"' + b"[" * 100_000 + b"{")),

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from docs_build.cli_reference import cli_page, commands
-from docs_build.equations import render_equations
-from docs_build.markdown_table import find_table, markdown_table
-from docs_build.number_text import number_text
+from docs_build.hook import render_equations
+from docs_build.markdown import find_table, markdown_table, number_text
 from docs_build.recipe_reference import recipe_keys, recipe_keys_page
 from docs_build.site_check import broken_links, external_resources, script_addresses
 from qpd.recipe.loading import list_recipes

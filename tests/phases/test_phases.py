@@ -23,7 +23,6 @@ import yaml
 from stable_baselines3 import DQN
 
 from qpd.environments.transition import TransitionBatch
-from qpd.phases.runner import asked_size
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream
@@ -34,6 +33,7 @@ from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import load_teacher
 from qpd.training import epochs as training_phases
 from qpd.training.epochs import TrainingError
+from qpd.training.optimizer import target_logit_scale
 from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 torch.set_num_threads(1)
@@ -90,7 +90,7 @@ def test_the_head_learns_as_fast_as_its_logits_are_large(
         labels, value = torch.tensor([row]), torch.zeros(1)
         none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
         memory.add(TransitionBatch(none, one + age, one, labels, value))
-    assert asked_size(memory, temperature) == pytest.approx(factor, rel=1e-4)
+    assert target_logit_scale(memory, temperature) == pytest.approx(factor, rel=1e-4)
 
 
 def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> None:
@@ -426,7 +426,8 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
         ],
     )
     assert "distill: resumed after epoch" in errors[1]
-    assert "interrupted: the same command goes on" in errors[1]  # SIGINT, as Ctrl-C sends it
+    # SIGINT, as Ctrl-C sends it.
+    assert "interrupted; rerun the same command to resume" in errors[1]
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from qpd.analysis.speed.fps_table import FpsTable, fps_tables, write_tables
-from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
+from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS, FpsTable, fps_tables, write_tables
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
 
