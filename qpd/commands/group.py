@@ -1,4 +1,4 @@
-"""`qpd distill --students --seeds`: several students in one process, on one stream."""
+"""`qpd distill --students --seeds`: several students in one process, on one play."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qpd.recipe.schema import Recipe, RecipeError
 def distill_group(
     recipe: Recipe, folder: Path, students: str | None, seeds: str | None, as_json: bool
 ) -> None:
-    """Phase 1 for each size and seed; a run directory in `folder` for each of them."""
+    """Run phase 1 for every size and seed, each with a run directory in `folder`."""
     from qpd.analysis.runs.run_table import run_summary
     from qpd.phases.distill import distill_together
     from qpd.phases.student_group import finish_group, member_recipes, open_group

@@ -1,4 +1,4 @@
-"""The sessions that the commands of single phases work in."""
+"""The sessions of the commands that run single phases."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qpd.recipe.schema import Recipe, RecipeError
 
 
 def default_output(recipe: Recipe) -> Path:
-    """Where a run goes that nobody named a place for."""
+    """Return the default output directory."""
     return Path("runs") / recipe.name
 
 
 @contextmanager
 def first_session(recipe: Recipe, output: Path | None) -> Iterator[Any]:
-    """An open session for a recipe: run directory, teacher, progress display."""
+    """Open a session for a recipe: run directory, teacher, progress display."""
     from qpd.phases.preparation import prepare
     from qpd.runs.run_directory import RunDirectory
 
@@ -37,7 +37,7 @@ def later_session(
     device: str | None,
     output: Path | None = None,
 ) -> Iterator[Any]:
-    """An open session for a run directory (or a fork of it), with other settings from `phase` on.
+    """Open a session for a run directory (or a fork of it), with other settings from `phase` on.
 
     `qpd quantize` may change `quantize.*`, `finetune.*` and `evaluation.*`, `qpd finetune` only
     `finetune.*`.
