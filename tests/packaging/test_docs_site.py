@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -139,6 +140,28 @@ def test_pages_quote_the_readme(site: Path) -> None:
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert all(f"<td>{cell}</td>" in text_of(site, "index.html") for cell in cells)
     assert "<!-- table" not in text_of(site, "index.html")
+
+
+def test_the_readme_is_short_and_its_results_are_those_of_the_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= 800
+    rows = find_table(readme, "Breakout, PPO teacher").splitlines()[2:]
+    checked = 0
+    for row in rows:
+        _, shown, games, size, run, commit = (cell.strip() for cell in row.strip("|").split("|"))
+        name = re.match("`(.*?)`", run)
+        if name is None:
+            continue  # the teacher is not a run
+        folder = ROOT / "runs-reference" / name[1]
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["git_commit"][:7] == commit.strip("`")
+        assert (folder / "quantized.safetensors").stat().st_size == int(size.replace(",", ""))
+        played = manifest["evaluations"]["qat"]
+        if int(games.replace(",", "")) == len(played["returns"]):
+            low, high = played["interval"]
+            assert shown == f"{played['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            checked += 1
+    assert checked == 2 and len(rows) == 4
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "runs-reference/README.md"])
