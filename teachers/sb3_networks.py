@@ -69,7 +69,7 @@ class ActorCriticNetwork(nn.Module):
         self.action_head = _linear(tensors, "action_net")
         self.value_head = _linear(tensors, "value_net")
         if self.value_head.out_features != 1:
-            raise TeacherError("'value_net' has more than 1 output; expected one value per state")
+            raise TeacherError("'value_net' outputs more than 1 value; expected one per state")
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Map float [batch, ...] to logits [batch, num_actions] and values [batch, 1]."""

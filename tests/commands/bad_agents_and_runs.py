@@ -19,7 +19,7 @@ AGENTS = [
     row("teacher info notjson.zip", Code.TEACHER_DAMAGED, "notjson.zip: member 'data' is not JSON"),
     row("teacher info listdata.zip", Code.TEACHER_DAMAGED, "'data' is not a JSON object"),
     row("teacher info cutpolicy.zip", Code.TEACHER_DAMAGED, "cutpolicy.zip: member 'policy.pth'"),
-    row("teacher info pickle.zip", Code.TEACHER_DAMAGED, "damaged or holds more than tensors"),
+    row("teacher info pickle.zip", Code.TEACHER_DAMAGED, "damaged or contains more than tensors"),
     row("teacher info textpolicy.zip", Code.TEACHER_DAMAGED, "textpolicy.zip: member 'policy.pth'"),
     row("teacher info nan.zip", Code.TEACHER_NOT_FINITE, "nan.zip", "action_net.weight", "finite"),
     row("teacher info inf.zip", Code.TEACHER_NOT_FINITE, "inf.zip", "value_net.bias", "finite"),
