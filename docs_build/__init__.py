@@ -1,1 +1,1 @@
-"""What `mkdocs build` needs beyond Markdown: pages made from the code, equations, a site check."""
+"""The parts of `mkdocs build` beyond Markdown: pages made from the code, and a site check."""

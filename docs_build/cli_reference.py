@@ -15,7 +15,7 @@ HEADER = ("option", "type", "default", "meaning")
 
 
 def cli_page() -> str:
-    """Markdown: every command, with a heading, its usage, its help, and its parameters."""
+    """Return Markdown with every command: a heading, its usage, its help and its parameters."""
     parts = [
         "# Command line",
         "Made from the commands themselves when this site is built; `qpd COMMAND --help` prints "
@@ -32,7 +32,7 @@ def cli_page() -> str:
 
 
 def commands() -> list[tuple[str, Any]]:
-    """Every command with its path, such as `qpd teacher info`; groups come before their own."""
+    """Return every command with its path, such as `qpd teacher info`; groups come first."""
     return list(_walk("qpd", typer.main.get_command(app)))
 
 
@@ -44,7 +44,7 @@ def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _own_commands(path: str, command: Any) -> str:
-    """The commands of a group, each with the first line of its help."""
+    """Return a table of a group's commands, each with the first line of its help."""
     rows = [
         [f"[`{below}`](#{below.replace(' ', '-')})", _help(inner).split("\n")[0]]
         for below, inner in _walk(path, command)
@@ -69,6 +69,7 @@ def _argument_name(parameter: Any) -> str:
 
 
 def _help(command: Any) -> str:
+    # Markdown passes `<recipe name>` on as an HTML tag, and a browser shows nothing of it.
     return inspect.cleandoc(command.help or "").replace("<", "&lt;")
 
 
@@ -92,6 +93,7 @@ def _type(parameter: Any, path: str, command: Any) -> str:
     if getattr(parameter, "is_flag", False):
         return "flag"
     context = typer.Context(command, info_name=path)
+    # typer spells types in its own way (`list[str]`, `int range`); readers need a plain word.
     word = str(parameter.display_type(context)).strip("<>")
     repeated = word.startswith("list[")
     word = word.removeprefix("list[").removesuffix("]").removesuffix(" range")

@@ -6,7 +6,7 @@ from docs_build.markdown import markdown_table
 from qpd.errors.codes import ErrorCode
 
 HEADER = ("code", "meaning", "what to do")
-# What the first digit of a code stands for.
+# The meaning of a code's first digit.
 GROUPS = {
     "1": "Recipes",
     "2": "Run directories",
@@ -21,7 +21,7 @@ GROUPS = {
 
 
 def errors_page() -> str:
-    """Markdown: a table of codes for each group, with an anchor for each code."""
+    """Return Markdown with a table of codes per group, and an anchor for every code."""
     parts = [
         "# Errors",
         "An error that you can mend is one line on stderr, or one line for each mistake of a "

@@ -1,4 +1,7 @@
-"""The mkdocs hook: pages made from the code, files of the repository as pages, equations."""
+"""The mkdocs hook: pages made from the code, repository files as pages, equations in MathML.
+
+Browsers draw MathML by themselves: it needs no script, no font and no request.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Pages that are files of the repository: their place in the site, and where they are.
+# Pages that are files of the repository: place in the site -> file.
 INCLUDED = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
@@ -23,18 +26,19 @@ INCLUDED = {
 }
 # `<!-- table from README.md: first header cell -->` on a line of its own.
 _TABLE = re.compile(r"^<!-- table from (\S+): (.+?) -->$", re.MULTILINE)
-# What pymdownx.arithmatex (generic) leaves of $...$ and $$...$$.
+# pymdownx.arithmatex (generic) turns $...$ and $$...$$ into these.
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 _DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 
 
 def on_startup(**_: object) -> None:
-    """Make this checkout importable: mkdocs loads this file by its path, wherever it is started."""
+    """Make this checkout importable, as mkdocs loads this file by path, wherever it is started."""
     sys.path.insert(0, str(ROOT))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that no file in docs/ holds."""
+    """Add the pages that are not files in docs/."""
+    # Importable only since `on_startup`.
     from docs_build.cli_reference import cli_page
     from docs_build.error_reference import errors_page
     from docs_build.recipe_reference import recipe_keys_page, shipped_recipes_page
@@ -47,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for page, source in INCLUDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
+        # Links that work in the repository point into docs/, which is the site's root here.
         pages[page] = text.replace("](../docs/", "](")
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))
@@ -54,17 +59,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put the tables in that pages quote from files of the repository."""
+    """Insert the tables that pages quote from files of the repository."""
     return _TABLE.sub(lambda found: _quoted(found[1], found[2]), markdown)
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Draw the equations of a page."""
+    """Render the equations of a page."""
     return render_equations(html)
 
 
 def render_equations(page: str) -> str:
-    """The HTML of a page with every LaTeX formula in it replaced by MathML."""
+    """Return a page's HTML with every LaTeX formula replaced by MathML."""
     page = _INLINE.sub(lambda found: _mathml(found[1], "inline"), page)
     return _DISPLAY.sub(
         lambda found: f'<div class="equation">{_mathml(found[1], "block")}</div>', page
@@ -72,6 +77,7 @@ def render_equations(page: str) -> str:
 
 
 def _mathml(latex: str, display: str) -> str:
+    # Markdown has escaped &, < and > already, which LaTeX needs as they were.
     return convert(html.unescape(latex).strip(), display=display)
 
 
@@ -80,5 +86,5 @@ def _quoted(source: str, first_cell: str) -> str:
 
     try:
         return find_table((ROOT / source).read_text(encoding="utf-8"), first_cell)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # a renamed file or table fails the build
         raise PluginError(f"a page quotes a table from {source}: {error}") from error

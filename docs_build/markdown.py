@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are Markdown; a `|` in a cell is text."""
+    """Return a table whose cells are Markdown; a `|` in a cell is escaped."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
 def find_table(markdown: str, first_cell: str) -> str:
-    """The table of `markdown` whose header begins with `first_cell`.
+    """Return the table of `markdown` whose header begins with `first_cell`.
 
-    Raises ValueError, with one line, where there is none.
+    Raises ValueError, one line, if there is none.
     """
     lines = markdown.splitlines()
     begin = next((i for i, line in enumerate(lines) if _begins_with(line, first_cell)), None)
@@ -36,10 +36,11 @@ def _cell(text: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """`1e-3`, `0.75`, `4096`, and `2^31 - 1` for the bounds that nobody reads in decimals."""
+    """Return a number as a reader wants it: `1e-3`, `0.75`, `4096`, and `2^31 - 1` for bounds."""
     if value != int(value):
         return _fraction(value)
     whole = int(value)
+    # Large bounds are powers of two, or one less; anything else stays in decimals.
     if whole >= 1 << 20:
         for number, text in ((whole, ""), (whole + 1, "\u00a0-\u00a01")):
             if number & (number - 1) == 0:

@@ -22,7 +22,7 @@ _BOUNDS = {
 
 
 def recipe_keys_page() -> str:
-    """Markdown: every key with type, range, default and meaning, a heading per section."""
+    """Return Markdown with every key's type, range, default and meaning, a heading per section."""
     schema = Recipe.model_json_schema()
     parts = [
         "# Recipe keys",
@@ -44,7 +44,7 @@ def recipe_keys_page() -> str:
 
 
 def shipped_recipes_page() -> str:
-    """Markdown: the recipes that come with QPD, as `qpd recipes` lists them."""
+    """Return Markdown with the shipped recipes, as `qpd recipes` lists them."""
     rows = [[f"`{recipe.name}`", recipe.description] for recipe in list_recipes()]
     return (
         "# Shipped recipes\n\nWhat `qpd recipes` lists. Run one by its name, `qpd run quickstart`, "
@@ -53,7 +53,7 @@ def shipped_recipes_page() -> str:
 
 
 def recipe_keys(model: type[BaseModel] = Recipe) -> list[str]:
-    """Every dotted key that takes a value, as the reference names it."""
+    """Return every dotted key that takes a value, as the reference names it."""
     schema = model.model_json_schema()
     return [
         f"{prefix}{key}"
@@ -66,7 +66,7 @@ def recipe_keys(model: type[BaseModel] = Recipe) -> list[str]:
 def _sections(
     schema: dict[str, Any], section: dict[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The section, then those inside it, each with its prefix such as `finetune.reward.`."""
+    """Yield the section, then those inside it, each with its prefix such as `finetune.reward.`."""
     yield prefix, section
     for key, about in section["properties"].items():
         inner = _section_of(schema, about)
@@ -75,7 +75,7 @@ def _sections(
 
 
 def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any] | None:
-    """The section that a property is, where it is one (or null)."""
+    """Return the section that a property holds, even if it may be null, else None."""
     for choice in about.get("anyOf", [about]):
         if "$ref" in choice:
             found: dict[str, Any] = schema["$defs"][choice["$ref"].removeprefix("#/$defs/")]
@@ -86,12 +86,13 @@ def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]
 def _row(path: str, schema: dict[str, Any], about: dict[str, Any]) -> list[str]:
     top_level_required = "." not in path and path in schema.get("required", [])
     default = "" if top_level_required else _value(about.get("default"))
+    # Other pages link to single keys, so each row carries an anchor of its own.
     anchored = f"[`{path}`](#{path}){{ #{path} }}"
     return [anchored, _type(about), default, about.get("description", "")]
 
 
 def _type(about: dict[str, Any]) -> str:
-    """Type and range, such as `int, ≥ 1, ≤ 8, or null`."""
+    """Return type and range, such as `int, ≥ 1, ≤ 8, or null`."""
     choices = about.get("anyOf", [about])
     words = [_plain_type(choice) for choice in choices if choice.get("type") != "null"]
     words += ["or null"] if len(words) < len(choices) else []
@@ -101,6 +102,7 @@ def _type(about: dict[str, Any]) -> str:
 def _plain_type(about: dict[str, Any]) -> str:
     if "enum" in about:
         return ", ".join(f"`{choice}`" for choice in about["enum"])
+    # A Literal of one value is `const` in JSON schema, of several `enum`.
     if "const" in about:
         return f"`{about['const']}`"
     if about["type"] == "array":

@@ -129,6 +129,7 @@ def write_hub_folder(
     """
     with new_hub_folder(folder) as fresh:
         _write_run_files(fresh, source)
+        # One set of vectors for all formats: a reader may compare the bundles with each other.
         golden = golden_vectors(source.export.student)
         for name, exporter in exporters.items():
             files = exporter(source.export, golden)
