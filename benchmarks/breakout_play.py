@@ -18,6 +18,7 @@ RECIPE_MEMORY = 100_000  # transitions, as in the quickstart: holds early and la
 def teacher_play(folder: Path, capacity: int, num_envs: int = 64) -> tuple[Teacher, PlayStream]:
     """Return the embedded teacher, and an empty memory of `capacity` transitions to fill."""
     overrides = [f"replay.capacity={capacity}", f"environment.num_envs={num_envs}"]
+    # The quickstart's settings, so that numbers are those of what users run first.
     recipe = load_recipe("quickstart", overrides)
     teacher = load_teacher(recipe.teacher.source)
     return teacher, PlayStream(recipe, teacher, ENV_ID, folder / "replay.bin")

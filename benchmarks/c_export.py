@@ -230,6 +230,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes-only", action="store_true")
     arguments = parser.parse_args()
+    # As the C code, which has one thread.
     torch.set_num_threads(1)
     sizes = ["student", "flash: constants", "RAM: arena", f"fits, with {FRAMES:,} bytes of frames"]
     print_rates("Memory of the C export, bytes", sizes, size_rows())

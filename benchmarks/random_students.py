@@ -28,6 +28,7 @@ def random_student(
         bias = (spread * rng.normal(0.0, 0.5, shape.weight_shape[0])).astype(np.int32)
         multiplier = shift = None
         if shape.name != "actor":
+            # Channels differ in gain as trained ones do, so that shifts and multipliers vary too.
             spread_of_gains = np.exp(rng.normal(0.0, 0.3, shape.weight_shape[0]))
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
         layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))

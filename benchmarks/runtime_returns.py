@@ -54,6 +54,7 @@ def played_observations(
 
 def batched(policy: Policy, observations: np.ndarray) -> np.ndarray:
     """Return the logits of all `observations`, computed in batches."""
+    # Batches bound the memory of runtimes that keep every layer's output.
     starts = range(0, len(observations), BATCH)
     return np.concatenate([policy(observations[start : start + BATCH]) for start in starts])
 

@@ -45,6 +45,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     optimizer = make_optimizer(student, settings, asked_size(memory, tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
+    # Only in the first half, as in training: units that start anew need time to learn.
     every = max(1, steps // (2 * RECYCLINGS))
     while step < steps:
         for sample in memory.epoch(settings.batch_size, rng, rows=rows):

@@ -39,6 +39,7 @@ def commands() -> list[tuple[str, Any]]:
 def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
+        # Hidden commands are those that a sweep's workers start.
         if not inner.hidden:
             yield from _walk(f"{path} {name}", inner)
 
@@ -110,6 +111,7 @@ def _default(parameter: Any) -> str:
     value = parameter.default
     if parameter.required:
         return "required"
+    # A flag is off unless given, which needs no saying.
     if value is None or getattr(parameter, "is_flag", False):
         return ""
     return f"`{number_text(value) if isinstance(value, int | float) else value}`"

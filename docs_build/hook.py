@@ -33,6 +33,7 @@ _DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.D
 
 def on_startup(**_: object) -> None:
     """Make this checkout importable, as mkdocs loads this file by path, wherever it is started."""
+    # First, so that this checkout wins over an installed QPD.
     sys.path.insert(0, str(ROOT))
 
 

@@ -19,6 +19,7 @@ _FETCHED = {
     "embed": ("src",),
     "object": ("data",),
 }
+# <link>s that a browser does not fetch.
 _IDLE_LINKS = {"canonical", "prev", "next", "author", "license", "alternate"}
 _CSS_URL = re.compile(r"""(?:url\(\s*['"]?|@import\s+['"])((?:https?:)?//[^'")\s]+)""")
 # Hosts from which scripts usually fetch more; addresses in comments and licences don't match.

@@ -106,7 +106,7 @@ def distill(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 1: full-precision distillation; several students share one play of the teacher."""
+    """Distil a full-precision student (phase 1); several students share one play of the teacher."""
     from qpd.phases.distill import distill as distill_one
 
     resolved = _recipe(recipe, set_, seed, device, teacher)
@@ -130,7 +130,7 @@ def quantize(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 2: post-training quantization of a distilled student."""
+    """Quantize a distilled student after training (phase 2)."""
     from qpd.phases.quantize import quantize as quantize_run
 
     with later_session(run_path, "quantize", set_, device, output) as session:
@@ -142,7 +142,7 @@ def quantize(
 def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
-    """Phase 3: quantization-aware training of a quantized student."""
+    """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd.phases.finetune import finetune as finetune_run
 
     with later_session(run_path, "finetune", set_, device) as session:
