@@ -102,7 +102,7 @@ def distill(
     teacher: TeacherOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 1: full-precision distillation. For several students on one play: qpd sweep."""
+    """Distil a full-precision student (phase 1); for several on one play, see `qpd sweep`."""
     from qpd import api
 
     done = api.distill(
@@ -128,7 +128,7 @@ def quantize(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 2: post-training quantization of a distilled student."""
+    """Quantize a distilled student after training (phase 2)."""
     from qpd import api
 
     done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=True)
@@ -139,7 +139,7 @@ def quantize(
 def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
-    """Phase 3: quantization-aware training of a quantized student."""
+    """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd import api
 
     done = api.finetune(run_path, overrides=set_, device=device, progress=True)

@@ -24,7 +24,7 @@ from qpd.machine.description import cpu_model, device_name, system, versions
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to run, and for how long: `rounds` turns of `seconds` each.
+    """The runtimes and thread counts to measure, with `rounds` turns of `seconds` each.
 
     `frames` names the observations that image students are timed on: `breakout` or `noise`.
     """

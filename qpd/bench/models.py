@@ -93,6 +93,8 @@ def size_name(architecture: StudentArchitecture) -> str | None:
 
 def _random_student(integers: IntegerStudent) -> Student:
     student = Student(integers.architecture)
+    # The range scales vectors before the first layer; without it the float student would not even
+    # accept them.
     if integers.input_low is not None and integers.input_high is not None:
         low, high = torch.from_numpy(integers.input_low), torch.from_numpy(integers.input_high)
         student.set_input_range(low, high)

@@ -13,6 +13,7 @@ from qpd.bench.device_record import BenchRow
 def take_turns(contestants: Sequence[Contestant], rounds: int, seconds: float) -> None:
     """Time every contestant that still runs for `seconds`, `rounds` times in turn."""
     for _ in range(rounds):
+        # Those that failed earlier keep their row, with the reason, and take no more turns.
         for contestant in contestants:
             if contestant.runner is None:
                 continue

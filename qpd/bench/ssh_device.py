@@ -116,6 +116,7 @@ def bench_over_ssh(
     configuration file. Raises BenchError, one line.
     """
     machine = SshMachine(target, config)
+    # Contestants and builds in one order: the script's turns name them by number.
     contestants = [
         Contestant(runtime, model.name, model.size, model.weight_bits, 1)
         for model in models

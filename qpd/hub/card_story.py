@@ -23,6 +23,7 @@ def origin(source: PushSource) -> str:
     agent = f"QPD's own agent, {code(named)}" if is_own else code(published_source(teacher.source))
     # Nobody else has a file of this machine: the command on the card asks readers for theirs.
     needs_agent = not is_own and not is_hub_id(named)
+    # A new folder: the published one is a finished run, and `qpd run` would find nothing to do.
     command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
     versions = ", ".join(f"{escape(k)} {escape(v)}" for k, v in run.manifest.versions.items())
     licence = "MIT, as QPD" if is_own else "unknown to QPD: ask whoever made it"

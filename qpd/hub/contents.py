@@ -129,6 +129,7 @@ def write_hub_folder(
     """
     with new_hub_folder(folder) as fresh:
         _write_run_files(fresh, source)
+        # One set of vectors for all formats: a reader may compare the bundles with each other.
         golden = golden_vectors(source.export.student)
         for name, exporter in exporters.items():
             files = exporter(source.export, golden)
@@ -154,6 +155,7 @@ def new_hub_folder(folder: Path) -> Iterator[Path]:
         fresh = Path(temporary) / "folder"
         fresh.mkdir()
         yield fresh
+        # Empty, as was checked; rmdir refuses anything else that has come meanwhile.
         if folder.exists():
             folder.rmdir()
         fresh.rename(folder)
@@ -170,6 +172,7 @@ def check_new(folder: Path) -> None:
 def _write_run_files(folder: Path, source: PushSource) -> None:
     run = source.run
     shutil.copyfile(run.quantized_file, folder / run.quantized_file.name)
+    # Runs kept for their results may have left it out, as it is the larger file.
     if run.distilled_file.is_file():
         shutil.copyfile(run.distilled_file, folder / run.distilled_file.name)
     write_text(folder / "recipe.yaml", published_recipe(run.recipe).to_yaml())
@@ -208,6 +211,7 @@ def zoo_results(measured: MeasuredReturn) -> dict[str, Any]:
     return {
         "mean_reward": measured.mean,
         "std_reward": measured.std,
+        # The zoo knows two ways of acting; epsilon-greedy counts as stochastic there.
         "is_deterministic": measured.acting == "greedy",
         "n_eval_episodes": measured.episodes,
         "eval_datetime": measured.date,

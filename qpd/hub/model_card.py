@@ -14,6 +14,7 @@ from qpd.hub.markdown import code, escape
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.origin import acting_hint, imitates_policy
 
+# In the order of the table, from what was imitated to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {
     "teacher": "teacher",
     "teacher_sharpened": "teacher, sharpened",
@@ -84,9 +85,10 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
         metric_type="mean_reward",
         metric_name="mean_reward",
         metric_value=f"{measured.mean:.2f} +/- {measured.std:.2f}",  # the form leaderboards parse
-        verified=False,
+        verified=False,  # only evaluations that the hub ran itself are verified
     )
     return ModelCardData(
+        # The hub's download snippet follows this name: SB3's works only with the zip.
         library_name="stable-baselines3" if "sb3" in formats else "qpd",
         pipeline_tag="reinforcement-learning",
         tags=tags,
@@ -143,6 +145,7 @@ def _results(source: PushSource) -> str:
         elif name == "distilled":
             bits = "32"
             size = f"{run.distilled_file.stat().st_size:,}" if run.distilled_file.is_file() else ""
+        # Only the published student's file is there: phase 3's has replaced phase 2's.
         elif name == source.policy:
             size = f"{student_bytes:,}"
         cells = [_ROWS[name], measured.with_interval, f"{measured.std:.1f}"]
@@ -172,6 +175,8 @@ def _student(export: ExportSource) -> str:
     ]
     # The file keeps the top level 2^k - 1, not k.
     activation_bits = (student.layers[0].levels + 1).bit_length() - 1
+    # Preprocessing is spelled out: nothing else on the hub tells how frames were made, and a
+    # student fed others plays badly without a word.
     is_image = student.architecture.is_image
     inputs = (
         "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
@@ -217,10 +222,12 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "zip": source.zip_name,
         "algo": sb3_algorithm(export),
         "env_id": source.teacher.env_id,
+        # The snippet acts as the reported return was measured.
         "deterministic": str(source.measured.acting == "greedy"),
         "constant_bytes": f"{weight_bytes(export.student):,}",
         "arena_bytes": f"{arena_bytes(export.student):,}",
     }
+    # Two texts, as the environments are made in different ways.
     kind = "atari" if architecture.is_image else "vector"
     names = ["download"] + [f"sb3_{kind}"] * ("sb3" in formats)
     names += [name for name in ("onnx", "litert", "c") if name in formats]

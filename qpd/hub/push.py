@@ -11,6 +11,7 @@ from qpd.hub.contents import HubPushError
 
 def check_repo_id(repo_id: str) -> None:
     """Raise HubPushError unless `repo_id` is `organisation/name` as the hub allows it."""
+    # Imported here: the package is slow to load, and --dry-run needs no client.
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -35,6 +36,7 @@ def hub_client(repo_id: str) -> Any:
     import huggingface_hub
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
+    # Checked first, for an error that names the variable.
     if HF_HUB_OFFLINE:
         raise HubPushError(
             f"{repo_id}: HF_HUB_OFFLINE is set; --dry-run -o DIR writes a folder",
@@ -81,6 +83,7 @@ def upload(client: Any, folder: Path, repo_id: str, private: bool) -> str:
 def _refusal(repo_id: str, error: Exception) -> HubPushError:
     """Return a one-line error for what the hub's client raised."""
     response = getattr(error, "response", None)
+    # No answer at all: a network that is down, a proxy, a wrong address.
     if response is None:
         reason = f"the hub cannot be reached ({type(error).__name__})"
         return HubPushError(
@@ -94,5 +97,6 @@ def _refusal(repo_id: str, error: Exception) -> HubPushError:
             f"{repo_id}: this token may not write there: it needs write access to "
             f"{repo_id.split('/')[0]}"
         )
+    # Only the client's own HTTP errors carry the server's words.
     said = getattr(error, "server_message", None) or str(error).splitlines()[0]
     return HubPushError(f"{repo_id}: the hub refuses ({status}): {' '.join(said.split())}")

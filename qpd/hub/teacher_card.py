@@ -9,7 +9,7 @@ from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
 from qpd.teachers.archive.agent_identity import Q_ALGORITHMS
 
 _CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
-_CONTRIB = ("qrdqn", "trpo")
+_CONTRIB = ("qrdqn", "trpo")  # in the package sb3_contrib
 _NORMALIZED_IMPORTS = [
     "from stable_baselines3.common.env_util import make_vec_env",
     "from stable_baselines3.common.vec_env import VecNormalize",
@@ -95,6 +95,7 @@ def _usage(page: TeacherPage) -> str:
     algo, measured = page.agent.teacher.algo, page.measured
     package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
     arguments = f'"{page.zip_name}", device="cpu"'
+    # By default load() allocates the replay buffer of the training, a million observations.
     if algo in Q_ALGORITHMS:
         # SB3 saves the class that it chose for n-step returns, and warns about it on loading.
         arguments = f"\n    {arguments}, buffer_size=1, replay_buffer_class=None\n"

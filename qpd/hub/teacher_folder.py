@@ -64,6 +64,7 @@ def read_agent(source: str, env_id: str | None) -> AgentFiles:
     Raises TeacherError if it is no agent, or if nothing names its environment.
     """
     files = find_teacher_files(source)
+    # The hub keeps an unpacked copy beside the zip; a card is for the file that SB3 loads.
     if files.archive.is_dir():
         raise TeacherError(f"{files.archive}: is an unpacked agent; expected its zip file")
     teacher = load_teacher(source, env_id=env_id)
@@ -100,6 +101,7 @@ def write_teacher_folder(
         measured = MeasuredReturn.from_json(result.to_json() | {"date": date_now()})
         page = TeacherPage(agent, name, len(content), half, measured, training)
         write_json(fresh / "results.json", zoo_results(measured))
+        # results.json has the mean only; intervals need every game.
         write_json(fresh / "evaluation.json", result.to_json())
         if training is not None:
             training.write(fresh, measured)

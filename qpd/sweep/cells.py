@@ -131,10 +131,12 @@ def cell_names(grid: Grid) -> list[str]:
     for values in grid.combinations:
         parts = [f"{label[key]}={texts[key].of(value)}" for key, value in values.items()]
         name = ",".join(parts)
+        # Axes cannot clash with each other; an included cell may repeat one.
         if name in taken:
             raise RecipeError(
                 [f"{grid.label}: include: the cell {name} exists already"], ErrorCode.GRID_WRONG
             )
+        # In bytes, as file systems count them.
         if len(name.encode()) > _MAX_NAME:
             raise RecipeError(
                 [f"{grid.label}: axes: too many; {name} is too long for a folder"],

@@ -22,6 +22,8 @@ class SweepDisplay:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        # Drawn on every change instead of by a clock: a thread of its own could draw a
+        # half-changed sweep.
         self._live = Live(console=console, transient=True, auto_refresh=False)
         self._told: dict[str, str] = {}
 

@@ -57,6 +57,7 @@ class Status:
     def of(cls, name: str, folder: Path, watched: Path) -> Status:
         """Read the state that the folder is in before the sweep begins."""
         status = cls(name, folder, watched, progress=cell_progress(watched))
+        # The log grows over several sweeps; only this one's lines count starts and name errors.
         status.log_size = len(status.read_log())
         if status.progress.finished:
             status.state = "done"
@@ -154,6 +155,7 @@ class Sweep:
         # Temporary files of processes that were killed while they wrote; nobody else is at work
         # here now.
         remove_leftovers(self._games)
+        # Workers may be on other machines: they find their recipes where the runs are.
         (self.output / _RECIPES).mkdir(exist_ok=True)
         for name, cell in self._cells.items():
             write_text(self._recipe_file(name), cell.recipe.to_yaml())
@@ -196,6 +198,7 @@ class Sweep:
         return 1
 
     def _job(self, status: Status, *arguments: str) -> Job:
+        # Recipes may name files relative to where the sweep was started.
         here, wants = Path.cwd(), self.wants
         return Job(status.name, arguments, status.watched, status.log, here, wants.cpus, wants.gpus)
 

@@ -83,6 +83,7 @@ def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list
     batches = []
     for key, sharing in by_key.items():
         known = sorted((output / SHARED_FOLDER).glob(f"{key}-*"), key=lambda path: path.name)
+        # A lone cell joins a batch that is there already, but begins none.
         if len(sharing) > 1 or known:
             batches += _assign(sharing, output / SHARED_FOLDER, key, known)
     return batches
@@ -117,6 +118,7 @@ def _stream_key(recipe: Recipe, per_seed: bool) -> str:
 
 
 def _member_label(recipe: Recipe) -> str:
+    # The digest tells students of one size apart that differ in other keys, such as sharpness.
     student = recipe.student.model_dump(mode="json")
     return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)[:4]}"
 

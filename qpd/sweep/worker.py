@@ -48,6 +48,7 @@ def supervise(job: Job) -> int:
     """
     job.log.parent.mkdir(parents=True, exist_ok=True)
     code = 1
+    # Only for signals (a code below 0): an error of the user's would be the same next time.
     for _ in range(_MAX_STARTS):
         _wait_for_lock(job.run / LOCK_NAME)
         code = _run(job)
