@@ -227,3 +227,21 @@ def test_an_equation_keeps_its_meaning() -> None:
     drawn = render_equations(page)
     assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in drawn
     assert "&#x0003C;" in drawn and drawn.endswith(" and \\(code\\)</p>")
+
+
+def test_each_equation_names_its_function() -> None:
+    """docs/method.md says where each equation is computed: the function is there, and in use."""
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (Eq\. \d|Algorithm 1)[^|]*\| `(\w+)` \| `([\w/.]+)` \|$", page, re.M)
+    assert [row[0] for row in rows] == [*(f"Eq. {i}" for i in range(1, 6)), "Algorithm 1"]
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in ("qpd", "students")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    for equation, function, file in rows:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in text, f"{equation}: {file} has no {function}"
+        assert equation == "Algorithm 1" or equation in text, f"{file} does not name {equation}"
+        uses = sum(len(re.findall(rf"\b{function}\b", source)) for source in sources)
+        assert uses >= 3, f"{function} is defined and imported, but never called"
