@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from stable_baselines3 import A2C
 
 import qpd
 from qpd.errors.codes import ErrorCode
@@ -97,6 +98,19 @@ def test_all_phases_in_one_call(recipe: Recipe, teacher_zip: Path, tmp_path: Pat
     run = qpd.run(recipe, overrides=changes, seed=5, teacher=teacher_zip, output=tmp_path / "all")
     assert run.recipe.seed == 5 and run.recipe.student.size == "mlp-8"
     assert set(run.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}
+
+
+def test_another_teacher_brings_its_own_algorithm_and_environment(tmp_path: Path) -> None:
+    A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu").save(tmp_path / "a2c.zip")
+    tiny = {"distill.epochs": 1, "replay.capacity": 256, "evaluation.validation_episodes": 1}
+    run = qpd.distill(
+        "classic/ppo-cartpole",  # which names ppo
+        teacher=tmp_path / "a2c.zip",
+        overrides={**tiny, "teacher.env": "CartPole-v1"},
+        output=tmp_path / "run",
+    )
+    assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
+    assert run.recipe.teacher.algo is None and run.recipe.teacher.env == "CartPole-v1"
 
 
 def test_an_interrupted_call_resumes(run: RunDirectory, recipe: Recipe, tmp_path: Path) -> None:
