@@ -20,6 +20,7 @@ BEGIN, END = "<!-- layers: made by `python -m docs_build.layers` -->", "<!-- end
 # Lowest first. A folder stands for its own files and for those of its subfolders that are not
 # listed. qpd/__init__.py, the face of it all, imports lazily and is above everything.
 LAYERS = (
+    "qpd/version.py",
     "students/shared_background",
     "students",
     "qpd/errors",

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qpd.version import __version__
+
 if TYPE_CHECKING:
     from qpd.api import distill, evaluate, finetune, open_run, quantize, run
     from qpd.errors.user_error import UserError
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from qpd.student_files.predictor import load_student_policy
     from qpd.teachers import load_teacher
 
-__version__ = "0.1.0"
 __all__ = [
     "TerminalProgress",
     "UserError",

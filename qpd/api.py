@@ -223,11 +223,17 @@ def resolve_recipe(
     device: str | None = None,
     teacher: str | os.PathLike[str] | None = None,
 ) -> Recipe:
-    """Return the recipe with all that the arguments change in it. Raises RecipeError."""
-    lines = override_lines(overrides)
+    """Return the recipe with all that the arguments change in it. Raises RecipeError.
+
+    Another teacher also drops the algorithm and the environment that the recipe names: they are the
+    recipe's own teacher's. `overrides` may set them again.
+    """
+    lines = []
+    if teacher is not None:
+        lines += [f"teacher.source={os.fspath(teacher)}", "teacher.algo=null", "teacher.env=null"]
+    lines += override_lines(overrides)
     lines += [f"seed={seed}"] if seed is not None else []
     lines += [f"device={device}"] if device is not None else []
-    lines += [f"teacher.source={os.fspath(teacher)}"] if teacher is not None else []
     if isinstance(recipe, Recipe):
         return override_recipe(recipe, lines)
     return load_recipe(os.fspath(recipe), lines)

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from importlib import resources
 
-from qpd import __version__
 from qpd.analysis.report.blocks import Section
 from qpd.analysis.report.feature_map import feature_map_section
 from qpd.analysis.report.headline import headline_section
@@ -19,6 +18,7 @@ from qpd.analysis.report.sizes import sizes_section
 from qpd.analysis.report.training import training_section
 from qpd.analysis.report.usage import usage_section
 from qpd.analysis.report.video import video_section
+from qpd.version import __version__
 
 # In the order of the page. A section that returns None is left out without a word.
 SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (

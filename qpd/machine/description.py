@@ -9,7 +9,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from qpd import __version__
+from qpd.version import __version__
 
 PACKAGES = ("numpy", "torch", "onnx", "onnxruntime", "ai-edge-litert")
 COMPILERS, CXX_COMPILERS = ("gcc", "cc", "clang"), ("g++", "clang++", "c++")

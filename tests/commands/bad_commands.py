@@ -95,8 +95,8 @@ REPORTS = [
 ]
 
 PUSHES = [
-    row("push run notarepo", Code.COMMAND_LINE, "'notarepo': is no repository's name", "org/name"),
-    row("push run a/b/c", Code.COMMAND_LINE, "'a/b/c': is no repository's name", "org/name"),
+    row("push run notarepo", Code.COMMAND_LINE, "'notarepo': is not a repository name", "org/name"),
+    row("push run a/b/c", Code.COMMAND_LINE, "'a/b/c': is not a repository name", "org/name"),
     row("push absent me/x --dry-run", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
     row("push half me/x --dry-run", Code.RUN_PHASE_MISSING, "half", "`qpd quantize half` makes it"),
     row("push run me/x --dry-run", Code.NOTHING_MEASURED, "run", "`qpd evaluate run --policy qat`"),

@@ -198,7 +198,7 @@ def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixtu
         return only
 
     for bad in ("breakout", "a/b/c", "me/..x", "me/a b", "me/" + "x" * 97, "me/-x", "me/x.git"):
-        assert f"{bad!r}: is no repository's name: it must be org/name" in line(RUN, bad)
+        assert f"{bad!r}: is not a repository name: it must be org/name" in line(RUN, bad)
     assert "is not a run directory" in line(tmp_path / "nothing", "me/x")
     run = tmp_path / "run"
     shutil.copytree(RUN, run)

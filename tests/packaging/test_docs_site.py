@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -141,6 +142,28 @@ def test_pages_quote_the_readme(site: Path) -> None:
     assert "<!-- table" not in text_of(site, "index.html")
 
 
+def test_the_readme_is_short_and_its_results_are_those_of_the_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= 800
+    rows = find_table(readme, "Breakout, PPO teacher").splitlines()[2:]
+    checked = 0
+    for row in rows:
+        _, shown, games, size, run, commit = (cell.strip() for cell in row.strip("|").split("|"))
+        name = re.match("`(.*?)`", run)
+        if name is None:
+            continue  # the teacher is not a run
+        folder = ROOT / "runs-reference" / name[1]
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["git_commit"][:7] == commit.strip("`")
+        assert (folder / "quantized.safetensors").stat().st_size == int(size.replace(",", ""))
+        played = manifest["evaluations"]["qat"]
+        if int(games.replace(",", "")) == len(played["returns"]):
+            low, high = played["interval"]
+            assert shown == f"{played['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            checked += 1
+    assert checked == 2 and len(rows) == 4
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "runs-reference/README.md"])
 def test_relative_links_of_the_repository_lead_somewhere(page: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -204,3 +227,21 @@ def test_an_equation_keeps_its_meaning() -> None:
     drawn = render_equations(page)
     assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in drawn
     assert "&#x0003C;" in drawn and drawn.endswith(" and \\(code\\)</p>")
+
+
+def test_each_equation_names_its_function() -> None:
+    """docs/method.md says where each equation is computed: the function is there, and in use."""
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (Eq\. \d|Algorithm 1)[^|]*\| `(\w+)` \| `([\w/.]+)` \|$", page, re.M)
+    assert [row[0] for row in rows] == [*(f"Eq. {i}" for i in range(1, 6)), "Algorithm 1"]
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in ("qpd", "students")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    for equation, function, file in rows:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in text, f"{equation}: {file} has no {function}"
+        assert equation == "Algorithm 1" or equation in text, f"{file} does not name {equation}"
+        uses = sum(len(re.findall(rf"\b{function}\b", source)) for source in sources)
+        assert uses >= 3, f"{function} is defined and imported, but never called"
