@@ -160,7 +160,7 @@ STUDENTS = [
     row("evaluate otherfile", Code.STUDENT_DAMAGED, "otherfile/quantized.safetensors: was not wr"),
     row("evaluate badbits", Code.STUDENT_DAMAGED, "badbits/quantized.safetensors", "weight_bits"),
     row("evaluate badshape", Code.STUDENT_DAMAGED, "badshape/quantized.safetensors", "observation"),
-    row("evaluate nanstudent", Code.STUDENT_NOT_FINITE, "nanstudent/distilled.safetensors: contains"),
+    row("evaluate nanstudent", Code.STUDENT_NOT_FINITE, "distilled.safetensors: contains"),
     row(
         "evaluate run --episodes 0",
         Code.COMMAND_LINE,
