@@ -103,6 +103,7 @@ def sb3_environment(num_envs: int, in_processes: bool) -> VecEnv:
     """Make Breakout as SB3 and the RL Zoo do, observations uint8 `[n, 4, 84, 84]`."""
     kind = SubprocVecEnv if in_processes else DummyVecEnv
     env = make_atari_env(ENV_ID, num_envs, seed=0, vec_env_cls=kind)
+    # SB3 stacks along the last axis; its CNNs read channels first.
     return VecTransposeImage(VecFrameStack(env, 4))
 
 

@@ -93,6 +93,7 @@ def write_export(folder: Path, source: ExportSource) -> Path:
 def c_nanoseconds(folder: Path, observations: Path, *options: str) -> float:
     """Return the median nanoseconds of a forward pass, by the export's own benchmark."""
     command = ["make", "-s", "bench", f"BENCH_ARGS=0.3 {observations}", *options]
+    # Under `make`, so that it is built before the first measurement.
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return float(json.loads(ran.stdout)["median_ns"])
 

@@ -47,6 +47,7 @@ def single_environment_loop(student: PlainStudent, episodes: int) -> tuple[float
 def plain_copy(run: Path) -> PlainStudent:
     """Return the run's distilled student as the baseline's network."""
     student = load_student(run / "distilled.safetensors")
+    # Told by its layers' shapes, as an architecture has no name.
     size = next(
         name for name in ("XXS", "XS", "S", "M", "L", "XL", "XXL")
         if PlainStudent(name).trunk[7].weight.shape == student.layer("linear1").weight.shape

@@ -99,7 +99,9 @@ def main() -> None:
         fill(memory, arguments.capacity + spare + 256, observations, 64)
         # The votes on the background are part of what a full memory keeps.
         memory.renew_background()
+        # Resident and not allocated: the file is mapped, and pages count once they are touched.
         held = resident_bytes() - before
+        # What np.zeros((n, 4, 84, 84), np.uint8) takes, the usual replay buffer.
         stacked = arguments.capacity * 4 * 84 * 84
         table = [
             ["stacked observations", f"{stacked / 1e9:.2f}", "-"],

@@ -72,6 +72,7 @@ def main() -> None:
         stream.close()
         alone.close()
         raw.close()
+    # The faster SB3 environment, whichever it is on this machine.
     base = max(rates[name] for name in plain)
     best = max(("QPD's environment alone", "ALE's alone"), key=lambda name: rates[name])
     rows = [

@@ -115,6 +115,7 @@ def main() -> None:
         stream.close()
     events = profiler.key_averages()
     whole = sum(event.self_cpu_time_total for event in events)
+    # By the operator's own time: its children have rows of their own.
     events = sorted(events, key=lambda event: -event.self_cpu_time_total)[:12]
     rows = [
         [e.key, f"{e.self_cpu_time_total / whole:.1%}", f"{e.self_cpu_time_total / 2e4:.2f}"]

@@ -92,6 +92,7 @@ def c_policy(folder: Path) -> Policy:
     flags = ["-std=c99", "-O3", "-march=native", "-shared", "-fPIC", "-o", library.name]
     # A shared library: starting a program for each observation would take longer than the network.
     subprocess.run(["gcc", *flags, "qpd_network.c", "qpd_sample.c"], cwd=folder, check=True)
+    # ctypes takes an int result by default, which qpd_act's is.
     act = ctypes.CDLL(str(library)).qpd_act
     manifest = json.loads((folder / MANIFEST).read_text())
     num_actions = int(manifest["architecture"]["num_actions"])

@@ -112,6 +112,7 @@ def print_record(record: Path) -> None:
     for phase, part in epochs.groupby("phase", sort=False):
         # The first tenth is left out: caches fill, and allocations reach their size.
         tenth = max(1, len(part) // 10)
+        # Medians: a validation or a checkpoint makes single epochs long.
         early, late = part.iloc[tenth : 2 * tenth].median(numeric_only=True), part.iloc[-tenth:]
         late = late.median(numeric_only=True)
         rows = [

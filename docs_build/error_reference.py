@@ -37,6 +37,7 @@ def errors_page() -> str:
         rows = [
             [f"[`{code.id}`](#{code.id}){{ #{code.id} }}", code.title, code.remedy]
             for code in ErrorCode
+            # Q103: the digit after the Q is the group's.
             if code.id[1] == digit
         ]
         parts += [f"## {title}", markdown_table(HEADER, rows)]

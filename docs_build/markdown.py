@@ -31,8 +31,9 @@ def _begins_with(line: str, cell: str) -> bool:
     return line.startswith("|") and line.split("|")[1].strip() == cell
 
 
+# Non-breaking spaces stay: they hold a sign and its number together.
 def _cell(text: str) -> str:
-    return re.sub(r"[ \t\n]+", " ", text).strip().replace("|", "\\|")  # non-breaking spaces stay
+    return re.sub(r"[ \t\n]+", " ", text).strip().replace("|", "\\|")
 
 
 def number_text(value: float) -> str:

@@ -50,6 +50,7 @@ class _Page(HTMLParser):
                 known.get(name, "").split(",") if name == "srcset" else [known.get(name)]
             ):
                 self.fetched += (address or "").split()[:1]
+        # A missing picture is a broken link as well.
         self.links += [known["src"]] if known.get("src") else []
         self.fetched += _CSS_URL.findall(known.get("style", ""))
 

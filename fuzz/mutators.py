@@ -105,6 +105,7 @@ def _custom(change: Change) -> CustomMutator:
     def mutator(content: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         changed = (mutate_bytes if rng.random() < 0.1 else change)(content, rng)
+        # libFuzzer's limit, which a custom mutator has to keep itself.
         return changed[:max_size]
 
     return mutator

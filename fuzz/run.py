@@ -16,6 +16,7 @@ def main() -> None:
         from fuzz.targets import TARGETS
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
         sys.exit(f"usage: python -m fuzz.run {{{','.join(TARGETS)}}} [options] CORPUS...")
+    # libFuzzer parses the rest of the command line itself.
     name = sys.argv.pop(1)
     # libFuzzer restarts itself by this command, in a shell, to merge corpora.
     sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"

@@ -33,6 +33,7 @@ class Target:
 
     def check(self, content: bytes) -> bool:
         """Return whether `content` was accepted; raise anything that is a finding."""
+        # A folder for each input: parsers look for files beside the one they are given.
         with tempfile.TemporaryDirectory(prefix="qpd-fuzz-") as folder:
             path = Path(folder) / self.file_name
             path.write_bytes(content)
@@ -49,6 +50,7 @@ def _check_message(error: Exception) -> None:
     lines = list(getattr(error, "lines", [str(error)]))
     assert lines and all(lines), "an error without a line"
     for line in lines:
+        # Echoing a foreign value whole would let a file flood the terminal.
         assert len(line) <= MAX_LINE, f"a line of {len(line)} characters"
 
 

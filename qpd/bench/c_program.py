@@ -47,7 +47,9 @@ class CProgram:
         try:
             done = _call(["sh", "-c", '"$@"; exit $?', "sh", *program], timeout=seconds + PATIENCE)
         except subprocess.TimeoutExpired as error:
-            raise ContestantError(f"qpd_bench gave no answer in {error.timeout:.0f} s") from error
+            raise ContestantError(
+                f"qpd_bench did not answer within {error.timeout:.0f} s"
+            ) from error
         if done.returncode != 0:
             raise ContestantError(f"qpd_bench ended with {_outcome(done)}")
         try:

@@ -93,7 +93,8 @@ def refuse_foreign_file(path: Path) -> None:
             read_device_record(path)
         except BenchError as error:
             raise BenchError(
-                f"{path}: is there already, and no device's JSON; use -o", ErrorCode.OUTPUT_TAKEN
+                f"{path}: exists and is not a device's JSON; choose another -o",
+                ErrorCode.OUTPUT_TAKEN,
             ) from error
 
 
@@ -105,10 +106,12 @@ def read_device_record(path: Path) -> DeviceRecord:
     try:
         objects = _json_objects(_read_text(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise BenchError(f"{path}: {reason}", ErrorCode.FILE_SYSTEM) from error
     except ValueError as error:
-        raise BenchError(f"{path}: is no JSON of `qpd bench` or `make bench`: {error}") from error
+        raise BenchError(
+            f"{path}: is not JSON from `qpd bench` or `make bench`: {error}"
+        ) from error
     try:
         if objects and all("median_ns" in found for found in objects):
             return DeviceRecord.model_validate(record_of_c_lines(objects))

@@ -200,4 +200,4 @@ def _add_turn(contestant: Contestant, text: str) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it failed without a word"
+    return lines[-1] if lines else "it failed without a message"

@@ -104,7 +104,7 @@ class WorkerProcess:
         try:
             code = self._process.wait(timeout=30.0)
         except subprocess.TimeoutExpired:  # it closed its output but is still running
-            return "the worker fell silent"
+            return "the worker stopped answering"
         how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()

@@ -16,7 +16,7 @@ teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 def evaluate(
     target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
     policy: Annotated[
-        str | None, typer.Option("--policy", help="of a run: teacher, distilled, ptq or qat")
+        str | None, typer.Option("--policy", help="policy of a run: teacher, distilled, ptq or qat")
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="full games; default: the run's, or 50")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from qpd.analysis.returns.return_rows import ShownTable
 
-analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
+analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures from measurements.")
 add_network_commands(analyze_app)
 analyze_app.command("paper")(analyze_paper)
 

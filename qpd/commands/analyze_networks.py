@@ -133,8 +133,11 @@ def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> N
 
 
 def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
-    from qpd.analysis.networks.weight_distributions import draw_distributions, weight_tables
-    from qpd.analysis.networks.weight_errors import draw_errors
+    from qpd.analysis.networks.weight_distributions import (
+        draw_distributions,
+        draw_errors,
+        weight_tables,
+    )
 
     found = weight_tables(runs)
     names = list(dict.fromkeys(found.errors["run"]))

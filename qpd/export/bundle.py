@@ -155,7 +155,7 @@ def write_bundle(
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or name == MANIFEST:
-        raise ValueError(f"{name!r} is no name for an exported file")
+        raise ValueError(f"{name!r} is not a valid name for an exported file")
     return path
 
 
@@ -191,7 +191,7 @@ def _refuse_foreign(folder: Path, target: str) -> None:
     except (OSError, ValueError, AttributeError):  # no manifest, or JSON that is no object
         pass
     if there != target:
-        what = f"a {there} export" if there else "something that is no export"
+        what = f"a {there} export" if there else "something that is not an export"
         raise ExportError(
             f"{folder}: holds {what}; name a new folder for {target} with -o",
             ErrorCode.OUTPUT_TAKEN,

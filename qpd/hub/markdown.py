@@ -29,5 +29,6 @@ def code(text: str) -> str:
 
     Backquotes and bars are replaced: nothing escapes them inside a code span.
     """
+    # One line: a line break would end the table row or the list entry.
     line = printable(" ".join(text.split())).replace("`", "'").replace("|", "/")
     return f"`{line or '?'}`"

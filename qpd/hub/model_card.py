@@ -129,6 +129,8 @@ def _results(source: PushSource) -> str:
     """Return the table of returns, with the published student in bold."""
     architecture = source.export.student.architecture
     teacher, run = source.teacher, source.run
+    # The teacher counts as bare fp32 weights: its zip also holds an optimizer's state, which would
+    # flatter the student.
     student_bytes, teacher_bytes = run.quantized_file.stat().st_size, 4 * teacher.num_parameters
     lines = [
         "## Results",
@@ -154,6 +156,7 @@ def _results(source: PushSource) -> str:
         if name == source.policy:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
+    # Parameters compare the networks, bytes the files that have to be shipped.
     ratio = teacher.num_parameters / architecture.num_parameters
     smaller = teacher_bytes / student_bytes
     critic = ", critic included" if imitates_policy(source.export.about) else ""

@@ -90,6 +90,7 @@ def _refusal(repo_id: str, error: Exception) -> HubPushError:
             f"{repo_id}: {reason}; --dry-run -o DIR writes a folder only", ErrorCode.HUB_UNREACHABLE
         )
     status = response.status_code
+    # The two that a user can mend get a remedy; for the rest the hub's words are passed on.
     if status == 401:
         return HubPushError(f"{repo_id}: the hub does not know this token: `hf auth login`")
     if status == 403:

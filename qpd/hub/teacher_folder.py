@@ -92,6 +92,7 @@ def write_teacher_folder(
     name = agent_file_name(agent.teacher.algo, agent.env_id)
     original = agent.files.archive
     content = compact_agent(agent.archive) if half else original.read_bytes()
+    # Played inside the temporary folder: a failure leaves nothing half-written behind.
     with new_hub_folder(folder) as fresh:
         write_bytes(fresh / name, content)
         if agent.files.vec_normalize is not None:

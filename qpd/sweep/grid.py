@@ -71,7 +71,7 @@ class GridFile(RecipeSection):
     )
     resources: CellResources = Field(default_factory=CellResources, description="of each cell")
     share_stream: bool | Literal["per_seed"] = Field(
-        False, description="one play for all cells of a teacher; per_seed = and of a seed"
+        False, description="one play for all cells of a teacher; per_seed: only within a seed"
     )
 
 
@@ -189,7 +189,7 @@ def _axis_mistakes(file: GridFile, layer: Layer) -> list[str]:
             mistakes.append(f"{_place(layer, ('set', key))}: set.{key}: is an axis too")
         count *= len(values)
     for key in ({"base", "name"} & set(file.set_)) | ({"name"} & set(file.axes)):
-        mistakes.append(f"{layer.label}: {key}: is not for a grid to set; cells are named by axes")
+        mistakes.append(f"{layer.label}: {key}: cannot be set by a grid; cells are named by axes")
     if count > MAX_CELLS:
         mistakes.append(f"{layer.label}: axes: {count:,} cells; at most {MAX_CELLS:,}")
     return mistakes + _selection_mistakes(file, layer)
@@ -209,7 +209,7 @@ def _selection_mistakes(file: GridFile, layer: Layer) -> list[str]:
         where = f"{_place(layer, ('exclude', str(index)))}: exclude.{index}"
         for key, value in chosen.items():
             if key not in file.axes:
-                mistakes.append(f"{where}: {key} is no axis; axes are {', '.join(file.axes)}")
+                mistakes.append(f"{where}: {key} is not an axis; axes are {', '.join(file.axes)}")
             elif value_text(value) not in on_axis[key]:
                 mistakes.append(f"{where}: {key}: {value_text(value)} is not on that axis")
     for index, added in enumerate(file.include):

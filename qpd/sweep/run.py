@@ -96,7 +96,7 @@ class Status:
 
     def _last_words(self, code: int) -> str:
         if code < 0:
-            return f"killed by signal {-code}, again and again; too little memory?"
+            return f"killed by signal {-code} repeatedly; too little memory?"
         lines = self.read_log().decode(errors="replace").splitlines()
         # The command's own one-line error beats whatever else was printed last.
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
