@@ -9,6 +9,7 @@ import pytest
 from stable_baselines3 import A2C
 
 import qpd
+from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.files.tensors import crc32_of
 from qpd.recipe.schema import Recipe
@@ -101,16 +102,20 @@ def test_all_phases_in_one_call(recipe: Recipe, teacher_zip: Path, tmp_path: Pat
 
 
 def test_another_teacher_brings_its_own_algorithm_and_environment(tmp_path: Path) -> None:
-    A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu").save(tmp_path / "a2c.zip")
+    agent = tmp_path / "a2c-CartPole-v1.zip"
+    A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu").save(agent)
     tiny = {"distill.epochs": 1, "replay.capacity": 256, "evaluation.validation_episodes": 1}
     run = qpd.distill(
         "classic/ppo-cartpole",  # which names ppo
-        teacher=tmp_path / "a2c.zip",
-        overrides={**tiny, "teacher.env": "CartPole-v1"},
+        teacher=agent,
+        overrides=tiny,
         output=tmp_path / "run",
     )
     assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
-    assert run.recipe.teacher.algo is None and run.recipe.teacher.env == "CartPole-v1"
+    assert run.recipe.teacher.algo is None and run.recipe.teacher.env is None
+    (tmp_path / "plain.zip").write_bytes(agent.read_bytes())  # whose name says nothing
+    kept = resolve_recipe("classic/ppo-cartpole", teacher=tmp_path / "plain.zip").teacher
+    assert (kept.algo, kept.env) == ("ppo", "CartPole-v1")
 
 
 def test_an_interrupted_call_resumes(run: RunDirectory, recipe: Recipe, tmp_path: Path) -> None:
