@@ -126,7 +126,7 @@ def test_other_files_are_one_line_and_stay_as_they_are(
     with pytest.raises(BenchError, match=said) as caught:
         read_device_record(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
-    with pytest.raises(BenchError, match="is there already"):
+    with pytest.raises(BenchError, match="exists and is not"):
         refuse_foreign_file(path)
     assert path.read_text() == text
 

@@ -155,7 +155,7 @@ GRIDS = [
          "mine.yaml:3", "quantize.weight_bits: 9"),
     grid("base: cii\naxes: {seed: [1]}\n", Code.RECIPE_NOT_FOUND, "mine.yaml", "did you mean ci?"),
     grid("base: ci\naxes: {seed: [1]}\nexclude: [{seed: 1}]\n", Code.GRID_WRONG, "leaves no cell"),
-    grid("base: ci\naxes: {seed: [1]}\nexclude: [{size: 1}]\n", Code.GRID_WRONG, "size is no axis"),
+    grid("base: ci\naxes: {seed: [1]}\nexclude: [{size: 1}]\n", Code.GRID_WRONG, "is not an axis"),
     grid("base: ci\naxes: {seed: [1]}\nresources: {cpus: -1}\n", Code.RECIPE_WRONG_VALUE, "cpus"),
     grid("base: ci\naxes: {seed: [1]\n", Code.RECIPE_NOT_YAML, "mine.yaml: line 3"),
     grid(b"\xff", Code.RECIPE_NOT_YAML, "mine.yaml: is not UTF-8"),

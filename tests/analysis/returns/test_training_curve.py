@@ -82,5 +82,5 @@ def test_without_monitor_files_there_is_no_curve(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "r,l,t\n", '#{"t_start": 1}\nr,l\n1,2\n', "#[]\nr,l,t\n"])
 def test_another_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "0.monitor.csv").write_text(text)
-    with pytest.raises(TargetError, match="0.monitor.csv: is no monitor file"):
+    with pytest.raises(TargetError, match="0.monitor.csv: is not a monitor file"):
         training_curve(tmp_path)
