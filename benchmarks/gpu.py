@@ -2,8 +2,8 @@
 
 python -m benchmarks.gpu [--size XXS] [--seeds 5] [--batch 256 1024 4096] [--device cuda]
 
-The replay is resident on the device in uint8, every batch is gathered there once and goes to each
-student; forward and backward passes are CUDA graphs. The baseline is what a user writes: fp32 NCHW
+The replay is resident on the device in uint8; every batch is gathered there once and goes to all
+students; forward and backward passes are CUDA graphs. The baseline is what a user writes: fp32 NCHW
 students in eager PyTorch, stacked uint8 observations in host memory, the teacher's forward pass
 inside the loop.
 """
@@ -44,16 +44,19 @@ class StudentsTogether:
             self.steps.append(TrainStep(training_plan(settings, 3.0), student, optimizer))
 
     def train(self, samples: int) -> int:
-        """Draw at least `samples`; returns the student-samples."""
+        """Train on at least `samples`; return the student-samples, samples times students."""
         rng, drawn = np.random.default_rng(0), 0
         while drawn < samples:
             for sample in self.memory.epoch(self.batch_size, rng, samples):
+                # A CUDA graph is for one shape: the smaller last batch would be captured anew.
                 if len(sample.values) < self.batch_size:
                     break
                 for step in self.steps:
                     step(sample)
                 drawn += self.batch_size
         if self.memory.device.type == "cuda":
+            # Kernels run on after the call returns; without waiting, only their launch would be
+            # timed.
             torch.cuda.synchronize()
         return drawn * len(self.steps)
 
@@ -71,6 +74,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        # Little play, repeated to fill the memory: what frames show does not change a GPU's time.
         teacher, stream = teacher_play(Path(folder), 4096)
         stream.fill()
         observations = stacked_observations(stream)
@@ -82,6 +86,7 @@ def main() -> None:
             plain = PlainTraining(arguments.size, observations, teacher, batch, device)
             one = StudentsTogether(arguments.size, 1, memory, batch)
             many = StudentsTogether(arguments.size, arguments.seeds, memory, batch)
+            # The baseline takes a quarter of the samples: a rate needs no more, and it is slower.
             count = max(1, arguments.samples // batch // 4)
 
             def baseline(plain: PlainTraining = plain, count: int = count) -> int:

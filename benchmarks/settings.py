@@ -1,11 +1,11 @@
-"""How far phase 1 gets with other settings, on the same memory and the same number of samples.
+"""Phase 1 with different settings, on the same memory and the same number of samples.
 
 python -m benchmarks.settings "distill.lr=1e-3" "distill.lr=4e-3" "distill.lr=4e-3 student.size=S"
 
 Each argument is one run: overrides of the quickstart recipe, separated by spaces. The baseline is
-the quickstart itself. Printed for transitions that no run has seen: Eq. 1 at tau 3 and Eq. 3, the
-KL to the policy that the student stands for (softmax(3 * logits)), and how often both prefer the
-same action. Dormant units are counted at the end.
+the quickstart itself. The table shows, on transitions that no run has seen, Eq. 1 at tau 3 and Eq.
+3, the KL to the policy that the student stands for (softmax(3 * logits)), and how often both prefer
+the same action, and at the end the number of dormant units.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from qpd.training.optimizer import learning_rate, make_optimizer, target_logit_s
 from qpd.training.step import TrainStep
 
 HELD_OUT = 6000
-RECYCLINGS = 10  # in the first half, as with 20 epochs
+RECYCLINGS = 10  # all in the first half, as a run of 20 epochs would have them
 
 
 def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) -> Student:
-    """Phase 1 on the transitions at `rows` alone."""
+    """Run phase 1 on the transitions at `rows` only."""
     settings = recipe.distill
     assert recipe.student.size is not None
     student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
@@ -44,10 +44,12 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     optimizer = make_optimizer(student, settings, target_logit_scale(memory, tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
+    # Only in the first half, as in training: units that start anew need time to learn.
     every = max(1, steps // (2 * RECYCLINGS))
     while step < steps:
         for sample in memory.epoch(settings.batch_size, rng, rows=rows):
             for group in optimizer.param_groups:
+                # The schedule runs over these samples, however few, as it does over a whole phase.
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
             update(sample)
             step += 1
@@ -62,7 +64,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
 
 @torch.no_grad()
 def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarray) -> list[str]:
-    """Losses on the transitions at `rows`, and the number of dormant units."""
+    """Return losses on the transitions at `rows`, and the number of dormant units."""
     sample = memory.gather(torch.from_numpy(rows))
     logits, values = student(sample.observations)
     logits = logits * (recipe.distill.temperature or 3.0)  # the teacher's scale
@@ -95,6 +97,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _, stream = teacher_play(Path(folder), arguments.memory)
         stream.fill()
+        # Shuffled once: every run holds out the same transitions, from all parts of the play.
         rows = np.random.default_rng(0).permutation(stream.memory.transition_rows())
         for name, recipe in recipes.items():
             began = time.perf_counter()

@@ -1,10 +1,10 @@
-"""Time of cells that learn one by one, each with a play of its own, and on one shared play.
+"""Time of cells distilled one by one, each with a play of its own, and on one shared play.
 
 python -m benchmarks.sweep [--sizes XXS XS S] [--rounds 3] [--capacity 4000] [--epochs 2]
 
-Phase 1 of Breakout students of the embedded teacher, in this process: what `qpd sweep` does for
-each cell, and for a batch with `share_stream`; without the pool, starting processes, phases 2 and
-3, and validation games, which are the same either way.
+Runs phase 1 of Breakout students of the embedded teacher in this process, as `qpd sweep` does for
+each cell, and for a batch with `share_stream`. The pool, starting processes, phases 2 and 3 and
+validation games are left out, as they are the same either way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qpd.runs.progress import SilentProgress
 
 
 def distil(members: Mapping[str, Recipe], folder: Path) -> dict[str, float]:
-    """Phase 1 of these students together: seconds in all, and those spent on collection."""
+    """Run phase 1 of these students together; return seconds in all and those of collecting."""
     quiet = SilentProgress()
     began = time.perf_counter()
     with open_students(members, folder, "cpu", quiet) as (students, play):
@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     arguments = parse_arguments(parser)
     overrides = [f"replay.capacity={arguments.capacity}", f"distill.epochs={arguments.epochs}"]
+    # Nothing but play and training: games are cut short and no events are written.
     overrides += ["save.tensorboard=false", "evaluation.validation_episodes=1"]
     overrides += ["environment.max_frames=400", "collection.student_fraction=0", "device=cpu"]
     recipe = load_recipe("breakout/base", overrides)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are Markdown; a `|` in a cell is text."""
+    """Return a table whose cells are Markdown; a `|` in a cell is text."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
 
 
 def find_table(markdown: str, first_cell: str) -> str:
-    """The table of `markdown` whose header begins with `first_cell`.
+    """Return the table of `markdown` whose header begins with `first_cell`.
 
     Raises ValueError, with one line, where there is none.
     """
@@ -31,12 +31,13 @@ def _begins_with(line: str, cell: str) -> bool:
     return line.startswith("|") and line.split("|")[1].strip() == cell
 
 
+# Non-breaking spaces stay: they hold a sign and its number together.
 def _cell(text: str) -> str:
-    return re.sub(r"[ \t\n]+", " ", text).strip().replace("|", "\\|")  # non-breaking spaces stay
+    return re.sub(r"[ \t\n]+", " ", text).strip().replace("|", "\\|")
 
 
 def number_text(value: float) -> str:
-    """`1e-3`, `0.75`, `4096`, and `2^31 - 1` for the bounds that nobody reads in decimals."""
+    """Format a number: `1e-3`, `0.75`, `4096`, and powers of two from 2^20 as `2^31 - 1`."""
     if value != int(value):
         return _fraction(value)
     whole = int(value)

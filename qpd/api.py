@@ -37,6 +37,8 @@ from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.target import Target, load_target, play, record
 from qpd.student_files.distilled import load_student
+from qpd.teachers import TeacherError
+from qpd.teachers.sources.teacher_source import find_teacher_files
 
 RecipeSource = Recipe | str | os.PathLike[str]
 RunSource = str | os.PathLike[str]  # a RunDirectory is a path, too
@@ -223,14 +225,30 @@ def resolve_recipe(
     device: str | None = None,
     teacher: str | os.PathLike[str] | None = None,
 ) -> Recipe:
-    """Return the recipe with all that the arguments change in it. Raises RecipeError."""
-    lines = override_lines(overrides)
+    """Return the recipe with all that the arguments change in it. Raises RecipeError.
+
+    Where another teacher's files name its algorithm or its environment, the recipe's, which are
+    those of its own teacher, are dropped. `overrides` may set them again.
+    """
+    lines = [] if teacher is None else _teacher_lines(os.fspath(teacher))
+    lines += override_lines(overrides)
     lines += [f"seed={seed}"] if seed is not None else []
     lines += [f"device={device}"] if device is not None else []
-    lines += [f"teacher.source={os.fspath(teacher)}"] if teacher is not None else []
     if isinstance(recipe, Recipe):
         return override_recipe(recipe, lines)
     return load_recipe(os.fspath(recipe), lines)
+
+
+def _teacher_lines(source: str) -> list[str]:
+    """Return the overrides that put another agent in place of the recipe's."""
+    lines = [f"teacher.source={source}"]
+    try:
+        files = find_teacher_files(source)
+    except TeacherError:  # said by `prepare`, beside everything else that does not fit
+        return lines
+    lines += ["teacher.algo=null"] if files.algo_hint is not None else []
+    lines += ["teacher.env=null"] if files.env_id is not None else []
+    return lines
 
 
 def default_output(recipe: Recipe) -> Path:

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print one table. The only file that knows everybody."""
+"""The command line: parse, call, print one table. The only module that imports all commands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="run directory; default runs/<recipe name>")
 ]
 TeacherOption = Annotated[
-    str | None, typer.Option("--teacher", help="SB3 zip, zoo folder or hub id to use instead")
+    str | None,
+    typer.Option("--teacher", help="SB3 zip, zoo folder or hub id, instead of the recipe's"),
 ]
 RecipeArgument = Annotated[str, typer.Argument(help="recipe file, or the name of a shipped one")]
 RunArgument = Annotated[Path, typer.Argument(help="run directory")]
@@ -76,7 +77,7 @@ def run(
     teacher: TeacherOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
+    """Distil, quantize, finetune and evaluate; resume a run that was interrupted."""
     from qpd import api
 
     done = api.run(
@@ -101,7 +102,7 @@ def distill(
     teacher: TeacherOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 1: full-precision distillation. For several students on one play: qpd sweep."""
+    """Distil a full-precision student (phase 1); for several on one play, see `qpd sweep`."""
     from qpd import api
 
     done = api.distill(
@@ -127,7 +128,7 @@ def quantize(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 2: post-training quantization of a distilled student."""
+    """Quantize a distilled student after training (phase 2)."""
     from qpd import api
 
     done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=True)
@@ -138,7 +139,7 @@ def quantize(
 def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
-    """Phase 3: quantization-aware training of a quantized student."""
+    """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd import api
 
     done = api.finetune(run_path, overrides=set_, device=device, progress=True)
@@ -147,7 +148,7 @@ def finetune(
 
 @app.command()
 def show(run_path: RunArgument, as_json: AsJson = False) -> None:
-    """Print what a run measured: returns, parameters, bytes."""
+    """Print a run's results: returns, parameters, bytes."""
     print_run(run_path, as_json)
 
 
@@ -168,7 +169,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: errors of the user's are one line each on stderr and exit code 2."""
+    """Run the command line; a user's errors are one line each on stderr, with exit code 2."""
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
@@ -181,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
         print(
-            "interrupted; rerun the same command to resume",
+            "interrupted: rerun the same command to resume from the last checkpoint",
             file=sys.stderr,
         )
         sys.exit(130)

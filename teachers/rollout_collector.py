@@ -77,8 +77,6 @@ def collect_transitions(
     begun, turn = 0, 0
     with _beside_emulators():
         while begun < count or flying:
-            # Counted as begun, not as finished: nothing is in flight that the caller did not ask
-            # for.
             if begun < count and len(flying) < halves:
                 group = groups[turn % halves]
                 decision = _decide(teacher, env, group, rule, rng, student, student_envs)
@@ -91,8 +89,7 @@ def collect_transitions(
             else:
                 decision = flying.popleft()
                 batch = decision.transitions(env.finish_step())
-                # A group whose environments were all forced gives no transition.
-                if len(decision.streams):
+                if len(decision.streams):  # else all of the group were forced
                     yield batch
 
 

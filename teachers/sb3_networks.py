@@ -69,7 +69,7 @@ class ActorCriticNetwork(nn.Module):
         self.action_head = _linear(tensors, "action_net")
         self.value_head = _linear(tensors, "value_net")
         if self.value_head.out_features != 1:
-            raise TeacherError("'value_net' gives more than 1 value; expected one per state")
+            raise TeacherError("'value_net' outputs more than 1 value; expected one per state")
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Map float [batch, ...] to logits [batch, num_actions] and values [batch, 1]."""
@@ -235,7 +235,7 @@ def _parameter(tensors: Mapping[str, Tensor], key: str) -> nn.Parameter:
     value = tensors[key].detach().to(torch.float32).contiguous()
     if not bool(torch.isfinite(value).all()):
         raise TeacherError(
-            f"tensor '{key}' holds NaN or infinity; expected finite weights",
+            f"tensor '{key}' contains NaN or infinity; expected finite weights",
             ErrorCode.TEACHER_NOT_FINITE,
         )
     return nn.Parameter(value, requires_grad=False)

@@ -268,7 +268,7 @@ def _refuse_custom_extractor(archive: Sb3Archive) -> None:
     text = read_policy_option(archive.data, "features_extractor_class")
     if text is not None and class_name(text) == "IntegerFeatures":
         raise TeacherError(
-            "is a student exported by QPD, not a teacher: give the agent that it was distilled from"
+            "is an exported student of QPD, not a teacher; give the agent it was distilled from"
         )
     if text is not None and class_name(text) not in ("NatureCNN", "FlattenExtractor"):
         raise TeacherError(

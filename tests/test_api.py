@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from stable_baselines3 import A2C
 
 import qpd
+from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.files.tensors import crc32_of
 from qpd.recipe.schema import Recipe
@@ -97,6 +99,23 @@ def test_all_phases_in_one_call(recipe: Recipe, teacher_zip: Path, tmp_path: Pat
     run = qpd.run(recipe, overrides=changes, seed=5, teacher=teacher_zip, output=tmp_path / "all")
     assert run.recipe.seed == 5 and run.recipe.student.size == "mlp-8"
     assert set(run.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}
+
+
+def test_another_teacher_brings_its_own_algorithm_and_environment(tmp_path: Path) -> None:
+    agent = tmp_path / "a2c-CartPole-v1.zip"
+    A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu").save(agent)
+    tiny = {"distill.epochs": 1, "replay.capacity": 256, "evaluation.validation_episodes": 1}
+    run = qpd.distill(
+        "classic/ppo-cartpole",  # which names ppo
+        teacher=agent,
+        overrides=tiny,
+        output=tmp_path / "run",
+    )
+    assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
+    assert run.recipe.teacher.algo is None and run.recipe.teacher.env is None
+    (tmp_path / "plain.zip").write_bytes(agent.read_bytes())  # whose name says nothing
+    kept = resolve_recipe("classic/ppo-cartpole", teacher=tmp_path / "plain.zip").teacher
+    assert (kept.algo, kept.env) == ("ppo", "CartPole-v1")
 
 
 def test_an_interrupted_call_resumes(run: RunDirectory, recipe: Recipe, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.figure_style import COLOURS, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import COLOURS, MARKERS, PAGE_WIDTH, new_figure
 from qpd.analysis.runs.distilled_student import find_distilled
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.runs.run_directory import RunDirectory
@@ -223,3 +223,36 @@ def _draw_histogram(ax: Any, bins: DataFrame) -> None:
     ax.set_yscale("log")
     ax.tick_params(labelsize=5.5)
     ax.locator_params(axis="x", nbins=3)
+
+
+def draw_errors(errors: DataFrame) -> Figure:
+    """Draw a column per scheme: SQNR in dB above, the largest error in steps below.
+
+    `errors` is that of `WeightTables`. Call it inside `paper_style()`.
+    """
+    schemes = list(dict.fromkeys(errors["scheme"]))
+    runs = {run: Path(run).name for run in errors["run"]}
+    figure = new_figure(PAGE_WIDTH, 3.6 + 0.15 * len(runs) / 4)
+    axes = figure.subplots(2, len(schemes), squeeze=False, sharex="col")
+    for (upper, lower), scheme in zip(axes.T, schemes, strict=True):
+        # A column of its own for each scheme: DoReFa as written loses the layer's scale, and its
+        # errors are of another order.
+        mine = errors[errors["scheme"] == scheme]
+        for place, (run, layers) in enumerate(mine.groupby("run", sort=False)):
+            look = {
+                "color": COLOURS[place % len(COLOURS)],
+                "marker": MARKERS[place % len(MARKERS)],
+                "linestyle": "-" if place < len(COLOURS) else "--",
+            }
+            upper.plot(layers["layer"], layers["sqnr_db"], label=runs[run], **look)
+            lower.plot(layers["layer"], layers["max_error_steps"], **look)
+        upper.set_title(scheme)
+        lower.set_yscale("log")
+    axes[0, 0].set_ylabel("SQNR (dB)")
+    axes[1, 0].set_ylabel("largest error (steps)")
+    entries = [ax.get_legend_handles_labels() for ax in axes[0]]
+    handles, labels = ([item for entry in entries for item in entry[part]] for part in (0, 1))
+    figure.legend(
+        handles, labels, ncols=4, loc="outside lower center", fontsize=6, handlelength=3.5
+    )
+    return figure

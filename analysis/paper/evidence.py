@@ -88,7 +88,7 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
     left_out = frame["run"].nunique() - ours["run"].nunique()
     lines = notes(results, left_out)
     if others:
-        lines.append(f"left out, as no runs are there: {', '.join(map(str, others))}")
+        lines.append(f"left out, as they hold no runs: {', '.join(map(str, others))}")
     if not devices:
         lines.append(
             "Table 1: no --devices given; `qpd bench --sizes all -o mine.json` measures one"

@@ -78,7 +78,7 @@ def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
     # Ratios are shown even so; only the verdict is withheld.
     fewest = min(pair.fewest_episodes for pair in found.pairs)
     if fewest < MIN_EPISODES:
-        why = f"only {fewest} games on one side; {MIN_EPISODES} are the least"
+        why = f"only {fewest} games on one side; at least {MIN_EPISODES} are needed"
         return ClaimResult(claim, comparisons, ratio, Verdict.undecided, why)
     return ClaimResult(claim, comparisons, ratio, verdict, _why(claim, ratio, verdict))
 
@@ -99,4 +99,4 @@ def _why(claim: Claim, ratio: Estimate | None, verdict: Verdict) -> str:
     if math.isnan(ratio.low):
         return "no ratio, as the return that divides may be 0"
     also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
-    return f"the interval of the ratio holds {claim.bound:g}{also}"
+    return f"the interval of the ratio contains {claim.bound:g}{also}"

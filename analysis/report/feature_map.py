@@ -39,9 +39,9 @@ def feature_map_section(inputs: ReportInputs) -> Section | None:
     uri = figure_uri(lambda figure: _draw(figure, features.table), 3.4)
     caption = (
         f"{inputs.map_states:,} states of the teacher's play, by the fp32 student's last shared "
-        f"layer (UMAP: near means alike, the axes mean nothing). Colours: the teacher's value, in "
-        f"thirds. {alike:.0%} of a state's nearest neighbours in the layer are of its third; by "
-        f"chance it would be 33%."
+        "layer (UMAP: neighbours are alike, the axes have no meaning). Colours: the teacher's "
+        f"value, in thirds. {alike:.0%} of a state's nearest neighbours in the layer are in its "
+        "third; by chance 33% would be."
     )
     alt = f"A cloud of points in three colours; {alike:.0%} of neighbours have the same colour."
     return Section(KEY, TITLE, [Pictures([Picture(uri, alt, caption)])])

@@ -60,7 +60,7 @@ def _device_blocks(device: DeviceRecord, name: str, folder: str, size: str | Non
         return [Text(f"{device.device}: holds no measurement of {wanted}.")]
     caption = f"{device.device}: {device.cpu}, {device.os}"
     if not any(row.model in (name, folder) for row in rows):
-        caption += f". A random student of size {size} stands for this one; it takes as long."
+        caption += f". A random student of size {size} stands in for this one; it is as fast."
     table = Table(HEADER, [_cells(row) for row in rows], caption)
     # One thread count in the picture, the fewest: C has no other, and the table has them all.
     threads = min(row.threads for row in rows)

@@ -65,7 +65,7 @@ def sizes_section(inputs: ReportInputs) -> Section:
         if name in inputs.summary["policies"] and inputs.student_file(name).is_file()
     }
     if not files:
-        left_out = "No student's file lies in this run directory."
+        left_out = "This run directory holds no student file."
         return Section("sizes", "Where the bytes are", left_out=left_out)
     names = list(dict.fromkeys(part for parts in files.values() for part in parts))
     # Files have different layers; the header moves to the end again after they are merged.

@@ -78,15 +78,15 @@ def _pictures(inputs: ReportInputs, curves: list[Curve]) -> list[Picture]:
     pictures = []
     if any(curve.points("loss") for curve in curves):
         alt = "Loss by epoch. " + _ends(curves, "loss", "{:.3g}")
-        caption = "Training loss, mean of an epoch."
+        caption = "Training loss, averaged over each epoch."
         uri = figure_uri(lambda figure: _draw_loss(figure, curves))
         pictures.append(Picture(uri, alt, caption))
     if any(curve.points("validation_return") for curve in curves):
         teacher = inputs.summary["policies"]["teacher"].get("return")
         alt = "Validation return by epoch. " + _ends(curves, "validation_return", "{:.1f}")
         caption = (
-            "Return of the validation games, which are others than the reported ones, with 95% "
-            "intervals. The best is kept; in phase 3 that may be what it began with."
+            "Returns of the validation games, which are not the reported ones, with 95% "
+            "intervals. The best is kept; in phase 3 that may be the student it began with."
         )
         uri = figure_uri(lambda figure: _draw_returns(figure, curves, teacher))
         pictures.append(Picture(uri, alt, caption))
@@ -139,7 +139,7 @@ def _finish(ax: Axes, curves: list[Curve]) -> None:
 
     if len(curves) > 1:
         ax.axvline(curves[0].epochs[-1] + 0.5, color=NEUTRAL, linewidth=0.6)
-    ax.set_xlabel("epoch, phase 3 counted on" if len(curves) > 1 else "epoch")
+    ax.set_xlabel("epoch, phase 3 continuing the count" if len(curves) > 1 else "epoch")
     ax.set_xlim(0, curves[-1].epochs[-1] + 1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ax.legend()

@@ -15,7 +15,7 @@ def usage_section(inputs: ReportInputs) -> Section:
     # Readers paste these lines into a shell; a run's name is whatever its owner chose.
     run = shlex.quote(str(inputs.path))
     if inputs.student is None:
-        code = Code("Go on with this run", "qpd run RECIPE -o " + run)
+        code = Code("Resume this run", "qpd run RECIPE -o " + run)
         return Section("usage", TITLE, [code])
     python = (
         "import qpd\n\n"
@@ -24,11 +24,11 @@ def usage_section(inputs: ReportInputs) -> Section:
     )
     blocks: list[Block] = [
         Code("Play it", f"qpd evaluate {run} --policy {inputs.student}"),
-        Code("In Python, with predict as Stable-Baselines3 has it", python),
+        Code("In Python, with the predict of Stable-Baselines3", python),
     ]
     # Exports take integers only.
     if not inputs.run.quantized_file.is_file():
-        blocks.append(Code("Quantize it, before it is exported", f"qpd quantize {run}"))
+        blocks.append(Code("Quantize it before exporting", f"qpd quantize {run}"))
         return Section("usage", TITLE, blocks)
     folder = shlex.quote(str(inputs.path / "exports"))
     blocks += [

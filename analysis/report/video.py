@@ -108,10 +108,7 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
 
 
 def _caption(student: str, players: list[Player]) -> str:
-    text = (
-        "Bars: with what probability each action is taken (student: "
-        f"{LABELS[student]}, {players[0].rule}"
-    )
+    text = f"Bars: the probability of each action (student: {LABELS[student]}, {players[0].rule}"
     if len(players) > 1:
         text += (
             f"; teacher: {players[1].rule}). The mark on a bar is what the other agent would do on "

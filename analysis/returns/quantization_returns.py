@@ -70,7 +70,7 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
         if not found:
             left_out[str(run.path)] = "no return by bits, as no quantized student was evaluated"
     if not rows:
-        raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does")
+        raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does that")
     table = pd.DataFrame(rows).sort_values(["student", "policy", "quantizer", "weight_bits"])
     columns = ["student", "policy", "mean", "low", "high", "episodes"]
     return QuantizationReturns(

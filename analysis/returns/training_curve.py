@@ -104,7 +104,8 @@ def _read(path: Path) -> DataFrame:
             table["l"] //= _FRAME_SKIP
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TargetError(
-            f"{path}: is no monitor file of Stable-Baselines3 ({error})", ErrorCode.TEACHER_SETTINGS
+            f"{path}: is not a monitor file of Stable-Baselines3 ({error})",
+            ErrorCode.TEACHER_SETTINGS,
         ) from error
     table = table.rename(columns={"r": "return", "l": "length", "t": "ended"})
     return table.assign(ended=table["ended"] + began)

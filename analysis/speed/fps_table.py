@@ -186,7 +186,7 @@ def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ..
                 notes[f"{place}: {row.status}: {row.reason}"] = None
             # A student of other widths fits no column; dropped without a word it would be missed.
             elif column is None:
-                notes[f"{place}: not shown: no size of the grid"] = None
+                notes[f"{place}: not shown: not a size of the grid"] = None
             elif not _belongs(row, is_quantized):
                 if is_quantized and row.weight_bits != FP32:
                     bits = "unknown" if row.weight_bits is None else row.weight_bits

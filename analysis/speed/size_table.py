@@ -94,7 +94,7 @@ def size_notes(table: DataFrame) -> list[str]:
     """Return how to read `shown_sizes`."""
     notes = [
         "in brackets: how many times smaller it is than its teacher in fp32; "
-        f"the grid's has {TEACHER_BYTES:,} bytes"
+        f"the grid's teacher has {TEACHER_BYTES:,} bytes"
     ]
     names = list(dict.fromkeys(table["source"][table["source"] != PACKED]))
     return [*notes, f"* a run's file: {', '.join(names)}"] if names else notes

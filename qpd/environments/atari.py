@@ -43,7 +43,7 @@ from qpd.machine.cores import usable_cores
 _ACT, _RESET, _FIRE, _RIGHT, _RESET_THEN_RIGHT, _RESET_THEN_ACT = range(6)
 # The button of each phase; _RESET's NOOP is swallowed by the emulator's reset after a game.
 _FORCED_ACTION = np.array([-1, 0, 1, 2, 0, 0])
-# ALE wants a strength with every action; of a discrete button it is the full one.
+# ALE wants a strength with every action; for discrete buttons that is the full one.
 _PADDLE_STRENGTH = [1.0]
 
 
@@ -99,7 +99,6 @@ class AtariEnvironment:
         self.acting = np.zeros(n, dtype=np.bool_)
         self.age = np.zeros(n, dtype=np.int64)
         self._emulators = make_emulators(rom, n, max_frames, background)
-        # Emulators have threads of their own, so this is a limit on messages sent, not on threads.
         self._in_flight = num_threads if num_threads > 0 else n
         self._next_phase = _next_phases(fire_reset)
         self._phase_after_reset = _FIRE if fire_reset else _ACT
@@ -115,8 +114,7 @@ class AtariEnvironment:
         self._returns = np.zeros(n, dtype=np.float64)
         self._lengths = np.zeros(n, dtype=np.int64)
         self._resets = np.zeros(n, dtype=np.int64)
-        # Actions of the running games; grown by doubling. One byte each: no game has over 18
-        # buttons.
+        # Grown by doubling; one byte an action, as no game has over 18 buttons.
         self._log = np.zeros((n, 1024), dtype=np.uint8)
         self._log_length = np.zeros(n, dtype=np.int64)
         self._begun: deque[_BegunStep] = deque()
@@ -208,9 +206,9 @@ class AtariEnvironment:
         arrays = self._state_arrays()
         check_state(state, arrays | {"game_actions": np.zeros(0, dtype=np.uint8)})
         if state["max_frames"][0] != self._max_frames:
-            raise ValueError("environment state: saved with another max_frames")
+            raise ValueError("environment state: saved with a different max_frames")
         if state["game_actions"].size != state["num_game_actions"].sum():
-            raise ValueError("environment state: num_game_actions does not fit game_actions")
+            raise ValueError("environment state: num_game_actions does not match game_actions")
         self._seed = int(state["seed"][0])
         self._resets[:] = state["num_resets"]
         self._log_length[:] = state["num_game_actions"]

@@ -112,9 +112,9 @@ class GymEnvironment:
         """Restart the saved episodes and repeat their actions."""
         check_state(state, self._state_arrays() | {"game_actions": np.zeros(0, dtype=np.uint8)})
         if state["max_frames"][0] != self._max_frames:
-            raise ValueError("environment state: saved with another max_frames")
+            raise ValueError("environment state: saved with a different max_frames")
         if state["game_actions"].size != state["num_game_actions"].sum():
-            raise ValueError("environment state: num_game_actions does not fit game_actions")
+            raise ValueError("environment state: num_game_actions does not match game_actions")
         self._seed = int(state["seed"][0])
         self._episodes[:] = state["num_episodes"]
         ends = np.cumsum(state["num_game_actions"])

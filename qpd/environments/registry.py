@@ -47,7 +47,7 @@ gymnasium.register_envs(ale_py)
 
 @lru_cache(maxsize=64)
 def environment_spec(env_id: str) -> EnvironmentSpec:
-    """Return the sizes of ``env_id``; raises EnvironmentConfigError where it cannot be used."""
+    """Return the sizes of ``env_id``; raises EnvironmentConfigError if it cannot be used."""
     rom = atari_rom(env_id)
     if rom is not None:
         return EnvironmentSpec(
@@ -125,7 +125,7 @@ def action_names(env_id: str) -> list[str] | None:
 @lru_cache(maxsize=64)
 def _minimal_actions(rom: str) -> tuple[Action, ...]:
     """Return the game's buttons; FIRE, if any, is number 1 of at least 3 (all 104 games)."""
-    # Otherwise ALE prints a banner for every ROM that it loads.
+    # Otherwise each interface prints ALE's banner.
     ALEInterface.setLoggerMode(LoggerMode.Error)
     path = roms.get_rom_path(rom)
     if path is None:

@@ -87,8 +87,7 @@ def evaluate(
     """
     if num_episodes < 1:
         raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
-    # A stream apart from the environments' own, which come from `seed` alone. The constant is
-    # arbitrary, but video.py has the same one: it films what one environment plays here.
+    # A stream apart from the environments'. video.py has the same: it films what is played here.
     rng = np.random.default_rng([seed, 0xE7A1])
     env.reset(seed)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
@@ -106,8 +105,6 @@ def evaluate(
             returns[episode[row]] = step.game_returns[row]
             lengths[episode[row]] = step.game_lengths[row]
             finished += 1
-            # An environment with no episode left stops: counting the first to finish instead would
-            # favour short games.
             active[row] = started < num_episodes
             episode[row] = started
             started += int(active[row])

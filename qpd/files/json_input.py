@@ -55,7 +55,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite_int(text: str) -> int:
@@ -64,12 +64,12 @@ def _finite_int(text: str) -> int:
     try:
         float(value)
     except OverflowError:
-        raise ValueError(f"{text[:40]}... is beyond a float") from None
+        raise ValueError(f"{text[:40]}... is too large for a float") from None
     return value
 
 
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is beyond a float")
+        raise ValueError(f"{text[:40]} is too large for a float")
     return value

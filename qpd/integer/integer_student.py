@@ -52,7 +52,7 @@ class IntegerLayer:
 
 @dataclass(frozen=True, eq=False)
 class IntegerStudent:
-    """All that a device needs to play; vector observations have a range, float32 `[features]`."""
+    """The integers that a device needs to play, and the range of vectors, float32 `[features]`."""
 
     architecture: StudentArchitecture
     layers: tuple[IntegerLayer, ...]
@@ -99,7 +99,7 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     vanishing = shift > 62  # a gain below 2^-32 sends every accumulator to 0 anyway
     multiplier, shift = np.where(vanishing, 0, multiplier), np.where(vanishing, 62, shift)
     if (shift < 1).any():
-        raise ValueError(f"a requantization gain of {gain.max():g} is beyond fixed point")
+        raise ValueError(f"a requantization gain of {gain.max():g} is too large for fixed point")
     return multiplier.astype(np.int32), shift.astype(np.int32)
 
 

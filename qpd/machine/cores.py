@@ -1,4 +1,4 @@
-"""How many cores this process may use: on a shared machine, fewer than it has."""
+"""The number of cores this process may use: on a shared machine, fewer than it has."""
 
 from __future__ import annotations
 

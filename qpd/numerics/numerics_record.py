@@ -12,7 +12,7 @@ from qpd.numerics.precision import has_bfloat16_units
 
 
 class NumericsRecord(BaseModel):
-    """Where sums are formed, and in which order: with other values, results round differently.
+    """The place and order in which sums are formed: with other values, results round differently.
 
     On a CPU, two runs of one recipe with equal records and versions give equal results.
     """

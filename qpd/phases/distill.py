@@ -37,6 +37,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     waiting = [s for s in students if not already_done(s.run, "distill", progress)]
     if not waiting:
         return
+    # Before the memory is filled, which takes minutes: what cannot be made fails at once.
     networks = [_network(student) for student in waiting]
     states = [
         initial_state(network, student.recipe.distill, student.recipe.seed)
@@ -44,7 +45,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     ]
     pairs = list(zip(waiting, states, strict=True))
     if not play.restore("distill", pairs):
-        states[0].add_time("collect", play.fill(progress))
+        states[0].add_time("collect", play.fill(progress))  # the play is counted once
         _tell_labels(waiting[0], play, progress)
         for (student, state), network in zip(pairs, networks, strict=True):
             _fit_ranges(network, play)
@@ -126,8 +127,9 @@ def _recycler(
 
 
 def _finish(student: StudentRun, network: Student, state: PhaseState, play: Play) -> None:
-    if state.best:
+    if state.best:  # empty if no epoch was trained
         network.load_state_dict(state.best)
+    # Every later user of the student gets the teacher's sharpness, and Eq. 1's temperature is gone.
     network.scale_logits(student.recipe.student.logit_scale(student.temperature))
     origin = {
         "recipe": student.recipe.name,

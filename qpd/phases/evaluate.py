@@ -52,7 +52,7 @@ def evaluate_run(
     run.set_phase("evaluate", "running")
     env: VectorEnvironment | None = None
     for entrant in _entrants(student):
-        if entrant.name in run.manifest.evaluations:
+        if entrant.name in run.manifest.evaluations:  # an interrupted evaluation resumes here
             continue
         if _is_known(student, entrant, progress, shared_games):
             continue

@@ -1,4 +1,4 @@
-"""What a run needs before anything is written: teacher, environment, student, device that fit."""
+"""Preparation of a run: load teacher, environment, student and device, and check that they fit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     check_sinks(recipe)
     settings = recipe.teacher
     teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
-    env_id = teacher.env_id  # the recipe's, by its present name
+    env_id = teacher.env_id  # the recipe's if it names one, by its present name
     if env_id is None:
         raise PreparationError(
             f"teacher {settings.source} names no environment: set teacher.env in the recipe",
@@ -74,7 +74,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
 def recipe_architecture(
     recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int
 ) -> StudentArchitecture:
-    """The student that the recipe describes, for these observations and actions."""
+    """Return the student that the recipe describes, for these observations and actions."""
     student = recipe.student
     try:
         if student.size is not None:

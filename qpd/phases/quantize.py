@@ -46,6 +46,7 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
         play.save("quantize", [(student, None)])
         run.set_phase("quantize", "running", keeps_memory=True)
     observations = _calibration_sample(recipe, memory)
+    # Literal Eq. 5 drops each layer's scale, so there is nothing for equalization to keep.
     if recipe.quantize.scheme == "dorefa_scaled":
         equalize(network, observations, recipe.quantize.equalization)
     simulation = QuantizedStudent(network, quantization_config(recipe))

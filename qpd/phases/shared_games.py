@@ -56,7 +56,7 @@ class SharedGames:
 
 
 def _games(student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any]:
-    """All that decides them."""
+    """Return everything that decides which games are played."""
     recipe, manifest = student.recipe, student.run.manifest
     return {
         "policy": policy,

@@ -33,7 +33,7 @@ def run_all_phases(
     source: DistilledElsewhere | None = None,
     shared_games: SharedGames | None = None,
 ) -> None:
-    """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
+    """Distil, quantize, finetune and evaluate; resume where an earlier call was interrupted.
 
     With `source`, phase 1 is taken from there; with `shared_games`, the games that another run has
     played already. Raises what `prepare` and RunDirectory do.

@@ -54,7 +54,7 @@ class _QuantizeActivations(torch.autograd.Function):
 
 
 def quantize_activations(acc: Tensor, gain: Tensor, offset: Tensor, levels: int) -> Tensor:
-    """ReLU and requantization in one: integers 0..levels in the dtype of `acc`.
+    """Apply ReLU and requantize in one: integers 0..levels in the dtype of `acc`.
 
     acc float `[batch, channels, ...]`, gain and offset float32 `[channels]`. With
     `acc * gain + offset = y / s` for a pre-activation y and a step s, the straight-through

@@ -82,7 +82,7 @@ def load_recipe(
         ignored: Keys such as `("distill", "processes")` that are read as if they were not there.
 
     Raises:
-        RecipeError: With one line per mistake: file, key, value, what is right.
+        RecipeError: With one line per mistake: file, key, value, what is valid.
     """
     mistakes: list[str] = []
     path = _find(str(path_or_name), Path.cwd(), str(path_or_name), mistakes)
@@ -97,7 +97,7 @@ def load_recipe(
             merged[section].pop(key, None)
     if path is not None:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
-        # A file's stem may have characters that no folder's name may have.
+        # A file's stem may have characters that a run's name may not.
         merged.setdefault("name", stem)
     recipe = _validate(merged, layers, mistakes)
     if recipe is None or mistakes:
@@ -229,7 +229,7 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
             # Bounded, also for a device or a pipe, which have no size.
             raw = file.read(MAX_RECIPE_BYTES + 1)
         if len(raw) > MAX_RECIPE_BYTES:
-            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is no recipe"))
+            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is not a recipe"))
             return None
         # -sig: editors on Windows begin UTF-8 files with a byte order mark.
         text = raw.decode("utf-8-sig")
@@ -238,7 +238,7 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
         mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
         return None
     except UnicodeDecodeError:
-        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is no recipe"))
+        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is not a recipe"))
         return None
     parsed = parse_recipe_text(text)
     mistakes += [_no_yaml(label, mistake) for mistake in parsed.mistakes]

@@ -33,7 +33,7 @@ UNFIT = (ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexErr
 
 
 class CheckpointError(UserError, ValueError):
-    """A checkpoint that cannot be used; one line names the file and the way on."""
+    """A checkpoint that cannot be used; one line names the file and the remedy."""
 
     code = ErrorCode.RUN_CHECKPOINT
 
@@ -186,7 +186,7 @@ def _checked(plain: Any) -> dict[str, Any]:
     kinds = {"phase": str, "states": dict, "stream": dict, "metrics": dict}
     if not isinstance(plain, dict):
         raise ValueError("its state is no JSON object")
-    plain = {"metrics": {}, **plain}  # which older ones do not hold
+    plain = {"metrics": {}, **plain}  # older checkpoints do not hold metrics
     wrong = [name for name, kind in kinds.items() if not isinstance(plain.get(name), kind)]
     if wrong:
         raise ValueError(f"its state lacks {', '.join(wrong)}")

@@ -38,7 +38,7 @@ class EpochReport:
 
 
 def epoch_scalars(report: EpochReport) -> dict[str, float]:
-    """Losses, learning rate, speed and, where there are any, returns of one epoch, by tag."""
+    """Return losses, learning rate, speed and, if there are any, returns of one epoch, by tag."""
     scalars = {
         "loss/total": report.loss,
         "loss/actor": report.actor_loss,
@@ -59,7 +59,7 @@ def epoch_scalars(report: EpochReport) -> dict[str, float]:
 
 
 def quantization_scalars(module: nn.Module, memory: ReplayMemory) -> dict[str, float]:
-    """quantization/...: see `quantization_errors`; empty for a student without quantizers.
+    """Measure quantization/... (`quantization_errors`); empty for a student without quantizers.
 
     The observations lie evenly over the memory: nothing is drawn.
     """
@@ -74,12 +74,12 @@ def quantization_scalars(module: nn.Module, memory: ReplayMemory) -> dict[str, f
 
 
 def histograms_due(epoch: int, epochs: int) -> bool:
-    """About 20 times a phase, and after its first epoch."""
+    """Return whether to log histograms: about 20 times a phase, and after its first epoch."""
     return epoch == 1 or epoch % max(1, epochs // HISTOGRAMS_PER_PHASE) == 0
 
 
 def weight_histograms(module: nn.Module) -> dict[str, np.ndarray]:
-    """Each layer's weights, float32 `[n]`: weights/LAYER, in phase 3 weights_quantized/LAYER too.
+    """Return each layer's weights, float32 `[n]`: weights/LAYER, and weights_quantized/LAYER.
 
     Quantized weights are in the units of the others.
     """
@@ -100,7 +100,7 @@ def _finite(weight: Tensor) -> np.ndarray:
 
 
 def final_scalars(evaluations: Mapping[Any, Mapping[str, Any]]) -> dict[str, float]:
-    """return/POLICY with the ends of its 95% interval, for each evaluated policy."""
+    """Return return/POLICY with the ends of its 95% interval, for each evaluated policy."""
     scalars: dict[str, float] = {}
     for policy, result in evaluations.items():
         low, high = result["interval"]

@@ -55,7 +55,7 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     keeps_memory = saved is not None and (store / "replay.bin").is_file()
     if saved is not None and keeps_memory:
         shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
-        tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
+        tensors, plain = saved  # the play continues; a phase 3 of the source's does not
         metrics = {"": run.metrics_bytes().decode()}
         plain |= {"phase": "distill", "states": {}, "metrics": metrics}
         write_checkpoint(run.checkpoint_folder, tensors, plain)

@@ -1,4 +1,4 @@
-"""The manifest of a run: where it came from, how far it is, and what was measured."""
+"""The manifest of a run: its origin, the state of its phases, and its measurements."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def new_manifest(name: str, seed: int) -> Manifest:
 
 
 def date_now() -> str:
-    """The time in UTC, ISO 8601, to the second."""
+    """Return the time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -17,22 +17,22 @@ class Progress(Protocol):
     """Hears what a run is doing; never decides anything."""
 
     def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
-        """A training phase begins, or resumes after `first_epoch` epochs."""
+        """Hear that a training phase begins, or resumes after `first_epoch` epochs."""
 
     def filling(self, done: int, total: int) -> None:
-        """The memory holds `done` of `total` transitions."""
+        """Hear that the memory holds `done` of `total` transitions."""
 
     def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
-        """This epoch has drawn `done` of `total` samples."""
+        """Hear that this epoch has drawn `done` of `total` samples."""
 
     def epoch(self, report: EpochReport, label: str = "") -> None:
-        """The student called `label` has finished an epoch."""
+        """Hear that the student called `label` has finished an epoch."""
 
     def episodes(self, what: str, done: int, total: int) -> None:
-        """An evaluation has finished `done` of `total` episodes."""
+        """Hear that an evaluation has finished `done` of `total` episodes."""
 
     def note(self, text: str) -> None:
-        """Something worth one line happened."""
+        """Hear of something that is worth one line."""
 
 
 class SilentProgress:
@@ -132,7 +132,7 @@ class TerminalProgress:
         self._show(what, done, total, f"{done} / {total} episodes")
 
     def note(self, text: str) -> None:
-        """Say one line."""
+        """Print one line."""
         self._console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
     def _show(self, name: str, done: float, total: float, status: str) -> None:

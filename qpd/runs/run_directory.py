@@ -46,7 +46,7 @@ REMOVED_KEYS = (("distill", "processes"), ("finetune", "processes"))
 
 
 class RunDirectoryError(UserError, ValueError):
-    """What is wrong with a run directory, one line each, in `lines`."""
+    """A run directory that cannot be used; a line in `lines` for each reason."""
 
     code = ErrorCode.RUN_DAMAGED
 
@@ -60,6 +60,7 @@ def refuse_foreign(path: Path) -> None:
             [f"{path}: is a file; a run needs a folder"], ErrorCode.RUN_NOT_A_RUN
         )
     names = sorted(item.name for item in path.iterdir())
+    # A process that was killed early leaves its lock, a sweep its log, a write its temporary file.
     before_any_run = (LOCK_NAME, LOG_NAME)
     foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
     if foreign and "manifest.json" not in names:
@@ -126,7 +127,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """A manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
+    """Return a manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
     return {**content, _SEAL: crc32_of(json.dumps(content, sort_keys=True).encode())}
 
 
@@ -322,7 +323,7 @@ class RunDirectory:
         return self._folder("report")
 
     def metrics_bytes(self) -> bytes:
-        """The content of metrics.csv, empty where there is none."""
+        """Return the content of metrics.csv, empty if there is none."""
         return self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
 
     @property

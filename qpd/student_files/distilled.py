@@ -97,7 +97,7 @@ def load_student(path: Path) -> Student:
     # start.
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise StudentFileError(
-            f"{path}: holds weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
+            f"{path}: contains weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
         )
     return student
 
@@ -152,7 +152,9 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
         ) from error
     except (safetensors.SafetensorError, DamagedFileError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
+        raise StudentFileError(
+            f"{path}: is damaged, or not a safetensors file: {reason}"
+        ) from error
 
 
 def check_size(path: Path) -> None:
@@ -168,7 +170,7 @@ def check_size(path: Path) -> None:
     ):
         if found > most:
             raise StudentFileError(
-                f"{path}: is damaged, or no safetensors file: a {what} {found} bytes;"
+                f"{path}: is damaged, or not a safetensors file: a {what} {found} bytes;"
                 f" at most {most} are read"
             )
 

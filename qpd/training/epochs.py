@@ -33,7 +33,7 @@ class TrainingError(UserError, RuntimeError):
 
 
 class PhaseObserver(Protocol):
-    """Who follows a phase: progress display, metrics file, checkpoints."""
+    """Follows a phase: progress display, metrics file, checkpoints."""
 
     def batch_done(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
         """Hear of every few updates: samples drawn so far in this epoch, of how many."""
@@ -99,11 +99,13 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
     rollout, collection = None, None
     if plan.reward is not None:
         rollout = stream.rollout(plan.acting_policy(), plan.reward)
+    # Drawn before new play is added: the rows stay valid while the collection writes spare rows.
     batches = _batches(plan, state, stream.memory, rollout)
     updates.prepare()
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))
+    # A bad epoch is noticed at its end only, when the parameters are already spoiled.
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
     began = time.perf_counter()
     try:
@@ -125,6 +127,7 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
 def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before: StateCopy) -> None:
     """Undo the epoch if it was bad; remember its loss if it was good."""
     plan, state = trainee.plan, trainee.state
+    # With rewards the total is a policy gradient's surrogate: its size says nothing.
     recent = state.recent_losses if plan.reward is None else []
     reason = diagnose_epoch(losses, recent, state.module, observations)
     if reason is None:
@@ -148,6 +151,7 @@ def _end_epoch(
     plan, state, began = trainee.plan, trainee.state, time.perf_counter()
     settings = plan.settings
     state.epoch += 1
+    # Recycled units need time to learn: none in the second half.
     if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
         plan.after_early_epoch()
     validation = None
@@ -167,7 +171,7 @@ def _end_epoch(
 def _batches(
     plan: PhasePlan, state: PhaseState, memory: ReplayMemory, rollout: Rollout | None
 ) -> list[Tensor]:
-    """An epoch's batches, as rows of the memory."""
+    """Return an epoch's batches, as rows of the memory."""
     settings = plan.settings
     size, passes, rows = settings.batch_size, 1, None
     total = min(settings.samples_per_epoch or len(memory), len(memory))
@@ -186,6 +190,7 @@ class _Collection:
 
     def __init__(self, stream: PlayStream, student: Policy) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        # On two cores emulation and training only slow each other down.
         if usable_cores() > 2:
             # As many threads for the teacher, whatever training sets meanwhile.
             threads = torch.get_num_threads()
@@ -226,7 +231,7 @@ def _train_epoch(
                 group["lr"] = learning_rate(settings, done) * factor
             sums[number] += updates.step(number, sample) * len(rows)
         count += len(rows)
-        if index % 16 == 15:
+        if index % 16 == 15:  # reading a loss waits for a GPU
             speed = count / (time.perf_counter() - began)
             loss = float(next(iter(sums.values()))[0]) / count
             lead.observer.batch_done(count, total, loss, speed)

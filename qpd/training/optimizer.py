@@ -15,7 +15,7 @@ from qpd.replay.memory import ReplayMemory
 def make_optimizer(
     module: nn.Module, settings: TrainingPhase, head_factor: float = 1.0
 ) -> torch.optim.Optimizer:
-    """The recipe's optimizer over all parameters that train.
+    """Make the recipe's optimizer, over all parameters that train.
 
     The actor head learns at `head_factor` times the learning rate: its logits may be so much larger
     than unit scale (Q-values over a temperature of 0.01; a temperature folded in), and Adam's steps
@@ -25,6 +25,7 @@ def make_optimizer(
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             is_quantizer = name.startswith(("activation_ranges", "weight_scales"))
+            # `weight_scales.actor` counts as the head, too: the scale moves with its weights.
             is_head = "actor" in name.split(".")
             groups["head" if is_head else "quantizers" if is_quantizer else "trunk"].append(
                 parameter
@@ -39,8 +40,10 @@ def make_optimizer(
             "weight_decay": 0.0,
         },
     ]
+    # PyTorch's optimizers refuse empty groups; phase 1 has no quantizers.
     options = [group for group in options if group["params"]]
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    # fused: one kernel for all parameters, instead of several small operations for each.
     if settings.optimizer == "adam":
         return torch.optim.Adam(options, fused=True, **common)
     if settings.optimizer == "adamw":
@@ -51,7 +54,7 @@ def make_optimizer(
 
 
 def learning_rate(settings: TrainingPhase, done: float) -> float:
-    """The learning rate after a share `done` (0 to 1) of the phase's updates."""
+    """Return the learning rate after a share `done` (0 to 1) of the phase's updates."""
     if settings.lr_schedule == "linear":
         return settings.lr * max(0.0, 1.0 - done)
     if settings.lr_schedule == "cosine":
@@ -60,12 +63,12 @@ def learning_rate(settings: TrainingPhase, done: float) -> float:
 
 
 def target_logit_scale(memory: ReplayMemory, temperature: float) -> float:
-    """How large the logits are that Eq. 1 asks for, of the order of 1 or larger.
+    """Return how large the logits are that Eq. 1 asks for: 1 (unit scale) or larger.
 
-    That is how many times as fast the actor head has to learn. With a temperature of 1 or more they
-    are of that order; below, they are what the memory holds over the temperature, and no larger
-    than if it held the order of 1. (Q-values of Breakout are 0.13 from their state's mean, over
-    0.01 that is 13; at 100 times the learning rate the head would only be shaken.)
+    The actor head has to learn that many times as fast. At a temperature of 1 or more the labels
+    are of unit scale; below it they are the memory's logits divided by the temperature, capped at
+    what logits of unit scale would give. (Q-values of Breakout are 0.13 from their state's mean;
+    over 0.01 that is 13. At 100 times the learning rate the head would only be shaken.)
     """
     if temperature >= 1.0:
         return 1.0

@@ -1,4 +1,4 @@
-"""What a training phase is made of while it runs, and how it is saved and restored."""
+"""The state of a training phase: module, optimizer and progress, as checkpoints keep it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PhaseState:
     """The trained module, its optimizer and its progress.
 
     `best` is a copy of the module's parameters at the best validation so far, `best_score` its
-    mean return; `stale` counts the validations since. After `rollbacks` (see training_health) the
+    mean return; `stale` counts the validations since. After `rollbacks` (`qpd.training.health`) the
     learning rate is `lr_scale` times the recipe's; `recent_losses` are those of the last good
     epochs.
     """
@@ -49,6 +49,7 @@ class PhaseState:
 
     def keep_if_best(self, score: float) -> None:
         """Compare a validation's mean return with the best one; ties go to the later epoch."""
+        # Ties are common in games with a highest score: the later student has learned longer.
         self.stale += 1
         if score >= self.best_score or not self.best:
             self.best_score, self.best_epoch, self.stale = score, self.epoch, 0
@@ -59,7 +60,7 @@ class PhaseState:
         self.seconds[what] = self.seconds.get(what, 0.0) + seconds
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors, and what JSON can hold."""
+        """Return tensors, and what JSON can hold."""
         tensors = {f"model.{k}": v for k, v in self.module.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
         for index, entry in self.optimizer.state_dict()["state"].items():
@@ -68,7 +69,7 @@ class PhaseState:
             }
         plain = {
             "epoch": self.epoch,
-            "best_score": self.best_score if self.best else None,
+            "best_score": self.best_score if self.best else None,  # JSON has no -inf
             "best_epoch": self.best_epoch,
             "stale": self.stale,
             "seconds": self.seconds,
@@ -81,7 +82,7 @@ class PhaseState:
         return tensors, plain
 
     def load_state_dict(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition(".")
@@ -93,6 +94,7 @@ class PhaseState:
         for name, tensor in parts["optimizer"].items():
             index, _, key = name.partition(".")
             moments.setdefault(int(index), {})[key] = tensor
+        # The groups are this recipe's, not the file's: only moments are taken from a checkpoint.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.epoch, self.stale = plain["epoch"], plain["stale"]

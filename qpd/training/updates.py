@@ -29,7 +29,7 @@ class Updates:
         self._steps = [TrainStep(plan, state.module, state.optimizer) for plan, state in students]
 
     def prepare(self) -> None:
-        """Before an epoch, while nobody adds transitions: see what the frames have in common."""
+        """See what the frames have in common: before an epoch, while nothing is being added."""
         if self._draws_shared:
             self._memory.renew_background()
 

@@ -22,7 +22,7 @@ def refuse_continuous(archive: Sb3Archive) -> None:
 def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str:
     """Return the algorithm: proven by the archive, else `asked`, else the name's `hint`.
 
-    Raises TeacherError where `asked` contradicts the archive, or nothing tells.
+    Raises TeacherError if `asked` contradicts the archive, or the algorithm is unknown.
     """
     known = (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)
     asked = asked.lower() if asked else None
@@ -57,7 +57,7 @@ def choose_num_actions(
     """Return the number of actions that `num_outputs` outputs stand for.
 
     Only QR-DQN, which has several outputs per action, has to look it up. Raises
-    TeacherError where it is unknown, or where two sources contradict each other.
+    TeacherError if it is unknown, or if two sources contradict each other.
     """
     if algo != "qrdqn":
         actions: int | None = num_outputs

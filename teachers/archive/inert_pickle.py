@@ -27,7 +27,7 @@ MAX_TUPLES = 30_000
 
 
 class Recorded:
-    """What a pickle wanted to build: the global's name, arguments and state, never the thing."""
+    """A record of what a pickle wanted to build: the global's name, its arguments and state."""
 
     global_name = ""
     arguments: tuple[Any, ...]
@@ -62,7 +62,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Reference:
-    """What lies outside the pickle, such as a tensor's numbers: the key it is stored under."""
+    """The key of something outside the pickle, such as a tensor's numbers."""
 
     key: Any
 

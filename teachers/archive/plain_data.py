@@ -35,7 +35,7 @@ class ObservationSpace:
 
 
 def read_action_space(data: Mapping[str, Any]) -> ActionSpace:
-    """Return the action space that the plain data describe, `unknown` where they do not."""
+    """Return the action space that the plain data describe, `unknown` if they do not."""
     fields = _fields(data, "action_space")
     name = _space_name(fields)
     if name == "Box":
@@ -82,7 +82,7 @@ def class_name(text: str) -> str:
 
 
 def read_float(data: Mapping[str, Any], key: str) -> float | None:
-    """Return a plain number, or None where it is missing, no number or beyond a float."""
+    """Return a plain number, or None if it is missing, not a number or too large for a float."""
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

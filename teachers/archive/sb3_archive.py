@@ -179,7 +179,7 @@ def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
     missing = [name for name in ("data", "policy.pth") if name not in members]
     if missing:
         raise TeacherError(
-            f"{path}: has no member {' or '.join(missing)} (truncated, or something else);"
+            f"{path}: has no member {' or '.join(missing)} (truncated, or not an SB3 zip);"
             f" {_EXPECTED}",
             ErrorCode.TEACHER_DAMAGED,
         )
@@ -196,7 +196,7 @@ def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(data, dict):
         raise TeacherError(
-            f"{path}: member 'data' is no JSON object; {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
+            f"{path}: member 'data' is not a JSON object; {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
         )
     return data
 
@@ -206,7 +206,7 @@ def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
         return read_state_dict(content, MAX_TENSOR_ELEMENTS)
     except Exception as error:  # a damaged zip or pickle may raise nearly anything
         raise TeacherError(
-            f"{path}: member 'policy.pth' is damaged or holds more than tensors"
+            f"{path}: member 'policy.pth' is damaged or contains more than tensors"
             f" ({one_line(error) or type(error).__name__});"
             " expected a state_dict saved by Stable-Baselines3",
             ErrorCode.TEACHER_DAMAGED,

@@ -65,7 +65,7 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
             flat.new_empty(shape) if is_empty else flat.as_strided(shape, stride, offset)
         )
     if not tensors:
-        raise ValueError("it holds no tensors")
+        raise ValueError("it contains no tensors")
     return tensors
 
 
@@ -78,10 +78,10 @@ def read_param_groups(content: bytes) -> list[dict[str, Any]]:
     root = load_inert(members[f"{_prefix(members)}data.pkl"], references=True)
     groups = root.get("param_groups") if isinstance(root, dict) else None
     if not isinstance(groups, list) or not groups:
-        raise ValueError("it holds no param_groups")
+        raise ValueError("it contains no param_groups")
     for group in groups:
         if not isinstance(group, dict) or not all(map(_is_plain, group.values())):
-            raise ValueError("its param_groups hold more than plain numbers")
+            raise ValueError("its param_groups contain more than plain numbers")
     return groups
 
 
@@ -95,14 +95,14 @@ def _read_members(content: bytes) -> dict[str, bytes]:
     """Read all members; uncompressed, together they are no longer than `content`."""
     if not content.startswith(b"PK"):
         raise ValueError(
-            "it is no zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
+            "it is not a zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
             " with a newer one)"
         )
     with open_zip(io.BytesIO(content)) as archive:
         infos = archive.infolist()
         # Of two members with one name, readers differ in which they take.
         if len({info.filename for info in infos}) < len(infos):
-            raise ValueError("it has a member twice")
+            raise ValueError("it has two members of one name")
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
             raise ValueError("it is compressed; PyTorch never does that")
         if any(info.compress_size != info.file_size for info in infos):
@@ -126,7 +126,7 @@ def _items(root: Any) -> list[tuple[Any, Any]]:
     if isinstance(root, Recorded) and root.global_name == "collections.OrderedDict":
         return root.items
     found = root.global_name if isinstance(root, Recorded) else type(root).__name__
-    raise ValueError(f"it holds {found} instead of a state_dict")
+    raise ValueError(f"it contains {found} instead of a state_dict")
 
 
 class _Storages:

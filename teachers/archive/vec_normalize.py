@@ -27,7 +27,7 @@ class ObservationNormalization:
     clip_obs: float
 
     def apply(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Normalize observations [..., *shape]; returns float32 of the same shape."""
+        """Normalize observations [..., *shape] and return float32 of the same shape."""
         scaled = (observations - self.mean) / np.sqrt(self.var + self.epsilon)
         return np.clip(scaled, -self.clip_obs, self.clip_obs).astype(np.float32)
 

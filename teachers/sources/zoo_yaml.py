@@ -48,7 +48,7 @@ def read_zoo_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_YAML_BYTES:
             raise TeacherError(
-                f"{path}: larger than {MAX_YAML_BYTES} bytes; no RL Zoo settings",
+                f"{path}: larger than {MAX_YAML_BYTES} bytes; not RL Zoo settings",
                 ErrorCode.TEACHER_SETTINGS,
             )
         text = path.read_text(encoding="utf-8")
@@ -71,6 +71,6 @@ def _as_settings(content: object, path: Path) -> dict[str, Any]:
     if isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs):
         return {key: value for key, value in pairs if isinstance(key, str)}
     raise TeacherError(
-        f"{path}: holds no settings; expected the mapping that the RL Zoo writes",
+        f"{path}: contains no settings; expected the mapping that the RL Zoo writes",
         ErrorCode.TEACHER_SETTINGS,
     )

@@ -51,7 +51,7 @@ class AtariVecEnv(VecEnv):
             self._results = ResultsWriter(str(monitor), header=header)
 
     def reset(self) -> np.ndarray:
-        """Start the first games; returns the observations."""
+        """Start the first games and return the observations, uint8 [num_envs, 4, 84, 84]."""
         self._env.reset(self._seed)
         self._press_forced_buttons()
         return self._env.observations.copy()
@@ -110,11 +110,11 @@ class AtariVecEnv(VecEnv):
         return [None for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refuse: there are no single environments."""
+        """Raise AttributeError: there are no single environments."""
         raise AttributeError(f"{type(self).__name__}: {attr_name} cannot be set")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
-        """Refuse: there are no single environments."""
+        """Raise AttributeError: there are no single environments."""
         raise AttributeError(f"{type(self).__name__}: environments have no {method_name}")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:

@@ -28,7 +28,7 @@ def train_teacher(
     resume: bool = False,
     assignments: Sequence[str] = (),
 ) -> Path:
-    """Train an agent into `output_dir/<algo>/<env_id>_<run>/` and returns that folder.
+    """Train an agent into `output_dir/<algo>/<env_id>_<run>/` and return that folder.
 
     Hyperparameters are the RL Zoo's for (algo, env_id), or its defaults where it has
     tuned none; `num_timesteps` (agent steps) overrides its training length, `assignments`

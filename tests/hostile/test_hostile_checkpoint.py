@@ -40,7 +40,7 @@ def run() -> RunDirectory:
         ("{}", "its state lacks phase, states, stream"),
         (json.dumps(WHOLE | {"states": [], "phase": 1}), "its state lacks phase, states"),
         (json.dumps(WHOLE | {"metrics": {"": [1]}}), "its metrics are no text"),
-        ('{"phase": NaN}', "NaN is no JSON number"),
+        ('{"phase": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
