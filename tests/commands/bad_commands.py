@@ -33,7 +33,9 @@ BENCHES = [
     row("bench run --rounds 0", Code.COMMAND_LINE, "--rounds", "'0' must be"),
     row("bench run --seconds 0", Code.COMMAND_LINE, "--seconds", "'0' must be"),
     row("bench run --frames nois", Code.COMMAND_LINE, "--frames nois", "did you mean noise?"),
-    row("bench run -o note.txt", Code.OUTPUT_TAKEN, "note.txt: exists and is not a device", "use -o"),
+    row(
+        "bench run -o note.txt", Code.OUTPUT_TAKEN, "note.txt: exists and is not a device", "use -o"
+    ),
     row("bench run -o no/device.json", Code.FILE_SYSTEM, "no/device.json", "does not exist"),
     row("bench run -o bare", Code.OUTPUT_TAKEN, "bare: exists", "use -o"),
     row("bench run --ssh me@", Code.COMMAND_LINE, "--ssh me@", "user@host"),
