@@ -41,6 +41,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if Path(sys.argv[0]).stem == "qpd" or sys.orig_argv[1:3] == ["-m", "qpd.cli"]:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+# Git writes links as text files where it may not make any: Windows without its developer mode.
+if (Path(__file__).parent / "teachers").is_file():
+    raise ImportError(
+        "qpd/teachers is a text file, not a link: git config core.symlinks true, then clone anew or"
+        " git checkout -f HEAD (on Windows in developer mode); or install QPD's wheel"
+    )
+
 # Imported when first asked for: they bring torch along, which `qpd --help` need not wait for.
 _LAZY = {
     "TerminalProgress": "qpd.runs.progress",

@@ -6,7 +6,6 @@ the auxiliary critic loss (lambda 0.5) can be compared with one trained without 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, new_figure
 from qpd.analysis.networks.played_states import PlayedStates, play_states
+from qpd.analysis.networks.umap_layout import umap_layout
 from qpd.environments.registry import action_names
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target
@@ -51,13 +51,20 @@ class FeatureMap:
 
 
 def feature_map(
-    runs: Sequence[Path], num_states: int = 2000, *, critic: Critic = "teacher", seed: int = 0
+    runs: Sequence[Path],
+    num_states: int = 2000,
+    *,
+    critic: Critic = "teacher",
+    seed: int = 0,
+    games: int = 16,
+    thinning: int = 16,
 ) -> FeatureMap:
     """Play with each run's teacher and embed its distilled student's last shared activations.
 
     The colours are the teacher's values by default: a student that was distilled with lambda 1 has
-    a critic head that never learned. Raises RunDirectoryError, StudentFileError, TargetError,
-    TeacherError or EnvironmentConfigError, one line each.
+    a critic head that never learned. `games` and `thinning` are those of `play_states`. Raises
+    RunDirectoryError, StudentFileError, TargetError, TeacherError or EnvironmentConfigError, one
+    line each.
     """
     import pandas as pd
 
@@ -67,12 +74,27 @@ def feature_map(
     played: dict[tuple[str, int | None], PlayedStates] = {}
     tables, summaries, frames = [], [], {}
     for run, student in zip(opened, students, strict=True):
-        states = _states(run, num_states, seed, played)
+        target = load_target(str(run.path), "teacher", None, "cpu")
+        assert target.teacher is not None
+        # The file's digest rather than its path: forks and seeds name the same teacher in
+        # different ways.
+        key = (target.teacher.sha256, target.max_frames)
+        if key not in played:
+            played[key] = play_states(
+                target.teacher,
+                target.env_id,
+                num_states,
+                seed=seed,
+                games=games,
+                thinning=thinning,
+                max_frames=target.max_frames,
+            )
+        states = played[key]
         name, weight = str(run.path), run.recipe.distill.actor_weight
         features, columns = _run_student(student, states)
         values = columns[f"{critic}_value"]
         thirds = value_thirds(values)
-        x, y = embed(features, seed).T
+        x, y = umap_layout(features, seed).T
         about = {"run": name, "actor_weight": weight}
         places = {"state": np.arange(num_states), "x": x, "y": y, "value": values, "third": thirds}
         tables.append(pd.DataFrame(about | places | columns))
@@ -83,22 +105,6 @@ def feature_map(
         if student.architecture.is_image:
             frames[name] = states.observations[:, -1]
     return FeatureMap(pd.concat(tables, ignore_index=True), pd.DataFrame(summaries), frames)
-
-
-def _states(
-    run: RunDirectory, count: int, seed: int, played: dict[tuple[str, int | None], PlayedStates]
-) -> PlayedStates:
-    """Return the states of the run's teacher; runs that share a teacher share the play too."""
-    target = load_target(str(run.path), "teacher", None, "cpu")
-    assert target.teacher is not None
-    key = (target.teacher.sha256, target.max_frames)
-    # The file's digest rather than its path: forks and seeds name the same teacher in different
-    # ways.
-    if key not in played:
-        played[key] = play_states(
-            target.teacher, target.env_id, count, seed=seed, max_frames=target.max_frames
-        )
-    return played[key]
 
 
 @torch.no_grad()
@@ -115,18 +121,6 @@ def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, di
     actions = best if names is None else np.array(names)[best]
     columns = {"teacher_value": states.values, "student_value": values, "action": actions}
     return hidden, columns
-
-
-def embed(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Embed `[states, width]` in the plane by UMAP (McInnes et al. 2018): float32 `[states, 2]`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ImportWarning)  # the variant that needs TensorFlow
-        import umap
-    # A seed makes UMAP single-threaded, with a warning unless n_jobs says so too. PCA as the start
-    # is deterministic and keeps the global layout.
-    mapper = umap.UMAP(n_neighbors=15, min_dist=0.1, init="pca", random_state=seed, n_jobs=1)
-    embedded: np.ndarray = mapper.fit_transform(features)
-    return embedded
 
 
 def value_thirds(values: np.ndarray) -> np.ndarray:

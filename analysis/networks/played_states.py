@@ -11,8 +11,6 @@ from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import collect_transitions
 
-_NUM_ENVS = 16
-
 
 @dataclass(frozen=True)
 class PlayedStates:
@@ -34,12 +32,13 @@ def play_states(
     count: int,
     *,
     seed: int = 0,
+    games: int = 16,
     thinning: int = 16,
     max_frames: int | None = None,
 ) -> PlayedStates:
     """Draw `count` states at random from `count * thinning` states of the teacher's play.
 
-    Consecutive states of a game are nearly identical, hence the thinning; 16 games are played at a
+    Consecutive states of a game are nearly identical, hence the thinning; `games` are played at a
     time. Actions are sampled for actor-critic teachers and epsilon-greedy (0.01) for Q-values, as
     in the memory that students learn from. Raises EnvironmentConfigError.
     """
@@ -54,7 +53,7 @@ def play_states(
     # Chosen before the play, so that only these are kept: all states would take `thinning` times
     # the memory.
     chosen = np.sort(rng.choice(count * thinning, count, replace=False))
-    env = make_vector_env(env_id, min(_NUM_ENVS, count), max_frames=max_frames)
+    env = make_vector_env(env_id, min(games, count), max_frames=max_frames)
     env.reset(seed)
     kept, begin = [], 0
     for batch in collect_transitions(teacher, env, rule, rng, count * thinning):

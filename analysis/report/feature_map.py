@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+# 4 games as long as the paper's figure has of 16: play is most of what a map costs.
+GAMES, THINNING = 4, 4
 KEY, TITLE = "features", "What the student tells apart"
 
 
@@ -26,11 +28,11 @@ def feature_map_section(inputs: ReportInputs) -> Section | None:
     if inputs.map_states == 0:
         return None
     # A missing package or teacher costs this section, never the page.
-    if find_spec("umap") is None:
-        return Section(KEY, TITLE, left_out='The map needs umap-learn: pip install "qpd[analysis]"')
+    if find_spec("pandas") is None:
+        return Section(KEY, TITLE, left_out='The map needs pandas: pip install "qpd[analysis]"')
     inputs.note("mapping the student's last layer")
     try:
-        features = feature_map([inputs.path], inputs.map_states)
+        features = feature_map([inputs.path], inputs.map_states, games=GAMES, thinning=THINNING)
     except (EnvironmentConfigError, StudentFileError, TargetError, TeacherError) as error:
         return Section(KEY, TITLE, left_out=f"There is no map of states: {error}.")
     alike = features.summary["alike"].iloc[0]

@@ -12,6 +12,7 @@ from qpd.environments.acting import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import EnvironmentConfigError, environment_spec, make_vector_env
 from qpd.evaluation.video import AGENT_STEPS_PER_SECOND, film
+from qpd.machine.torch_threads import torch_threads
 
 MAX_GYM_WIDTH = 320  # pixels of a rendered frame; larger ones are shrunk
 
@@ -23,10 +24,6 @@ class Player:
     label: str
     policy: Policy
     rule: ActingRule
-
-    def probabilities(self, observations: np.ndarray) -> np.ndarray:
-        """Return each action's probability, float64 `[actions]`, for one observation `[1, ...]`."""
-        return self.rule.probabilities(self.policy(observations))[0]
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,19 @@ def film_game(
     Stops after `seconds` of game time. Raises EnvironmentConfigError if the environment cannot be
     rendered.
     """
-    if environment_spec(env_id).is_atari:
-        return _film_atari(players, env_id, seed, seconds, max_frames)
-    return _film_gym(players, env_id, seed, seconds, max_frames)
+    with torch_threads(1):
+        if environment_spec(env_id).is_atari:
+            return _film_atari(players, env_id, seed, seconds, max_frames)
+        return _film_gym(players, env_id, seed, seconds, max_frames)
+
+
+def _decide(
+    players: list[Player], observation: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first player's action, int64 `[1]`, and all probabilities `[players, actions]`."""
+    logits = [player.policy(observation) for player in players]
+    asked = [player.rule.probabilities(own)[0] for player, own in zip(players, logits, strict=True)]
+    return players[0].rule.act(logits[0], rng), np.stack(asked)
 
 
 def _film_atari(
@@ -75,8 +82,7 @@ def _film_atari(
         action = np.zeros(1, np.int64)
         asked.append(silent)
         if env.acting[0]:
-            asked[-1] = np.stack([p.probabilities(env.observations) for p in players])
-            action = players[0].rule.act(players[0].policy(env.observations), rng)
+            action, asked[-1] = _decide(players, env.observations, rng)
         step = env.step(action)
         scores.append(float(step.game_returns[0]))
         ended = bool(step.game_over[0])
@@ -110,9 +116,9 @@ def _film_gym(
     buttons: list[int] = []
     scores, ended = [0.0], False
     while not ended and len(buttons) < round(seconds * rate):
-        batch = np.asarray(observation, np.float32)[None]
-        asked.append(np.stack([p.probabilities(batch) for p in players]))
-        buttons.append(int(players[0].rule.act(players[0].policy(batch), rng)[0]))
+        action, told = _decide(players, np.asarray(observation, np.float32)[None], rng)
+        asked.append(told)
+        buttons.append(int(action[0]))
         observation, reward, terminated, truncated, _ = env.step(buttons[-1])
         frames.append(_shrunk(env.render()))
         scores.append(scores[-1] + float(reward))

@@ -27,9 +27,7 @@ def report(
     video_seconds: Annotated[
         float, typer.Option(min=1.0, max=120.0, help="seconds of each game to film")
     ] = 20.0,
-    umap: Annotated[
-        bool, typer.Option(help="map states by the student's last layer (takes half a minute)")
-    ] = True,
+    umap: Annotated[bool, typer.Option(help="map states by the student's last layer")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Write a run as one HTML page that loads nothing from the network."""

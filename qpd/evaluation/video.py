@@ -19,6 +19,7 @@ from qpd.environments.registry import (
 )
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import replace_file
+from qpd.machine.torch_threads import torch_threads
 
 SCREEN = (210, 160)  # of the Atari 2600, in pixels
 AGENT_STEPS_PER_SECOND = 15  # the console shows 60 frames, an action lasts four
@@ -31,12 +32,13 @@ def play_buttons(
     env = make_vector_env(env_id, 1)
     env.reset(seed)
     rng = np.random.default_rng([seed, 0xE7A1])
-    for _ in range(max_steps):
-        actions = np.zeros(1, np.int64)
-        if env.acting[0]:
-            actions = rule.act(policy(env.observations), rng)
-        if env.step(actions).game_over[0]:
-            break
+    with torch_threads(1):
+        for _ in range(max_steps):
+            actions = np.zeros(1, np.int64)
+            if env.acting[0]:
+                actions = rule.act(policy(env.observations), rng)
+            if env.step(actions).game_over[0]:
+                break
     # The environment's own log, as it replays games from; it also has the presses of SB3's
     # wrappers.
     buttons = env.get_state()["game_actions"].tolist()

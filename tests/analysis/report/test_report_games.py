@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from qpd.analysis.report.games import Player, film_game
 from qpd.environments.acting import ActingRule
@@ -47,6 +48,25 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
     returns = [float(env.step(np.array([button])).game_returns[0]) for button in buttons]
     env.close()
     assert game.scores.tolist() == [0.0, *returns] and returns[-1] > 1 and not game.ended
+
+
+def test_a_network_is_asked_once_for_each_observation_by_one_thread() -> None:
+    """More threads than free cores make a forward pass of one observation many times slower."""
+    threads: list[int] = []
+
+    def counting(observations: np.ndarray) -> np.ndarray:
+        threads.append(torch.get_num_threads())
+        return uneven(observations)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        player = Player("a", counting, ActingRule("sample"))
+        game = film_game([player], GAME, seed=8, seconds=2, max_frames=None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1] * int((~np.isnan(game.probabilities[0]).any(axis=1)).sum())
 
 
 def test_a_game_that_ends_is_filmed_to_its_end() -> None:
