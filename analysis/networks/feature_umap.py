@@ -6,6 +6,7 @@ the auxiliary critic loss (lambda 0.5) can be compared with one trained without 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ import torch
 
 from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, new_figure
 from qpd.analysis.networks.played_states import PlayedStates, play_states
-from qpd.analysis.networks.umap_layout import umap_layout
 from qpd.environments.registry import action_names
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target
@@ -94,7 +94,7 @@ def feature_map(
         features, columns = _run_student(student, states)
         values = columns[f"{critic}_value"]
         thirds = value_thirds(values)
-        x, y = umap_layout(features, seed).T
+        x, y = embed(features, seed).T
         about = {"run": name, "actor_weight": weight}
         places = {"state": np.arange(num_states), "x": x, "y": y, "value": values, "third": thirds}
         tables.append(pd.DataFrame(about | places | columns))
@@ -121,6 +121,19 @@ def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, di
     actions = best if names is None else np.array(names)[best]
     columns = {"teacher_value": states.values, "student_value": values, "action": actions}
     return hidden, columns
+
+
+def embed(features: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Embed `[states, width]` in the plane by UMAP (McInnes et al. 2018): float32 `[states, 2]`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportWarning)  # the variant that needs TensorFlow
+        import umap
+    # A seed makes UMAP single-threaded, with a warning unless n_jobs says so too. PCA as the start
+    # is deterministic and keeps the global layout. Its numba code compiles in every process: some
+    # 12 seconds of a core, whatever the number of states.
+    mapper = umap.UMAP(n_neighbors=15, min_dist=0.1, init="pca", random_state=seed, n_jobs=1)
+    embedded: np.ndarray = mapper.fit_transform(features)
+    return embedded
 
 
 def value_thirds(values: np.ndarray) -> np.ndarray:

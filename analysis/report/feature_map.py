@@ -28,8 +28,8 @@ def feature_map_section(inputs: ReportInputs) -> Section | None:
     if inputs.map_states == 0:
         return None
     # A missing package or teacher costs this section, never the page.
-    if find_spec("pandas") is None:
-        return Section(KEY, TITLE, left_out='The map needs pandas: pip install "qpd[analysis]"')
+    if find_spec("umap") is None:
+        return Section(KEY, TITLE, left_out='The map needs umap-learn: pip install "qpd[analysis]"')
     inputs.note("mapping the student's last layer")
     try:
         features = feature_map([inputs.path], inputs.map_states, games=GAMES, thinning=THINNING)

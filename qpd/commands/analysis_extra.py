@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 
-_PACKAGES = ("pandas", "matplotlib", "sklearn")
+_PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 
 
 @contextmanager
