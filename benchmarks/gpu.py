@@ -46,10 +46,12 @@ class StudentsTogether:
     def train(self, samples: int) -> int:
         """Draw at least `samples`; returns the student-samples."""
         rng, drawn = np.random.default_rng(0), 0
+        draw = self.memory.start_drawing(shared=self.steps[0].reads_shared_frames)
         while drawn < samples:
-            for sample in self.memory.epoch(self.batch_size, rng, samples):
-                if len(sample.values) < self.batch_size:
+            for rows in self.memory.shuffled(self.batch_size, rng, samples):
+                if len(rows) < self.batch_size:
                     break
+                sample = draw(rows)
                 for step in self.steps:
                     step(sample)
                 drawn += self.batch_size

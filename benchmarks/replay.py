@@ -61,9 +61,11 @@ def main() -> None:
                 stream.memory.gather(batch)
             return len(rows)
 
+        draw_shared = stream.memory.start_drawing(shared=True)
+
         def draw() -> int:
             for batch in rows.split(arguments.batch):
-                stream.memory.draw(batch)
+                draw_shared(batch)
             return len(rows)
 
         def numpy_gather() -> int:
@@ -94,7 +96,7 @@ def main() -> None:
         file = Path(folder) / "full.bin"
         memory = ReplayMemory(arguments.capacity, 64, (4, 84, 84), 4, file, spare)
         fill(memory, arguments.capacity + spare + 256, observations, 64)
-        memory.renew_background()
+        memory.start_drawing(shared=True)
         held = resident_bytes() - before
         stacked = arguments.capacity * 4 * 84 * 84
         table = [

@@ -46,11 +46,12 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     every = max(1, steps // (2 * RECYCLINGS))
+    draw = memory.start_drawing(shared=update.reads_shared_frames)
     while step < steps:
-        for sample in memory.epoch(settings.batch_size, rng, rows=rows):
+        for batch in memory.shuffled(settings.batch_size, rng, rows=rows):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
-            update(sample)
+            update(draw(batch))
             step += 1
             if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
                 some = torch.from_numpy(rng.choice(rows, 4096, replace=False))

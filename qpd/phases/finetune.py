@@ -47,7 +47,6 @@ def finetune(session: Session) -> None:
     dtype = torch.float32
     if recipe.finetune.reward is not None:
         dtype = compute_precision(recipe.finetune.precision, session.device)
-        simulation.student.shares_background = False
     temperature = recipe.finetune.temperature_for(session.teacher.has_actor_critic)
     plan = PhasePlan(
         "finetune",
