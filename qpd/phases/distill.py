@@ -56,6 +56,7 @@ def distill_together(sessions: Sequence[Session]) -> None:
         save("distill", pairs)
     plans = [_plan(*parts) for parts in zip(waiting, students, states, strict=True)]
     run_phase(list(zip(waiting, plans, states, strict=True)))
+    _tell_sharing(waiting)
     for parts in zip(waiting, students, states, strict=True):
         _finish(*parts)
 
@@ -67,6 +68,17 @@ def _tell_labels(session: Session) -> None:
         f"labels at temperature {session.temperature:g}: the best action has {best:.0%} on "
         f"average, {entropy:.2f} nats of entropy"
     )
+
+
+def _tell_sharing(sessions: Sequence[Session]) -> None:
+    """Note and record what background sharing left to multiply, where draws were shared."""
+    memory = sessions[0].stream().memory
+    blocks = memory.multiplied_blocks(sessions[0].recipe.distill.batch_size)
+    if blocks is None:
+        return
+    sessions[0].progress.note(f"background sharing: {blocks}")
+    for session in sessions:
+        session.run.set_phase("distill", "running", multiplied_blocks=blocks._asdict())
 
 
 def _student(session: Session) -> Student:
