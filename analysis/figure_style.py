@@ -1,7 +1,7 @@
-"""How figures look, and how a figure and its numbers get onto the disk.
+"""Figure style, and writing figures and tables to disk.
 
-Widths are those of a two-column paper; letters are 8 points at that size. The colours are Okabe and
-Ito's, which people with colour blindness can tell apart; marks differ in shape too.
+Widths are those of a two-column paper, with 8-point text at that size. The colours are Okabe and
+Ito's, which colour-blind readers can tell apart; markers differ in shape as well.
 """
 
 from __future__ import annotations
@@ -50,19 +50,25 @@ _SETTINGS = {
 @contextmanager
 def paper_style() -> Iterator[None]:
     """Draw everything in this block for a paper, on a canvas that needs no screen."""
+    # matplotlib is imported inside functions throughout: commands without `-o` start faster and
+    # work without it.
     import matplotlib
     from cycler import cycler
 
     settings: dict[Any, Any] = {**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}
+    # rc_context restores the caller's settings: a notebook's own style survives one of our
+    # figures.
     with matplotlib.rc_context(settings):
         yield
 
 
 def new_figure(width: float = COLUMN_WIDTH, height: float = 2.2) -> Figure:
-    """An empty figure of `width` x `height` inches; no global state, nothing to close."""
+    """Return an empty figure of `width` x `height` inches; no global state, nothing to close."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # Not pyplot: it keeps every figure alive until closed, and may pick a backend that wants a
+    # screen.
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
@@ -71,10 +77,12 @@ def new_figure(width: float = COLUMN_WIDTH, height: float = 2.2) -> Figure:
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write `name`.png and `name`.svg into `folder`; call it inside `paper_style()`.
 
-    Both files are the same bytes whenever the figure is the same. Returns the paths.
+    Both files are byte-identical whenever the figure is. Returns the paths.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
+    # The only metadata that change from one machine or minute to the next: matplotlib's version,
+    # the date.
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         data = io.BytesIO()
         figure.savefig(data, format=suffix, metadata=metadata)
@@ -90,6 +98,7 @@ def save_tables(tables: Mapping[str, DataFrame], folder: Path) -> list[Path]:
     written = []
     for name, table in tables.items():
         path = folder / f"{name}.csv"
+        # pandas ends lines with os.linesep otherwise, and the bytes would differ by platform.
         write_text(path, table.to_csv(index=False, lineterminator="\n"))
         written.append(path)
     return written

@@ -1,1 +1,1 @@
-"""Speed and memory, measured beside a named baseline: see README.md here."""
+"""Benchmarks of speed and memory, each beside a named baseline: see README.md here."""

@@ -1,4 +1,4 @@
-"""What a competent user of SB3 and PyTorch writes today: the baseline beside every number.
+"""The baseline beside every number: what a competent user of SB3 and PyTorch writes today.
 
 SB3's Atari wrappers and frame stack, stacked uint8 observations in one numpy array, batches made
 float and divided by 255, an eager fp32 network in PyTorch's ordinary layout, Adam, and the
@@ -27,7 +27,7 @@ ENV_ID = "BreakoutNoFrameskip-v4"
 
 
 class PlainStudent(nn.Module):
-    """The same student as anyone would write it."""
+    """The same student, written as anyone would write it."""
 
     def __init__(self, size: str, num_actions: int = 4) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class PlainStudent(nn.Module):
         self.actor, self.critic = nn.Linear(hidden, num_actions), nn.Linear(hidden, 1)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[batch, actions]` and values `[batch]` of float images in [0, 1]."""
+        """Return logits `[batch, actions]` and values `[batch]` of float images in [0, 1]."""
         features = self.trunk(images)
         return self.actor(features), self.critic(features).squeeze(-1)
 
@@ -50,7 +50,7 @@ class PlainStudent(nn.Module):
 class PlainTraining:
     """Distillation over `observations`, uint8 `[n, 4, 84, 84]`, with the teacher in the loop.
 
-    Without a `teacher`, its outputs are given: what remains is the student's own cost.
+    Without a `teacher` its outputs are made up, which leaves the student's own cost.
     """
 
     def __init__(
@@ -66,21 +66,25 @@ class PlainTraining:
         self.optimizer = torch.optim.Adam(self.student.parameters(), lr=1e-3)
         self.observations, self.batch_size = observations, batch_size
         self.rng = np.random.default_rng(0)
+        # Random targets cost as much as real ones; nothing is learned here.
         outputs = (torch.randn(batch_size, 4), torch.randn(batch_size))
         self.outputs = (outputs[0].to(self.device), outputs[1].to(self.device))
 
     def steps(self, count: int) -> int:
-        """Take `count` optimizer steps; returns the samples they used."""
+        """Take `count` optimizer steps; return the number of samples used."""
         for _ in range(count):
             batch = self.observations[
                 self.rng.integers(len(self.observations), size=self.batch_size)
             ]
+            # uint8 crosses to the device, a quarter of float's bytes: a competent user knows that
+            # much.
             frames = torch.as_tensor(batch).to(self.device)
             logits, values = self.outputs
             if self.teacher is not None:
                 with torch.no_grad():
                     logits, values = self.teacher(frames)
             student_logits, student_values = self.student(frames.float() / 255)
+            # The paper's tau for actor-critic teachers.
             target = F.log_softmax(logits / 3.0, dim=-1)
             actor = F.kl_div(
                 F.log_softmax(student_logits, dim=-1),
@@ -96,14 +100,15 @@ class PlainTraining:
 
 
 def sb3_environment(num_envs: int, in_processes: bool) -> VecEnv:
-    """Breakout as SB3 and the RL Zoo make it, observations `[n, 4, 84, 84]`."""
+    """Make Breakout as SB3 and the RL Zoo do, observations uint8 `[n, 4, 84, 84]`."""
     kind = SubprocVecEnv if in_processes else DummyVecEnv
     env = make_atari_env(ENV_ID, num_envs, seed=0, vec_env_cls=kind)
+    # SB3 stacks along the last axis; its CNNs read channels first.
     return VecTransposeImage(VecFrameStack(env, 4))
 
 
 class PlainRollouts:
-    """The teacher plays in an SB3 environment; every transition is stored stacked."""
+    """Play of the teacher in an SB3 environment, every transition stored stacked."""
 
     def __init__(self, teacher: Teacher, num_envs: int, in_processes: bool, capacity: int) -> None:
         self.teacher = teacher
@@ -115,12 +120,14 @@ class PlainRollouts:
         self.row = 0
 
     def collect(self, vector_steps: int) -> int:
-        """Take `vector_steps` steps of all environments; returns the transitions stored."""
+        """Take `vector_steps` steps of all environments; return the transitions stored."""
         num_envs = self.env.num_envs
         for _ in range(vector_steps):
             with torch.no_grad():
                 logits, values = self.teacher(torch.as_tensor(self.observation))
             actions = torch.distributions.Categorical(logits=logits).sample().numpy()
+            # A ring of whole stacks: four times the bytes of single frames, as most replay buffers
+            # keep them.
             rows = (self.row + np.arange(num_envs)) % len(self.storage)
             self.storage[rows] = self.observation
             self.logits[rows], self.values[rows] = logits.numpy(), values.numpy()

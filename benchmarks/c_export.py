@@ -1,11 +1,11 @@
-"""The C export: memory of every size and the boards that it fits; speed beside the SB3 teacher.
+"""The C export: memory of every size, the boards it fits, and speed beside the SB3 teacher.
 
     python -m benchmarks.c_export            # needs gcc and make; uses what else is installed
     python -m benchmarks.c_export --sizes-only
 
-Speed is one observation at a time on one thread. Programs and the teacher are measured in turn for
-several rounds; the figures are medians of rounds. Real observations are 16 of an XXS student's own
-play; noise has no black, and no frames that are alike, to save work on.
+Speed is that of one observation at a time on one thread. Programs and the teacher are measured in
+turn for several rounds, and the figures are medians over rounds. Real observations are 16 of an XXS
+student's own play; noise has neither black areas nor equal frames on which to save work.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BOARDS = {
 
 
 def size_rows() -> list[list[str]]:
-    """Flash, RAM and boards of each size at 8 and 4 bits."""
+    """Return flash, RAM and fitting boards of each size at 8 and 4 bits."""
     rows = []
     for size in SIZE_GRID:
         for bits in (8, 4):
@@ -67,7 +67,7 @@ def size_rows() -> list[list[str]]:
 
 
 def real_observations(count: int = 16) -> np.ndarray:
-    """uint8 `[count, 4, 84, 84]`, 20 steps apart, of the XXS student's play."""
+    """Return observations of the XXS student's play, 20 steps apart: uint8 `[count, 4, 84, 84]`."""
     engine = IntegerEngine(load_export_source(RUNS / "breakout-ppo-xxs").student)
     env, rng = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0)
     seen: list[np.ndarray] = []
@@ -76,13 +76,14 @@ def real_observations(count: int = 16) -> np.ndarray:
         if env.acting[0]:
             seen.append(env.observations[0].copy())
         logits = engine(env.observations)
+        # The Gumbel trick: the largest of logit plus Gumbel noise is a sample from the softmax.
         env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
     env.close()
     return np.stack(seen[::20])
 
 
 def write_export(folder: Path, source: ExportSource) -> Path:
-    """The exported C in `folder`."""
+    """Write the exported C into `folder`, which must not exist yet, and return it."""
     folder.mkdir()
     for name, content in export_c(source, golden_vectors(source.student)).items():
         (folder / name).write_bytes(content)
@@ -90,14 +91,15 @@ def write_export(folder: Path, source: ExportSource) -> Path:
 
 
 def c_nanoseconds(folder: Path, observations: Path, *options: str) -> float:
-    """Median time of one forward pass, as the export's benchmark says it."""
+    """Return the median nanoseconds of a forward pass, by the export's own benchmark."""
     command = ["make", "-s", "bench", f"BENCH_ARGS=0.3 {observations}", *options]
+    # Under `make`, so that it is built before the first measurement.
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return float(json.loads(ran.stdout)["median_ns"])
 
 
 def timed(forward: Callable[[int], object], count: int = 150) -> float:
-    """Median nanoseconds of a call; it gets 0..15 in turn."""
+    """Return the median nanoseconds of a call of `forward`, which gets 0..15 in turn."""
     times = []
     for i in range(count):
         began = time.perf_counter_ns()
@@ -107,11 +109,12 @@ def timed(forward: Callable[[int], object], count: int = 150) -> float:
 
 
 def teacher_forward(observations: np.ndarray) -> Callable[[int], object]:
-    """SB3's CnnPolicy as it computes logits: scaling, features, action head; no sampling."""
+    """Return SB3's CnnPolicy up to its logits: scaling, features, action head; no sampling."""
     import gymnasium
     from stable_baselines3.common.policies import ActorCriticCnnPolicy
 
     space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    # Random weights: dense layers take as long whatever they hold.
     policy = ActorCriticCnnPolicy(space, gymnasium.spaces.Discrete(4), lambda _: 1e-4)
     policy.set_training_mode(False)
     inputs = [torch.from_numpy(row[None]) for row in observations]
@@ -124,7 +127,7 @@ def teacher_forward(observations: np.ndarray) -> Callable[[int], object]:
 
 
 def litert_forward(source: ExportSource, observations: np.ndarray) -> Callable[[int], object]:
-    """The LiteRT export on row i, one thread; frames are in its layout already."""
+    """Return the LiteRT export on row i, one thread; frames are in its layout beforehand."""
     from ai_edge_litert.interpreter import Interpreter
 
     from qpd.export.litert_flatbuffer import export_litert
@@ -146,7 +149,7 @@ def litert_forward(source: ExportSource, observations: np.ndarray) -> Callable[[
 
 
 def cases(folder: Path, observations: np.ndarray) -> dict[str, Callable[[], float]]:
-    """What is measured, the teacher first; a case returns nanoseconds."""
+    """Return the cases to measure, the teacher first; each returns nanoseconds."""
     real, noise = folder / "real.bin", folder / "noise.bin"
     observations.tofile(real)
     np.random.default_rng(0).integers(0, 256, observations.shape, dtype=np.uint8).tofile(noise)
@@ -160,6 +163,7 @@ def cases(folder: Path, observations: np.ndarray) -> dict[str, Callable[[], floa
     for name, source in sources.items():
         built = write_export(folder / name, source)
         label = f"{name.upper()}, C"
+        # Bound as a default: a plain closure would see the loop's last folder.
         found[f"{label}, real frames"] = lambda built=built: c_nanoseconds(built, real)  # type: ignore[misc]
         found[f"{label}, noise"] = lambda built=built: c_nanoseconds(built, noise)  # type: ignore[misc]
         if name != "xl":
@@ -170,7 +174,7 @@ def cases(folder: Path, observations: np.ndarray) -> dict[str, Callable[[], floa
 
 
 def speed_rows(rounds: int) -> list[list[str]]:
-    """Microseconds, forward passes per second and ratio to the teacher of each case."""
+    """Measure microseconds, forward passes per second and ratio to the teacher of each case."""
     with tempfile.TemporaryDirectory() as temporary:
         measured = cases(Path(temporary), real_observations())
         times: dict[str, list[float]] = {name: [] for name in measured}
@@ -188,7 +192,10 @@ def speed_rows(rounds: int) -> list[list[str]]:
 
 
 def instruction_rows() -> list[list[str]]:
-    """Most instructions of a forward pass over the golden vectors, on emulated Cortex-M cores."""
+    """Count a forward pass's instructions on emulated Cortex-M cores: the most of golden vectors.
+
+    Empty if the cross compiler or QEMU is missing.
+    """
     if shutil.which("arm-none-eabi-gcc") is None or shutil.which("qemu-system-arm") is None:
         print("no Cortex-M counts: arm-none-eabi-gcc, qemu-system-arm missing", file=sys.stderr)
         return []
@@ -209,6 +216,7 @@ def _instructions(folder: Path, cpu: str, board: str) -> int:
     command += ["-T", str(CORTEX / "mps2.ld"), "--specs=rdimon.specs", "-o", "count"]
     command += [str(CORTEX / "count.c"), str(CORTEX / "boot.c"), "qpd_network.c"]
     subprocess.run(command, cwd=folder, check=True)
+    # With shift=0 each instruction takes one emulated nanosecond, which makes the timer a counter.
     emulator = ["qemu-system-arm", "-M", board, "-nographic", "-icount", "shift=0"]
     emulator += ["-semihosting-config", "enable=on,target=native", "-kernel", "count"]
     ran = subprocess.run(
@@ -223,6 +231,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes-only", action="store_true")
     arguments = parser.parse_args()
+    # As the C code, which has one thread.
     torch.set_num_threads(1)
     sizes = ["student", "flash: constants", "RAM: arena", f"fits, with {FRAMES:,} bytes of frames"]
     print_rates("Memory of the C export, bytes", sizes, size_rows())

@@ -1,9 +1,9 @@
-"""How long it takes to play 200 full games: in parallel environments, and one after the other.
+"""Time to play 200 full games: in parallel environments, and one game after the other.
 
 python -m benchmarks.evaluation STUDENT [--episodes 200] [--single-episodes 10] [--threads 2]
 
-STUDENT is a run directory. The baseline is the loop that everyone writes: one SB3 environment, one
-observation at a time, the float student; it plays a few games, and its time is scaled up.
+STUDENT is a run directory. The baseline is the usual loop: one SB3 environment, one observation at
+a time, the float student. It plays a few games, and its time is scaled up.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from qpd.student_files.quantized import load_integer_student
 
 
 def single_environment_loop(student: PlainStudent, episodes: int) -> tuple[float, int]:
-    """Seconds and agent steps of `episodes` full games in one environment."""
+    """Play `episodes` full games in one environment; return seconds and agent steps."""
     env, rng = sb3_environment(1, False), np.random.default_rng(0)
     observation, finished, steps, began = env.reset(), 0, 0, time.perf_counter()
     while finished < episodes:
         with torch.no_grad():
             logits, _ = student(torch.as_tensor(observation).float() / 255)
+        # Sampled, as the integers play below: greedy games would be of other lengths.
         action = np.argmax(logits.numpy() + rng.gumbel(size=logits.shape), axis=1)
         observation, _, _, infos = env.step(action)
+        # Monitor writes this key at the end of a full game only, not at each lost life.
         finished += "episode" in infos[0]
         steps += 1
     seconds = time.perf_counter() - began
@@ -43,8 +45,9 @@ def single_environment_loop(student: PlainStudent, episodes: int) -> tuple[float
 
 
 def plain_copy(run: Path) -> PlainStudent:
-    """The run's distilled student as the baseline's network."""
+    """Return the run's distilled student as the baseline's network."""
     student = load_student(run / "distilled.safetensors")
+    # Told by its layers' shapes, as an architecture has no name.
     size = next(
         name for name in ("XXS", "XS", "S", "M", "L", "XL", "XXL")
         if PlainStudent(name).trunk[7].weight.shape == student.layer("linear1").weight.shape
@@ -54,6 +57,7 @@ def plain_copy(run: Path) -> PlainStudent:
     ours = [student.layer(shape.name) for shape in student.shapes] + [student.critic]
     theirs = [m for m in plain.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
     for source, target in zip(ours, theirs, strict=True):
+        # Real weights, as the length of games, and so the time, depends on how well they play.
         target.load_state_dict(source.state_dict())
     return plain
 
@@ -69,6 +73,7 @@ def main() -> None:
     seconds, steps = single_environment_loop(
         plain_copy(arguments.student), arguments.single_episodes
     )
+    # Scaled by steps and not by games, as games differ a lot in length.
     loop = seconds / steps
     engine = IntegerEngine(load_integer_student(arguments.student / "quantized.safetensors"))
     env = make_vector_env(ENV_ID, arguments.envs)

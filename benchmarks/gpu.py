@@ -2,8 +2,8 @@
 
 python -m benchmarks.gpu [--size XXS] [--seeds 5] [--batch 256 1024 4096] [--device cuda]
 
-The replay is resident on the device in uint8, every batch is gathered there once and goes to each
-student; forward and backward passes are CUDA graphs. The baseline is what a user writes: fp32 NCHW
+The replay is resident on the device in uint8; every batch is gathered there once and goes to all
+students; forward and backward passes are CUDA graphs. The baseline is what a user writes: fp32 NCHW
 students in eager PyTorch, stacked uint8 observations in host memory, the teacher's forward pass
 inside the loop.
 """
@@ -26,7 +26,7 @@ from benchmarks.training import training_plan
 from qpd.recipe.schema import DistillSettings
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
-from qpd.training.state import make_optimizer
+from qpd.training.optimizer import make_optimizer
 from qpd.training.step import TrainStep
 
 CAPACITY = 65_536
@@ -44,11 +44,12 @@ class StudentsTogether:
             self.steps.append(TrainStep(training_plan(settings, 3.0), student, optimizer))
 
     def train(self, samples: int) -> int:
-        """Draw at least `samples`; returns the student-samples."""
+        """Train on at least `samples`; return the student-samples, samples times students."""
         rng, drawn = np.random.default_rng(0), 0
         draw = self.memory.start_drawing(shared=self.steps[0].reads_shared_frames)
         while drawn < samples:
             for rows in self.memory.shuffled(self.batch_size, rng, samples):
+                # A CUDA graph is for one shape: the smaller last batch would be captured anew.
                 if len(rows) < self.batch_size:
                     break
                 sample = draw(rows)
@@ -56,6 +57,8 @@ class StudentsTogether:
                     step(sample)
                 drawn += self.batch_size
         if self.memory.device.type == "cuda":
+            # Kernels run on after the call returns; without waiting, only their launch would be
+            # timed.
             torch.cuda.synchronize()
         return drawn * len(self.steps)
 
@@ -73,6 +76,7 @@ def main() -> None:
     device = torch.device(arguments.device)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        # Little play, repeated to fill the memory: what frames show does not change a GPU's time.
         teacher, stream = teacher_play(Path(folder), 4096)
         stream.fill()
         observations = stacked_observations(stream)
@@ -84,6 +88,7 @@ def main() -> None:
             plain = PlainTraining(arguments.size, observations, teacher, batch, device)
             one = StudentsTogether(arguments.size, 1, memory, batch)
             many = StudentsTogether(arguments.size, arguments.seeds, memory, batch)
+            # The baseline takes a quarter of the samples: a rate needs no more, and it is slower.
             count = max(1, arguments.samples // batch // 4)
 
             def baseline(plain: PlainTraining = plain, count: int = count) -> int:

@@ -10,7 +10,10 @@ from qpd.students import Student, architecture_for
 
 
 def onnx_fp32_forward(size: str, observations: np.ndarray) -> Callable[[int], object] | None:
-    """Runs row i of uint8 `[n, 4, 84, 84]`, random weights; None where onnx is not installed."""
+    """Return a function that runs row i of uint8 `[n, 4, 84, 84]`; None without onnx.
+
+    The student of `size` has random weights.
+    """
     try:
         import onnx
         import onnxruntime
@@ -32,6 +35,7 @@ def onnx_fp32_forward(size: str, observations: np.ndarray) -> Callable[[int], ob
         if shape.kind == "conv":
             nodes.append(helper.make_node("Conv", inputs, [f"y{i}"], strides=[shape.stride] * 2))
         else:
+            # The first linear layer reads the convolutions' output as one row.
             if student.shapes[i - 1].kind == "conv":
                 nodes.append(helper.make_node("Flatten", [f"x{i}"], [f"flat{i}"]))
                 inputs[0] = f"flat{i}"
@@ -46,6 +50,7 @@ def onnx_fp32_forward(size: str, observations: np.ndarray) -> Callable[[int], ob
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, [1, 4])],
         tensors,
     )
+    # By default onnx writes its newest IR version, which ONNX Runtime may refuse.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     onnx.checker.check_model(model)
     options = onnxruntime.SessionOptions()
@@ -53,5 +58,6 @@ def onnx_fp32_forward(size: str, observations: np.ndarray) -> Callable[[int], ob
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+    # Made beforehand: only `run` is timed.
     inputs_by_row = [{"frames": row[None]} for row in observations]
     return lambda i: session.run(None, inputs_by_row[i])

@@ -1,4 +1,4 @@
-"""Integer students of any size with random numbers: what speed and memory need, and tests."""
+"""Integer students of any size with random numbers, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from qpd.students import StudentArchitecture
 def random_student(
     architecture: StudentArchitecture, bits: int = 8, seed: int = 0, activation_bits: int = 8
 ) -> IntegerStudent:
-    """Uniform weights; gains chosen so that activations use their range, about half of them 0."""
+    """Make a student of uniform weights, with gains that let activations use their range.
+
+    About half of the activations are 0, as in a trained network.
+    """
     rng, layers, top = np.random.default_rng(seed), [], 2**activation_bits - 1
     inputs_top = 255
     for shape in architecture.layer_shapes():
         most = 2**bits - 1
         weight = (2 * rng.integers(0, 2**bits, shape.weight_shape) - most).astype(np.int16)
+        # A sum of n independent products grows with the square root of n: about its standard
+        # deviation here.
         spread = 0.25 * most * inputs_top * prod(shape.weight_shape[1:]) ** 0.5
         bias = (spread * rng.normal(0.0, 0.5, shape.weight_shape[0])).astype(np.int32)
         multiplier = shift = None
         if shape.name != "actor":
+            # Channels differ in gain as trained ones do, so that shifts and multipliers vary too.
             spread_of_gains = np.exp(rng.normal(0.0, 0.3, shape.weight_shape[0]))
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
         layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))

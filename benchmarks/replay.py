@@ -1,10 +1,10 @@
-"""What the replay memory costs: a gather beside a training step, and its bytes at full size.
+"""The cost of the replay memory: a gather beside a training step, and bytes at full size.
 
 python -m benchmarks.replay [--capacity 540000] [--batch 512] [--threads 2]
 
-The baseline of the gather is numpy's fancy indexing over 8,192 stacked observations, a third of
-what QPD's memory takes here. A step on a CPU draws instead of gathering. `--capacity` sets the size
-of the memory that is filled (with real frames, repeated) to measure resident memory.
+The baseline of the gather is NumPy's fancy indexing over 8,192 stacked observations, a third of the
+bytes that QPD's memory takes here. A step on a CPU draws instead of gathering. `--capacity` is the
+size of the memory that is filled (with real frames, repeated) to measure resident memory.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from qpd.replay.memory import ReplayMemory
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, mapped files included (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    """Return the resident bytes of this process, mapped files included (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096  # in pages
 
 
 def fill(memory: ReplayMemory, rows: int, observations: np.ndarray, num_envs: int) -> None:
-    """Add vector steps of real frames until `rows` are written."""
+    """Add vector steps of real frames to `memory` until `rows` are written."""
+    # Age 3: every stack is whole, so that no zero frame stands in for one before the game's start.
     streams, ages = np.arange(num_envs), np.full(num_envs, 3)
     logits, values = torch.zeros(num_envs, 4), torch.zeros(num_envs)
     chunks = len(observations) // num_envs
@@ -54,6 +55,7 @@ def main() -> None:
         training = QpdTraining("XXS", stream, arguments.batch, False)
         rng = np.random.default_rng(0)
         rows = torch.from_numpy(rng.permutation(stream.memory.transition_rows()))
+        # Drawn beforehand: gathering is measured, not the random numbers.
         picks = rng.permutation(len(observations))
 
         def gather() -> int:
@@ -95,9 +97,13 @@ def main() -> None:
         spare = arguments.capacity // 10 + 64  # what a refresh of 10% asks for
         file = Path(folder) / "full.bin"
         memory = ReplayMemory(arguments.capacity, 64, (4, 84, 84), 4, file, spare)
+        # Past the end once, so that every page of the file has been touched.
         fill(memory, arguments.capacity + spare + 256, observations, 64)
+        # The votes on the background are part of what a full memory keeps.
         memory.start_drawing(shared=True)
+        # Resident and not allocated: the file is mapped, and pages count once they are touched.
         held = resident_bytes() - before
+        # What np.zeros((n, 4, 84, 84), np.uint8) takes, the usual replay buffer.
         stacked = arguments.capacity * 4 * 84 * 84
         table = [
             ["stacked observations", f"{stacked / 1e9:.2f}", "-"],

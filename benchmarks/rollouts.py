@@ -2,8 +2,8 @@
 
 python -m benchmarks.rollouts [--envs 64] [--steps 40] [--rounds 5] [--threads 2]
 
-SB3 (the faster of DummyVecEnv and SubprocVecEnv is the baseline), QPD, and the environments alone
-(random actions, nothing stored): no program can beat those.
+Compared are SB3 (the faster of DummyVecEnv and SubprocVecEnv is the baseline), QPD, and the
+environments alone (random actions, nothing stored), which no program can beat.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> None:
         teacher, stream = teacher_play(Path(folder), capacity, arguments.envs)
         plain = {
             name: PlainRollouts(teacher, 8, in_processes, capacity)
+            # Eight environments, as the RL Zoo has for PPO on Atari.
             for name, in_processes in (("DummyVecEnv(8)", False), ("SubprocVecEnv(8)", True))
         }
         alone = make_vector_env(ENV_ID, arguments.envs)
@@ -51,6 +52,7 @@ def main() -> None:
         def environment() -> int:
             transitions = 0
             for _ in range(arguments.steps):
+                # Steps that the environment forces are no transitions.
                 transitions += int(alone.acting.sum())
                 alone.step(rng.integers(4, size=arguments.envs))
             return transitions
@@ -70,6 +72,7 @@ def main() -> None:
         stream.close()
         alone.close()
         raw.close()
+    # The faster SB3 environment, whichever it is on this machine.
     base = max(rates[name] for name in plain)
     best = max(("QPD's environment alone", "ALE's alone"), key=lambda name: rates[name])
     rows = [

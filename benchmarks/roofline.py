@@ -1,12 +1,12 @@
-"""Arithmetic per training sample, how much of the machine's peak it reaches, where the rest goes.
+"""Arithmetic per training sample, its share of the machine's peak, and where the rest goes.
 
 python -m benchmarks.roofline [--sizes XXS S XL] [--batch 256] [--threads 2] [--profile XXS]
 
-A multiplication and an addition count as two operations. Forward, plus twice that backward, less
-the gradient of the input, which nobody needs. What observations share, QPD multiplies once: the
-operations that it does are counted beside those of the two ordinary convolutions. The peak is the
-best of several square bfloat16 matrix products on the same threads, float32 where there are no
-bfloat16 units.
+A multiplication and an addition count as two operations. A step is the forward pass, plus twice
+that for the backward pass, less the gradient of the input, which nobody needs. QPD multiplies once
+what observations share: the operations that it does are counted beside those of the two ordinary
+convolutions. The peak is the best of several square bfloat16 matrix products on the same threads,
+float32 without bfloat16 units.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from qpd.students.size_grid import SIZE_GRID
 
 
 def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:
-    """Floating-point operations of one sample's forward and backward pass.
+    """Return the floating-point operations of one sample's forward and backward pass.
 
-    With a `plan` of a batch: what is multiplied once for all of it counts once.
+    With the `plan` of a batch, what is multiplied once for all of it counts once.
     """
     shapes = architecture_for(size, (4, 84, 84), 4).layer_shapes()
     macs = {shape.name: float(shape.num_macs) for shape in shapes}
@@ -44,12 +44,14 @@ def training_operations(size: str, plan: BackgroundPlan | None = None) -> float:
         macs["conv1"] = conv1 * (plan.num_blocks1) / plan.batch
         macs["conv2"] = conv2 * plan.num_blocks2 / plan.batch
     critic = shapes[-1].weight_shape[1]
+    # Conv 1 has two passes and not three: no gradient is taken of the observations.
     return 2 * (3 * (sum(macs.values()) + critic) - macs["conv1"])
 
 
 def matmul_peak(dtype: torch.dtype, rounds: int = 5) -> float:
-    """Best operations per second of square matrix products."""
+    """Return the best operations per second of square matrix products."""
     best = 0.0
+    # Several sizes, as the best one depends on the caches.
     for extent in (512, 1024, 2048):
         a, b = torch.randn(extent, extent).to(dtype), torch.randn(extent, extent).to(dtype)
         for _ in range(rounds):
@@ -82,6 +84,8 @@ def main() -> None:
         )
         rows = []
         profiled = programs[arguments.profile]
+        # One batch's plan stands for all: the share of blocks that differ is a property of the
+        # memory.
         drawn = profiled.draw(next(profiled.batches)).inputs
         plan = drawn.plan if isinstance(drawn, SharedFrames) else None
         for size in arguments.sizes:
@@ -105,10 +109,12 @@ def main() -> None:
         headers = ["student", "MFLOP/sample", "done", "samples/s", "GFLOP/s", "of the peak"]
         print_rates(title, headers, rows)
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            # Twenty steps: microseconds / 2e4 below are milliseconds a step.
             profiled.steps(20)
         stream.close()
     events = profiler.key_averages()
     whole = sum(event.self_cpu_time_total for event in events)
+    # By the operator's own time: its children have rows of their own.
     events = sorted(events, key=lambda event: -event.self_cpu_time_total)[:12]
     rows = [
         [e.key, f"{e.self_cpu_time_total / whole:.1%}", f"{e.self_cpu_time_total / 2e4:.2f}"]

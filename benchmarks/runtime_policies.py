@@ -1,4 +1,4 @@
-"""A student's exports as policies: what each runtime answers, in batches.
+"""A student's exports as policies over batches, one function per runtime.
 
 Every function takes the folder of a bundle and returns a policy: observations as the environment
 gives them -> logits float32 `[batch, actions]`.
@@ -20,7 +20,7 @@ from qpd.export.bundle import MANIFEST
 
 
 def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Policy:
-    """ONNX Runtime on one thread."""
+    """Load a graph into ONNX Runtime, on one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -32,12 +32,12 @@ def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Policy:
 
 
 def onnx_float_policy(folder: Path) -> Policy:
-    """ONNX Runtime, the fp32 graph."""
+    """Load the fp32 graph into ONNX Runtime."""
     return onnx_policy(folder, "student_fp32.onnx")
 
 
 def litert_policy(folder: Path) -> Policy:
-    """LiteRT on one thread, one observation at a time."""
+    """Load the model into LiteRT, on one thread, one observation at a time."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(folder / "student.tflite"), num_threads=1)
@@ -61,9 +61,10 @@ def litert_policy(folder: Path) -> Policy:
 
 
 def sb3_policy(folder: Path) -> Policy:
-    """Stable-Baselines3's own policy network, its logits before they are normalised."""
+    """Load the zip by Stable-Baselines3; its policy network's logits, not yet normalised."""
     import stable_baselines3
 
+    # The bundle names its class nowhere but in the code that its README shows.
     algo = "PPO" if "import PPO" in (folder / "README.md").read_text() else "DQN"
     network = getattr(stable_baselines3, algo).load(folder / "student.zip", device="cpu").policy
 
@@ -73,6 +74,8 @@ def sb3_policy(folder: Path) -> Policy:
         if algo == "DQN":
             logits = network.q_net(inputs)
         else:
+            # SB3's Categorical subtracts the log-sum-exp; the action head's own output still holds
+            # the integers.
             features = network.extract_features(inputs, network.pi_features_extractor)
             logits = network.action_net(network.mlp_extractor.forward_actor(features))
         return np.asarray(logits.numpy(), np.float32)
@@ -81,13 +84,15 @@ def sb3_policy(folder: Path) -> Policy:
 
 
 def c_policy(folder: Path) -> Policy:
-    """The C export, compiled here with gcc -O3 -march=native and called one observation at a time.
+    """Compile the C export with gcc -O3 -march=native, called one observation at a time.
 
-    Frames only: vectors are encoded outside of the C code.
+    Frames only: vectors are encoded outside the C code.
     """
     library = folder / "libqpd.so"
     flags = ["-std=c99", "-O3", "-march=native", "-shared", "-fPIC", "-o", library.name]
+    # A shared library: starting a program for each observation would take longer than the network.
     subprocess.run(["gcc", *flags, "qpd_network.c", "qpd_sample.c"], cwd=folder, check=True)
+    # ctypes takes an int result by default, which qpd_act's is.
     act = ctypes.CDLL(str(library)).qpd_act
     manifest = json.loads((folder / MANIFEST).read_text())
     num_actions = int(manifest["architecture"]["num_actions"])

@@ -1,4 +1,4 @@
-"""One student through every runtime: are its actions, logits and returns the engine's?
+"""One student through every runtime, its actions, logits and returns beside the engine's.
 
 python -m benchmarks.runtime_returns RUN [--runtimes onnx onnx-fp32 litert sb3 c]
     [--observations 10000] [--episodes 50]
@@ -34,7 +34,7 @@ NUM_ENVS, BATCH = 50, 100
 def played_observations(
     policy: Policy, env_id: str, count: int, rule: ActingRule, seed: int
 ) -> np.ndarray:
-    """`count` observations of the policy's play in `NUM_ENVS` games, every other step."""
+    """Return `count` observations of the policy's play in `NUM_ENVS` games, every other step."""
     env, rng = make_vector_env(env_id, NUM_ENVS), np.random.default_rng(seed)
     env.reset(seed)
     seen: list[np.ndarray] = []
@@ -44,6 +44,7 @@ def played_observations(
         if len(rows):
             observations = env.observations[rows].copy()
             actions[rows] = rule.act(policy(observations), rng)
+            # Every other step, as neighbouring observations share three of four frames.
             seen += [observations] if step % 2 == 0 else []
         env.step(actions)
         step += 1
@@ -52,13 +53,14 @@ def played_observations(
 
 
 def batched(policy: Policy, observations: np.ndarray) -> np.ndarray:
-    """Logits of all `observations`."""
+    """Return the logits of all `observations`, computed in batches."""
+    # Batches bound the memory of runtimes that keep every layer's output.
     starts = range(0, len(observations), BATCH)
     return np.concatenate([policy(observations[start : start + BATCH]) for start in starts])
 
 
 def exported_policy(source: ExportSource, runtime: str, folder: Path) -> Policy:
-    """Export for `runtime` into `folder` (once for each format), and load it."""
+    """Export for `runtime` into `folder` (once per format), and load it."""
     target, load = RUNTIMES[runtime]
     module, function = EXPORTERS[target].split(":")
     if not (folder / target).exists():
@@ -69,7 +71,8 @@ def exported_policy(source: ExportSource, runtime: str, folder: Path) -> Policy:
 
 
 def agreement(logits: np.ndarray, wanted: np.ndarray, scale: float) -> list[str]:
-    """Equal actions, equal logits (as integers), and the greatest difference of a logit."""
+    """Return equal actions, equal logits (as integers), and the greatest difference of a logit."""
+    # In integer steps: as floats equal integers may differ in the last bit.
     difference = np.abs(np.round(logits / scale) - np.round(wanted / scale)).max(1)
     actions = (logits.argmax(1) == wanted.argmax(1)).mean()
     greatest = difference.max() * scale
@@ -77,7 +80,7 @@ def agreement(logits: np.ndarray, wanted: np.ndarray, scale: float) -> list[str]
 
 
 def returns(result: EvaluationResult, engine: EvaluationResult) -> list[str]:
-    """Mean return, its interval, and how many of the games were the engine's, step for step."""
+    """Return mean return, interval, and how many games were the engine's, step for step."""
     low, high = result.interval()
     same = (result.returns == engine.returns) & (result.lengths == engine.lengths)
     return [f"{result.mean:.1f}", f"[{low:.1f}, {high:.1f}]", f"{same.sum()} of {len(same)}"]
@@ -103,6 +106,7 @@ def main() -> None:
     )
     seed, count = arguments.seed, arguments.observations
     observations = played_observations(engine, env_id, count, rule, seed)
+    # As many environments as games: each plays one, by the same seed in every runtime.
     env = make_vector_env(env_id, min(arguments.episodes, NUM_ENVS))
     wanted = batched(engine, observations)
     played = evaluate(engine, env, arguments.episodes, rule, seed)

@@ -1,11 +1,11 @@
-"""How far phase 1 gets with other settings, on the same memory and the same number of samples.
+"""Phase 1 with different settings, on the same memory and the same number of samples.
 
 python -m benchmarks.settings "distill.lr=1e-3" "distill.lr=4e-3" "distill.lr=4e-3 student.size=S"
 
 Each argument is one run: overrides of the quickstart recipe, separated by spaces. The baseline is
-the quickstart itself. Printed for transitions that no run has seen: Eq. 1 at tau 3 and Eq. 3, the
-KL to the policy that the student stands for (softmax(3 * logits)), and how often both prefer the
-same action. Dormant units are counted at the end.
+the quickstart itself. The table shows, on transitions that no run has seen, Eq. 1 at tau 3 and Eq.
+3, the KL to the policy that the student stands for (softmax(3 * logits)), and how often both prefer
+the same action, and at the end the number of dormant units.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ from benchmarks.breakout_play import teacher_play
 from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
 from qpd.losses.distillation import critic_huber, kl_teacher_student
-from qpd.phases.runner import asked_size
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
 from qpd.training.dormant_units import dormant_units, recycle_dormant_units
-from qpd.training.state import learning_rate, make_optimizer
+from qpd.training.optimizer import learning_rate, make_optimizer, target_logit_scale
 from qpd.training.step import TrainStep
 
 HELD_OUT = 6000
-RECYCLINGS = 10  # in the first half, as with 20 epochs
+RECYCLINGS = 10  # all in the first half, as a run of 20 epochs would have them
 
 
 def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) -> Student:
-    """Phase 1 on the transitions at `rows` alone."""
+    """Run phase 1 on the transitions at `rows` only."""
     settings = recipe.distill
     assert recipe.student.size is not None
     student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
-    optimizer = make_optimizer(student, settings, asked_size(memory, tau))
+    optimizer = make_optimizer(student, settings, target_logit_scale(memory, tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
+    # Only in the first half, as in training: units that start anew need time to learn.
     every = max(1, steps // (2 * RECYCLINGS))
     draw = memory.start_drawing(shared=update.reads_shared_frames)
     while step < steps:
         for batch in memory.shuffled(settings.batch_size, rng, rows=rows):
             for group in optimizer.param_groups:
+                # The schedule runs over these samples, however few, as it does over a whole phase.
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
             update(draw(batch))
             step += 1
@@ -64,7 +65,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
 
 @torch.no_grad()
 def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarray) -> list[str]:
-    """Losses on the transitions at `rows`, and the number of dormant units."""
+    """Return losses on the transitions at `rows`, and the number of dormant units."""
     sample = memory.gather(torch.from_numpy(rows))
     logits, values = student(sample.observations)
     logits = logits * (recipe.distill.temperature or 3.0)  # the teacher's scale
@@ -97,6 +98,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _, stream = teacher_play(Path(folder), arguments.memory)
         stream.fill()
+        # Shuffled once: every run holds out the same transitions, from all parts of the play.
         rows = np.random.default_rng(0).permutation(stream.memory.transition_rows())
         for name, recipe in recipes.items():
             began = time.perf_counter()

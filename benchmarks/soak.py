@@ -1,13 +1,13 @@
-"""A long run: is the last epoch as fast as the first, and do memory, threads or open files grow?
+"""A long run, to see whether epochs slow down, or memory, threads or open files grow.
 
 python -m benchmarks.soak                               # minutes: phase 1 on a small memory
 python -m benchmarks.soak --epochs 1200 --finetune-epochs 300 --capacity 10000 \
     --validate-every 25 --record soak.csv               # hours: all three phases
 python -m benchmarks.soak --read soak.csv               # the tables of a recorded one
 
-In a run directory, with checkpoints, metrics, validation, and the student playing half of the
-games. The baseline of each number is the same one after a tenth of the phase. Beside the seconds on
-the clock, which belong to everything that shares the machine, stand the processor's: ours alone.
+It works in a run directory, with checkpoints, metrics, validation, and the student playing half of
+the games. The baseline of each number is the same number after a tenth of the phase. Seconds on the
+clock depend on everything that shares the machine; processor seconds, beside them, are ours alone.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from qpd.phases.distill import distill
 from qpd.phases.finetune import finetune
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
-from qpd.phases.session import open_session
+from qpd.phases.student_run import open_student
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
-from qpd.runs.progress_display import RunProgress
+from qpd.runs.epoch_report import EpochReport
+from qpd.runs.progress import TerminalProgress
 from qpd.runs.run_directory import RunDirectory
-from qpd.training.epochs import EpochReport
 
-COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
+COLUMNS = {  # recorded name -> the table's name, and the unit it prints in
     "seconds": ("seconds on the clock", 1.0),
     "cpu_seconds": ("seconds of processor", 1.0),
     "resident": ("resident MB", 1e6),
@@ -43,8 +43,8 @@ COLUMNS = {  # what is recorded, what the table calls it, and the unit it prints
 }
 
 
-class Recorder(RunProgress):
-    """The usual display, which also notes time, memory, threads and open files of each epoch."""
+class Recorder(TerminalProgress):
+    """The usual display, which also records time, memory, threads and open files per epoch."""
 
     def __init__(self, record: Path) -> None:
         super().__init__(Console(stderr=True))
@@ -74,13 +74,14 @@ class Recorder(RunProgress):
             len(list((process / "fd").iterdir())),
             len(list((process / "task").iterdir())),
         ]
+        # Appended epoch by epoch: a soak that is interrupted keeps what it recorded.
         with self._record.open("a", newline="") as file:
             csv.writer(file).writerow([self._phase, report.epoch, *line])
         self._restart()
 
 
 def soak_recipe(arguments: argparse.Namespace) -> Recipe:
-    """The quickstart on a small memory, for many epochs."""
+    """Return the quickstart on a small memory, for many epochs."""
     settings = {
         "replay.capacity": arguments.capacity,
         "environment.num_envs": 16,
@@ -97,21 +98,21 @@ def soak(arguments: argparse.Namespace, folder: Path, record: Path) -> None:
     """Run the phases in `folder`, recording every epoch."""
     recipe = soak_recipe(arguments)
     with RunDirectory.create(folder / "run", recipe) as run:
-        session = open_session(run, prepare(recipe, "cpu"), Recorder(record))
-        try:
-            distill(session)
+        progress = Recorder(record)
+        with open_student(run, prepare(recipe, "cpu"), progress) as (student, play):
+            distill(student, play, progress)
             if arguments.finetune_epochs:
-                quantize(session)
-                finetune(session)
-        finally:
-            session.close()
+                quantize(student, play, progress)
+                finetune(student, play, progress)
 
 
 def print_record(record: Path) -> None:
-    """One table for each phase: the second tenth of its epochs against the last."""
+    """Print a table per phase: the second tenth of its epochs against the last tenth."""
     epochs = pd.read_csv(record)
     for phase, part in epochs.groupby("phase", sort=False):
+        # The first tenth is left out: caches fill, and allocations reach their size.
         tenth = max(1, len(part) // 10)
+        # Medians: a validation or a checkpoint makes single epochs long.
         early, late = part.iloc[tenth : 2 * tenth].median(numeric_only=True), part.iloc[-tenth:]
         late = late.median(numeric_only=True)
         rows = [

@@ -1,39 +1,36 @@
-"""Time of cells that learn one by one, each with a play of its own, and on one shared play.
+"""Time of cells distilled one by one, each with a play of its own, and on one shared play.
 
 python -m benchmarks.sweep [--sizes XXS XS S] [--rounds 3] [--capacity 4000] [--epochs 2]
 
-Phase 1 of Breakout students of the embedded teacher, in this process: what `qpd sweep` does for
-each cell, and for a batch with `share_stream`; without the pool, starting processes, phases 2 and
-3, and validation games, which are the same either way.
+Runs phase 1 of Breakout students of the embedded teacher in this process, as `qpd sweep` does for
+each cell, and for a batch with `share_stream`. The pool, starting processes, phases 2 and 3 and
+validation games are left out, as they are the same either way.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import statistics
 import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
-
 from benchmarks.timing import parse_arguments, print_rates
 from qpd.phases.distill import distill_together
-from qpd.phases.student_group import member_recipes, open_group
-from qpd.recipe.loading import load_recipe
+from qpd.phases.student_run import open_students
+from qpd.recipe.loading import load_recipe, override_recipe
 from qpd.recipe.schema import Recipe
-from qpd.runs.progress_display import RunProgress
+from qpd.runs.progress import SilentProgress
 
 
 def distil(members: Mapping[str, Recipe], folder: Path) -> dict[str, float]:
-    """Phase 1 of these students together: seconds in all, and those spent on collection."""
-    quiet = RunProgress(Console(file=io.StringIO()))
+    """Run phase 1 of these students together; return seconds in all and those of collecting."""
+    quiet = SilentProgress()
     began = time.perf_counter()
-    with open_group(dict(members), folder, "cpu", quiet) as sessions:
-        distill_together(sessions)
-        phases = [session.run.phase("distill").metrics["seconds"] for session in sessions]
+    with open_students(members, folder, "cpu", quiet) as (students, play):
+        distill_together(students, play, quiet)
+        phases = [student.run.phase("distill").metrics["seconds"] for student in students]
     collecting = sum(seconds.get("collect", 0.0) for seconds in phases)
     return {"all": time.perf_counter() - began, "collecting": collecting}
 
@@ -47,9 +44,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     arguments = parse_arguments(parser)
     overrides = [f"replay.capacity={arguments.capacity}", f"distill.epochs={arguments.epochs}"]
+    # Nothing but play and training: games are cut short and no events are written.
     overrides += ["save.tensorboard=false", "evaluation.validation_episodes=1"]
     overrides += ["environment.max_frames=400", "collection.student_fraction=0", "device=cpu"]
-    members = member_recipes(load_recipe("breakout/base", overrides), arguments.sizes, [])
+    recipe = load_recipe("breakout/base", overrides)
+    members = {
+        size: override_recipe(recipe, [f"student.size={size}", f"name={size}"])
+        for size in arguments.sizes
+    }
     times: dict[str, list[dict[str, float]]] = {"one by one": [], "one shared play": []}
     for _ in range(arguments.rounds):
         with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""How every benchmark here measures: cases in turn, several rounds, medians, ratios."""
+"""The method of every benchmark here: cases in turn, several rounds, medians, ratios."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rich.table import Table
 
 from qpd.machine.allocator import keep_freed_memory
 
-MEETINGS: list[float] = []  # seconds that `threads_meet` gave, one for each round so far
+MEETINGS: list[float] = []  # seconds from `threads_meet`, one for each round so far
 
 
 def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, float]:
-    """Median items per second of each case; a case returns how many items it handled.
+    """Measure median items per second of each case; a case returns how many items it handled.
 
-    All cases run once unmeasured, then in turn in every round: what else the machine does meets all
-    of them alike.
+    All cases run once unmeasured, then in turn in every round, so that whatever else the machine
+    does affects all of them alike.
     """
     for case in cases.values():
         case()
@@ -32,15 +32,16 @@ def interleave(cases: Mapping[str, Callable[[], int]], rounds: int) -> dict[str,
             began = time.perf_counter()
             items = case()
             rates[name].append(items / (time.perf_counter() - began))
+        # After every round: the machine's state belongs to the numbers of that very round.
         MEETINGS.append(threads_meet())
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
 def threads_meet(tries: int = 300) -> float:
-    """Median seconds of an operation that PyTorch's threads share and that is soon over.
+    """Measure the median seconds of a short operation that PyTorch's threads share.
 
-    A rented machine's cores may share a cache at one time and not at another: then this takes
-    longer, and so does all that hands many small results from thread to thread.
+    The cores of a rented machine may share a cache at one time and not at another: then this takes
+    longer, and so does anything that hands many small results from thread to thread.
     """
     numbers, seconds = torch.ones(40_000), []
     for _ in range(tries):
@@ -51,7 +52,7 @@ def threads_meet(tries: int = 300) -> float:
 
 
 def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line, with --threads, which is set, and memory kept as `qpd` keeps it."""
+    """Parse the command line, apply its --threads, and keep freed memory as `qpd` does."""
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -60,9 +61,9 @@ def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def machine() -> str:
-    """The machine and the packages that the numbers belong to, in one line.
+    """Return the machine and packages that the numbers belong to, in one line.
 
-    With how long `threads_meet` took, where cases were interleaved.
+    It includes how long `threads_meet` took if cases were interleaved.
     """
     model = platform.processor()
     try:
@@ -81,7 +82,7 @@ def machine() -> str:
 
 
 def print_rates(title: str, headers: list[str], rows: list[list[str]]) -> None:
-    """A table that can be pasted into a README."""
+    """Print a table that can be pasted into a README."""
     table = Table(title=f"{title}\n{machine()}", title_justify="left")
     for index, header in enumerate(headers):
         table.add_column(header, justify="left" if index == 0 else "right")

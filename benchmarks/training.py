@@ -25,8 +25,8 @@ from qpd.recipe.schema import DistillSettings, FinetuneSettings, TrainingPhase
 from qpd.replay.play_stream import PlayStream
 from qpd.students import Student, architecture_for
 from qpd.students.size_grid import SIZE_GRID
+from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
-from qpd.training.state import make_optimizer
 from qpd.training.step import TrainStep
 
 
@@ -47,11 +47,13 @@ class QpdTraining:
 
     def _endless(self, rng: np.random.Generator) -> Iterator[torch.Tensor]:
         while True:
+            # Whole batches only: a smaller last one would be timed as if it were full.
             full = len(self.memory) // self.batch_size * self.batch_size
             yield from self.memory.shuffled(self.batch_size, rng, full)
 
     def steps(self, count: int) -> int:
-        """Take `count` optimizer steps; returns the samples they used."""
+        """Take `count` optimizer steps; return the number of samples used."""
+        # Shuffling is drawn before the steps, as an epoch does it once for thousands of them.
         batches = list(islice(self.batches, count))
         for rows in batches:
             self.step(self.draw(rows))
@@ -59,7 +61,7 @@ class QpdTraining:
 
 
 def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
-    """A phase that takes steps and never plays."""
+    """Return the plan of a phase that takes steps and never plays."""
     return PhasePlan("distill", settings, temperature, 1.0, 1, _unused, _unused)
 
 
@@ -90,8 +92,10 @@ def main() -> None:
                 "without teacher": PlainTraining(size, observations, None, batch),
                 **own,
             }
+            # Fewer steps for large students and batches: a turn takes seconds for all of them.
             count = max(1, {"L": 16, "XL": 16, "XXL": 8}.get(size, 32) * 256 // batch)
-            # Turns of similar length: they begin with cold caches, and training does not.
+            # QPD takes more steps in a turn, so that turns are of similar length: a turn begins
+            # with cold caches, and training does not.
             cases = {
                 name: partial(run.steps, 4 * count if name in own else count)
                 for name, run in programs.items()

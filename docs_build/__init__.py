@@ -1,1 +1,1 @@
-"""What `mkdocs build` needs beyond Markdown: pages made from the code, equations, a site check."""
+"""Support for `mkdocs build`: pages generated from the code, equations, figures, a site check."""

@@ -1,4 +1,4 @@
-"""The reference of the command line, from the typer application itself."""
+"""Generate the command line reference from the typer application."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Any
 
 import typer
 
-from docs_build.markdown_table import markdown_table
-from docs_build.number_text import number_text
+from docs_build.markdown import markdown_table, number_text
 from qpd.cli import app
 
 HEADER = ("option", "type", "default", "meaning")
 
 
 def cli_page() -> str:
-    """Markdown: every command, with a heading, its usage, its help, and its parameters."""
+    """Return Markdown: every command with a heading, its usage, its help and its parameters."""
     parts = [
         "# Command line",
-        "Made from the commands themselves when this site is built; `qpd COMMAND --help` prints "
-        "the same. Results go to stdout, progress to stderr. Wrong input ends with one line per "
-        "mistake and exit code 2, an interruption with 130.",
+        "This page is generated from the commands when the site is built; `qpd COMMAND --help` "
+        "prints the same text. Results go to stdout, progress to stderr. Invalid input prints one "
+        "line per mistake and exits with code 2. An interrupted command exits with code 130.",
     ]
     for path, command in commands():
         rows = [_row(parameter, path, command) for parameter in _shown(command)]
@@ -33,7 +32,7 @@ def cli_page() -> str:
 
 
 def commands() -> list[tuple[str, Any]]:
-    """Every command with its path, such as `qpd teacher info`; groups come before their own."""
+    """Return every command with its path, such as `qpd teacher info`, groups before members."""
     return list(_walk("qpd", typer.main.get_command(app)))
 
 
@@ -45,13 +44,13 @@ def _walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _own_commands(path: str, command: Any) -> str:
-    """The commands of a group, each with the first line of its help."""
+    """Return a table of a group's commands, each with the first line of its help."""
     rows = [
         [f"[`{below}`](#{below.replace(' ', '-')})", _help(inner).split("\n")[0]]
         for below, inner in _walk(path, command)
         if below.rpartition(" ")[0] == path
     ]
-    return markdown_table(("command", "what it does"), rows) if rows else ""
+    return markdown_table(("command", "purpose"), rows) if rows else ""
 
 
 def _usage(path: str, command: Any) -> str:

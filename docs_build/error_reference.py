@@ -1,12 +1,12 @@
-"""The reference of error codes, from the registry itself."""
+"""Generate the error reference from the registry of codes."""
 
 from __future__ import annotations
 
-from docs_build.markdown_table import markdown_table
+from docs_build.markdown import markdown_table
 from qpd.errors.codes import ErrorCode
 
 HEADER = ("code", "meaning", "what to do")
-# What the first digit of a code stands for.
+# Meaning of a code's first digit.
 GROUPS = {
     "1": "Recipes",
     "2": "Run directories",
@@ -21,23 +21,23 @@ GROUPS = {
 
 
 def errors_page() -> str:
-    """Markdown: a table of codes for each group, with an anchor for each code."""
+    """Return Markdown: a table of codes for each group, with an anchor for each code."""
     parts = [
         "# Errors",
-        "An error that you can mend is one line on stderr, or one line for each mistake of a "
-        "recipe, and exit code 2; nothing "
-        "half-written is left behind. The line names the file, "
-        "the key and the value, says what would be right, and ends with a code:",
+        "An error that you can fix is one line on stderr (one line per mistake for a recipe), with "
+        "exit code 2. QPD leaves no half-written files behind. The line names the file, the key "
+        "and the value, says what is valid, and ends with a code:",
         "```text\nerror: mine.yaml:11: lr: unknown key; did you mean distill.lr? [Q103]\n```",
-        "Codes are stable: one keeps its meaning in all later versions, so that a script may "
-        "branch on it where it should not on the words. Exit code 130 is an interruption; a "
-        "traceback with exit code 1 is a bug of QPD's: please report it. With `--json`, errors "
-        "are these same lines.",
+        "Codes are stable: a code keeps its meaning in all later versions, so scripts should test "
+        "the code rather than the text. Exit code 130 means that the command was interrupted. A "
+        "traceback with exit code 1 is a bug in QPD: please report it. With `--json`, errors have "
+        "the same form.",
     ]
     for digit, title in GROUPS.items():
         rows = [
             [f"[`{code.id}`](#{code.id}){{ #{code.id} }}", code.title, code.remedy]
             for code in ErrorCode
+            # Q103: the digit after the Q is the group's.
             if code.id[1] == digit
         ]
         parts += [f"## {title}", markdown_table(HEADER, rows)]

@@ -1,18 +1,20 @@
-"""The mkdocs hook: pages made from the code, files of the repository as pages, equations."""
+"""The mkdocs hook: generated pages, files of the repository as pages, quoted tables, equations."""
 
 from __future__ import annotations
 
+import html
 import re
 import sys
 from pathlib import Path
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Pages that are files of the repository: their place in the site, and where they are.
+# Files of the repository that are pages of the site: page -> file.
 INCLUDED = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
@@ -21,15 +23,18 @@ INCLUDED = {
 }
 # `<!-- table from README.md: first header cell -->` on a line of its own.
 _TABLE = re.compile(r"^<!-- table from (\S+): (.+?) -->$", re.MULTILINE)
+# Output of pymdownx.arithmatex (generic) for $...$ and $$...$$.
+_INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
+_DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
 
 
 def on_startup(**_: object) -> None:
-    """Make this checkout importable: mkdocs loads this file by its path, wherever it is started."""
+    """Make this checkout importable: mkdocs loads this file by path, from any folder."""
     sys.path.insert(0, str(ROOT))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that no file in docs/ holds."""
+    """Add the pages that are not files in docs/."""
     from docs_build.cli_reference import cli_page
     from docs_build.error_reference import errors_page
     from docs_build.recipe_reference import recipe_keys_page, shipped_recipes_page
@@ -49,19 +54,29 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put the tables in that pages quote from files of the repository."""
+    """Insert the tables that pages quote from files of the repository."""
     return _TABLE.sub(lambda found: _quoted(found[1], found[2]), markdown)
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Draw the equations of a page."""
-    from docs_build.equations import render_equations
-
+    """Render the equations of a page."""
     return render_equations(html)
 
 
+def render_equations(page: str) -> str:
+    """Return the HTML of a page with every LaTeX formula replaced by MathML."""
+    page = _INLINE.sub(lambda found: _mathml(found[1], "inline"), page)
+    return _DISPLAY.sub(
+        lambda found: f'<div class="equation">{_mathml(found[1], "block")}</div>', page
+    )
+
+
+def _mathml(latex: str, display: str) -> str:
+    return convert(html.unescape(latex).strip(), display=display)
+
+
 def _quoted(source: str, first_cell: str) -> str:
-    from docs_build.markdown_table import find_table
+    from docs_build.markdown import find_table
 
     try:
         return find_table((ROOT / source).read_text(encoding="utf-8"), first_cell)

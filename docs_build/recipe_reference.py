@@ -1,4 +1,4 @@
-"""The reference of recipe keys, and the list of shipped recipes, from the code itself."""
+"""Generate the reference of recipe keys and the list of shipped recipes from the code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from docs_build.markdown_table import markdown_table
-from docs_build.number_text import number_text
+from docs_build.markdown import markdown_table, number_text
 from qpd.recipe.loading import list_recipes
 from qpd.recipe.schema import Recipe
 
@@ -23,14 +22,14 @@ _BOUNDS = {
 
 
 def recipe_keys_page() -> str:
-    """Markdown: every key with type, range, default and meaning, a heading per section."""
+    """Return Markdown: every key with type, range, default and meaning, a heading per section."""
     schema = Recipe.model_json_schema()
     parts = [
         "# Recipe keys",
-        "Made from the typed recipe (`qpd/recipe/schema.py`) when this site is built. A key in a "
-        "recipe file is nested under its section; on the command line it is written with dots: "
-        "`--set distill.lr=1e-3`. What recipes are, and how they inherit: "
-        "[Recipes](../recipes.md).",
+        "This page is generated from the typed recipe (`qpd/recipe/schema.py`) when the site is "
+        "built. In a recipe file, a key is nested under its section; on the command line it is "
+        "written with dots: `--set distill.lr=1e-3`. [Recipes](../recipes.md) explains recipes and "
+        "inheritance.",
     ]
     for prefix, section in _sections(schema, schema):
         rows = [
@@ -45,16 +44,16 @@ def recipe_keys_page() -> str:
 
 
 def shipped_recipes_page() -> str:
-    """Markdown: the recipes that come with QPD, as `qpd recipes` lists them."""
+    """Return Markdown: the shipped recipes, as `qpd recipes` lists them."""
     rows = [[f"`{recipe.name}`", recipe.description] for recipe in list_recipes()]
     return (
-        "# Shipped recipes\n\nWhat `qpd recipes` lists. Run one by its name, `qpd run quickstart`, "
-        "or by its path.\n\n" + markdown_table(("recipe", "what it does"), rows) + "\n"
+        "# Shipped recipes\n\n`qpd recipes` prints this list. Run a recipe by its name, such as "
+        "`qpd run quickstart`, or by path.\n\n" + markdown_table(("recipe", "content"), rows) + "\n"
     )
 
 
 def recipe_keys(model: type[BaseModel] = Recipe) -> list[str]:
-    """Every dotted key that takes a value, as the reference names it."""
+    """Return every dotted key that takes a value, as the reference names it."""
     schema = model.model_json_schema()
     return [
         f"{prefix}{key}"
@@ -67,7 +66,7 @@ def recipe_keys(model: type[BaseModel] = Recipe) -> list[str]:
 def _sections(
     schema: dict[str, Any], section: dict[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The section, then those inside it, each with its prefix such as `finetune.reward.`."""
+    """Yield the section, then those inside it, each with a prefix such as `finetune.reward.`."""
     yield prefix, section
     for key, about in section["properties"].items():
         inner = _section_of(schema, about)
@@ -76,7 +75,7 @@ def _sections(
 
 
 def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any] | None:
-    """The section that a property is, where it is one (or null)."""
+    """Return the section of a property; None if the property is a plain value."""
     for choice in about.get("anyOf", [about]):
         if "$ref" in choice:
             found: dict[str, Any] = schema["$defs"][choice["$ref"].removeprefix("#/$defs/")]
@@ -92,7 +91,7 @@ def _row(path: str, schema: dict[str, Any], about: dict[str, Any]) -> list[str]:
 
 
 def _type(about: dict[str, Any]) -> str:
-    """Type and range, such as `int, ≥ 1, ≤ 8, or null`."""
+    """Return type and range, such as `int, ≥ 1, ≤ 8, or null`."""
     choices = about.get("anyOf", [about])
     words = [_plain_type(choice) for choice in choices if choice.get("type") != "null"]
     words += ["or null"] if len(words) < len(choices) else []

@@ -1,4 +1,4 @@
-"""Checks of the built site: links that lead nowhere, and what it would fetch from elsewhere."""
+"""Check the built site for broken links and external resources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# What a browser fetches by itself, tag by tag; links that a reader follows are not among it.
+# Resources that a browser loads by itself, by tag; not links that a reader follows.
 _FETCHED = {
     "script": ("src",),
     "img": ("src", "srcset"),
@@ -21,7 +21,7 @@ _FETCHED = {
 }
 _IDLE_LINKS = {"canonical", "prev", "next", "author", "license", "alternate"}
 _CSS_URL = re.compile(r"""(?:url\(\s*['"]?|@import\s+['"])((?:https?:)?//[^'")\s]+)""")
-# Where scripts are wont to fetch more from; addresses in comments and licences are not meant.
+# Hosts that scripts commonly load from; addresses in comments and licences don't count.
 _CDN_URL = re.compile(
     r"""https?://[^\s"'`<>\\)]*(?:unpkg|jsdelivr|cdnjs|googleapis|gstatic|polyfill)[^\s"'`<>\\)]*"""
 )
@@ -50,12 +50,13 @@ class _Page(HTMLParser):
                 known.get(name, "").split(",") if name == "srcset" else [known.get(name)]
             ):
                 self.fetched += (address or "").split()[:1]
+        # A missing picture is a broken link as well.
         self.links += [known["src"]] if known.get("src") else []
         self.fetched += _CSS_URL.findall(known.get("style", ""))
 
 
 def broken_links(site: Path) -> list[str]:
-    """One line for each internal link, image or anchor of the HTML pages that leads nowhere."""
+    """Return one line for each broken internal link, image or anchor of the HTML pages."""
     pages = {path.resolve(): _read(path) for path in sorted(site.rglob("*.html"))}
     lines = []
     for path, page in pages.items():
@@ -67,7 +68,7 @@ def broken_links(site: Path) -> list[str]:
 
 
 def external_resources(site: Path) -> list[str]:
-    """One line for each script, style, font or picture that pages and styles fetch elsewhere."""
+    """Return one line for each external script, style, font or picture of pages and styles."""
     lines = []
     for path in sorted(site.rglob("*.html")):
         lines += [f"{path.relative_to(site)}: {a}" for a in _read(path).fetched if _is_external(a)]
@@ -78,7 +79,7 @@ def external_resources(site: Path) -> list[str]:
 
 
 def script_addresses(site: Path) -> set[str]:
-    """Every address of a content delivery network that is written in a script of the site."""
+    """Return every address of a content delivery network in the site's scripts."""
     found: set[str] = set()
     for path in sorted(site.rglob("*.js")):
         found |= set(_CDN_URL.findall(path.read_text(encoding="utf-8")))
@@ -97,7 +98,7 @@ def _is_external(address: str) -> bool:
 
 
 def _why_broken(link: str, page: Path, site: Path, pages: dict[Path, _Page]) -> str | None:
-    """What is wrong with a link on `page`; None for a good one, and for those out of the site."""
+    """Return the reason why a link on `page` is broken; None for good and for external links."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return None

@@ -1,6 +1,6 @@
-"""Mutations inside containers, whose checksums and lengths plain byte flips only break.
+"""Mutations inside containers, whose checksums and lengths plain byte flips would only break.
 
-`MUTATORS` are atheris' custom mutators. They bring their own byte mutations: libFuzzer's
+`MUTATORS` are atheris' custom mutators. They have byte mutations of their own, as libFuzzer's
 (`atheris.Mutate`) cannot be called from atheris 3.0.
 """
 
@@ -15,9 +15,10 @@ from qpd.files.tensors import seal_header
 CustomMutator = Callable[[bytes, int, int], bytes]
 Change = Callable[[bytes, random.Random], bytes]
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-_NUMBERS = (0, 1, 2, 3, 127, 128, 255)
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # zip's earliest date: equal members are equal bytes
+_NUMBERS = (0, 1, 2, 3, 127, 128, 255)  # where counts and signed bytes turn over
 _JSON_WORDS = b"0 -1 1e999 NaN null true [ ] { } , : 999999999999999999999999"
+# Opcodes: MARK, TUPLE, REDUCE, APPEND, ... Readers of pickles are most easily led astray by these.
 _PICKLE_WORDS = rb"( ) t R b } u s . \x81 \x85 \x86 \x93 \x94 h\0 Q K\1 J\377\377\377\177"
 _WORDS = [
     *_JSON_WORDS.split(),
@@ -28,7 +29,7 @@ _WORDS = [
 
 
 def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
-    """One to four small changes: bytes set, erased, copied, or words from a dictionary put in."""
+    """Make one to four small changes: set, erase or copy bytes, or insert dictionary words."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 4))):
         at = rng.randrange(len(data) + 1)
@@ -51,7 +52,7 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_zip(content: bytes, rng: random.Random) -> bytes:
-    """Change one member (inside the zip that it may be itself) and write all of them anew."""
+    """Change one member (inside it, if it is a zip itself) and rewrite the archive."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {info.filename: archive.read(info) for info in archive.infolist()}
@@ -60,6 +61,7 @@ def mutate_zip(content: bytes, rng: random.Random) -> bytes:
     if not members:
         return mutate_bytes(content, rng)
     name = rng.choice(sorted(members))
+    # policy.pth inside an agent's zip is a zip again; its tensors lie two levels down.
     inner = members[name].startswith(b"PK") and rng.random() < 0.9
     members[name] = (mutate_zip if inner else mutate_bytes)(members[name], rng)
     buffer = io.BytesIO()
@@ -70,14 +72,15 @@ def mutate_zip(content: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_safetensors(content: bytes, rng: random.Random) -> bytes:
-    """Change the JSON header or the numbers, and let the first 8 bytes tell the header's length.
+    """Change the JSON header or the numbers, and correct the header's length in the first 8 bytes.
 
-    In half of the cases the checksum is made to fit again.
+    In half of the cases the checksum is corrected too.
     """
     length = int.from_bytes(content[:8], "little")
     if length > len(content) - 8:
         return mutate_bytes(content, rng)
     header, numbers = content[8 : 8 + length], content[8 + length :]
+    # Headers steer the parser; numbers are only copied.
     if rng.random() < 0.8:
         header = mutate_bytes(header, rng)
     else:
@@ -97,11 +100,12 @@ def _resealed(header: bytes, numbers: bytes) -> bytes:
 
 
 def _custom(change: Change) -> CustomMutator:
-    """In one of ten cases the container itself is damaged."""
+    """Return a mutator that damages the container itself in one of ten cases."""
 
     def mutator(content: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         changed = (mutate_bytes if rng.random() < 0.1 else change)(content, rng)
+        # libFuzzer's limit, which a custom mutator has to keep itself.
         return changed[:max_size]
 
     return mutator

@@ -4,19 +4,21 @@ import sys
 
 import atheris
 
-# The parsers, and the pure Python they stand on: coverage is counted in these.
+# The parsers and the pure Python under them, in which coverage is counted.
 _INSTRUMENTED = ["qpd", "teachers", "students", "yaml", "zipfile", "pickletools"]
 
 
 def main() -> None:
     """Run the target that the first argument names, until libFuzzer stops."""
+    # Instruments modules as they are imported, so that nothing of ours may be imported before.
     with atheris.instrument_imports(include=_INSTRUMENTED):
         from fuzz.mutators import MUTATORS
         from fuzz.targets import TARGETS
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
         sys.exit(f"usage: python -m fuzz.run {{{','.join(TARGETS)}}} [options] CORPUS...")
+    # libFuzzer parses the rest of the command line itself.
     name = sys.argv.pop(1)
-    # libFuzzer starts itself anew by this, in a shell, to merge corpora.
+    # libFuzzer restarts itself by this command, in a shell, to merge corpora.
     sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"
 
     def test_one_input(content: bytes) -> None:

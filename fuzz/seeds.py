@@ -1,6 +1,6 @@
 """`python -m fuzz.seeds FOLDER`: small valid files and hand-made attacks to fuzz from.
 
-Each lies in FOLDER/TARGET/seed-NAME. What the fuzzer found beyond them is in fuzz/corpus.
+Each is written to FOLDER/TARGET/seed-NAME. What the fuzzer found beyond them is in corpus.zip.
 """
 
 import io
@@ -30,7 +30,7 @@ TINY = StudentArchitecture((2,), 2, (), (3,))
 
 
 def seeds() -> dict[str, dict[str, bytes]]:
-    """The seeds of each target by name."""
+    """Return the seeds of each target by name."""
     return {
         "sb3_zip": _sb3_zips(),
         "vec_normalize": _vec_normalize(),
@@ -53,7 +53,7 @@ def _zip(members: dict[str, bytes]) -> bytes:
 
 
 def _sb3_zips() -> dict[str, bytes]:
-    shared = torch.ones(2, 3)
+    shared = torch.ones(2, 3)  # one storage under two names, as SB3's shared extractors have
     tensors = {
         "mlp_extractor.policy_net.0.weight": shared,
         "mlp_extractor.policy_net.0.bias": torch.zeros(2),
@@ -68,6 +68,7 @@ def _sb3_zips() -> dict[str, bytes]:
     box = {":type:": "<class 'gymnasium.spaces.box.Box'>", "dtype": "float32", "_shape": [3]}
     discrete = {":type:": "<class 'gymnasium.spaces.discrete.Discrete'>", "n": "2"}
     data = {"gamma": 0.99, "n_epochs": 4, "action_space": discrete, "observation_space": box}
+    # As in old zips: a space as text, and a class among the arguments.
     old = {"action_space": "Discrete(2)", "policy_kwargs": "{'activation_fn': <class 'x.ReLU'>}"}
     pth, version = _saved(OrderedDict(tensors)), b"2.7.0"
     return {
@@ -80,6 +81,7 @@ def _sb3_zips() -> dict[str, bytes]:
             }
         ),
         "q": _zip({"data": json.dumps(data).encode(), "policy.pth": _saved(q_net)}),
+        # Nested deeper than Python's recursion limit.
         "deep": _zip({"data": b"[" * 3000, "policy.pth": pth}),
     }
 
@@ -93,12 +95,13 @@ def _saved(tensors: dict[str, torch.Tensor]) -> bytes:
 def _vec_normalize() -> dict[str, bytes]:
     environment = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
     found = {f"protocol-{n}": pickle.dumps(environment, n) for n in (2, 4, 5)}
+    # A dictionary key of 300 nested tuples: hashing it recurses.
     nested = b"\x80\x04}(" + b")" + b"\x85" * 300 + b"K\x01u."
     return found | {"nested-key": nested}
 
 
 def _safetensors(tensors: dict[str, torch.Tensor], about: dict[str, str]) -> dict[str, bytes]:
-    """The file as QPD writes it, and without the checksum that refuses most changes."""
+    """Return the file as QPD writes it, and one without the checksum that refuses most changes."""
     plain = {name: tensor.detach() for name, tensor in tensors.items()}
     return {
         "tiny": safetensors_bytes(tensors, about),
@@ -142,6 +145,7 @@ def _grids() -> dict[str, bytes]:
 def _manifests() -> dict[str, bytes]:
     content = json.loads((ROOT / "runs-reference/classic-ppo-cartpole/manifest.json").read_text())
     for evaluation in content["evaluations"].values():
+        # Small seeds fuzz faster: three games tell the parser as much as fifty.
         for key in [key for key, value in evaluation.items() if isinstance(value, list)]:
             evaluation[key] = evaluation[key][:3]
     contents = {"finished": content, "sealed": sealed(content)}

@@ -1,4 +1,4 @@
-"""One function for each parser of foreign files: it returns, or raises the parser's own error.
+"""One target per parser of foreign files, which returns or raises the parser's own error.
 
 `check` swallows that error and nothing else, so any other exception is a finding.
 """
@@ -13,7 +13,7 @@ from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import RecipeError
 from qpd.runs.run_directory import RunDirectoryError, read_manifest
 from qpd.student_files.distilled import StudentFileError, load_student, stored_architecture
-from qpd.student_files.origin import student_about
+from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.sweep.grid import load_grid
 from qpd.teachers import TeacherError, load_teacher
@@ -25,14 +25,15 @@ MAX_LINE = 4000  # characters of one message
 
 @dataclass(frozen=True)
 class Target:
-    """`read` gets the path of a file, named `file_name`, that holds the fuzzed bytes."""
+    """A parser; `read` gets the path of a file named `file_name` with the fuzzed bytes."""
 
     file_name: str
     read: Callable[[Path], object]
     error: type[Exception]
 
     def check(self, content: bytes) -> bool:
-        """Whether `content` was accepted; raises whatever is a finding."""
+        """Return whether `content` was accepted; raise anything that is a finding."""
+        # A folder for each input: parsers look for files beside the one they are given.
         with tempfile.TemporaryDirectory(prefix="qpd-fuzz-") as folder:
             path = Path(folder) / self.file_name
             path.write_bytes(content)
@@ -45,15 +46,16 @@ class Target:
 
 
 def _check_message(error: Exception) -> None:
-    """The user gets lines: none may be empty, endless, or move the terminal's cursor."""
+    """Assert that an error is one or more lines, none of them empty or endless."""
     lines = list(getattr(error, "lines", [str(error)]))
     assert lines and all(lines), "an error without a line"
     for line in lines:
+        # Echoing a foreign value whole would let a file flood the terminal.
         assert len(line) <= MAX_LINE, f"a line of {len(line)} characters"
 
 
 def _recipe_with_overrides(path: Path) -> object:
-    """Lines of the file after `---overrides` are `--set` assignments."""
+    """Read a recipe; lines of the file after `---overrides` are `--set` assignments."""
     recipe, found, overrides = path.read_bytes().partition(b"\n---overrides\n")
     path.write_bytes(recipe)
     lines = overrides.decode("utf-8", "replace").split("\n") if found else []
@@ -63,7 +65,7 @@ def _recipe_with_overrides(path: Path) -> object:
 def _student(path: Path) -> object:
     try:
         stored_architecture(path)
-        student_about(path)
+        student_origin(path)
     except StudentFileError:
         pass
     return load_student(path)

@@ -3,11 +3,34 @@
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["__version__", "load_student_policy"]
+from qpd.version import __version__
+
+if TYPE_CHECKING:
+    from qpd.api import distill, evaluate, finetune, open_run, quantize, run
+    from qpd.errors.user_error import UserError
+    from qpd.recipe.loading import load_recipe
+    from qpd.runs.progress import TerminalProgress
+    from qpd.student_files.predictor import load_student_policy
+    from qpd.teachers import load_teacher
+
+__all__ = [
+    "TerminalProgress",
+    "UserError",
+    "__version__",
+    "distill",
+    "evaluate",
+    "finetune",
+    "load_recipe",
+    "load_student_policy",
+    "load_teacher",
+    "open_run",
+    "quantize",
+    "run",
+]
 
 # Idle OpenMP threads must not spin: the emulators need the cores between two network passes.
 # Read once, when torch loads its OpenMP library, hence here. On a busy 2-core machine the teacher's
@@ -18,11 +41,29 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if Path(sys.argv[0]).stem == "qpd" or sys.orig_argv[1:3] == ["-m", "qpd.cli"]:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+# Imported when first asked for: they bring torch along, which `qpd --help` need not wait for.
+_LAZY = {
+    "TerminalProgress": "qpd.runs.progress",
+    "UserError": "qpd.errors.user_error",
+    "distill": "qpd.api",
+    "evaluate": "qpd.api",
+    "finetune": "qpd.api",
+    "load_recipe": "qpd.recipe.loading",
+    "load_student_policy": "qpd.student_files.predictor",
+    "load_teacher": "qpd.teachers",
+    "open_run": "qpd.api",
+    "quantize": "qpd.api",
+    "run": "qpd.api",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """`qpd.load_student_policy`, imported when asked for: it brings torch along."""
-    if name == "load_student_policy":
-        from qpd.student_files.predictor import load_student_policy
-
-        return load_student_policy
+    """Return a function of the Python API, importing its module."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'qpd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the API for completion."""
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print one table. The only file that knows everybody."""
+"""The command line: parse, call, print one table. The only module that imports all commands."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from typing import Annotated
 
 import typer
 
-from qpd import __version__
 from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
 from qpd.commands.doctor import doctor
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
-from qpd.commands.group import distill_group
-from qpd.commands.output import AsJson, Device, print_json, print_run, print_table, progress
+from qpd.commands.output import AsJson, Device, print_json, print_run, print_table
 from qpd.commands.push import push
 from qpd.commands.report import report
-from qpd.commands.sessions import default_output, first_session, later_session
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
-from qpd.recipe.schema import Recipe
+from qpd.version import __version__
 
 app = typer.Typer(
     name="qpd",
@@ -48,7 +45,8 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="run directory; default runs/<recipe name>")
 ]
 TeacherOption = Annotated[
-    str | None, typer.Option("--teacher", help="SB3 zip, zoo folder or hub id to use instead")
+    str | None,
+    typer.Option("--teacher", help="SB3 zip, zoo folder or hub id, instead of the recipe's"),
 ]
 RecipeArgument = Annotated[str, typer.Argument(help="recipe file, or the name of a shipped one")]
 RunArgument = Annotated[Path, typer.Argument(help="run directory")]
@@ -79,14 +77,19 @@ def run(
     teacher: TeacherOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Distil, quantize, finetune and evaluate; resumes where an earlier run was interrupted."""
-    from qpd.phases.whole_run import run_all_phases
+    """Distil, quantize, finetune and evaluate; resume a run that was interrupted."""
+    from qpd import api
 
-    resolved = _recipe(recipe, set_, seed, device, teacher)
-    folder = output or default_output(resolved)
-    with progress() as display:
-        run_all_phases(resolved, folder, display)
-    print_run(folder, as_json)
+    done = api.run(
+        recipe,
+        teacher=teacher,
+        overrides=set_,
+        seed=seed,
+        device=device,
+        output=output,
+        progress=True,
+    )
+    print_run(done.path, as_json)
 
 
 @app.command()
@@ -97,25 +100,21 @@ def distill(
     device: Device = None,
     output: Output = None,
     teacher: TeacherOption = None,
-    students: Annotated[
-        str | None, typer.Option("--students", help="several sizes at once: XXS,S,M")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="several seeds at once: 0,1,2")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 1: full-precision distillation; of several students, one play serves them all."""
-    from qpd.phases.distill import distill as distill_one
+    """Distil a full-precision student (phase 1); for several on one play, see `qpd sweep`."""
+    from qpd import api
 
-    resolved = _recipe(recipe, set_, seed, device, teacher)
-    folder = output or default_output(resolved)
-    if students is not None or seeds is not None:
-        distill_group(resolved, folder, students, seeds, as_json)
-        return
-    with first_session(resolved, output) as session:
-        distill_one(session)
-    print_run(folder, as_json)
+    done = api.distill(
+        recipe,
+        teacher=teacher,
+        overrides=set_,
+        seed=seed,
+        device=device,
+        output=output,
+        progress=True,
+    )
+    print_run(done.path, as_json)
 
 
 @app.command()
@@ -129,29 +128,27 @@ def quantize(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Phase 2: post-training quantization of a distilled student."""
-    from qpd.phases.quantize import quantize as quantize_run
+    """Quantize a distilled student after training (phase 2)."""
+    from qpd import api
 
-    with later_session(run_path, "quantize", set_, device, output) as session:
-        quantize_run(session)
-    print_run(output or run_path, as_json)
+    done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=True)
+    print_run(done.path, as_json)
 
 
 @app.command()
 def finetune(
     run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
 ) -> None:
-    """Phase 3: quantization-aware training of a quantized student."""
-    from qpd.phases.finetune import finetune as finetune_run
+    """Train a quantized student further, quantization-aware (phase 3)."""
+    from qpd import api
 
-    with later_session(run_path, "finetune", set_, device) as session:
-        finetune_run(session)
-    print_run(run_path, as_json)
+    done = api.finetune(run_path, overrides=set_, device=device, progress=True)
+    print_run(done.path, as_json)
 
 
 @app.command()
 def show(run_path: RunArgument, as_json: AsJson = False) -> None:
-    """Print what a run measured: returns, parameters, bytes."""
+    """Print a run's results: returns, parameters, bytes."""
     print_run(run_path, as_json)
 
 
@@ -167,29 +164,12 @@ def recipes(as_json: AsJson = False) -> None:
     print_table(["recipe", "what it does"], [[r.name, r.description] for r in shipped])
 
 
-def _recipe(
-    source: str,
-    overrides: list[str] | None,
-    seed: int | None,
-    device: str | None,
-    teacher: str | None,
-) -> Recipe:
-    """The recipe with all that the command line changes in it."""
-    from qpd.recipe.loading import load_recipe
-
-    lines = list(overrides or [])
-    lines += [f"seed={seed}"] if seed is not None else []
-    lines += [f"device={device}"] if device is not None else []
-    lines += [f"teacher.source={teacher}"] if teacher is not None else []
-    return load_recipe(source, lines)
-
-
 def _terminated(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: errors of the user's are one line each on stderr and exit code 2."""
+    """Run the command line; a user's errors are one line each on stderr, with exit code 2."""
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
@@ -202,7 +182,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
         print(
-            "interrupted: the same command goes on; a run from where it was saved",
+            "interrupted: rerun the same command to resume from the last checkpoint",
             file=sys.stderr,
         )
         sys.exit(130)

@@ -81,7 +81,7 @@ class StudentArchitecture:
         return len(self.observation_shape) == 3
 
     def layer_shapes(self) -> tuple[LayerShape, ...]:
-        """All layers from the input to the actor head (named `actor`), the critic left out."""
+        """Return all layers from the input to the head, which is named `actor`; no critic."""
         shapes: list[LayerShape] = []
         channels, side = self.observation_shape[0], self.observation_shape[-1]
         for i, (width, kernel, stride) in enumerate(

@@ -22,7 +22,7 @@ _MLP_SIZE = re.compile(r"mlp((?:-[1-9]\d*)+)")
 def architecture_for(
     size: str, observation_shape: tuple[int, ...], num_actions: int
 ) -> StudentArchitecture:
-    """The architecture named `size`: one of the grid, or `mlp-64-64` for two layers of 64 units.
+    """Return the architecture named `size`: one of the grid, or `mlp-64-64` for two hidden layers.
 
     Raises ValueError for an unknown name, or one that does not fit the observations.
     """

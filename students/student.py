@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.students.affine import affine_levels
 from qpd.students.architecture import LayerShape, StudentArchitecture
 from qpd.students.heads import both_heads
 from qpd.students.shared_background import SharedFrames
@@ -201,8 +202,8 @@ class Student(nn.Module):
         """
         if self.architecture.is_image:
             return observations if observations.dim() == 5 else space_to_depth(observations)
-        span = self.input_high - self.input_low
-        return ((observations - self.input_low) / span).clamp(0.0, 1.0) * INPUT_LEVELS
+        low, high = self.input_low, self.input_high
+        return affine_levels(observations, low, high, INPUT_LEVELS, rounded=False)
 
     def inputs_and_layers(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
         """Return what layer 1 reads, as `encode` has it, and the function that applies layers.

@@ -1,6 +1,6 @@
 """Teachers: trained Stable-Baselines3 agents, their environments and their play."""
 
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.sb3_teacher import Teacher, TeacherOutputs, load_teacher
 from qpd.teachers.training.train_sb3 import train_teacher
 

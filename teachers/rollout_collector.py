@@ -1,11 +1,11 @@
-"""Teacher play as a stream of transitions; statistics belong to the caller."""
+"""Teacher play as a stream of transitions; statistics are the caller's."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
 
 @dataclass(frozen=True)
 class _Decision:
-    """What was seen and chosen in the environments that are now being stepped.
+    """The observations of, and decisions in, the environments that are now being stepped.
 
     A row for each of the `streams` that acted: int64; `observations` and `ages` as the environment
     had them; the teacher's `logits` and `values`; `actions` int64, `log_probs` float32.
@@ -37,7 +37,7 @@ class _Decision:
     log_probs: np.ndarray
 
     def transitions(self, step: VectorStep) -> TransitionBatch:
-        """With what came of it."""
+        """Join the decisions with their outcome in `step`."""
         streams = self.streams
         outcome = StepOutcome(
             self.actions,
@@ -69,6 +69,7 @@ def collect_transitions(
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
     given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
+    The rule's sharpness is the teacher's alone: a student's logits come with its own folded in.
     """
     halves = 2 if env.num_envs >= OVERLAP_FROM else 1
     groups = [np.arange(env.num_envs) % halves == half for half in range(halves)]
@@ -88,7 +89,7 @@ def collect_transitions(
             else:
                 decision = flying.popleft()
                 batch = decision.transitions(env.finish_step())
-                if len(decision.streams):
+                if len(decision.streams):  # else all of the group were forced
                     yield batch
 
 
@@ -101,32 +102,34 @@ def _decide(
     student: StudentPolicy | None,
     student_envs: int,
 ) -> _Decision:
-    """Label the group's observations, and choose actions where it acts."""
+    """Label the group's observations, and choose its actions."""
     streams = np.flatnonzero(env.acting & group)
+    # Fancy indexing copies: the environment overwrites its observations while the batch is used.
     observations = env.observations[streams]
     with torch.inference_mode():
         outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
         logits, values = outputs.logits.cpu(), outputs.values.cpu()
-        acting_logits = logits.numpy()
+        acting_logits = rule.sharpness * logits.numpy().astype(np.float64)
         by_student = streams < student_envs
         if student is not None and by_student.any():
-            acting_logits = acting_logits.copy()
             acting_logits[by_student] = student(observations[by_student])
-    actions = rule.act(acting_logits, rng)
+    as_they_are = replace(rule, sharpness=1.0)
+    actions = as_they_are.act(acting_logits, rng)
     return _Decision(
         streams,
         observations,
+        # begin_step and finish_step change `age` in place.
         env.age[streams].copy(),
         logits,
         values,
         actions,
-        rule.log_probs(acting_logits, actions),
+        as_they_are.log_probs(acting_logits, actions),
     )
 
 
 @contextmanager
 def _beside_emulators() -> Iterator[None]:
-    """Half of PyTorch's threads: with all, every layer of the teacher waits for a free core."""
+    """Halve PyTorch's threads: with all, every layer of the teacher waits for a free core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // 2))
     try:

@@ -1,4 +1,4 @@
-"""Rebuilds SB3's policy networks from the shapes of their tensors.
+"""Rebuild SB3's policy networks from the shapes of their tensors.
 
 Supported are NatureCNN (`CnnPolicy`) and flat (`MlpPolicy`) extractors under
 actor-critic heads, DQN's Q-network and QR-DQN's quantile network. Whatever the tensors
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     cls.__name__: cls
@@ -32,7 +32,7 @@ class NatureCnn(nn.Module):
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes `cnn.{0,2,4}` and `linear.0` as they are; TeacherError if they do not fit."""
+        """Take `cnn.{0,2,4}` and `linear.0` as they are; TeacherError if they do not fit."""
         super().__init__()
         layers = [
             _convolution(tensors, f"cnn.{2 * index}", kernel, stride)
@@ -43,13 +43,13 @@ class NatureCnn(nn.Module):
         self.linear = _linear(tensors, "linear.0")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns the features; keeps a channels-last layout through the convolutions."""
+        """Return the features; keeps a channels-last layout through the convolutions."""
         for convolution in self.convolutions:
             images = F.relu(convolution(images))
         return F.relu(self.linear(images.flatten(1)))
 
     def flat_size(self, height: int, width: int) -> int:
-        """Returns how many numbers the convolutions leave of an image."""
+        """Return how many numbers the convolutions leave of an image."""
         for kernel, stride in NATURE_CNN_LAYERS:
             height = (height - kernel) // stride + 1
             width = (width - kernel) // stride + 1
@@ -60,7 +60,7 @@ class ActorCriticNetwork(nn.Module):
     """SB3's ActorCriticPolicy; actor and critic may share an extractor and first layers."""
 
     def __init__(self, tensors: Mapping[str, Tensor], activation: type[nn.Module]) -> None:
-        """Takes a policy's tensors under SB3's names."""
+        """Take a policy's tensors under SB3's names."""
         super().__init__()
         self.actor_extractor, self.critic_extractor = _actor_critic_extractors(tensors)
         self.shared_net = _mlp(_under(tensors, "mlp_extractor.shared_net."), activation)
@@ -69,11 +69,12 @@ class ActorCriticNetwork(nn.Module):
         self.action_head = _linear(tensors, "action_net")
         self.value_head = _linear(tensors, "value_net")
         if self.value_head.out_features != 1:
-            raise TeacherError("'value_net' gives more than 1 value; expected one per state")
+            raise TeacherError("'value_net' outputs more than 1 value; expected one per state")
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps float [batch, ...] to logits [batch, num_actions] and values [batch, 1]."""
+        """Map float [batch, ...] to logits [batch, num_actions] and values [batch, 1]."""
         actor = self.shared_net(self.actor_extractor(observations))
+        # Saves running the convolutions, most of the work, a second time.
         if self.critic_extractor is self.actor_extractor:
             critic = actor
         else:
@@ -87,7 +88,7 @@ class QNetwork(nn.Module):
     def __init__(
         self, tensors: Mapping[str, Tensor], activation: type[nn.Module], num_quantiles: int = 1
     ) -> None:
-        """Takes the tensors under `q_net.` or `quantile_net.`, that prefix removed."""
+        """Take the tensors under `q_net.` or `quantile_net.`, that prefix removed."""
         super().__init__()
         is_quantile = any(key.startswith("quantile_net.") for key in tensors)
         head = "quantile_net." if is_quantile else "q_net."
@@ -96,9 +97,10 @@ class QNetwork(nn.Module):
         self.num_quantiles = num_quantiles
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps float [batch, ...] to Q-values [batch, num_actions] and their maximum [batch, 1]."""
+        """Map float [batch, ...] to Q-values [batch, num_actions] and their maximum [batch, 1]."""
         q_values = self.layers(self.extractor(observations))
         if self.num_quantiles > 1:
+            # QR-DQN's last layer is [quantiles, actions], in this order; it acts by the mean.
             q_values = q_values.unflatten(1, (self.num_quantiles, -1)).mean(1)
         return q_values, q_values.amax(1, keepdim=True)
 
@@ -106,7 +108,7 @@ class QNetwork(nn.Module):
 def build_actor_critic(
     state_dict: Mapping[str, Tensor], activation: type[nn.Module]
 ) -> ActorCriticNetwork:
-    """Builds the actor-critic of a policy's tensors; TeacherError if they do not fit."""
+    """Build the actor-critic of a policy's tensors; TeacherError if they do not fit."""
     known = ("features_extractor.", "pi_features_extractor.", "vf_features_extractor.",
              "mlp_extractor.", "action_net.", "value_net.")  # fmt: skip
     _refuse_unknown(state_dict, known)
@@ -116,7 +118,7 @@ def build_actor_critic(
 def build_q_network(
     state_dict: Mapping[str, Tensor], activation: type[nn.Module], num_quantiles: int | None = None
 ) -> QNetwork:
-    """Builds the online network of DQN, or of QR-DQN where `num_quantiles` is given.
+    """Build the online network of DQN, or of QR-DQN where `num_quantiles` is given.
 
     Target networks are ignored. TeacherError if the tensors do not fit.
     """
@@ -128,10 +130,11 @@ def build_q_network(
 
 
 def output_size(state_dict: Mapping[str, Tensor]) -> int:
-    """Returns the size of the last layer: actions, or actions times quantiles."""
+    """Return the size of the last layer: actions, or actions times quantiles."""
     for prefix in ("action_net", "q_net.q_net", "quantile_net.quantile_net"):
         layers = [key for key in state_dict if key.startswith(prefix) and key.endswith(".weight")]
         if layers:
+            # By number: as text "10" sorts before "2".
             last = max(layers, key=lambda key: _layer_index(key.removesuffix(".weight")))
             return int(state_dict[last].shape[0])
     raise TeacherError("no output layer among the tensors (action_net, q_net or quantile_net)")
@@ -151,6 +154,7 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
+    # MlpPolicy's FlattenExtractor has no parameters.
     if not tensors:
         return nn.Flatten()
     _refuse_unknown(tensors, ("cnn.0.", "cnn.2.", "cnn.4.", "linear.0."))
@@ -158,6 +162,8 @@ def _extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
 
 
 def _actor_critic_extractors(tensors: Mapping[str, Tensor]) -> tuple[nn.Module, nn.Module]:
+    # SB3 >= 1.7 saves a shared extractor three times: features_, pi_features_ and vf_features_;
+    # with share_features_extractor=False the last two differ. Equal numbers mean that it was one.
     shared = _under(tensors, "features_extractor.")
     actor = _under(tensors, "pi_features_extractor.") or shared
     critic = _under(tensors, "vf_features_extractor.") or shared
@@ -176,7 +182,7 @@ def _layer_index(name: str) -> int:
 def _mlp(
     tensors: Mapping[str, Tensor], activation: type[nn.Module], last_is_output: bool = False
 ) -> nn.Sequential:
-    """SB3's create_mlp: linear layers at even indices, an activation after each but an output."""
+    """Rebuild SB3's create_mlp: linear layers at even indices, activations between them."""
     num_layers = sum(key.endswith(".weight") for key in tensors)
     _refuse_unknown(tensors, tuple(f"{2 * index}." for index in range(num_layers)) or ("-",))
     layers: list[nn.Module] = []
@@ -187,6 +193,7 @@ def _mlp(
 
 def _linear(tensors: Mapping[str, Tensor], name: str) -> nn.Linear:
     weight, bias = _weight_and_bias(tensors, name, 2)
+    # On the meta device nothing is allocated or initialised: the tensors are put in at once.
     layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = weight, bias
     return layer
@@ -224,10 +231,11 @@ def _parameter(tensors: Mapping[str, Tensor], key: str) -> nn.Parameter:
             f"tensor '{key}' is {tensors[key].dtype}; expected floating point",
             ErrorCode.TEACHER_DAMAGED,
         )
+    # Agents made smaller by compact_agent hold float16.
     value = tensors[key].detach().to(torch.float32).contiguous()
     if not bool(torch.isfinite(value).all()):
         raise TeacherError(
-            f"tensor '{key}' holds NaN or infinity; expected finite weights",
+            f"tensor '{key}' contains NaN or infinity; expected finite weights",
             ErrorCode.TEACHER_NOT_FINITE,
         )
     return nn.Parameter(value, requires_grad=False)

@@ -15,10 +15,10 @@ from qpd.teachers.archive.agent_identity import (
     choose_num_actions,
     refuse_continuous,
 )
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import ActionSpace, class_name, read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
-from qpd.teachers.errors import TeacherError, one_line
 from qpd.teachers.sb3_networks import (
     ACTIVATIONS,
     ActorCriticNetwork,
@@ -36,7 +36,7 @@ _Network = ActorCriticNetwork | QNetwork
 
 
 class TeacherOutputs(NamedTuple):
-    """What a teacher says about a batch of observations."""
+    """A teacher's outputs for a batch of observations."""
 
     logits: Tensor  # float32 [batch, num_actions]; Q-values for DQN and QR-DQN
     values: Tensor  # float32 [batch]; max_a Q for DQN and QR-DQN
@@ -47,7 +47,7 @@ class Teacher(nn.Module):
 
     Attributes:
         algo: `ppo`, `a2c`, `trpo`, `dqn` or `qrdqn`.
-        env_id: the environment it plays, None where nothing says so.
+        env_id: the environment it plays, None if unknown.
         num_actions: number of discrete actions.
         observation_shape: shape of one observation, such as (4, 84, 84).
         is_image: observations are uint8 images, channels first; else float32 vectors.
@@ -74,7 +74,7 @@ class Teacher(nn.Module):
         source: str,
         normalization: ObservationNormalization | None,
     ) -> None:
-        """Freezes `network`; the fields are described above."""
+        """Freeze `network`; the fields are described above."""
         super().__init__()
         self.network = network
         self.algo = algo
@@ -101,22 +101,24 @@ class Teacher(nn.Module):
         if normalization is None:
             self._mean = self._deviation = None
             return
+        # Once here instead of at every step.
         deviation = (normalization.var + normalization.epsilon) ** 0.5
         self.register_buffer("_mean", torch.from_numpy(normalization.mean.copy()))
         self.register_buffer("_deviation", torch.from_numpy(deviation))
 
     def train(self, mode: bool = True) -> "Teacher":
-        """Stays in eval mode: a teacher is frozen."""
+        """Stay in eval mode, whatever `mode` says: a teacher is frozen."""
         return super().train(False)
 
     def in_precision(self, dtype: torch.dtype) -> "Teacher":
-        """Returns this teacher computing in `dtype`: itself, or a copy that is faster on images.
+        """Return this teacher computing in `dtype`: itself, or a copy that is faster on images.
 
         In bfloat16 a policy moves by about 1e-5 nats; but Q-values of 3, the best two 0.03 apart,
         are then equal, or in another order. Vectors stay in float32.
         """
         if dtype == self._dtype or not self.is_image:
             return self
+        # A copy, as evaluation goes on in float32 with the original.
         other = copy.deepcopy(self)
         other._dtype = dtype
         extractors = [m for m in other.network.modules() if isinstance(m, NatureCnn)]
@@ -127,11 +129,12 @@ class Teacher(nn.Module):
                 first.weight.div_(255.0)
             other._scales_images = False
         other.network.to(dtype)
+        # oneDNN's convolutions are faster channels-last, in bfloat16 above all.
         other.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return other
 
     def forward(self, observations: Tensor) -> TeacherOutputs:
-        """Returns logits and values for uint8 [batch, 4, 84, 84] or float32 [batch, d].
+        """Return logits and values for uint8 [batch, 4, 84, 84] or float32 [batch, d].
 
         Raises ValueError for observations of another shape, or images that are not uint8.
         """
@@ -161,6 +164,7 @@ class Teacher(nn.Module):
 def _identity(archive_sha256: str, normalization: ObservationNormalization | None) -> str:
     if normalization is None:
         return archive_sha256
+    # Other statistics make another teacher: a run must not resume with them.
     digest = hashlib.sha256(bytes.fromhex(archive_sha256))
     for statistic in (normalization.mean, normalization.var):
         digest.update(statistic.tobytes())
@@ -176,7 +180,7 @@ def load_teacher(
     num_actions: int | None = None,
     device: str | torch.device = "cpu",
 ) -> Teacher:
-    """Loads a frozen teacher; nothing stored in its files is ever executed.
+    """Load a frozen teacher; nothing stored in its files is ever executed.
 
     `source` is an SB3 zip, an RL Zoo folder, `embedded`, or a hub id such as
     `sb3/ppo-BreakoutNoFrameskip-v4`. `algo`, `env_id` and `num_actions` are needed only
@@ -187,6 +191,7 @@ def load_teacher(
         archive = read_sb3_archive(files.archive)
         teacher = _build_teacher(archive, files, algo, env_id, num_actions)
     except TeacherError as error:
+        # Errors of readers name the file already; those of networks and spaces do not know it.
         if str(files.archive) in str(error):
             raise
         raise TeacherError(f"{files.archive}: {one_line(error)}", error.code) from error
@@ -222,6 +227,7 @@ def _build_teacher(
         action_space=ActionSpace("discrete", actions),
         observation_shape=shape,
         is_image=is_image,
+        # SB3 divides uint8 images by 255 inside the policy, unless normalize_images says no.
         scales_images=read_policy_option(archive.data, "normalize_images") != "False",
         archive=archive,
         source=files.source,
@@ -232,7 +238,7 @@ def _build_teacher(
 
 
 def _try_forward(teacher: Teacher) -> None:
-    """Shows once, at loading, that all layers fit each other."""
+    """Run one forward pass at loading; TeacherError if the layers do not fit each other."""
     dtype = torch.uint8 if teacher.is_image else torch.float32
     try:
         with torch.inference_mode():
@@ -246,6 +252,7 @@ def _build_network(archive: Sb3Archive, algo: str, num_quantiles: int) -> _Netwo
     is_actor_critic = algo in ACTOR_CRITIC_ALGORITHMS
     _refuse_custom_extractor(archive)
     text = read_policy_option(archive.data, "activation_fn")
+    # SB3's defaults, which `data` leaves out: Tanh in ActorCriticPolicy, ReLU in DQN's MLP.
     name = class_name(text) if text else ("Tanh" if is_actor_critic else "ReLU")
     if name not in ACTIVATIONS:
         raise TeacherError(
@@ -261,7 +268,7 @@ def _refuse_custom_extractor(archive: Sb3Archive) -> None:
     text = read_policy_option(archive.data, "features_extractor_class")
     if text is not None and class_name(text) == "IntegerFeatures":
         raise TeacherError(
-            "is an exported student of QPD, no teacher: give the agent that it was distilled from"
+            "is an exported student of QPD, not a teacher; give the agent it was distilled from"
         )
     if text is not None and class_name(text) not in ("NatureCNN", "FlattenExtractor"):
         raise TeacherError(
@@ -271,7 +278,7 @@ def _refuse_custom_extractor(archive: Sb3Archive) -> None:
 
 
 def _observations(archive: Sb3Archive, network: _Network) -> tuple[tuple[int, ...], bool]:
-    """Returns the shape of one observation, and whether it is a uint8 image."""
+    """Return the shape of one observation, and whether it is a uint8 image."""
     space = archive.observation_space
     if space.space not in (None, "Box"):
         raise TeacherError(f"observations of type {space.space} are not supported; expected a Box")
@@ -279,6 +286,8 @@ def _observations(archive: Sb3Archive, network: _Network) -> tuple[tuple[int, ..
     if extractors:
         if space.dtype not in (None, "uint8"):
             raise TeacherError(f"images of type {space.dtype} are not supported; expected uint8")
+        # Some archives do not tell their observation space in plain text; the linear layer's size
+        # confirms 84x84 just below.
         shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)
         _check_images(extractors[0], shape)
         return shape, True
@@ -287,6 +296,7 @@ def _observations(archive: Sb3Archive, network: _Network) -> tuple[tuple[int, ..
     if torch.Size(shape).numel() != linear.in_features:
         line = f"observations of shape {shape} do not fit {linear.in_features} inputs"
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
+    # SB3 flattens small images for MlpPolicy, but still divides them by 255.
     return shape, space.is_uint8_image
 
 

@@ -13,10 +13,10 @@ from qpd.phases.distill import distill
 from qpd.phases.finetune import finetune
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
-from qpd.phases.session import open_session
+from qpd.phases.student_run import open_student
 from qpd.recipe.schema import Recipe
+from qpd.runs.epoch_report import EpochReport
 from qpd.runs.run_directory import RunDirectory
-from qpd.training.epochs import EpochReport
 
 PHASES = (distill, quantize, finetune)
 
@@ -91,10 +91,7 @@ class Follower:
 def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
     """All three phases in this process, as `qpd run` does them."""
     with RunDirectory.create(path, recipe) as run:
-        session = open_session(run, prepare(recipe, "cpu"), follower)
-        try:
+        with open_student(run, prepare(recipe, "cpu"), follower) as (student, play):
             for phase in PHASES:
-                phase(session)
-        finally:
-            session.close()
+                phase(student, play, follower)
     return follower

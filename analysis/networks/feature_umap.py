@@ -1,7 +1,7 @@
 """The paper's Fig. 5: UMAP of the last shared layer, coloured by low, medium, high critic value.
 
-One panel for each run; runs with the same teacher are shown the same states, so that a student with
-the auxiliary critic loss (lambda 0.5) stands beside one without (lambda 1).
+One panel per run. Runs with the same teacher are shown the same states, so a student trained with
+the auxiliary critic loss (lambda 0.5) can be compared with one trained without it (lambda 1).
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 
 Critic = Literal["teacher", "student"]
 THIRDS = {"low": ("#56B4E9", "o"), "medium": ("#009E73", "s"), "high": ("#D55E00", "^")}
-NEIGHBOURS = 10  # whose agreement is counted
+NEIGHBOURS = 10  # nearest neighbours that `neighbours_alike` looks at
 
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """What the figures show.
+    """The data behind the figures.
 
-    `table`, a row for each run and state: run, actor_weight (lambda of phase 1), state, x, y,
+    `table` has one row per run and state: run, actor_weight (lambda of phase 1), state, x, y,
     value, third (`low`, `medium`, `high` of the run's values), teacher_value, student_value,
     action (the student's best).
-    `summary`, a row for each run: run, actor_weight, critic, states, alike (share of a state's 10
-    nearest neighbours in the layer that are of its third; 1/3 by chance).
-    `frames`, by run: each state's latest frame, uint8 `[states, 84, 84]`; no entry for vectors.
+    `summary` has one row per run: run, actor_weight, critic, states, alike (share of a state's 10
+    nearest neighbours in the layer that fall in its third; 1/3 by chance).
+    `frames` maps a run to each state's latest frame, uint8 `[states, 84, 84]`; runs on vector
+    observations have no entry.
     """
 
     table: DataFrame
@@ -60,6 +61,7 @@ def feature_map(
     """
     import pandas as pd
 
+    # Open everything before playing: a wrong path fails at once, not after minutes of play.
     opened = [RunDirectory.open(path, read_only=True) for path in runs]
     students = [load_student(run.distilled_file) for run in opened]
     played: dict[tuple[str, int | None], PlayedStates] = {}
@@ -74,6 +76,8 @@ def feature_map(
         about = {"run": name, "actor_weight": weight}
         places = {"state": np.arange(num_states), "x": x, "y": y, "value": values, "third": thirds}
         tables.append(pd.DataFrame(about | places | columns))
+        # In the layer itself, not in the plane: UMAP distorts distances, and the number must not
+        # depend on its seed.
         alike = neighbours_alike(features, thirds)
         summaries.append(about | {"critic": critic, "states": num_states, "alike": alike})
         if student.architecture.is_image:
@@ -84,10 +88,12 @@ def feature_map(
 def _states(
     run: RunDirectory, count: int, seed: int, played: dict[tuple[str, int | None], PlayedStates]
 ) -> PlayedStates:
-    """The states of the run's teacher, played once for all runs that have the same one."""
+    """Return the states of the run's teacher; runs that share a teacher share the play too."""
     target = load_target(str(run.path), "teacher", None, "cpu")
     assert target.teacher is not None
     key = (target.teacher.sha256, target.max_frames)
+    # The file's digest rather than its path: forks and seeds name the same teacher in different
+    # ways.
     if key not in played:
         played[key] = play_states(
             target.teacher, target.env_id, count, seed=seed, max_frames=target.max_frames
@@ -97,8 +103,9 @@ def _states(
 
 @torch.no_grad()
 def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, dict[str, Any]]:
-    """Features `[states, width]`, and the table's columns of values and actions."""
+    """Return features float32 `[states, width]`, and the table's columns of values and actions."""
     parts = []
+    # In batches, which bounds the memory that activations take.
     for rows in torch.from_numpy(states.observations).split(256):
         features = student.features(rows)
         outputs = student(rows)
@@ -111,23 +118,30 @@ def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, di
 
 
 def embed(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """UMAP (McInnes et al. 2018) of `[states, width]` in two dimensions, float32 `[states, 2]`."""
+    """Embed `[states, width]` in the plane by UMAP (McInnes et al. 2018): float32 `[states, 2]`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImportWarning)  # the variant that needs TensorFlow
         import umap
+    # A seed makes UMAP single-threaded, with a warning unless n_jobs says so too. PCA as the start
+    # is deterministic and keeps the global layout.
     mapper = umap.UMAP(n_neighbors=15, min_dist=0.1, init="pca", random_state=seed, n_jobs=1)
     embedded: np.ndarray = mapper.fit_transform(features)
     return embedded
 
 
 def value_thirds(values: np.ndarray) -> np.ndarray:
-    """`low`, `medium` or `high` for each of `values`, `[states]`: thirds of equal size by rank."""
+    """Return `low`, `medium` or `high` for each of `values` `[states]`: equal thirds by rank."""
+    # The argsort of an argsort is the rank. By rank, since values are skewed: thirds of their
+    # range would leave one colour nearly empty.
     ranks = values.argsort(kind="stable").argsort(kind="stable")
     return np.array(list(THIRDS))[ranks * len(THIRDS) // len(values)]
 
 
 def neighbours_alike(features: np.ndarray, thirds: np.ndarray) -> float:
-    """Share of each state's 10 nearest neighbours (Euclidean, itself left out) in its own third."""
+    """Return the share of each state's 10 nearest neighbours that are in its own third.
+
+    Distances are Euclidean; a state is not its own neighbour.
+    """
     points = torch.from_numpy(features)
     distances = torch.cdist(points, points).fill_diagonal_(torch.inf)
     nearest = distances.topk(min(NEIGHBOURS, len(points) - 1), largest=False).indices.numpy()
@@ -135,7 +149,7 @@ def neighbours_alike(features: np.ndarray, thirds: np.ndarray) -> float:
 
 
 def draw_features(features: FeatureMap) -> Figure:
-    """One panel for each run; call it inside `paper_style()`."""
+    """Draw one panel per run; call it inside `paper_style()`."""
     runs = list(features.summary.itertuples())
     columns = min(len(runs), 2)
     rows = -(-len(runs) // columns)
@@ -155,12 +169,12 @@ def draw_features(features: FeatureMap) -> Figure:
 
 
 def panel_title(run: Any) -> str:
-    """The run's folder and the lambda it was distilled with; `run` is a row of `summary`."""
+    """Return the run's folder and its lambda; `run` is a row of `FeatureMap.summary`."""
     return rf"{Path(run.run).name}, $\lambda$ = {run.actor_weight:g}"
 
 
 def draw_embedding(ax: Any, table: DataFrame) -> None:
-    """The points of one run's rows of the table."""
+    """Scatter the rows of one run's `FeatureMap.table`, a colour and marker for each third."""
     for third, (colour, marker) in THIRDS.items():
         points = table[table["third"] == third]
         ax.scatter(

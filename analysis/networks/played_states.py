@@ -1,4 +1,4 @@
-"""States that a teacher's play leads through: what the figures that need networks look at."""
+"""States from a teacher's play, for the figures that run networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUM_ENVS = 16
 
 @dataclass(frozen=True)
 class PlayedStates:
-    """States in the order in which they were met, with the teacher's answer to each.
+    """States in the order in which they were met, with the teacher's outputs for each.
 
     observations: uint8 `[count, 4, 84, 84]` or float32 `[count, features]`.
     logits: float32 `[count, num_actions]` (Q-values for DQN). values: float32 `[count]`.
@@ -37,9 +37,9 @@ def play_states(
     thinning: int = 16,
     max_frames: int | None = None,
 ) -> PlayedStates:
-    """`count` states drawn at random from `count * thinning` states of the teacher's play.
+    """Draw `count` states at random from `count * thinning` states of the teacher's play.
 
-    Neighbouring states of a game are nearly the same, hence the thinning; 16 games are played at a
+    Consecutive states of a game are nearly identical, hence the thinning; 16 games are played at a
     time. Actions are sampled for actor-critic teachers and epsilon-greedy (0.01) for Q-values, as
     in the memory that students learn from. Raises EnvironmentConfigError.
     """
@@ -49,12 +49,16 @@ def play_states(
         is_atari=environment_spec(env_id).is_atari,
         epsilon=0.01,
     )
+    # A stream of its own: seed 0 here must not replay the draws of seed 0 elsewhere.
     rng = np.random.default_rng([seed, 0xF16])
+    # Chosen before the play, so that only these are kept: all states would take `thinning` times
+    # the memory.
     chosen = np.sort(rng.choice(count * thinning, count, replace=False))
     env = make_vector_env(env_id, min(_NUM_ENVS, count), max_frames=max_frames)
     env.reset(seed)
     kept, begin = [], 0
     for batch in collect_transitions(teacher, env, rule, rng, count * thinning):
+        # `chosen` counts over the whole play; the batch holds [begin, begin + len(batch)) of it.
         first, last = np.searchsorted(chosen, [begin, begin + len(batch)])
         rows = chosen[first:last] - begin
         kept.append((batch.observations[rows], batch.logits.numpy()[rows], batch.values[rows]))

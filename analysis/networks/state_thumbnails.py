@@ -1,4 +1,4 @@
-"""What the states of a UMAP's clusters look like: one frame of each, with a line to its place."""
+"""Thumbnails of typical states around a UMAP, each with a line to its point."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ _ROW_HEIGHT = 0.95  # inches
 
 
 def typical_states(places: np.ndarray, count: int, seed: int = 0) -> list[int]:
-    """Rows of `places`, `[states, 2]`, nearest to the centres of `count` k-means clusters."""
+    """Return the rows of `places` `[states, 2]` nearest to `count` k-means centres, sorted."""
     from sklearn.cluster import KMeans
 
+    # A state nearest to a centre, as the centre itself is a point between states that nobody
+    # played.
     centres = KMeans(count, n_init=4, random_state=seed).fit(places).cluster_centers_
     distances = np.linalg.norm(places[:, None] - centres[None], axis=2)
     return sorted({int(row) for row in distances.argmin(0)})
 
 
 def draw_thumbnails(features: FeatureMap, clusters: int = 8, seed: int = 0) -> Figure | None:
-    """The latest frame of a typical state of each cluster, runs below each other.
+    """Draw the latest frame of a typical state of each cluster, runs below each other.
 
-    None where no run sees frames. Call it inside `paper_style()`.
+    Returns None where no run observes frames. Call it inside `paper_style()`.
     """
     runs = [run for run in features.summary.itertuples() if run.run in features.frames]
     if not runs:
@@ -49,7 +51,8 @@ def draw_thumbnails(features: FeatureMap, clusters: int = 8, seed: int = 0) -> F
 
 
 def _draw_around(ax: Any, table: DataFrame, frames: np.ndarray, rows: list[int]) -> None:
-    """Half of the frames left of the points and half right, ordered by height."""
+    """Draw half of the frames left of the points and half right, ordered by height."""
+    # By side and then by height, the lines to the points hardly cross.
     by_x = sorted(rows, key=lambda row: table["x"][row])
     half = len(by_x) // 2
     low, high = table["x"].min(), table["x"].max()
@@ -62,7 +65,7 @@ def _draw_around(ax: Any, table: DataFrame, frames: np.ndarray, rows: list[int])
 
 
 def _draw_frame(ax: Any, state: Any, frame: np.ndarray, place: tuple[float, float]) -> None:
-    """One frame at `place` (fractions of the axes), its value and action below it."""
+    """Draw one frame at `place` (fractions of the axes), with its value and action below."""
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     colour = THIRDS[state["third"]][0]

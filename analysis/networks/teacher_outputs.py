@@ -1,8 +1,8 @@
 """The paper's Figs. 2 and 3: teachers' outputs before and after softmax at several temperatures.
 
-A temperature divides the outputs, as in Eq. 1: softmax(q / tau). Q-values of one state lie close
-together, so that DQN needs a small tau to prefer anything; logits of a policy need one above 1 to
-say more than their best action.
+A temperature divides the outputs, as in Eq. 1: softmax(q / tau). The Q-values of a state lie close
+together, so DQN needs a small tau to prefer any action; a policy's logits need one above 1 to tell
+more than the best action.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _STYLES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True)
 class TeacherOutputs:
-    """What the figure shows.
+    """The data behind the figure.
 
-    `outputs`, a row for each teacher, state and action: teacher, algo, state, action, output (a
-    logit, for DQN a Q-value).
-    `softmax`, a row for each teacher, temperature and state: teacher, algo, temperature, state,
-    max_probability, entropy (of 0 to 1: in units of the uniform policy's).
+    `outputs` has one row per teacher, state and action: teacher, algo, state, action, output (a
+    logit, or a Q-value for DQN).
+    `softmax` has one row per teacher, temperature and state: teacher, algo, temperature, state,
+    max_probability, entropy (from 0 to 1, in units of the uniform policy's).
     """
 
     outputs: DataFrame
@@ -51,14 +51,16 @@ def teacher_outputs(
     env_id: str | None = None,
     seed: int = 0,
 ) -> TeacherOutputs:
-    """Let each teacher play, and look at its outputs in `num_states` of its states.
+    """Let each teacher play, and collect its outputs in `num_states` of its states.
 
-    `sources` are agents as `qpd evaluate` takes them, or run directories (their teacher); `env_id`
-    where nothing tells an agent's. Raises TargetError for a temperature that is not positive, and
-    TargetError, TeacherError, RunDirectoryError or EnvironmentConfigError for a source.
+    `sources` are agents as `qpd evaluate` takes them, or run directories (for their teacher);
+    `env_id` is for agents whose files don't name theirs. Raises TargetError for a temperature that
+    is not positive, and TargetError, TeacherError, RunDirectoryError or EnvironmentConfigError for
+    a source.
     """
     import pandas as pd
 
+    # Checked before anybody plays; written so that NaN is refused as well.
     for temperature in temperatures:
         if not 0.0 < temperature < float("inf"):
             raise TargetError(
@@ -88,10 +90,12 @@ def teacher_outputs(
 
 
 def softmax_sharpness(outputs: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of softmax(outputs / temperature), `[states, actions]`: the largest probability, the entropy.
+    """Return the largest probability and the entropy of softmax(outputs / temperature).
 
-    Both float64 `[states]`; the entropy is divided by ln(actions), so that 1 is uniform.
+    `outputs` is `[states, actions]`, the results are float64 `[states]`; the entropy is divided by
+    ln(actions), so that 1 is uniform.
     """
+    # float64 and the maximum taken off first: Q-values divided by 0.01 overflow float32's exp.
     scaled = outputs.astype(np.float64) / temperature
     scaled -= scaled.max(axis=1, keepdims=True)
     log_probabilities = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
@@ -101,7 +105,7 @@ def softmax_sharpness(outputs: np.ndarray, temperature: float) -> tuple[np.ndarr
 
 
 def draw_outputs(table: TeacherOutputs) -> Figure:
-    """A row for each teacher: outputs, largest probability, entropy; inside `paper_style()`."""
+    """Draw a row per teacher: outputs, largest probability, entropy; inside `paper_style()`."""
     teachers = table.outputs[["teacher", "algo"]].drop_duplicates()
     figure = new_figure(PAGE_WIDTH, 1.75 * len(teachers) + 0.5)
     axes = figure.subplots(len(teachers), 3, squeeze=False)
@@ -122,12 +126,12 @@ def draw_outputs(table: TeacherOutputs) -> Figure:
 
 
 def _short(source: str) -> str:
-    """The last part of a path."""
+    """Return the last part of a path or of a hub name."""
     return source.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _draw_raw(ax: Any, outputs: DataFrame, kind: str) -> None:
-    """Outlined histograms of an action's outputs each, on common bins for the central 99%."""
+    """Draw an outlined histogram of each action's outputs, on common bins for the central 99%."""
     low, high = np.quantile(outputs["output"], [0.005, 0.995])
     bins = np.linspace(low, high, 41)
     for place, (action, mine) in enumerate(outputs.groupby("action", sort=False)):
@@ -145,8 +149,9 @@ def _draw_raw(ax: Any, outputs: DataFrame, kind: str) -> None:
 
 
 def _draw_cumulative(ax: Any, softmax: DataFrame, column: str) -> None:
-    """The share of states with at most so much, a line for each temperature."""
+    """Draw the cumulative share of states, a line per temperature."""
     for place, (temperature, mine) in enumerate(softmax.groupby("temperature")):
+        # Cumulative, as most states pile up at 1: a histogram would show one bar.
         ax.ecdf(
             mine[column],
             color=COLOURS[place % len(COLOURS)],

@@ -1,13 +1,14 @@
-"""Full-precision weights against the quantized ones, layer by layer, and how far they differ.
+"""Full-precision weights against the quantized ones, layer by layer, with their errors.
 
 Quantized weights are read from the packed integers. Under `dorefa` (Eq. 5 as written) an integer n
-stands for n / M; the layer's scale is lost. Otherwise it depends on the layer before: how much of
-an activation a level stands for differs by channel, as phase 2 evens channels out
-(`qpd.quantization.equalization`), and is in no file. The biases tell it, which are the same numbers
-in both students, up to their rounding; the rest is a least-squares fit of the channel's weights.
-The head has no such freedom: its scale is stored. For Breakout's XXS student the errors so found
-are within 0.1 dB of the true ones at 4 bits and more, within 0.7 dB at 2 bits; channels of few
-weights (an environment of 4 features) at 4 bits or less tell their scale less well.
+stands for n / M; the layer's scale is lost. Otherwise it depends on the layer before: the
+activation that one level stands for differs by channel, because phase 2 equalizes channels
+(`qpd.quantization.equalization`), and no file records it. The biases reveal it up to their
+rounding, as they are the same numbers in both students; the rest is a least-squares fit of the
+channel's weights. The head has no such freedom: its scale is stored. For Breakout's XXS student the
+errors found this way are within 0.1 dB of the true ones at 4 bits and more, within 0.7 dB at 2
+bits; channels of few weights (an environment of 4 features) at 4 bits or less determine their scale
+less well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.figure_style import COLOURS, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import COLOURS, MARKERS, PAGE_WIDTH, new_figure
 from qpd.analysis.runs.distilled_student import find_distilled
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.runs.run_directory import RunDirectory
@@ -40,7 +41,7 @@ _BINS = 60
 class LayerWeights:
     """One layer: `weight` of the distilled student, `quantized` in the same units and shape.
 
-    `step`: what separates two neighbouring levels, float64 of a shape that broadcasts to theirs.
+    `step` is the distance between neighbouring levels, float64, broadcastable to their shape.
     """
 
     name: str
@@ -51,40 +52,45 @@ class LayerWeights:
 
     @property
     def sqnr_db(self) -> float:
-        """Signal to quantization noise: 10 log10(sum w^2 / sum (w - w_q)^2); inf where equal."""
+        """Signal-to-quantization-noise ratio, 10 log10(sum w^2 / sum (w - w_q)^2); inf if equal."""
         noise = float(np.square(self.weight - self.quantized).sum())
         signal = float(np.square(self.weight).sum())
         return float("inf") if noise == 0.0 else 10.0 * float(np.log10(signal / noise))
 
     @property
     def max_error_steps(self) -> float:
-        """The largest |w - w_q|, in steps: 0.5 where nothing is clipped."""
+        """The largest |w - w_q| in steps: at most 0.5 unless a weight was clipped."""
         return float((np.abs(self.weight - self.quantized) / self.step).max())
 
 
 def layer_weights(
     student: Student, quantized: IntegerStudent, scheme: str, phase: str = "ptq"
 ) -> list[LayerWeights]:
-    """The layers of a distilled student beside those of the integer student made from it.
+    """Pair the layers of a distilled student with those of the integer student made from it.
 
-    `phase` is `ptq` or `qat`: phase 3 moves biases too, so that they tell no scale.
+    `phase` is `ptq` or `qat`: phase 3 moves biases too, so they no longer reveal a scale.
     """
     layers = []
-    inputs = np.array([1.0 / INPUT_LEVELS])  # what one level of each input channel stands for
+    inputs = np.array([1.0 / INPUT_LEVELS])  # the activation that one level of each channel means
     for layer in quantized.layers:
         name = layer.shape.name
         weight = student.layer(name).weight.detach().double().numpy()
+        # Layers are walked in order: each one's output scale is the next one's input scale.
         if scheme == "dorefa":
             unit = np.full((1,) * weight.ndim, 1.0 / (2**layer.bits - 1))
         else:
-            per_input = np.repeat(inputs, weight.shape[1] // len(inputs))  # images: in blocks
+            # The flattened convolution output keeps a channel's positions together, in blocks.
+            per_input = np.repeat(inputs, weight.shape[1] // len(inputs))
             share = 1.0 / per_input.reshape(1, -1, *(1,) * (weight.ndim - 2))
             bias = student.bias(name).detach().double().numpy() if phase == "ptq" else None
             scales = _accumulator_scales(layer, weight, share, bias, quantized.logit_scale)
             unit = scales.reshape(-1, *(1,) * (weight.ndim - 1)) * share
             if layer.multiplier is not None and layer.shift is not None:
                 gain = layer.multiplier / 2.0**layer.shift
+                # A dead channel has a gain of 0; any scale does for it, as nothing downstream
+                # reads it.
                 inputs = np.divide(scales, gain, out=np.ones_like(scales), where=gain > 0)
+        # Levels are the odd integers 2n - M, so neighbours are two units apart.
         layers.append(LayerWeights(name, layer.bits, weight, layer.weight * unit, 2.0 * unit))
     return layers
 
@@ -96,10 +102,10 @@ def _accumulator_scales(
     bias: np.ndarray | None,
     logit_scale: float,
 ) -> np.ndarray:
-    """What 1 of an accumulator stands for in each output channel, `[out]`.
+    """Return the value of one accumulator unit in each output channel, float64 `[out]`.
 
-    A weight is integer * scale * share, and a bias integer * scale, rounded: that leaves the scale
-    little room, in which the least-squares fit of the channel's weights is taken.
+    A weight is integer * scale * share, and a bias is integer * scale, rounded: that confines the
+    scale to a narrow interval, in which the least-squares fit of the channel's weights is taken.
     """
     if layer.multiplier is None:
         return np.full(len(weight), logit_scale)
@@ -107,6 +113,8 @@ def _accumulator_scales(
     fitted = (weight.reshape(len(weight), -1) * shared).sum(1) / np.square(shared).sum(1)
     if bias is None:
         return fitted
+    # bias / scale rounded to `rounded`, so scale lies in [|b| / (r + 1/2), |b| / (r - 1/2)]; a
+    # bias that rounds to 0 sets no upper end.
     size, rounded = np.abs(bias), np.abs(layer.bias.astype(np.float64))
     most = np.divide(size, rounded - 0.5, out=np.full_like(size, np.inf), where=rounded > 0)
     scales: np.ndarray = np.clip(fitted, size / (rounded + 0.5), most)
@@ -115,11 +123,11 @@ def _accumulator_scales(
 
 @dataclass(frozen=True)
 class WeightTables:
-    """What the figures show; `left_out` says of which runs nothing is shown, and why.
+    """The data behind the figures; `left_out` maps each run that is missing to the reason.
 
-    `errors`, a row for each run and layer: run, student (`ptq` or `qat`: then phase 3 has moved
-    the weights too), scheme, layer, bits, num_weights, sqnr_db, max_error_steps.
-    `histograms`, a row for each run, layer and bin: run, layer, left, right, distilled, quantized
+    `errors` has one row per run and layer: run, student (`ptq`, or `qat`, whose weights phase 3 has
+    moved too), scheme, layer, bits, num_weights, sqnr_db, max_error_steps.
+    `histograms` has one row per run, layer and bin: run, layer, left, right, distilled, quantized
     (shares of the layer's weights).
     """
 
@@ -131,8 +139,9 @@ class WeightTables:
 def weight_tables(runs: Sequence[Path]) -> WeightTables:
     """Compare each run's quantized weights with those of its distilled student.
 
-    Where a fork has no distilled.safetensors of its own, that of the given run it was forked from
-    serves. Raises RunDirectoryError or StudentFileError; TargetError where no run has both.
+    A fork without a distilled.safetensors of its own uses that of the run it was forked from, if
+    that is among `runs`. Raises RunDirectoryError or StudentFileError, and TargetError if no run
+    has both files.
     """
     import pandas as pd
 
@@ -157,7 +166,9 @@ def weight_tables(runs: Sequence[Path]) -> WeightTables:
 
 
 def _quantized_file(run: RunDirectory) -> tuple[str, Path]:
-    """Phase 2's student where the run still has it, also under the name of phase 3's."""
+    """Return (`ptq` or `qat`, file): phase 2's student wherever the run still has it."""
+    # Best epoch 0 means that phase 3 never beat what it began with: its file holds phase 2's
+    # student.
     kept = run.phase("finetune").metrics.get("best_epoch") == 0
     if run.ptq_file.is_file() or run.phase("finetune").state != "done":
         return "ptq", run.ptq_file
@@ -175,7 +186,7 @@ def _error_row(layer: LayerWeights) -> dict[str, Any]:
 
 
 def _histogram(layer: LayerWeights) -> dict[str, Any]:
-    """Both in common bins, from the smallest to the largest of either."""
+    """Bin both weights on common edges, from the smallest to the largest of either."""
     both = np.concatenate([layer.weight.ravel(), layer.quantized.ravel()])
     edges = np.linspace(both.min(), both.max(), _BINS + 1)
     shares = [np.histogram(w, edges)[0] / w.size for w in (layer.weight, layer.quantized)]
@@ -184,7 +195,7 @@ def _histogram(layer: LayerWeights) -> dict[str, Any]:
 
 
 def draw_distributions(tables: WeightTables, runs: Sequence[str]) -> Figure:
-    """Histograms, a row for each of `runs` and a column for each layer; inside `paper_style()`."""
+    """Draw histograms, one row per run and one column per layer; inside `paper_style()`."""
     layers = list(dict.fromkeys(tables.errors["layer"]))
     figure = new_figure(PAGE_WIDTH, 1.25 * len(runs) + 0.5)
     axes = figure.subplots(len(runs), len(layers), squeeze=False)
@@ -208,6 +219,40 @@ def _draw_histogram(ax: Any, bins: DataFrame) -> None:
     edges = [*bins["left"], bins["right"].iloc[-1]]
     ax.stairs(bins["quantized"], edges, fill=True, color=COLOURS[4], lw=0, label="quantized")
     ax.stairs(bins["distilled"], edges, color=COLOURS[6], linewidth=0.8, label="full precision")
+    # Linear counts would hide the tails, where weights are clipped.
     ax.set_yscale("log")
     ax.tick_params(labelsize=5.5)
     ax.locator_params(axis="x", nbins=3)
+
+
+def draw_errors(errors: DataFrame) -> Figure:
+    """Draw a column per scheme: SQNR in dB above, the largest error in steps below.
+
+    `errors` is that of `WeightTables`. Call it inside `paper_style()`.
+    """
+    schemes = list(dict.fromkeys(errors["scheme"]))
+    runs = {run: Path(run).name for run in errors["run"]}
+    figure = new_figure(PAGE_WIDTH, 3.6 + 0.15 * len(runs) / 4)
+    axes = figure.subplots(2, len(schemes), squeeze=False, sharex="col")
+    for (upper, lower), scheme in zip(axes.T, schemes, strict=True):
+        # A column of its own for each scheme: DoReFa as written loses the layer's scale, and its
+        # errors are of another order.
+        mine = errors[errors["scheme"] == scheme]
+        for place, (run, layers) in enumerate(mine.groupby("run", sort=False)):
+            look = {
+                "color": COLOURS[place % len(COLOURS)],
+                "marker": MARKERS[place % len(MARKERS)],
+                "linestyle": "-" if place < len(COLOURS) else "--",
+            }
+            upper.plot(layers["layer"], layers["sqnr_db"], label=runs[run], **look)
+            lower.plot(layers["layer"], layers["max_error_steps"], **look)
+        upper.set_title(scheme)
+        lower.set_yscale("log")
+    axes[0, 0].set_ylabel("SQNR (dB)")
+    axes[1, 0].set_ylabel("largest error (steps)")
+    entries = [ax.get_legend_handles_labels() for ax in axes[0]]
+    handles, labels = ([item for entry in entries for item in entry[part]] for part in (0, 1))
+    figure.legend(
+        handles, labels, ncols=4, loc="outside lower center", fontsize=6, handlelength=3.5
+    )
+    return figure

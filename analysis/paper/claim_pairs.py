@@ -1,4 +1,4 @@
-"""Which groups of runs a claim compares: those that differ in what the claim is about alone."""
+"""The groups of runs that a claim compares: those that differ only in what it is about."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FALLBACK = "quickstart"  # the recipe of commands where no run given is near
 class Side:
     """One side of a comparison: a policy (distilled or qat) whose settings have these values.
 
-    A tuple allows several values. Runs without phase 1, and runs at another temperature than the
-    paper's for such a teacher, are meant only where `settings` says so.
-    `also` are further keys for the command that makes such a run; `recipe` is a shipped recipe that
-    does so better than a change to another run's.
+    A tuple allows several values. Runs without phase 1, and runs at a temperature other than the
+    paper's for that kind of teacher, count only if `settings` says so. `also` are further keys for
+    the command that makes such a run; `recipe` is a shipped recipe that makes it better than a
+    change to another run's recipe.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Side:
     recipe: str | None = None
 
     def holds(self, group: PolicyGroup) -> bool:
-        """Whether `group` is on this side."""
+        """Return whether `group` is on this side."""
         if group.policy != self.policy:
             return False
         wanted: dict[str, Any] = dict(self.settings)
@@ -51,7 +51,7 @@ class Side:
         )
 
     def command(self, like: PolicyGroup | None) -> str:
-        """What makes a run of this side that is otherwise as `like`, or as a shipped recipe."""
+        """Return the command for a run of this side, otherwise like `like` or a shipped recipe."""
         target = f"-o runs/{'-'.join(self.name.lower().replace('.', '').split())}"
         if self.recipe:
             return f"`qpd run {self.recipe} {target}`"
@@ -60,6 +60,8 @@ class Side:
         sets = [
             f"--set {key}={value[0] if isinstance(value, tuple) else value}"
             for key, value in values.items()
+            # Only the keys that differ from `like`: a reader sees at once what sets the new run
+            # apart.
             if now.get(key) not in (value if isinstance(value, tuple) else (value,))
         ]
         recipe = _FALLBACK if like is None else shlex.quote(f"{like.runs[0]}/recipe.yaml")
@@ -75,19 +77,19 @@ class Pair:
 
     @property
     def scores(self) -> ScorePair:
-        """The score matrices of both; a fixed return is a matrix of one game."""
+        """The score matrices of both sides; a fixed return is a matrix of one game."""
         return _scores(self.first), _scores(self.second)
 
     @property
     def fewest_episodes(self) -> int:
-        """Games of the side with fewer."""
+        """The number of games of the side with fewer."""
         sides = (side for side in (self.first, self.second) if isinstance(side, PolicyGroup))
         return min(side.num_episodes for side in sides)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The pairs for a claim, or what is `missing` (why, and the command that makes it)."""
+    """The pairs for a claim, or what is `missing`: the reason, and the command that makes it."""
 
     pairs: tuple[Pair, ...]
     missing: str = ""
@@ -100,9 +102,9 @@ def pairs_between(
     free: tuple[str, ...],
     equal_budget: bool = False,
 ) -> Found:
-    """Each group of `first` with each of `second` that agrees in all but the keys `free`.
+    """Pair each group of `first` with each of `second` that agrees in all keys but `free`.
 
-    `free` are beginnings of keys. Teacher, environment and acting rule are always the same; with
+    `free` are prefixes of keys. Teacher, environment and acting rule are always equal; with
     `equal_budget` so are the samples of both phases together. Groups without games make no pair.
     """
     candidates = [
@@ -120,10 +122,10 @@ def pairs_between(
 
 
 def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool) -> Found:
-    """Each group of `side` with its teacher, acting by the same rule.
+    """Pair each group of `side` with its teacher, acting by the same rule.
 
-    With `as_imitated` a student of a sharpened teacher that samples is compared with that teacher
-    sampling as sharply (the two are the same for any other student).
+    With `as_imitated`, a student of a sharpened teacher that samples is compared with that teacher
+    sampling as sharply; for any other student it makes no difference.
     """
     students = [group for group in groups if side.holds(group)]
     pairs = []
@@ -137,6 +139,7 @@ def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool)
         return Found(tuple(pairs))
     if not students:
         return Found((), f"needs {side.name}: {side.command(None)}")
+    # No pair: name the nearest thing that is missing, the student's own games first.
     unplayed = [student for student in students if not student.num_runs]
     if len(unplayed) == len(students):
         return Found((), f"{unplayed[0].folders}: {_evaluation(unplayed[0])}")
@@ -149,7 +152,7 @@ def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool)
 
 
 def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> Found:
-    """Each group of `side` with a fixed return."""
+    """Pair each evaluated group of `side` with a fixed return."""
     students = [group for group in groups if side.holds(group)]
     played = [student for student in students if student.num_runs]
     if played:
@@ -160,8 +163,9 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
 
 
 def _at_the_papers(group: PolicyGroup) -> bool:
-    """Whether all phases that the group went through were at the paper's temperature."""
+    """Return whether every phase that the group went through was at the paper's temperature."""
     has_critic = group.settings["distill.actor_weight"] is not None
+    # The recipe's defaults are the paper's: 3 for logits, 0.01 for Q-values.
     papers = DistillSettings().temperature_for(has_critic)
     return all(group.settings.get(key, papers) == papers for key in _TEMPERATURES)
 
@@ -175,7 +179,7 @@ def _scores(side: PolicyGroup | float) -> np.ndarray:
 
 
 def _differences(pair: Pair, free: tuple[str, ...]) -> list[str]:
-    """In what the groups of a pair differ beside `free`; what nobody played may act by any rule."""
+    """Return the keys besides `free` in which a pair differs; unplayed groups fit any rule."""
     one, other = pair.first, pair.second
     if not isinstance(other, PolicyGroup):
         return []
@@ -188,7 +192,7 @@ def _samples(group: PolicyGroup) -> int:
 
 
 def _teachers_play(student: PolicyGroup, as_imitated: bool) -> tuple[str, str]:
-    """Policy and acting rule of the teacher that `student` is compared with."""
+    """Return policy and acting rule of the teacher that `student` is compared with."""
     sharpness = student.settings["student.sharpness"]
     if as_imitated and sharpness != 1.0 and student.acting == "sampled":
         return "teacher_sharpened", f"sampled from softmax({sharpness:g} * logits)"
@@ -202,12 +206,15 @@ def _missing(
     alike: list[Pair],
     free: tuple[str, ...],
 ) -> str:
-    """Why there is no pair, and the shortest way to one."""
+    """Return why there is no pair, and the shortest way to one."""
+    # From cheap to dear: games of students that exist, a run that differs in a key or two, then
+    # new runs.
     silent = [
         [side for side in (pair.first, pair.second) if isinstance(side, PolicyGroup)]
         for pair in alike
     ]
     silent = [[group for group in pair if not group.num_runs] for pair in silent]
+    # Pairs whose files are all there come first: evaluating them takes no training.
     silent.sort(key=lambda pair: not all(group.has_file for group in pair))
     if silent and all(group.has_file for group in silent[0]):
         return "; ".join(f"{group.folders}: {_evaluation(group)}" for group in silent[0])
@@ -216,6 +223,7 @@ def _missing(
     if any(side.recipe for side in sides):  # made for each other
         return f"needs {sides[0].name} and {sides[1].name}: {commands}"
     if played:
+        # The pair with the fewest other differences shows best which single change is missing.
         near = min(played, key=lambda pair: len(_differences(pair, free)))
         keys = ", ".join(_differences(near, free))
         both = f"{near.first.folders} and {getattr(near.second, 'folders', '')}"
@@ -231,7 +239,7 @@ def _missing(
 
 
 def _evaluation(group: PolicyGroup) -> str:
-    """The command that plays `group`'s games, or makes its student anew where there is no file."""
+    """Return the command that plays `group`'s games, or makes its student again without a file."""
     run = shlex.quote(group.runs[0])
     if group.has_file:
         return f"`qpd evaluate {run} --policy {group.policy}`"

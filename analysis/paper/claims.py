@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import (
     Found,
     Side,
@@ -21,7 +21,7 @@ from qpd.analysis.paper.claim_pairs import (
 from qpd.analysis.returns.policy_groups import PolicyGroup
 
 ENVIRONMENT = "Breakout"
-# Bounds of ours, where the paper's words name none.
+# Our own bounds, for claims that the paper makes without a number.
 FAILED_SHARE = 0.1  # of the three phases' return: below it, training failed
 LOSSLESS_SHARE = 0.95  # of the teacher's return: above it, nothing is lost
 LARGE_BOUND = 400.0
@@ -30,7 +30,7 @@ _LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
 _SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
 FLOAT_STUDENTS = Side("fp32 students", "distilled", {})
 EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS)
-# How long phases 1 and 3 are, and at what learning rate, is what the ablation changes.
+# The ablation changes the length and learning rate of phases 1 and 3, so these keys may differ.
 _PHASE_LENGTHS = ("distill.", "finetune.epochs", "finetune.lr", "evaluation.")
 
 Find = Callable[[Sequence[PolicyGroup]], Found]
@@ -38,15 +38,15 @@ Find = Callable[[Sequence[PolicyGroup]], Found]
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: the ratio of what `find` pairs, first by second, lies on its `side` of `bound`.
+    """One claim: the ratio of the groups that `find` pairs, first over second, and its bound.
 
-    `scope`: whether the mean of the pairs' ratios does, or every one of them. `ratio` says in words
-    what is divided by what.
+    It holds if the ratio lies on its `side` of `bound`: the mean of the pairs' ratios or every one
+    of them, by `scope`. `ratio` says in words what is divided by what.
     """
 
     key: str
     text: str
-    number: paper.PaperNumber
+    number: published.PaperNumber
     ratio: str
     find: Find
     side: Literal["above", "below"] = "above"
@@ -55,7 +55,7 @@ class Claim:
 
 
 def paper_claims() -> list[Claim]:
-    """All claims, in the paper's order."""
+    """Return all claims, in the paper's order."""
     return [
         critic_helps(quantized=False),
         critic_helps(quantized=True),
@@ -64,8 +64,8 @@ def paper_claims() -> list[Claim]:
         floats_beat_teacher(as_imitated=True),
         floats_beat_teacher(as_imitated=False),
         large_students_reach_400(),
-        small_students_lose("XS", "S", paper.STEP_S_TO_XS),
-        small_students_lose("XXS", "XS", paper.STEP_XS_TO_XXS),
+        small_students_lose("XS", "S", published.STEP_S_TO_XS),
+        small_students_lose("XXS", "XS", published.STEP_XS_TO_XXS),
         small_students_lose_by_quantization(),
         small_integers_beat_floats(),
         half_a_percent_without_loss(),
@@ -75,9 +75,11 @@ def paper_claims() -> list[Claim]:
 
 
 def critic_helps(quantized: bool) -> Claim:
-    """Eq. 2 with lambda 0.5 against lambda 1, the actor's loss alone."""
+    """Compare Eq. 2 at lambda 0.5 with lambda 1, the actor's loss alone."""
 
     def side(weight: float) -> Side:
+        # An fp32 student has seen phase 1's lambda only; the other is for the command that makes
+        # the run.
         keys = _LAMBDAS if quantized else _LAMBDAS[:1]
         settings = dict.fromkeys(keys, weight) | (_EIGHT_BITS if quantized else {})
         also = {} if quantized else {_LAMBDAS[1]: weight}
@@ -85,6 +87,7 @@ def critic_helps(quantized: bool) -> Claim:
         return Side(f"{name} lambda {weight:g}", policy, settings, also)
 
     def find(groups: Sequence[PolicyGroup]) -> Found:
+        # DQN teachers have no critic, so that a lambda of their recipes means nothing.
         actor_critic = [group for group in groups if _has_critic(group)]
         return pairs_between(actor_critic, side(0.5), side(1.0), _LAMBDAS)
 
@@ -92,14 +95,14 @@ def critic_helps(quantized: bool) -> Claim:
     return Claim(
         f"critic-{precision}",
         f"the critic's loss helps ({precision} students)",
-        paper.CRITIC_GAIN_8_BIT if quantized else paper.CRITIC_GAIN,
+        published.CRITIC_GAIN_8_BIT if quantized else published.CRITIC_GAIN,
         "lambda 0.5 / lambda 1",
         find,
     )
 
 
 def temperature_three(other: float) -> Claim:
-    """Actor smoothing: tau = 3 against no smoothing (1), or DQN's sharpening (0.01)."""
+    """Compare actor smoothing, tau = 3, with none (1) or with DQN's sharpening (0.01)."""
 
     def side(temperature: float) -> Side:
         key, later = "distill.temperature", "finetune.temperature"
@@ -113,19 +116,19 @@ def temperature_three(other: float) -> Claim:
     return Claim(
         f"tau-{other:g}",
         f"actors are distilled better at tau 3 than at {other:g}",
-        paper.ACTOR_TEMPERATURE,
+        published.ACTOR_TEMPERATURE,
         f"tau 3 / tau {other:g}",
         find,
     )
 
 
 def floats_beat_teacher(as_imitated: bool) -> Claim:
-    """Every fp32 student above its teacher, playing as it is imitated, or as SB3 plays it."""
+    """Compare every fp32 student with its teacher, playing as imitated or as SB3 plays it."""
     played = "played as it is imitated" if as_imitated else "played as SB3 plays it"
     return Claim(
         "teacher" if as_imitated else "teacher-plain",
         f"every fp32 student beats its teacher, {played}",
-        paper.FLOAT_ABOVE_TEACHER,
+        published.FLOAT_ABOVE_TEACHER,
         "student / teacher",
         lambda groups: beside_teacher(groups, FLOAT_STUDENTS, as_imitated),
         scope="every",
@@ -133,7 +136,7 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
 
 
 def large_students_reach_400() -> Claim:
-    """8-bit students of A2C and PPO from S up: the paper's best, "from S or M up"."""
+    """Compare 8-bit students of A2C and PPO from S up with 400: the paper's "from S or M up"."""
     settings = {"student.size": LARGE_SIZES, **_EIGHT_BITS}
     side = Side("8-bit S or larger", "qat", settings)
 
@@ -143,15 +146,15 @@ def large_students_reach_400() -> Claim:
     return Claim(
         "above-400",
         "8-bit students of A2C and PPO from size S up end above 400",
-        paper.LARGE_RETURN,
+        published.LARGE_RETURN,
         "return / 400",
         find,
         scope="every",
     )
 
 
-def small_students_lose(small: str, large: str, number: paper.PaperNumber) -> Claim:
-    """8-bit students of two sizes, one step of the grid apart."""
+def small_students_lose(small: str, large: str, number: published.PaperNumber) -> Claim:
+    """Compare 8-bit students of two sizes, one step of the grid apart."""
 
     def side(size: str) -> Side:
         return Side(f"8-bit {size}", "qat", {"student.size": size, **_EIGHT_BITS})
@@ -167,13 +170,13 @@ def small_students_lose(small: str, large: str, number: paper.PaperNumber) -> Cl
 
 
 def small_students_lose_by_quantization() -> Claim:
-    """8-bit XXS and XS students against the same runs' fp32 ones."""
+    """Compare 8-bit XXS and XS students with the fp32 students of the same runs."""
     integers = Side("8-bit XXS", "qat", {"student.size": _SMALL_SIZES, **_EIGHT_BITS})
     floats = Side("fp32 XXS", "distilled", {"student.size": _SMALL_SIZES})
     return Claim(
         "small-8-bit",
         "XXS and XS students lose by quantization to 8 bits",
-        paper.QUANTIZED_SMALL,
+        published.QUANTIZED_SMALL,
         "8-bit / fp32",
         lambda groups: pairs_between(groups, integers, floats, ()),
         side="below",
@@ -181,25 +184,25 @@ def small_students_lose_by_quantization() -> Claim:
 
 
 def small_integers_beat_floats() -> Claim:
-    """An 8-bit S student against a larger file: an fp32 XXS student."""
+    """Compare an 8-bit S student with a larger file, an fp32 XXS student."""
     integers = Side("8-bit S", "qat", {"student.size": "S", **_EIGHT_BITS})
     floats = Side("fp32 XXS", "distilled", {"student.size": "XXS"})
     return Claim(
         "s-8-bit",
         "an 8-bit S student beats an fp32 XXS student",
-        paper.SMALL_INTEGERS,
+        published.SMALL_INTEGERS,
         "8-bit S / fp32 XXS",
         lambda groups: pairs_between(groups, integers, floats, ("student.size",)),
     )
 
 
 def half_a_percent_without_loss() -> Claim:
-    """8-bit XXS students, about 0.5% of the teacher's bytes, against the teacher they imitate."""
+    """Compare 8-bit XXS students, 0.5% of the teacher's bytes, with the teacher they imitate."""
     side = Side("8-bit XXS", "qat", {"student.size": "XXS", **_EIGHT_BITS})
     return Claim(
         "half-percent",
         f"an 8-bit XXS student keeps its teacher's return: above {LOSSLESS_SHARE:.0%} of it",
-        paper.HALF_A_PERCENT,
+        published.HALF_A_PERCENT,
         "student / teacher",
         lambda groups: beside_teacher(groups, side, as_imitated=True),
         bound=LOSSLESS_SHARE,
@@ -207,11 +210,13 @@ def half_a_percent_without_loss() -> Claim:
 
 
 def phase_3_alone_fails(scheme: str) -> Claim:
-    """Quantized training from scratch against all three phases, on one budget."""
+    """Compare quantized training from scratch with all three phases, on one budget."""
     written = "Eq. 5 as written" if scheme == "dorefa" else "scaled quantizers"
     suffix = "-dorefa" if scheme == "dorefa" else ""
     key = "phase-3" if scheme == "dorefa" else "phase-3-scaled"
     settings = {"quantize.scheme": scheme, **_EIGHT_BITS}
+    # No epochs of phase 1: phase 3 begins with the random weights. A shipped recipe makes such a
+    # run, as its budget has to match.
     alone = Side(
         f"phase 3 alone {scheme}",
         "qat",
@@ -224,7 +229,7 @@ def phase_3_alone_fails(scheme: str) -> Claim:
     return Claim(
         key,
         f"phase 3 alone fails: below {FAILED_SHARE:.0%} of three phases ({written})",
-        paper.PHASE_3_ALONE if scheme == "dorefa" else paper.PHASE_3_ALONE_SCALED,
+        published.PHASE_3_ALONE if scheme == "dorefa" else published.PHASE_3_ALONE_SCALED,
         "phase 3 alone / three phases",
         lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, equal_budget=True),
         side="below",

@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's Figures 4, 6 and 7 and Tables 1 and 3, a line for each."""
+"""Our numbers beside those of the paper's Figures 4, 6 and 7 and Tables 1 and 3, one per line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import beside_teacher
 from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_SIZES
 from qpd.analysis.paper.tables import ratio_text, return_text
@@ -15,7 +15,7 @@ from qpd.analysis.returns.plot_series import algorithm_name
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
+from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS
 from qpd.bench.device_record import FP32, DeviceRecord
 from qpd.students import SIZE_GRID, architecture_for
 
@@ -25,10 +25,10 @@ _BREAKOUT = ((4, 84, 84), 4)  # observations and actions
 
 
 def numbers_table(groups: Sequence[PolicyGroup], devices: Sequence[DeviceRecord]) -> ShownTable:
-    """Returns of teachers and students, parameters, bytes, and forward passes of `devices`.
+    """Tabulate returns, parameters, bytes and forward passes of `devices` beside the paper's.
 
-    Students are those in fp32 and in 8 bits, after phase 3, that were evaluated; a share of the
-    teacher's return is that of the teacher as it was imitated.
+    Students are the evaluated ones in fp32, and in 8 bits after phase 3; shares are of the
+    teacher's return as it was imitated.
     """
     header = ["number", "source", "paper", "ours", "of the teacher's", "runs, games"]
     rows = [*_teacher_rows(groups), *_student_rows(groups)]
@@ -37,13 +37,14 @@ def numbers_table(groups: Sequence[PolicyGroup], devices: Sequence[DeviceRecord]
 
 
 def shown_students(groups: Sequence[PolicyGroup]) -> list[PolicyGroup]:
-    """The evaluated students in fp32 and in 8 bits that all phases made, by size, fp32 first."""
+    """Return the evaluated fp32 students and 8-bit ones of all phases, by size, fp32 first."""
     order = list(SIZE_GRID)
     students = [
         group
         for group in groups
         if group.num_runs and (FLOAT_STUDENTS.holds(group) or EIGHT_BIT_STUDENTS.holds(group))
     ]
+    # Sizes outside the grid have no counterpart in the paper's figures.
     known = [group for group in students if group.size in order]
     return sorted(known, key=lambda g: (g.teacher, order.index(g.size), g.policy, -_weight(g)))
 
@@ -52,8 +53,10 @@ def _teacher_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
     rows = []
     for group in groups:
         if group.policy in TEACHERS and group.num_runs:
+            # The paper's teachers were not sharpened: its number stands beside the plain one
+            # alone.
             plain = group.policy == "teacher"
-            stated = paper.TEACHER_RETURNS.get(group.teacher) if plain else None
+            stated = published.TEACHER_RETURNS.get(group.teacher) if plain else None
             number = _NOT_STATED if stated is None else f"{stated:.0f}"
             name = f"{algorithm_name(group.teacher)} teacher, {group.acting}"
             rows.append([name, "text", number, return_text(group), "", _counts(group)])
@@ -67,6 +70,7 @@ def _student_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
         side = FLOAT_STUDENTS if group.policy == "distilled" else EIGHT_BIT_STUDENTS
         teachers = [found for found in groups if found.policy in TEACHERS]
         beside = beside_teacher([group, *teachers], side, as_imitated=True).pairs
+        # A student has one pair: its teacher is one group for each acting rule.
         share = ratio_text(mean_of_ratios([beside[0].scores])) if beside else "-"
         name = f"{group.title}{weight}: {group.folders}"
         ours = [return_text(group), share, _counts(group)]
@@ -75,25 +79,25 @@ def _student_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
 
 
 def _stated(group: PolicyGroup) -> str:
-    """What the paper's text says of a student's return."""
+    """Return what the paper's text says about a student's return."""
     if group.policy == "distilled":
-        return f"{paper.FLOAT_ABOVE_TEACHER.text} of its teacher's"
+        return f"{published.FLOAT_ABOVE_TEACHER.text} of its teacher's"
     if group.size in LARGE_SIZES and group.teacher in ("ppo", "a2c"):
-        return f"the best {paper.LARGE_RETURN.text}"
+        return f"the best {published.LARGE_RETURN.text}"
     return _NOT_STATED
 
 
 def _size_rows() -> list[list[str]]:
-    """Table 3, from the networks that QPD builds."""
+    """Compare Table 3 with the networks that QPD builds."""
     rows = []
-    for size, parameters in paper.PARAMETERS.items():
+    for size, parameters in published.PARAMETERS.items():
         ours = architecture_for(size, *_BREAKOUT).num_parameters
         rows.append([f"{size}: parameters", "Table 3", f"{parameters:,}", f"{ours:,}"])
     return rows
 
 
 def _byte_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
-    """An 8-bit S student's file against an fp32 XXS student's, where the runs hold both."""
+    """Compare the file of an 8-bit S student with an fp32 XXS student's, if the runs hold both."""
     wanted = (("S", EIGHT_BIT_STUDENTS), ("XXS", FLOAT_STUDENTS))
     sizes = [
         next(
@@ -104,12 +108,15 @@ def _byte_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
     ours = "-"
     if sizes[0] is not None and sizes[1] is not None:
         ours = f"{sizes[0] / sizes[1] - 1.0:+.0%} ({sizes[0]:,.0f} against {sizes[1]:,.0f})"
-    stated = f"{paper.SMALL_INTEGERS_BYTES:+.0%}"
+    stated = f"{published.SMALL_INTEGERS_BYTES:+.0%}"
     return [["bytes, S in 8 bits against XXS in fp32", "text", stated, ours]]
 
 
 def _speed_rows(devices: Sequence[DeviceRecord]) -> list[list[str]]:
-    """Table 1: how many times as fast as the PPO or A2C teacher, in PyTorch, fp32, one thread."""
+    """Compare Table 1: speed relative to the PPO or A2C teacher, in PyTorch, fp32, one thread.
+
+    Ratios rather than passes per second, as no device of ours is one of the paper's.
+    """
     if not devices:
         return []
     teacher = COLUMNS[len(SIZE_GRID)]
@@ -134,6 +141,6 @@ def _counts(group: PolicyGroup) -> str:
 
 
 def _weight(group: PolicyGroup) -> float:
-    """Lambda; NaN for teachers without a critic."""
+    """Return lambda; NaN for teachers without a critic."""
     weight = group.settings.get("distill.actor_weight")
     return np.nan if weight is None else float(weight)

@@ -1,4 +1,4 @@
-"""All that `qpd analyze paper` shows, from run directories and devices' files."""
+"""Everything `qpd analyze paper` shows, from run directories and device files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qpd.analysis.paper import tables as paper_report
 from qpd.analysis.paper.claims import ENVIRONMENT, paper_claims
 from qpd.analysis.paper.comparison import numbers_table
 from qpd.analysis.paper.figures import claims_figure, returns_figure
 from qpd.analysis.paper.results import ClaimResult, claim_result
+from qpd.analysis.paper.tables import (
+    claims_frame,
+    claims_table,
+    comparisons_frame,
+    comparisons_table,
+    notes,
+)
 from qpd.analysis.returns.policy_groups import PolicyGroup, policy_groups
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.runs.run_frame import run_frame
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperEvidence:
-    """The runs' groups, what they say of each claim, numbers beside the paper's, and notes."""
+    """The groups of runs, the result for each claim, our numbers beside the paper's, and notes."""
 
     groups: tuple[PolicyGroup, ...]
     results: tuple[ClaimResult, ...]
@@ -34,23 +40,21 @@ class PaperEvidence:
     notes: tuple[str, ...]
 
     def tables(self) -> list[ShownTable]:
-        """What a terminal and Markdown show."""
-        results = self.results
-        claims = paper_report.claims_table(results)
-        return [claims, paper_report.comparisons_table(results), self.numbers]
+        """Return the tables for a terminal and for Markdown."""
+        return [claims_table(self.results), comparisons_table(self.results), self.numbers]
 
     def frames(self) -> dict[str, DataFrame]:
-        """What becomes CSV and JSON, by name."""
+        """Return the tables for CSV and JSON, by name."""
         import pandas as pd
 
         return {
-            "paper": paper_report.claims_frame(self.results),
-            "paper_comparisons": paper_report.comparisons_frame(self.results),
+            "paper": claims_frame(self.results),
+            "paper_comparisons": comparisons_frame(self.results),
             "paper_numbers": pd.DataFrame(self.numbers.rows, columns=self.numbers.header),
         }
 
     def figures(self) -> dict[str, Figure]:
-        """By name; use inside `paper_style()`."""
+        """Return the figures by name; use inside `paper_style()`."""
         returns = returns_figure(self.groups)
         drawn = {} if returns is None else {"paper_returns": returns}
         return drawn | {"paper_claims": claims_figure(self.results)}
@@ -59,11 +63,11 @@ class PaperEvidence:
 def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -> PaperEvidence:
     """Judge the paper's claims by `runs` (see `qpd.analysis.runs.run_frame.find_runs`).
 
-    Files and folders without runs are left out where there are runs beside them, as in what a shell
-    makes of `runs/*`; a note names them.
+    Files and folders without runs, such as a shell's `runs/*` picks up, are left out if there are
+    runs beside them; a note names them.
 
-    Raises RunDirectoryError, StudentFileError; RunDirectoryError too where no run plays Breakout,
-    or none was evaluated.
+    Raises StudentFileError, and RunDirectoryError also if no run plays Breakout or none was
+    evaluated.
     """
     runs, others = _with_runs(runs)
     frame = run_frame(runs)
@@ -82,9 +86,9 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
     groups = policy_groups(ours)
     results = [claim_result(claim, groups) for claim in paper_claims()]
     left_out = frame["run"].nunique() - ours["run"].nunique()
-    lines = paper_report.notes(results, left_out)
+    lines = notes(results, left_out)
     if others:
-        lines.append(f"left out, as no runs are there: {', '.join(map(str, others))}")
+        lines.append(f"left out, as they hold no runs: {', '.join(map(str, others))}")
     if not devices:
         lines.append(
             "Table 1: no --devices given; `qpd bench --sizes all -o mine.json` measures one"
@@ -96,7 +100,10 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
 
 
 def _with_runs(paths: Sequence[Path]) -> tuple[Sequence[Path], list[Path]]:
-    """`paths` that are runs, hold some or do not exist, and the others; all, if none holds runs."""
+    """Split `paths` into those that are or hold runs and the others; all are runs if none is.
+
+    A path that does not exist counts as a run, so that opening it reports the mistake.
+    """
     others = [
         path
         for path in paths

@@ -1,4 +1,4 @@
-"""Our returns and ratios beside the paper's numbers, where it states any."""
+"""Figures of our returns and ratios beside the numbers that the paper states."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.figure_style import COLOURS, NEUTRAL, PAGE_WIDTH, new_figure
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import beside_teacher
 from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_BOUND, LARGE_SIZES
 from qpd.analysis.paper.comparison import shown_students
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SPREAD = 0.7  # of a size's width, shared by the students that stand in it
-_ROW = 0.2  # inches a claim
-_MOST_RATIOS = 4  # of a claim; of more only the ends are drawn
-_WIDEST = 2.5  # the ratio at which the axis of claims ends, whatever was measured
-_THINNEST = 0.016  # of a bar that stands for a single number
+_SPREAD = 0.7  # of the width of a size, shared by its students
+_ROW = 0.2  # inches per claim
+_MOST_RATIOS = 4  # per claim; of more, only the lowest and the highest are drawn
+_WIDEST = 2.5  # the claims' axis ends at this ratio, whatever was measured
+_THINNEST = 0.016  # width of the bar for a single number, which would be invisible at 0
 _ARROW: dict[str, Any] = {
     "arrowstyle": "-|>",
     "color": NEUTRAL,
@@ -51,9 +51,9 @@ _VERDICT_COLOURS = {
 
 
 def returns_figure(groups: Sequence[PolicyGroup]) -> Figure | None:
-    """Return by size (as Figure 6) and as a multiple of the teacher's (as Figure 7).
+    """Draw returns by size (as Figure 6) and as a multiple of the teacher's (as Figure 7).
 
-    A row of panels for each teacher's algorithm; None where no student of the grid was evaluated.
+    One row of panels per algorithm; None if no student of the grid was evaluated.
     Use inside `paper_style()`.
     """
     students = shown_students(groups)
@@ -67,6 +67,8 @@ def returns_figure(groups: Sequence[PolicyGroup]) -> Figure | None:
         teachers = [g for g in groups if g.policy in TEACHERS and g.teacher == algorithm]
         _draw_returns(returns, mine, teachers)
         _draw_shares(shares, mine, teachers)
+    # One legend for all panels, in a fixed order, each label once: panels differ in what they
+    # hold.
     found = [panel.get_legend_handles_labels() for panel in panels.flat]
     handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
     names = [name for name in _LEGEND if name in handles]
@@ -75,7 +77,7 @@ def returns_figure(groups: Sequence[PolicyGroup]) -> Figure | None:
 
 
 def claims_figure(results: Sequence[ClaimResult]) -> Figure:
-    """The ratio of each claim with its interval, the paper's range, the bound and the verdict.
+    """Draw each claim's ratio with its interval, the paper's range, the bound and the verdict.
 
     Use inside `paper_style()`.
     """
@@ -85,6 +87,8 @@ def claims_figure(results: Sequence[ClaimResult]) -> Figure:
     axes = figure.subplots()
     for result, place, height in zip(results, places, heights, strict=True):
         _draw_claim(axes, result, place, height - 0.5)
+    # Empty artists make the legend: in the rows colours stand for verdicts, which the legend's
+    # must not.
     axes.plot([], [], color=NEUTRAL, linewidth=6, alpha=0.4, label="the paper's number")
     axes.plot([], [], "|", color="black", markersize=9, label="bound of the claim")
     axes.errorbar([], [], xerr=[], fmt="o", color=COLOURS[6], label="ours, 95% interval")
@@ -98,7 +102,7 @@ def claims_figure(results: Sequence[ClaimResult]) -> Figure:
 
 
 def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> None:
-    """Draw one row around `place`; its ratios, if there are several, share `room`."""
+    """Draw one row around `place`; several ratios share `room`, their total height."""
     claim, colour = result.claim, _VERDICT_COLOURS[result.verdict]
     low, high = claim.number.low, claim.number.high
     if low is not None and high is not None:
@@ -111,7 +115,9 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
     ratios = _ratios(result)
     style: dict[str, Any] = {"fmt": "o", "markersize": 3, "capsize": 2, "color": colour}
     for ratio, offset in zip(ratios, _spread(len(ratios), room), strict=True):
-        if ratio.value > _WIDEST:  # a point at the edge, its number, and what can be seen of it
+        if (
+            ratio.value > _WIDEST
+        ):  # an arrow at the edge, the number, and the visible part of the bar
             axes.plot(0.985 * _WIDEST, place + offset, ">", color=colour, markersize=4)
             seen = [min(ratio.low, _WIDEST), _WIDEST]
             axes.plot(seen, [place + offset] * 2, color=colour, linewidth=1)
@@ -119,6 +125,8 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
             beside |= {"color": colour, "fontsize": 7}
             axes.text(0.96 * _WIDEST, place + offset, f"{ratio.value:.3g}", **beside)
             continue
+        # A percentile interval need not hold the estimate, and matplotlib refuses negative
+        # lengths.
         around = np.array([[ratio.value - ratio.low], [ratio.high - ratio.value]])
         axes.errorbar(ratio.value, place + offset, xerr=np.maximum(around, 0.0), **style)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
@@ -127,7 +135,7 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
 
 
 def _ratios(result: ClaimResult) -> list[Estimate]:
-    """The one of the claim, or those of its comparisons that are drawn; known ones only."""
+    """Return the claim's ratio, or those of its comparisons to draw; unknown ones left out."""
     found = [comparison.ratio for comparison in result.comparisons]
     found = found if result.ratio is None else [result.ratio]
     known = sorted((x for x in found if not np.isnan(x.value)), key=lambda x: x.value)
@@ -135,7 +143,7 @@ def _ratios(result: ClaimResult) -> list[Estimate]:
 
 
 def _height(result: ClaimResult) -> float:
-    """Rows of the figure that a claim takes: more for several ratios, and for a second line."""
+    """Return how many rows a claim takes: more for several ratios or a second line of text."""
     return max(1.0, 0.3 * len(_ratios(result)), 1.0 + 0.7 * _row_name(result).count("\n"))
 
 
@@ -157,8 +165,8 @@ def _draw_returns(
         name = "teacher, sharpened" if sharpened else "teacher"
         found = mean_return(_scores(group))
         _draw_point(axes, x, found, "*", COLOURS[6], not sharpened, name)
-    if algorithm in paper.TEACHER_RETURNS:
-        number = paper.TEACHER_RETURNS[algorithm]
+    if algorithm in published.TEACHER_RETURNS:
+        number = published.TEACHER_RETURNS[algorithm]
         axes.axhline(number, color=NEUTRAL, linewidth=1, linestyle="--", label=_PAPER_TEACHER)
     large = [place for place, size in enumerate(sizes) if size in LARGE_SIZES]
     if large and algorithm in ("ppo", "a2c"):
@@ -172,7 +180,7 @@ def _draw_returns(
 def _draw_shares(
     axes: Axes, students: Sequence[PolicyGroup], teachers: Sequence[PolicyGroup]
 ) -> None:
-    """Each student as a share of its teacher as it is imitated."""
+    """Draw each student as a share of its teacher's return as imitated."""
     pairs = [
         pair
         for side in (FLOAT_STUDENTS, EIGHT_BIT_STUDENTS)
@@ -181,7 +189,7 @@ def _draw_shares(
     sizes = _sizes(students)
     found = [mean_of_ratios([pair.scores]) for pair in pairs]
     _draw_students(axes, [pair.first for pair in pairs], sizes, found)
-    low, high = paper.FLOAT_ABOVE_TEACHER.low, paper.FLOAT_ABOVE_TEACHER.high
+    low, high = published.FLOAT_ABOVE_TEACHER.low, published.FLOAT_ABOVE_TEACHER.high
     if low is not None and high is not None:
         axes.axhspan(low, high, color=NEUTRAL, alpha=0.2, linewidth=0, label=_PAPER_FLOATS)
     axes.axhline(1.0, color=NEUTRAL, linewidth=0.8)
@@ -204,7 +212,7 @@ def _draw_students(
     sizes: Sequence[str],
     estimates: Sequence[Estimate],
 ) -> None:
-    """Colour by precision; hollow where the critic's loss was not used."""
+    """Draw students, coloured by precision, hollow if trained without the critic's loss."""
     for group, x, found in zip(students, _places(students, sizes), estimates, strict=True):
         floats, alone = group.policy == "distilled", group.settings["distill.actor_weight"] == 1.0
         name = f"{'fp32' if floats else '8-bit'}{' without critic loss' if alone else ''}"
@@ -224,23 +232,24 @@ def _draw_point(
 
 
 def _sizes(students: Sequence[PolicyGroup]) -> list[str]:
-    """The grid's sizes that any of `students` has."""
+    """Return the grid's sizes that occur among `students`, in order."""
     return [size for size in SIZE_GRID if any(group.size == size for group in students)]
 
 
 def _places(students: Sequence[PolicyGroup], sizes: Sequence[str]) -> list[float]:
-    """The x of each student: side by side where several share a size."""
+    """Return each student's x; students of one size stand side by side."""
     places = []
     for group in students:
         mates = [mate for mate in students if mate.size == group.size]
         room = min(_SPREAD, 0.2 * (len(mates) - 1))
+        # By identity: groups hold arrays, whose == is no truth value.
         turn = next(turn for turn, mate in enumerate(mates) if mate is group)
         places.append(sizes.index(group.size) + float(_spread(len(mates), room)[turn]))
     return places
 
 
 def _spread(number: int, width: float) -> np.ndarray:
-    """Offsets `[number]` around 0 of things that share `width`."""
+    """Return offsets `[number]` around 0 for things that share `width`."""
     return np.linspace(-width / 2, width / 2, number) if number > 1 else np.zeros(number)
 
 

@@ -1,4 +1,4 @@
-"""What the runs say of each claim of the paper: ratios with intervals, and a verdict."""
+"""The runs' result for each claim of the paper: ratios with intervals, and a verdict."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim, what was compared for it, and the verdict.
+    """A claim, the comparisons made for it, and the verdict.
 
-    `ratio` is the mean over the comparisons (for a claim about every student: of the one comparison
-    there is), None where there is no single number. `why` explains what is not a plain "held" or
-    "did not hold"; for what was not measured it ends with a command.
+    `ratio` is the mean over the comparisons; for a claim about every student that of the only
+    comparison, None if there are several. `why` explains any verdict other than "held" and "did not
+    hold"; for "not measured" it ends with a command.
     """
 
     claim: Claim
@@ -46,7 +46,7 @@ class ClaimResult:
 
     @property
     def fewest_runs(self) -> int:
-        """Runs of the students with fewest; 0 where nothing was compared."""
+        """The smallest number of runs among the compared students; 0 if none were."""
         sides = [
             side
             for comparison in self.comparisons
@@ -57,7 +57,7 @@ class ClaimResult:
 
 
 def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
-    """Compare what `claim` compares among `groups`, and judge it."""
+    """Find the pairs of `claim` among `groups`, estimate their ratios, and judge it."""
     found = claim.find(groups)
     if not found.pairs:
         return ClaimResult(claim, (), None, Verdict.unmeasured, found.missing)
@@ -70,18 +70,21 @@ def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
         verdict = verdict_of_mean(ratio, claim.bound, claim.side)
     else:
         ratio = ratios[0] if len(pairs) == 1 else None
+        # A single counterexample refutes "every", and many students give chance many tries:
+        # Bonferroni.
         rate = ERROR_RATE / len(pairs)
         corrected = [mean_of_ratios([pair], error_rate=rate) for pair in pairs]
         verdict = verdict_of_every(ratios, corrected, claim.bound, claim.side)
+    # Ratios are shown even so; only the verdict is withheld.
     fewest = min(pair.fewest_episodes for pair in found.pairs)
     if fewest < MIN_EPISODES:
-        why = f"only {fewest} games on one side; {MIN_EPISODES} are the least"
+        why = f"only {fewest} games on one side; at least {MIN_EPISODES} are needed"
         return ClaimResult(claim, comparisons, ratio, Verdict.undecided, why)
     return ClaimResult(claim, comparisons, ratio, verdict, _why(claim, ratio, verdict))
 
 
 def meets_papers_number(claim: Claim, ratio: Estimate | None) -> bool | None:
-    """Whether the interval of the ratio meets the paper's range; None where either is missing."""
+    """Return whether the ratio's interval meets the paper's range; None if either is missing."""
     number = claim.number
     if ratio is None or number.low is None or number.high is None:
         return None
@@ -96,4 +99,4 @@ def _why(claim: Claim, ratio: Estimate | None, verdict: Verdict) -> str:
     if math.isnan(ratio.low):
         return "no ratio, as the return that divides may be 0"
     also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
-    return f"the interval of the ratio holds {claim.bound:g}{also}"
+    return f"the interval of the ratio contains {claim.bound:g}{also}"

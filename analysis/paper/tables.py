@@ -1,4 +1,4 @@
-"""The claims of the paper and what the runs say of them: as tables, as CSV and as Markdown."""
+"""The paper's claims and the runs' verdicts on them, as tables, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.paper import numbers as paper
+from qpd.analysis.paper import published
 from qpd.analysis.paper.results import ClaimResult, meets_papers_number
 from qpd.analysis.paper.verdict import Estimate, Verdict, mean_return
 from qpd.analysis.returns.policy_groups import PolicyGroup
@@ -36,7 +36,7 @@ _SIDE_COLUMNS = ("", "_acting", "_mean", "_low", "_high", "_num_runs", "_num_epi
 
 
 def claims_table(results: Sequence[ClaimResult]) -> ShownTable:
-    """A line for each claim."""
+    """Tabulate the claims, one per line."""
     header = ["", "claim", "the paper's ratio", "ours", "runs, games a side", "verdict"]
     rows = []
     for result in results:
@@ -48,14 +48,14 @@ def claims_table(results: Sequence[ClaimResult]) -> ShownTable:
 
 
 def verdict_text(result: ClaimResult) -> str:
-    """The verdict, with a reservation where it rests on a single run a side."""
+    """Return the verdict, with a reservation if it rests on a single run per side."""
     decided = result.verdict in (Verdict.held, Verdict.failed)
     one = ", one run" if decided and result.fewest_runs == 1 else ""
     return f"{result.verdict.value}{one}"
 
 
 def comparisons_table(results: Sequence[ClaimResult]) -> ShownTable:
-    """A line for each pair of groups of runs that a claim compared."""
+    """Tabulate the pairs of groups of runs that the claims compared, one per line."""
     header = ["", "runs", "return", "compared with", "return", "ratio"]
     rows = []
     for result in results:
@@ -70,7 +70,7 @@ def comparisons_table(results: Sequence[ClaimResult]) -> ShownTable:
 
 
 def claims_frame(results: Sequence[ClaimResult]) -> DataFrame:
-    """`paper.csv`: a row for each claim; `ratio` is empty where there is no single one."""
+    """Return `paper.csv`: a row per claim; `ratio` is empty if there is no single one."""
     import pandas as pd
 
     rows = []
@@ -85,7 +85,7 @@ def claims_frame(results: Sequence[ClaimResult]) -> DataFrame:
 
 
 def comparisons_frame(results: Sequence[ClaimResult]) -> DataFrame:
-    """`paper_comparisons.csv`: a row for each pair of groups of runs, with both returns."""
+    """Return `paper_comparisons.csv`: a row per pair of groups of runs, with both returns."""
     import pandas as pd
 
     rows = []
@@ -99,18 +99,18 @@ def comparisons_frame(results: Sequence[ClaimResult]) -> DataFrame:
 
 
 def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
-    """How to read the tables; a line for each claim without a verdict; what the runs do not cover.
+    """Return how to read the tables, what the runs do not cover, and each claim without a verdict.
 
-    `left_out` is the number of runs that play another game than the paper.
+    `left_out` is the number of runs that play a game other than the paper's.
     """
     lines = [RULE]
     fewest = [result.fewest_runs for result in results if result.comparisons]
-    few = sum(number < paper.PAPER_RUNS for number in fewest)
+    few = sum(number < published.PAPER_RUNS for number in fewest)
     if few:
         ones = fewest.count(1)
         line = f"{few} of {len(fewest)} measured claims rest on fewer runs a side than the paper's"
         alone = f"; {ones} on one, whose interval covers games, but no other training seeds"
-        lines.append(f"{line} {paper.PAPER_RUNS}{alone if ones else ''}")
+        lines.append(f"{line} {published.PAPER_RUNS}{alone if ones else ''}")
     students = _students(results)
     if students:
         lines.append(_budget(students))
@@ -127,7 +127,7 @@ def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
 
 
 def markdown(tables: Sequence[ShownTable], lines: Sequence[str]) -> str:
-    """The tables and the notes as Markdown, to be pasted into an appendix or an issue."""
+    """Render the tables and notes as Markdown, to be pasted into an appendix or an issue."""
     parts = ["# Our runs beside the paper's numbers"]
     for table in tables:
         rows = [table.header, ["---"] * len(table.header), *table.rows]
@@ -136,7 +136,7 @@ def markdown(tables: Sequence[ShownTable], lines: Sequence[str]) -> str:
 
 
 def return_text(group: PolicyGroup) -> str:
-    """`366.8 [341.2, 389.0]`: a group's mean return with its 95% interval."""
+    """Return a group's mean return with its 95% interval: `366.8 [341.2, 389.0]`."""
     if group.scores is None:
         return "-"
     found = mean_return(group.scores)
@@ -144,7 +144,7 @@ def return_text(group: PolicyGroup) -> str:
 
 
 def ratio_text(ratio: Estimate) -> str:
-    """`0.97 [0.90, 1.04]`, with as many digits as a small one needs."""
+    """Return `0.97 [0.90, 1.04]`, with a third digit for ratios below 0.1."""
     if np.isnan(ratio.value):
         return "-"
     digits = 2 if ratio.high >= 0.1 else 3
@@ -158,22 +158,24 @@ def _ours(result: ClaimResult) -> str:
     if not number:
         return "-"
     ratios = [comparison.ratio for comparison in result.comparisons]
+    # The claim is about every student: the worst one decides. Unknown ratios are no minimum.
     lowest = min(ratios, key=lambda ratio: np.nan_to_num(ratio.value, nan=np.inf))
     return f"lowest of {number}: {ratio_text(lowest)}"
 
 
 def _who(group: PolicyGroup) -> str:
-    """`XXS, fp32: quickstart`; a teacher by how it acts."""
+    """Name a group: `XXS, fp32: quickstart`; a teacher by how it acts."""
     if group.policy in TEACHERS:
         return f"{group.title}, {group.acting}"
     return f"{group.size}, {group.precision}: {group.folders}"
 
 
 def _counts(result: ClaimResult) -> str:
-    """Runs and games of both sides, each group once."""
+    """Return runs and games of both sides, each group once."""
     texts = []
     for place in ("first", "second"):
         sides = [getattr(comparison.pair, place) for comparison in result.comparisons]
+        # One teacher stands in many pairs; its games are counted once.
         groups = {id(side): side for side in sides if isinstance(side, PolicyGroup)}.values()
         if groups:
             runs = sum(group.num_runs for group in groups)
@@ -182,7 +184,7 @@ def _counts(result: ClaimResult) -> str:
 
 
 def _students(results: Sequence[ClaimResult]) -> list[PolicyGroup]:
-    """Every group of students that a claim compared, each once."""
+    """Return every group of students that a claim compared, each once."""
     found = {
         id(side): side
         for result in results
@@ -194,13 +196,13 @@ def _students(results: Sequence[ClaimResult]) -> list[PolicyGroup]:
 
 
 def _budget(students: Sequence[PolicyGroup]) -> str:
-    """How much shorter phase 1 was than the paper's, and what else the paper did not do."""
+    """Return how phase 1's length compares with the paper's, and what the paper did not do."""
     samples = sorted(filter(None, (phase_samples(x.settings, "distill") for x in students)))
     line = "no phase 1"
     if samples:
         low, high = samples[0] / 1e6, samples[-1] / 1e6
         seen = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-        paper_millions = paper.PAPER_SAMPLES / 1e6
+        paper_millions = published.PAPER_SAMPLES / 1e6
         line = (
             f"phase 1 of these students saw {seen} million samples, the paper's {paper_millions:g}"
         )
@@ -213,7 +215,7 @@ def _budget(students: Sequence[PolicyGroup]) -> str:
 
 
 def _side_cells(side: PolicyGroup | float) -> list[Any]:
-    """`_SIDE_COLUMNS` of one side of a comparison; a fixed return has no runs."""
+    """Return `_SIDE_COLUMNS` of one side of a comparison; a fixed return has no runs."""
     if not isinstance(side, PolicyGroup) or side.scores is None:
         return ["", "", side, None, None, None, None, ""]
     found = mean_return(side.scores)

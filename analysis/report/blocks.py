@@ -1,4 +1,4 @@
-"""What sections of a report are made of. No HTML here: the template draws each kind and escapes."""
+"""Building blocks of a report's sections. No HTML: the template renders and escapes each kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Card:
-    """One headline number, what it is, and what stands behind it."""
+    """One headline number with its label and the notes below it."""
 
     label: str
     value: str
@@ -34,7 +34,7 @@ class Cards:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of texts; the first `text_columns` columns read from the left, numbers from the right.
+    """Rows of text; the first `text_columns` columns are left-aligned, the numbers right-aligned.
 
     The caption may be empty. `last_is_total` sets the last row apart.
     """
@@ -57,7 +57,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to copy, under a title."""
+    """Code to copy, under a title."""
 
     title: str
     code: str
@@ -66,7 +66,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Folded:
-    """A long text behind a line that opens it."""
+    """A long text, folded behind its title."""
 
     title: str
     code: str
@@ -75,7 +75,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: its data URI, what it shows for those who do not see it, and its caption."""
+    """A figure: its data URI, alternative text and caption."""
 
     uri: str
     alt: str
@@ -84,7 +84,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Figures side by side where there is room, and a table that says the same in numbers."""
+    """Figures, side by side where there is room, and a table with the same numbers."""
 
     pictures: Sequence[Picture]
     table: Table | None = None
@@ -93,7 +93,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Player:
-    """Games that are played in step; `data` is what `player.js` reads."""
+    """Games played in step; `data` is the object that `player.js` reads."""
 
     data: dict[str, Any]
     kind: ClassVar[str] = "player"
@@ -104,7 +104,7 @@ Block = Text | Cards | Table | Facts | Code | Folded | Pictures | Player
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page. `left_out` says, in one sentence, why there is nothing to show."""
+    """A part of the page; `left_out` is one sentence on why there is nothing to show."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""How the student's last shared layer sees the states it meets: a UMAP, coloured by value."""
+"""Report section: a UMAP of the student's last shared layer, coloured by value."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ KEY, TITLE = "features", "What the student tells apart"
 
 
 def feature_map_section(inputs: ReportInputs) -> Section | None:
-    """The map of `inputs.map_states` states of the teacher's play; None where that is 0."""
+    """Map `inputs.map_states` states of the teacher's play; None if that is 0."""
     if inputs.map_states == 0:
         return None
+    # A missing package or teacher costs this section, never the page.
     if find_spec("umap") is None:
         return Section(KEY, TITLE, left_out='The map needs umap-learn: pip install "qpd[analysis]"')
     inputs.note("mapping the student's last layer")
@@ -36,9 +37,9 @@ def feature_map_section(inputs: ReportInputs) -> Section | None:
     uri = figure_uri(lambda figure: _draw(figure, features.table), 3.4)
     caption = (
         f"{inputs.map_states:,} states of the teacher's play, by the fp32 student's last shared "
-        f"layer (UMAP: near means alike, the axes mean nothing). Colours: the teacher's value, in "
-        f"thirds. {alike:.0%} of a state's nearest neighbours in the layer are of its third; by "
-        f"chance it would be 33%."
+        "layer (UMAP: neighbours are alike, the axes have no meaning). Colours: the teacher's "
+        f"value, in thirds. {alike:.0%} of a state's nearest neighbours in the layer are in its "
+        "third; by chance 33% would be."
     )
     alt = f"A cloud of points in three colours; {alike:.0%} of neighbours have the same colour."
     return Section(KEY, TITLE, [Pictures([Picture(uri, alt, caption)])])

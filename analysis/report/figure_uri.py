@@ -1,4 +1,4 @@
-"""Figures as data URIs of SVG that follow the page's light or dark."""
+"""Figures as SVG data URIs that follow the page's light or dark theme."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-WIDTH = 3.8  # inches: letters of 8 points are readable on half a page and on a phone
+WIDTH = 3.8  # inches: 8-point text is readable on half a page and on a phone
+# An SVG in an <img> sees nothing of the page's CSS, but does know the reader's colour scheme.
 _THEME = (
     "<style>svg{color:#1b1f24;fill:currentColor}"
     "@media(prefers-color-scheme:dark){svg{color:#e6e8eb}}</style>"
@@ -22,9 +23,9 @@ _THEME = (
 
 
 def figure_uri(draw: Callable[[Figure], None], height: float = 2.4) -> str:
-    """What `draw` draws on an empty figure, `height` inches high, as a data URI.
+    """Return what `draw` draws on an empty figure, `height` inches high, as a data URI.
 
-    Black becomes the page's own text colour, and the background the page's.
+    Black becomes the page's text colour, and the background is transparent.
     """
     import matplotlib
 
@@ -34,20 +35,23 @@ def figure_uri(draw: Callable[[Figure], None], height: float = 2.4) -> str:
         data = io.BytesIO()
         figure.savefig(data, format="svg", transparent=True)
     svg = data.getvalue().decode("utf-8")
-    # Without the date of its making the same figure is the same bytes.
+    # The metadata hold the date; without them equal figures are equal bytes.
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # The XML prologue before <svg goes too: it names a DTD, and the page may fetch nothing.
     svg = re.sub(r"(<svg[^>]*>)", rf"\1{_THEME}", svg[svg.index("<svg") :], count=1)
     svg = svg.replace("#000000", "currentColor")
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8")).decode("ascii")
 
 
 def plain_log_ticks(axis: Axis) -> None:
-    """Label a logarithmic axis 0.01, 0.1, 1 ..., in between also 2 and 5 where it is short.
+    """Label a logarithmic axis 0.01, 0.1, 1, ..., with 2 and 5 in between where it is short.
 
-    Formulas are switched off in these figures, since names of runs and devices may hold a dollar.
+    matplotlib's own labels are formulas, which are switched off in these figures: a `$` in the name
+    of a run or device would start one.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+    # Over so short a span the powers of ten alone would leave a label or two.
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 60 * low else (1.0,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

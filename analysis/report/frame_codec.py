@@ -1,4 +1,4 @@
-"""Frames in few bytes: palette, differences, deflate; `player.js` has the decoder."""
+"""A compact encoding of frames: palette, differences, deflate; `player.js` decodes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ MAX_COLOURS = 256
 
 
 def encode_frames(frames: np.ndarray) -> dict[str, Any]:
-    """`frames` uint8 `[n, height, width, 3]` as plain data.
+    """Encode `frames`, uint8 `[n, height, width, 3]`, as plain data.
 
     `palette` lists up to 256 colours `#rrggbb`; `data` is base64 of deflated bytes: each frame's
-    palette indices, row by row, XORed with those of the frame before. Of more than
-    256 colours, which no Atari game has, the most frequent stay and the others become the nearest.
+    palette indices, row by row, XORed with those of the frame before. Beyond 256 colours, which no
+    Atari game has, the most frequent stay and the others become the nearest of them.
     """
     indices, palette = _indexed(frames)
     differences = indices.copy()
+    # Little moves between two frames, so the XOR is nearly all zeros, which deflate packs away.
     differences[1:] ^= indices[:-1]
     packed = zlib.compress(differences.tobytes(), 9)
     return {
@@ -31,23 +32,16 @@ def encode_frames(frames: np.ndarray) -> dict[str, Any]:
     }
 
 
-def decode_frames(encoded: dict[str, Any]) -> np.ndarray:
-    """The inverse of `encode_frames`: uint8 `[n, height, width, 3]`."""
-    shape = (encoded["count"], encoded["height"], encoded["width"])
-    packed = zlib.decompress(base64.b64decode(encoded["data"]))
-    differences = np.frombuffer(packed, np.uint8).reshape(shape)
-    indices = np.bitwise_xor.accumulate(differences, axis=0)
-    palette = [bytes.fromhex(colour[1:]) for colour in encoded["palette"]]
-    return np.frombuffer(b"".join(palette), np.uint8).reshape(-1, 3)[indices]
-
-
 def _indexed(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Palette indices uint8 `[n, height, width]` and the palette uint8 `[colours, 3]`."""
+    """Return palette indices uint8 `[n, height, width]` and the palette uint8 `[colours, 3]`."""
+    # A colour as one 24-bit number: counting 2^24 bins is far faster than np.unique over rows.
     keys = frames.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
     counts = np.bincount(keys.reshape(-1), minlength=1 << 24)
     colours = np.flatnonzero(counts)
     kept = np.sort(colours[np.argsort(-counts[colours], kind="stable")][:MAX_COLOURS])
     place = np.zeros(1 << 24, np.uint8)
+    # In parts, as the distances are [colours, 256, 3] and a rendered frame may have many thousand
+    # colours.
     for some in np.array_split(colours, -(-len(colours) // 4096)):
         distances = ((_rgb(some)[:, None] - _rgb(kept)[None]) ** 2).sum(axis=2)
         place[some] = distances.argmin(axis=1)
@@ -55,5 +49,5 @@ def _indexed(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rgb(keys: np.ndarray) -> np.ndarray:
-    """int32 `[n, 3]` of colours as 24-bit numbers."""
+    """Split 24-bit colours `[n]` into red, green and blue, int32 `[n, 3]`."""
     return ((keys[:, None] >> np.array([16, 8, 0])) & 255).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Games of one policy, with the probability of every action at every moment, also another's."""
+"""Filmed games, with each action's probability at every moment under one or more policies."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ MAX_GYM_WIDTH = 320  # pixels of a rendered frame; larger ones are shrunk
 
 @dataclass(frozen=True)
 class Player:
-    """A policy, how it acts, and what to call it."""
+    """A policy with its acting rule and a label."""
 
     label: str
     policy: Policy
     rule: ActingRule
 
     def probabilities(self, observations: np.ndarray) -> np.ndarray:
-        """float64 `[actions]` for one observation `[1, ...]`."""
+        """Return each action's probability, float64 `[actions]`, for one observation `[1, ...]`."""
         return self.rule.probabilities(self.policy(observations))[0]
 
 
 @dataclass(frozen=True)
 class FilmedGame:
-    """A game's beginning, a picture for every moment before a step and one for the end.
+    """The beginning of a game: a picture before every step and one at the end.
 
-    `frames` uint8 `[steps + 1, height, width, 3]`; `probabilities` float64 `[players, steps + 1,
-    actions]`: of who plays, then of the others on the same observations; NaN where nobody was asked
-    (a forced step, the end). `buttons` int64 `[steps]`: actions taken; `scores` float64
-    `[steps + 1]`: the game's return so far. `ended` tells whether the last frame is the game's end.
+    `frames` is uint8 `[steps + 1, height, width, 3]`; `probabilities` float64 `[players, steps + 1,
+    actions]`, of the one who plays, then of the others on the same observations, NaN where nobody
+    was asked (a forced step, the end); `buttons` int64 `[steps]`, the actions taken; `scores`
+    float64 `[steps + 1]`, the return so far. `ended` is True if the last frame is the game's end.
     """
 
     frames: np.ndarray
@@ -50,9 +50,10 @@ class FilmedGame:
 def film_game(
     players: list[Player], env_id: str, seed: int, seconds: float, max_frames: int | None
 ) -> FilmedGame:
-    """The first of `players` plays; the others say what they would do.
+    """Film a game of the first of `players`; the others say what they would do.
 
-    Raises EnvironmentConfigError where the environment cannot be drawn.
+    Stops after `seconds` of game time. Raises EnvironmentConfigError if the environment cannot be
+    rendered.
     """
     if environment_spec(env_id).is_atari:
         return _film_atari(players, env_id, seed, seconds, max_frames)
@@ -64,9 +65,11 @@ def _film_atari(
 ) -> FilmedGame:
     env = make_vector_env(env_id, 1, max_frames=max_frames)
     env.reset(seed)
+    # The evaluation's own stream of draws, so that the same seed acts as it does there.
     rng = np.random.default_rng([seed, 0xE7A1])
     asked: list[np.ndarray] = []
     scores, ended = [0.0], False
+    # Steps that the environment forces (no-ops, FIRE after a lost life) are nobody's decision.
     silent = np.full((len(players), env.spec.num_actions), np.nan)
     while not ended and len(asked) < round(seconds * AGENT_STEPS_PER_SECOND):
         action = np.zeros(1, np.int64)
@@ -77,6 +80,8 @@ def _film_atari(
         step = env.step(action)
         scores.append(float(step.game_returns[0]))
         ended = bool(step.game_over[0])
+    # The vector environment draws no pictures: the game is played again from its seed, by the
+    # buttons it pressed.
     buttons = env.get_state()["game_actions"].astype(np.int64)
     env.close()
     frames = film(env_id, seed, buttons.tolist())
@@ -94,6 +99,7 @@ def _film_gym(
     try:
         env = gymnasium.make(env_id, render_mode="rgb_array", max_episode_steps=max_frames)
         observation, _ = env.reset(seed=seed)
+        # The first picture is taken inside the try: some environments fail only when they render.
         frames = [_shrunk(env.render())]
     except (gymnasium.error.Error, ImportError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -118,7 +124,7 @@ def _film_gym(
 
 
 def _shrunk(frame: object) -> np.ndarray:
-    """uint8 `[height, width, 3]`, a whole number of times smaller, at most MAX_GYM_WIDTH wide."""
+    """Shrink a picture by a whole factor to at most MAX_GYM_WIDTH: uint8 `[height, width, 3]`."""
     picture = np.asarray(frame, np.uint8)
     factor = -(-picture.shape[1] // MAX_GYM_WIDTH)
     height, width = (size // factor * factor for size in picture.shape[:2])

@@ -1,4 +1,4 @@
-"""The numbers that a report opens with, and the table of `qpd show`."""
+"""Report section: headline numbers, and the table of `qpd show`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from qpd.analysis.runs.run_table import LABELS, summary_caption, summary_rows
 
 
 def headline_section(inputs: ReportInputs) -> Section:
-    """Returns with intervals, and how much smaller the student is."""
+    """Return the returns with their intervals, and how much smaller the student is."""
     policies = inputs.summary["policies"]
     teacher = policies["teacher"]
     cards = [_return_card("Teacher's return", teacher, _teacher_notes(policies))]
+    # A report of a run in progress opens with the teacher alone.
     if inputs.student is not None:
         student = policies[inputs.student]
         label = "Student's return"
@@ -65,6 +66,7 @@ def _size_cards(
 
 
 def _ratio_card(what: str, teachers: int, students: int, note: str) -> Card:
+    # A student may be larger than its teacher (XXL): "0.5x fewer" would be nonsense.
     ratio = teachers / students
     label = f"Fewer {what}" if ratio >= 1 else f"More {what}"
     ratio = max(ratio, 1 / ratio)

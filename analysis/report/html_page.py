@@ -1,4 +1,4 @@
-"""A report: its sections in order, drawn into one HTML file by `page/report.html`."""
+"""A report: its sections in order, rendered into one HTML file by `page/report.html`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from importlib import resources
 
-from qpd import __version__
 from qpd.analysis.report.blocks import Section
 from qpd.analysis.report.feature_map import feature_map_section
 from qpd.analysis.report.headline import headline_section
@@ -19,8 +18,9 @@ from qpd.analysis.report.sizes import sizes_section
 from qpd.analysis.report.training import training_section
 from qpd.analysis.report.usage import usage_section
 from qpd.analysis.report.video import video_section
+from qpd.version import __version__
 
-# In the order of the page. None leaves a section out without a word.
+# In the order of the page. A section that returns None is left out without a word.
 SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
     headline_section,
     video_section,
@@ -36,22 +36,25 @@ SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
 
 
 def report_sections(inputs: ReportInputs) -> list[Section]:
-    """All sections of the page."""
+    """Return the sections of the page, in order."""
     return [section for make in SECTIONS if (section := make(inputs)) is not None]
 
 
 def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
-    """The page: every text escaped, and a policy that lets the browser fetch nothing."""
+    """Render the page: all text escaped, under a policy that lets the browser fetch nothing."""
     import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("qpd.analysis.report", "page"),
+        # Names of runs, devices and environments come from files that others may have written.
         autoescape=True,
+        # A misspelt name in the template fails instead of rendering as nothing.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     style, script = _page_file("report.css"), _page_file("player.js")
+    # The page's content security policy allows this one script by its hash, and no other.
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return environment.get_template("report.html").render(
         manifest=inputs.run.manifest,

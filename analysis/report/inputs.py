@@ -1,4 +1,4 @@
-"""What all sections of a report are made from."""
+"""The inputs that all sections of a report share."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.runs.run_directory import RunDirectory
 
-STUDENTS = ("qat", "ptq", "distilled")  # the last one made comes first
+STUDENTS = ("qat", "ptq", "distilled")  # latest phase first
 
 
 class ReportError(UserError, ValueError):
-    """A report that cannot be made; one line says why."""
+    """A report cannot be made; the message is one line."""
 
     code = ErrorCode.NOTHING_MEASURED
 
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """A run, open for reading, what `run_summary` says of it, and what the caller adds.
+    """A run opened for reading, its `run_summary`, and the caller's wishes.
 
-    `video_seconds` is None where no game is to be filmed, `map_states` 0 where no map is to be
-    drawn. `note` hears of what takes long.
+    `video_seconds` is None for no film, `map_states` 0 for no map. `note` is called with a line
+    before anything slow.
     """
 
     run: RunDirectory
@@ -40,7 +40,7 @@ class ReportInputs:
 
     @property
     def student(self) -> str | None:
-        """The name of the last student made; None where phase 1 is not finished."""
+        """The name of the latest student; None before phase 1 is finished."""
         return next((name for name in STUDENTS if name in self.summary["policies"]), None)
 
     @property
@@ -49,7 +49,7 @@ class ReportInputs:
         return self.run.path
 
     def student_file(self, name: str) -> Path:
-        """Where the student `name` lies, or would lie."""
+        """Return the path of the student `name`, whether or not the file exists."""
         run = self.run
         return {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}[
             name
@@ -57,7 +57,8 @@ class ReportInputs:
 
 
 def require_packages() -> None:
-    """ReportError where what draws the page is not installed."""
+    """Raise ReportError unless the packages that draw the page are installed."""
+    # umap is asked for by its own section, which does without.
     for package in ("jinja2", "matplotlib"):
         if find_spec(package) is None:
             raise ReportError(

@@ -1,4 +1,4 @@
-"""How long a forward pass takes on the devices that were measured."""
+"""Report section: latency of a forward pass on the measured devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER = ["runtime", "model", "bits", "threads", "median µs", "p99 µs", "passe
 
 
 def latency_section(inputs: ReportInputs) -> Section:
-    """Each device's measurements of this run's student, or of one of its size."""
+    """Show each device's measurements of this run's student, or of one of its size."""
     if not inputs.devices:
         left_out = (
             "No device was measured for this report: `qpd bench RUN -o device.json`, then "
@@ -40,8 +40,12 @@ def latency_section(inputs: ReportInputs) -> Section:
 def rows_of_student(
     device: DeviceRecord, names: tuple[str, ...], size: str | None
 ) -> list[BenchRow]:
-    """The teacher's rows, and those of the student: itself if it was measured, else its size."""
+    """Return the teacher's rows and the student's: its own if measured, else those of its size.
+
+    Empty if `device` measured neither.
+    """
     measured = [row for row in device.rows if row.status == "measured"]
+    # A benchmark may know the student by the name of its run or by that of its folder.
     own = [row for row in measured if row.model in names]
     alike = own or [row for row in measured if size is not None and row.size == size]
     if not alike:
@@ -56,8 +60,9 @@ def _device_blocks(device: DeviceRecord, name: str, folder: str, size: str | Non
         return [Text(f"{device.device}: holds no measurement of {wanted}.")]
     caption = f"{device.device}: {device.cpu}, {device.os}"
     if not any(row.model in (name, folder) for row in rows):
-        caption += f". A random student of size {size} stands for this one; it takes as long."
+        caption += f". A random student of size {size} stands in for this one; it is as fast."
     table = Table(HEADER, [_cells(row) for row in rows], caption)
+    # One thread count in the picture, the fewest: C has no other, and the table has them all.
     threads = min(row.threads for row in rows)
     drawn = [row for row in rows if row.threads == threads]
     uri = figure_uri(lambda figure: _draw(figure, drawn), 0.7 + 0.24 * len(drawn))
@@ -94,9 +99,11 @@ def _draw(figure: Figure, rows: list[BenchRow]) -> None:
     names = [
         f"teacher, {_runtime(row)}" if row.model == "teacher" else _runtime(row) for row in rows
     ]
+    # Longer names would leave no room for the bars on a phone.
     short = [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
     ax.set_yticks(range(len(rows)), short)
     ax.invert_yaxis()
+    # PyTorch and the C export are some two orders of magnitude apart.
     ax.set_xscale("log")
     ax.set_xlim(min(passes) / 2, max(passes) * 4)
     plain_log_ticks(ax.xaxis)

@@ -1,4 +1,4 @@
-"""Where a run came from, its recipe, and what its time was spent on."""
+"""Report sections: the recipe, where the run came from, and where its time went."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from qpd.analysis.report.inputs import ReportInputs
 
 
 def recipe_section(inputs: ReportInputs) -> Section:
-    """The resolved recipe, folded."""
+    """Show the resolved recipe, folded."""
     recipe = inputs.run.recipe
     facts = [
         ("student", recipe.student.size or "as the recipe says"),
@@ -20,12 +20,13 @@ def recipe_section(inputs: ReportInputs) -> Section:
 
 
 def provenance_section(inputs: ReportInputs) -> Section:
-    """Versions, commit, teacher, seeds, and the time spent on each part."""
+    """List versions, commit, teacher and seeds, and the time spent on each part."""
     manifest = inputs.run.manifest
     assert manifest.teacher is not None
     commit = manifest.git_commit or "unknown: QPD was installed from a package"
     if manifest.git_dirty:
         commit += ", with uncommitted changes"
+    # A set, as policies of one run usually play the same games; evaluations by hand may add seeds.
     seeds = sorted({e["seed"] for e in manifest.evaluations.values() if "seed" in e})
     facts = [
         ("run", manifest.name),

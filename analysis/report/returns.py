@@ -1,4 +1,4 @@
-"""How the returns of single games are distributed."""
+"""Report section: the distribution of single games' returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def returns_section(inputs: ReportInputs) -> Section:
-    """A dot for each game, and the mean with its interval, for every evaluated policy."""
+    """Draw a dot per game, and the mean with its interval, for every evaluated policy."""
     title = "Returns, game by game"
     entries = inputs.summary["policies"]
     measured = {name: entry["return"] for name, entry in entries.items() if "return" in entry}
@@ -37,6 +37,8 @@ def returns_section(inputs: ReportInputs) -> Section:
 def _quantiles(measured: dict[str, Any]) -> Table:
     rows = []
     for name, evaluation in measured.items():
+        # Quantiles beside the picture: Atari returns cluster, and a mean alone hides two kinds of
+        # game.
         games = np.quantile(evaluation["returns"], [0.0, 0.25, 0.5, 0.75, 1.0])
         rows.append([LABELS[name], *(f"{value:,.1f}" for value in games)])
     return Table(["policy", "worst", "25%", "median", "75%", "best"], rows)
@@ -49,6 +51,7 @@ def _draw(figure: Figure, measured: dict[str, Any]) -> None:
         is_teacher = name.startswith("teacher")
         colour = NEUTRAL if is_teacher else COLOURS[0]
         games = np.asarray(evaluation["returns"], float)
+        # Vertical jitter tells equal returns apart; seeded, so the same run draws the same page.
         heights = row + rng.uniform(-0.14, 0.34, len(games))
         ax.scatter(games, heights, s=7, color=colour, alpha=0.55, linewidths=0)
         low, high = evaluation["interval"]
@@ -56,6 +59,7 @@ def _draw(figure: Figure, measured: dict[str, Any]) -> None:
         ax.errorbar(
             mean,
             row - 0.3,
+            # matplotlib refuses negative lengths, which rounding gives where all games are equal.
             xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
             fmt="D",
             markersize=3.5,

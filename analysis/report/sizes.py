@@ -1,4 +1,4 @@
-"""What a student's bytes are spent on: the real files, tensor by tensor."""
+"""Report section: where a student's bytes are, tensor by tensor in the real files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ HEADER = "header, metadata"
 
 
 def tensor_bytes(path: Path) -> dict[str, int]:
-    """Bytes of each tensor of a safetensors file, and of its header: together the file's size.
+    """Return the bytes of each tensor of a safetensors file and of its header.
 
-    Raises StudentFileError where it is no such file.
+    Together they are the file's size. Raises StudentFileError for any other file.
     """
     try:
         check_size(path)
         data = path.read_bytes()
+        # safetensors: 8 bytes with the header's length, the header in JSON, then the tensors. The
+        # library gives names and shapes, but not where the bytes lie.
         end = 8 + int.from_bytes(data[:8], "little")
         entries = parse_json(data[8:end].decode("utf-8"))
         entries.pop("__metadata__", None)
@@ -41,7 +43,7 @@ def tensor_bytes(path: Path) -> dict[str, int]:
 
 
 def part_bytes(path: Path) -> dict[str, int]:
-    """The same by layer, in the network's order; `HEADER` comes last.
+    """Return `tensor_bytes` added up by layer, in the network's order; `HEADER` comes last.
 
     Integer students keep the biases, multipliers and shifts of all layers in one tensor each.
     """
@@ -50,21 +52,23 @@ def part_bytes(path: Path) -> dict[str, int]:
         layer = name.removeprefix("layers.")
         layer = layer.removesuffix(".weight").removesuffix(".bias")
         parts[layer] = parts.get(layer, 0) + size
+    # By the first four letters: conv1, linear1, actor, critic; unknown names before the header.
     order = {"conv": 0, "line": 1, "acto": 2, "crit": 3, HEADER[:4]: 5}
     return dict(sorted(parts.items(), key=lambda item: (order.get(item[0][:4], 4), item[0])))
 
 
 def sizes_section(inputs: ReportInputs) -> Section:
-    """Bytes of each student's file by layer."""
+    """Show the bytes of each student's file by layer."""
     files = {
         name: part_bytes(inputs.student_file(name))
         for name in reversed(STUDENTS)
         if name in inputs.summary["policies"] and inputs.student_file(name).is_file()
     }
     if not files:
-        left_out = "No student's file lies in this run directory."
+        left_out = "This run directory holds no student file."
         return Section("sizes", "Where the bytes are", left_out=left_out)
     names = list(dict.fromkeys(part for parts in files.values() for part in parts))
+    # Files have different layers; the header moves to the end again after they are merged.
     names.append(names.pop(names.index(HEADER)))
     rows = [[name, *(_shown(parts.get(name)) for parts in files.values())] for name in names]
     rows.append(["file", *(f"{sum(parts.values()):,}" for parts in files.values())])
@@ -89,6 +93,7 @@ def _draw(figure: Figure, files: dict[str, dict[str, int]]) -> None:
         name: max(parts.get(name, 0) for parts in files.values())
         for name in dict.fromkeys(part for parts in files.values() for part in parts)
     }
+    # As many parts as there are colours, the rest together in grey.
     biggest = sorted(largest, key=lambda name: -largest[name])[: len(COLOURS) - 1]
     named = [name for name in largest if name in biggest]  # in the network's order
     for row, parts in enumerate(files.values()):

@@ -1,4 +1,4 @@
-"""Training curves: what metrics.csv holds, epoch by epoch."""
+"""Report section: training curves from metrics.csv, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ VALUES = ("loss", "validation_return", "validation_low", "validation_high")
 
 @dataclass
 class Curve:
-    """One phase: `epochs`, counted on from the phase before, and a list for each of `VALUES`."""
+    """One phase: `epochs`, continuing the count of the phase before, and a list per `VALUES`."""
 
     phase: str
     epochs: list[int] = field(default_factory=list)
     values: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in VALUES})
 
     def points(self, *names: str) -> list[tuple[float, ...]]:
-        """(epoch, value, ...) wherever all of `names` were measured."""
+        """Return (epoch, value, ...) wherever all of `names` were measured."""
         columns = zip(self.epochs, *(self.values[name] for name in names), strict=True)
         return [row for row in columns if all(map(math.isfinite, row))]
 
 
 def read_curves(path: Path) -> list[Curve]:
-    """The curves in a metrics.csv; none without such a file. Torn rows are skipped.
+    """Read the curves of a metrics.csv; none if there is no such file. Torn rows are skipped.
 
-    Raises MetricsLogError where it is no CSV file.
+    Raises MetricsLogError if it is not a CSV file.
     """
     if not path.is_file():
         return []
@@ -48,6 +48,7 @@ def read_curves(path: Path) -> list[Curve]:
         curve = curves.get(row.get("phase", ""))
         if curve is None:
             continue
+        # Phase 3 counts from 0 again; shifted, it continues phase 1's axis.
         if curve.phase == "distill":
             before["finetune"] = max(before["finetune"], int(row["epoch"]))
         curve.epochs.append(before[curve.phase] + int(row["epoch"]))
@@ -58,13 +59,14 @@ def read_curves(path: Path) -> list[Curve]:
 
 def _number(text: str | None) -> float:
     try:
+        # Most epochs have no validation, and a killed run may leave a cell half written.
         return float(text or "nan")
     except ValueError:
         return math.nan
 
 
 def training_section(inputs: ReportInputs) -> Section:
-    """Loss and validation return over the epochs of phases 1 and 3."""
+    """Draw loss and validation return over the epochs of phases 1 and 3."""
     curves = read_curves(inputs.run.metrics_file)
     if not curves:
         left_out = "This run holds no metrics.csv with epochs in it."
@@ -76,15 +78,15 @@ def _pictures(inputs: ReportInputs, curves: list[Curve]) -> list[Picture]:
     pictures = []
     if any(curve.points("loss") for curve in curves):
         alt = "Loss by epoch. " + _ends(curves, "loss", "{:.3g}")
-        caption = "Training loss, mean of an epoch."
+        caption = "Training loss, averaged over each epoch."
         uri = figure_uri(lambda figure: _draw_loss(figure, curves))
         pictures.append(Picture(uri, alt, caption))
     if any(curve.points("validation_return") for curve in curves):
         teacher = inputs.summary["policies"]["teacher"].get("return")
         alt = "Validation return by epoch. " + _ends(curves, "validation_return", "{:.1f}")
         caption = (
-            "Return of the validation games, which are others than the reported ones, with 95% "
-            "intervals. The best is kept; in phase 3 that may be what it began with."
+            "Returns of the validation games, which are not the reported ones, with 95% "
+            "intervals. The best is kept; in phase 3 that may be the student it began with."
         )
         uri = figure_uri(lambda figure: _draw_returns(figure, curves, teacher))
         pictures.append(Picture(uri, alt, caption))
@@ -105,8 +107,10 @@ def _draw_loss(figure: Figure, curves: list[Curve]) -> None:
     ax = figure.add_subplot()
     for colour, curve in zip(COLOURS, curves, strict=False):
         points = curve.points("loss")
+        # A curve of one epoch would be invisible without its mark.
         marker = "o" if len(points) < 12 else ""
         ax.plot(*zip(*points, strict=True), color=colour, marker=marker, label=PHASES[curve.phase])
+    # Reward terms can make phase 3's loss negative, which a log axis would drop silently.
     if all(point[1] > 0 for curve in curves for point in curve.points("loss")):
         ax.set_yscale("log")
         plain_log_ticks(ax.yaxis)
@@ -121,6 +125,7 @@ def _draw_returns(figure: Figure, curves: list[Curve], teacher: dict[str, Any] |
     for colour, curve in zip(COLOURS, curves, strict=False):
         points = curve.points("validation_return")
         if points:
+            # Only validated epochs are joined by a line, however far apart they are.
             epochs, means = zip(*points, strict=True)
             ax.plot(epochs, means, color=colour, marker="o", label=PHASES[curve.phase])
         for epoch, low, high in curve.points("validation_low", "validation_high"):
@@ -134,7 +139,7 @@ def _finish(ax: Axes, curves: list[Curve]) -> None:
 
     if len(curves) > 1:
         ax.axvline(curves[0].epochs[-1] + 0.5, color=NEUTRAL, linewidth=0.6)
-    ax.set_xlabel("epoch, phase 3 counted on" if len(curves) > 1 else "epoch")
+    ax.set_xlabel("epoch, phase 3 continuing the count" if len(curves) > 1 else "epoch")
     ax.set_xlim(0, curves[-1].epochs[-1] + 1)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ax.legend()

@@ -1,4 +1,4 @@
-"""Commands that run the student of a report."""
+"""Report section: commands that run the student."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ TITLE = "How to run it"
 
 
 def usage_section(inputs: ReportInputs) -> Section:
-    """How to play the student, and to take it to SB3, ONNX Runtime and C."""
+    """List commands that play the student and export it to SB3, ONNX Runtime and C."""
+    # Readers paste these lines into a shell; a run's name is whatever its owner chose.
     run = shlex.quote(str(inputs.path))
     if inputs.student is None:
-        code = Code("Go on with this run", "qpd run RECIPE -o " + run)
+        code = Code("Resume this run", "qpd run RECIPE -o " + run)
         return Section("usage", TITLE, [code])
     python = (
         "import qpd\n\n"
@@ -23,10 +24,11 @@ def usage_section(inputs: ReportInputs) -> Section:
     )
     blocks: list[Block] = [
         Code("Play it", f"qpd evaluate {run} --policy {inputs.student}"),
-        Code("In Python, with predict as Stable-Baselines3 has it", python),
+        Code("In Python, with the predict of Stable-Baselines3", python),
     ]
+    # Exports take integers only.
     if not inputs.run.quantized_file.is_file():
-        blocks.append(Code("Quantize it, before it is exported", f"qpd quantize {run}"))
+        blocks.append(Code("Quantize it before exporting", f"qpd quantize {run}"))
         return Section("usage", TITLE, blocks)
     folder = shlex.quote(str(inputs.path / "exports"))
     blocks += [

@@ -1,4 +1,4 @@
-"""The student's game beside the teacher's, each with what both would do at every moment."""
+"""Report section: the student's game beside the teacher's, with what both would do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ KEY, TITLE = "video", "Games side by side"
 
 
 def video_section(inputs: ReportInputs) -> Section | None:
-    """Games in step in one player; of a teacher that cannot be loaded, a sentence says why."""
+    """Film both games for one player; if the teacher cannot be loaded, a sentence says why.
+
+    Returns None if no film is wanted.
+    """
+    # Not wanted: the section is left out. Anything that fails below leaves a sentence instead.
     if inputs.video_seconds is None:
         return None
     if inputs.student is None:
@@ -48,7 +52,7 @@ def video_section(inputs: ReportInputs) -> Section | None:
 
 
 def _player(inputs: ReportInputs, target: Target) -> Player:
-    """The teacher acts as the student learns it: at the student's sharpness, where it samples."""
+    """Make a player; the teacher samples at the student's sharpness, as the student learns it."""
     sharpness = inputs.run.recipe.student.sharpness if target.label == "teacher" else 1.0
     rule = resolve_acting(
         target.acting,
@@ -66,10 +70,12 @@ def _player_data(inputs: ReportInputs, target: Target, players: list[Player]) ->
     games = []
     for place, player in enumerate(players):
         inputs.note(f"filming the {'student' if place == 0 else 'teacher'}")
+        # `film_game` lets the first play; the page wants each one's own game.
         order = [player, *(other for other in players if other is not player)]
         game = film_game(order, target.env_id, target.seed, inputs.video_seconds, target.max_frames)
         games.append(_game_data(game, order, place))
     actions = action_names(target.env_id) or [f"action {i}" for i in range(target.num_actions)]
+    # One clock drives both games, so the rate belongs to the player and not to a game.
     rate = games[0].pop("rate")
     for game_data in games[1:]:
         game_data.pop("rate")
@@ -77,7 +83,8 @@ def _player_data(inputs: ReportInputs, target: Target, players: list[Player]) ->
 
 
 def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str, Any]:
-    """Plain data; probabilities in thousandths, null where nobody was asked."""
+    """Return plain data; probabilities in thousandths, null where nobody was asked."""
+    # Whole thousandths keep the JSON short.
     asked = [
         [None if np.isnan(row).any() else (1000 * row).round().astype(int).tolist() for row in rows]
         for rows in game.probabilities
@@ -101,10 +108,7 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
 
 
 def _caption(student: str, players: list[Player]) -> str:
-    text = (
-        "Bars: with what probability each action is taken (student: "
-        f"{LABELS[student]}, {players[0].rule}"
-    )
+    text = f"Bars: the probability of each action (student: {LABELS[student]}, {players[0].rule}"
     if len(players) > 1:
         text += (
             f"; teacher: {players[1].rule}). The mark on a bar is what the other agent would do on "

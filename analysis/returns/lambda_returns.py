@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def lambda_returns(table: DataFrame) -> DataFrame:
-    """The students of `policy_returns` that differ in lambda and, the seed aside, nothing else.
+    """Return the students of `policy_returns` that differ only in lambda (and the seed).
 
-    With `with_series`' columns, in the order of lambda. Empty where no two runs differ so; teachers
-    of Q-values have no critic, hence no lambda.
+    With the columns of `with_series`, sorted by lambda; empty if no two runs differ in lambda
+    alone. Teachers of Q-values have no critic, hence no lambda.
     """
     students = final_students(table)
     students = students[students["lambda"].notna()]
@@ -29,7 +29,7 @@ def lambda_returns(table: DataFrame) -> DataFrame:
     compared = students[number > 1]
     if compared.empty:
         return compared.assign(source="", precision="", series="")
-    # One name for a series, not one for each of its experiments.
+    # Runs at different lambdas are different experiments; their line needs a single name.
     first = compared.groupby(keys)["experiment"].transform("first")
     named = with_series(compared.assign(experiment=first), ("lambda", "size"))
     named = named.assign(
@@ -39,7 +39,7 @@ def lambda_returns(table: DataFrame) -> DataFrame:
 
 
 def draw_lambda_returns(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> None:
-    """Draw one environment's rows of `lambda_returns`."""
+    """Draw one environment's rows of `lambda_returns`: return against lambda, with intervals."""
     for name, mine in rows.groupby("series", sort=False):
         around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
         style = styles[str(name)].line()
@@ -52,5 +52,5 @@ def draw_lambda_returns(rows: DataFrame, axes: Axes, styles: dict[str, SeriesSty
 
 
 def lambda_figure(table: DataFrame) -> Figure:
-    """The figure of `lambda_returns(...)`, a panel for each environment."""
+    """Draw `lambda_returns(...)`, one panel per environment."""
     return panel_figure(table, draw_lambda_returns)

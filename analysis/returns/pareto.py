@@ -1,4 +1,4 @@
-"""Return against what a policy costs, bytes or microseconds, and which policies nothing beats."""
+"""Return against cost (bytes or microseconds), and the Pareto front of the policies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
-_LABEL_WIDTH = 0.035  # of the axis
-NATURE_CNN_PARAMETERS = 1_684_128  # of the layers that all of SB3's CnnPolicies share
+_LABEL_WIDTH = 0.035  # as a share of the axis
+# Parameters of the layers that all of SB3's CnnPolicies share: the benchmark's teacher is one.
+NATURE_CNN_PARAMETERS = 1_684_128
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def pareto_front(costs: np.ndarray, returns: np.ndarray) -> np.ndarray:
-    """Which points are on the front: bool `[points]`, of float `costs` and `returns` `[points]`.
+    """Return which points are on the front, bool `[points]`; `costs` and `returns` are `[points]`.
 
-    A point is, unless another costs no more and returns no less, and is better in one of the two.
+    A point is on it unless another costs no more, returns no less and is better in one of the two.
     """
     costs, returns = np.asarray(costs, dtype=float), np.asarray(returns, dtype=float)
     no_worse = (costs[None] <= costs[:, None]) & (returns[None] >= returns[:, None])
@@ -34,8 +35,10 @@ def pareto_front(costs: np.ndarray, returns: np.ndarray) -> np.ndarray:
 
 
 def pareto_bytes(table: DataFrame) -> DataFrame:
-    """The policies of `policy_returns` whose bytes are known, with the columns of `with_series`,
-    `cost` (bytes), `panel` (the environment) and `on_front`, within each environment.
+    """Return the policies of `policy_returns` whose bytes are known, with their cost.
+
+    Columns: those of `with_series`, `cost` (bytes), `panel` (the environment) and `on_front`, which
+    is decided within each environment.
     """
     known = final_students(table)
     known = known[known["size_bytes"].notna()]
@@ -44,12 +47,12 @@ def pareto_bytes(table: DataFrame) -> DataFrame:
 
 
 def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFrame:
-    """A row for each policy of `policy_returns`, device, runtime and number of threads measured.
+    """Return a row per policy of `policy_returns`, measured device, runtime and thread count.
 
     A benchmark's row belongs to a policy if it has as many bits (the fewest of any layer) and the
-    policy's size, or is named after its run; the teacher's belongs to teachers of its size.
-    Columns as in `pareto_bytes`, `cost` is the median of one forward pass in microseconds, `panel`
-    names environment and device.
+    policy's size, or is named after its run; the teacher's row belongs to teachers of its size.
+    Columns are those of `pareto_bytes`; `cost` is the median of one forward pass in microseconds,
+    `panel` names environment and device.
     """
     import pandas as pd
 
@@ -58,6 +61,7 @@ def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFra
     for _, policy in shown.iterrows():
         for device in devices:
             for bench in device.rows:
+                # Skipped, wrong and failed rows have no times.
                 if bench.median_us is None or not _is_of(bench, policy):
                     continue
                 measured = {
@@ -75,10 +79,12 @@ def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFra
 def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> None:
     """Draw one panel of `pareto_bytes` or `pareto_latency`, the front as steps through its points.
 
-    Where runtimes were measured each mark stands for the fastest one.
+    Of several runtimes the fastest is drawn.
     """
-    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "experiment"])
+    # Sorted by cost first, so that the cheapest row of each policy is the one that stays.
+    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "parameters", "experiment"])
     front = rows[rows["on_front"]]
+    # The last step goes on to the right edge: paying more buys no more there.
     end = 2.0 * rows["cost"].max()
     steps = [np.append(front["cost"], end), np.append(front["mean"], front["mean"].max())]
     axes.step(*steps, where="post", color=NEUTRAL, linewidth=0.8, zorder=0)
@@ -95,10 +101,12 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
 
 
 def _label_sizes(students: DataFrame, axes: Axes) -> None:
-    """Write the sizes of the front's students at their marks, upright; near ones share a label."""
+    """Write the sizes of the front's students at their marks, upright; close ones share a label."""
     low, high = np.log(axes.get_xlim())
     shown = students.sort_values("mean").drop_duplicates(["size", "precision"], keep="last")
     place = (np.log(shown["cost"]) - low) / (high - low)
+    # A gap wider than a label starts a new cluster. On the front cost rises with return, so the
+    # order by mean is that by cost.
     cluster = (place.diff() > _LABEL_WIDTH).cumsum()
     upright: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "fontsize": 6}
     for _, near in shown.groupby(cluster):
@@ -107,7 +115,7 @@ def _label_sizes(students: DataFrame, axes: Axes) -> None:
 
 
 def _cost_axis(axes: Axes, low: float, high: float) -> None:
-    """A logarithmic axis whose few labels read 500, 20k, 1M."""
+    """Make a logarithmic axis with a few labels such as 500, 20k and 1M."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")
@@ -119,7 +127,7 @@ def _cost_axis(axes: Axes, low: float, high: float) -> None:
 
 
 def pareto_figure(table: DataFrame) -> Figure:
-    """The figure of `pareto_bytes(...)` or `pareto_latency(...)`."""
+    """Draw `pareto_bytes(...)` or `pareto_latency(...)`, one panel per environment and device."""
     return panel_figure(table, draw_pareto, by="panel")
 
 
@@ -131,8 +139,10 @@ def _with_front(table: DataFrame) -> DataFrame:
 
 
 def _is_of(bench: BenchRow, policy: Series) -> bool:
+    # The benchmark times one NatureCNN whatever it learned; a teacher of vectors is far smaller.
     if policy["policy"] in TEACHERS:
         return bench.model == "teacher" and policy["parameters"] > NATURE_CNN_PARAMETERS
+    # A benchmark records the fewest bits of any layer; so does this, for students of mixed bits.
     fewest = min(policy[f"{name}_bits"] for name in ("weight", "first_layer", "last_layer"))
     if bench.weight_bits != fewest:
         return False

@@ -1,4 +1,4 @@
-"""Which rows of a table of returns are drawn as one series, what it is called and how it looks."""
+"""Series of a table of returns: which rows belong together, their name and their style."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 _SCHEMES = {"dorefa": "DoReFa as written", "dorefa_scaled": "scaled", "float": "fp32"}
 _NAMES = {"ppo": "PPO", "a2c": "A2C", "trpo": "TRPO", "dqn": "DQN", "qrdqn": "QR-DQN"}
-# Marks and dashes by bits per weight; what else occurs takes the spare ones.
+# Markers and dashes by bits per weight; any other number of bits takes a spare one.
 _MARKS = {FLOAT_BITS: ("o", "-"), 8: ("s", "--"), 6: ("^", "-."), 4: ("D", ":"), 2: ("v", "-.")}
 _SPARE = (("P", "--"), ("X", ":"), ("<", "-."), (">", "--"), ("h", ":"), ("p", "-."))
 
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How a series is drawn: matplotlib's names."""
+    """The style of a series, in matplotlib's names."""
 
     colour: str
     marker: str
@@ -30,7 +30,7 @@ class SeriesStyle:
     filled: bool
 
     def line(self) -> dict[str, Any]:
-        """Keywords for `Axes.plot` and `Axes.errorbar`."""
+        """Return keywords for `Axes.plot` and `Axes.errorbar`."""
         return {
             "color": self.colour,
             "marker": self.marker,
@@ -41,12 +41,15 @@ class SeriesStyle:
 
 
 def algorithm_name(algo: str) -> str:
-    """`qrdqn` -> `QR-DQN`."""
+    """Return an algorithm's usual spelling: `qrdqn` -> `QR-DQN`."""
     return _NAMES.get(algo, algo.upper())
 
 
 def precision_name(row: Any) -> str:
-    """`fp32`, `8-bit`, `8/4-bit` (weights, activations), `2-bit (ends 8)` (outer layers)."""
+    """Name a precision: `fp32`, `8-bit`, `8/4-bit` (weights, activations), `2-bit (ends 8)`.
+
+    The ends are the first and the last layer, if their bits differ from the others'.
+    """
     weights, activations = int(row["weight_bits"]), int(row["activation_bits"])
     if weights == FLOAT_BITS:
         return "fp32"
@@ -59,12 +62,12 @@ def precision_name(row: Any) -> str:
 
 
 def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFrame:
-    """`table` with the columns `source` (who: teacher, settings), `precision` and `series` (both).
+    """Add the columns `source` (teacher and settings), `precision` and `series` (both) to `table`.
 
-    A series is a teacher's algorithm and a precision. Where that leaves two rows of an environment
-    at one place (equal in the columns `places`), lambda is added to its name, then the scheme;
-    where that does not do, the experiment's name stands for all settings (for a teacher the digest
-    of its file, and how it acts).
+    A series is a teacher's algorithm and a precision. If that leaves two rows of an environment in
+    one place (equal in the columns `places`), lambda is added to the name, then the scheme; if that
+    is not enough, the experiment's name stands for all settings (for a teacher the digest of its
+    file, and how it acts).
     """
     import pandas as pd
 
@@ -77,10 +80,12 @@ def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFram
     lambdas = [f"{x}, λ {value:g}" for x, value in zip(source, table["lambda"], strict=True)]
     with_lambda = source.where(table["lambda"].isna(), pd.Series(lambdas, dtype=object))
     with_scheme = with_lambda + ", " + table["scheme"].map(_SCHEMES)
+    # Two teachers of one algorithm: six digits of the digest tell files apart.
     which = source + " " + table["teacher_sha256"].str[:6] + ", " + table["acting"]
     experiment = which.where(is_teacher, base + ": " + table["experiment"])
     settings = [with_lambda, with_scheme, experiment] if "lambda" not in places else [experiment]
     where = table[list(places)].astype(str).agg("|".join, axis=1)
+    # Names grow only where they clash: most tables need no more than "PPO, 8-bit".
     for longer in settings:
         name = table["env_id"] + "|" + source + "|" + precision
         clashing = set(name[(name + "|" + where).duplicated(keep=False)])
@@ -90,18 +95,21 @@ def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFram
 
 
 def series_styles(table: DataFrame) -> dict[str, SeriesStyle]:
-    """A style for each series of `with_series`: colour by source, marker and dashes by precision.
+    """Return a style per series of `with_series`: colour by source, marker and dashes by precision.
 
-    In the order in which a legend names them: teachers last, more bits first.
-    The teacher's is a star in the colour of its students where they have but one.
+    In the legend's order: teachers last, more bits first. A teacher is a star in the colour of its
+    students, if they share one.
     """
     students = table[~table["policy"].isin(TEACHERS)]
+    # Plain sources take the first colours, so that adding an experiment to a figure recolours
+    # nothing.
     plain_first = sorted(dict.fromkeys(students["source"]), key=lambda source: ": " in source)
     sources = list(dict.fromkeys([*plain_first, *table["source"]]))
     marks = _marks(students)
     styles = {}
     for _, row in _legend_order(table, sources).iterrows():
         source, policy = row["source"], row["policy"]
+        # "PPO teacher" takes the colour of "PPO", if its students are one source of that name.
         if policy in TEACHERS:
             source = source.split(" teacher")[0]
             source = source if source in sources else row["source"]
@@ -111,13 +119,14 @@ def series_styles(table: DataFrame) -> dict[str, SeriesStyle]:
             COLOURS[place % len(COLOURS)],
             marker,
             dashes,
+            # Past the seventh source colours repeat; hollow marks tell the second round apart.
             place < len(COLOURS) and policy != "teacher_sharpened",
         )
     return styles
 
 
 def _legend_order(table: DataFrame, sources: Sequence[str]) -> DataFrame:
-    """A row for each series."""
+    """Return one row of `table` per series, in the legend's order."""
     order = {
         "is_teacher": table["policy"].isin(TEACHERS),
         "place": table["source"].map(sources.index),
@@ -128,7 +137,7 @@ def _legend_order(table: DataFrame, sources: Sequence[str]) -> DataFrame:
 
 
 def _marks(students: DataFrame) -> dict[str, tuple[str, str]]:
-    """Mark and dashes of each precision; two of the same bits per weight have different ones."""
+    """Return marker and dashes of each precision; no two share both while spare ones last."""
     ordered = students.sort_values(["weight_bits", "precision"], ascending=[False, True])
     marks: dict[str, tuple[str, str]] = {}
     for precision, bits in zip(ordered["precision"], ordered["weight_bits"], strict=True):

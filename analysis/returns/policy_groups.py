@@ -1,4 +1,4 @@
-"""What played, as groups of runs that agree in everything but the seed, and which differ how."""
+"""Policies as groups of runs that agree in everything but the seed, and their differences."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PolicyGroup:
     """One policy of the runs of one recipe, acting by one rule.
 
     `scores` is float `[num_runs, num_episodes]` (see `qpd.analysis.returns.return_statistics`),
-    None where nobody evaluated it. `settings` are those of `qpd.analysis.runs.student_settings`;
-    `precision` is `fp32`, `8-bit`, ...; `size_bytes` is NaN where the file was left out; `has_file`
-    says whether the student of one of the runs is there.
+    None if it was not evaluated. `settings` are those of `qpd.analysis.runs.student_settings`;
+    `precision` is `fp32`, `8-bit`, ...; `size_bytes` is NaN if the file was left out; `has_file` is
+    True if any of the runs still has the student.
     """
 
     env_id: str
@@ -43,17 +43,17 @@ class PolicyGroup:
 
     @property
     def num_runs(self) -> int:
-        """Runs that are no copies of another; 0 where nobody evaluated it."""
+        """The number of evaluated runs, copies left out; 0 if it was not evaluated."""
         return 0 if self.scores is None else len(self.scores)
 
     @property
     def num_episodes(self) -> int:
-        """Games of all runs."""
+        """The number of games over all runs."""
         return 0 if self.scores is None else int((~np.isnan(self.scores)).sum())
 
     @property
     def title(self) -> str:
-        """`PPO, XXS, fp32` or `PPO teacher`."""
+        """A title such as `PPO, XXS, fp32` or `PPO teacher`."""
         algo = algorithm_name(self.teacher)
         if self.policy in TEACHERS:
             return f"{algo} teacher"
@@ -61,7 +61,7 @@ class PolicyGroup:
 
     @property
     def folders(self) -> str:
-        """The names of its runs' folders: `seed-0, seed-1 and 3 more`."""
+        """The names of the runs' folders: `seed-0, seed-1 and 3 more`."""
         names = [Path(run).name for run in self.runs]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         return ", ".join(names[:_MOST_NAMES]) + more
@@ -70,9 +70,10 @@ class PolicyGroup:
 def policy_groups(frame: DataFrame) -> list[PolicyGroup]:
     """Group the rows of `qpd.analysis.runs.run_frame`, in order; runs without returns apart.
 
-    Of runs that hold the same student, and of a teacher's evaluations of one seed, the one with
-    most games counts.
+    Of several runs with the same student, and of a teacher's evaluations with one seed, the one
+    with the most games counts.
     """
+    # Dictionaries are not hashable, so pandas groups by their text.
     settings = frame["settings"].map(lambda made_by: repr(sorted(made_by.items())))
     played = frame["returns"].map(len) > 0
     keys = ["env_id", "teacher", "teacher_sha256", "policy", "acting", "settings_text", "played"]
@@ -81,9 +82,10 @@ def policy_groups(frame: DataFrame) -> list[PolicyGroup]:
 
 
 def differing_keys(one: PolicyGroup, other: PolicyGroup, free: tuple[str, ...] = ()) -> list[str]:
-    """The settings that both depend on and that differ; those that begin with one of `free` may.
+    """Return the settings that both depend on and that differ, sorted; prefixes `free` are ignored.
 
-    An fp32 student depends on no quantizer; it is compared with a quantized one by phase 1 alone.
+    An fp32 student depends on no quantizer, so it is compared with a quantized one by phase 1
+    alone.
     """
     shared = one.settings.keys() & other.settings.keys()
     different = (key for key in shared if one.settings[key] != other.settings[key])

@@ -33,19 +33,19 @@ _POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")
 
 
 def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
-    """Make a row for each recipe and policy of `frame` (of `run_frame`) that was evaluated.
+    """Return a row per recipe and policy of `frame` (a `run_frame`) that was evaluated.
 
-    Runs whose recipes differ in nothing but the seed are one row, `num_runs` of them; of runs that
-    hold the same student (the same seed and tensors), the one with most episodes counts. A
-    teacher's row joins all its evaluations that have different seeds. Beside what they have in
-    common, the columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple
-    of the teacher's; NaN where that may not be positive), `improvement` (the probability that a
-    game ends above the teacher's), each with `_low` and `_high`: 95% bootstrap intervals. The
-    teacher is the same file, in the same environment, acting by the same rule (a sharpened teacher
-    is compared with the plain one); NaN where nobody evaluated it, and for the teacher itself.
+    Runs whose recipes differ only in the seed share a row (`num_runs`); of several runs with the
+    same student (equal seed and tensors), the one with the most episodes counts. A teacher's row
+    joins its evaluations with different seeds. Besides what the runs have in common, the columns
+    are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the teacher's;
+    NaN if that may not be positive), `improvement` (the probability that a game ends above the
+    teacher's), each with `_low` and `_high`, the ends of a 95% bootstrap interval. The teacher is
+    the same file, in the same environment, acting by the same rule (a sharpened teacher is compared
+    with the plain one); NaN if it was not evaluated, and for the teacher itself.
 
-    `seed` is the bootstrap's; a row's intervals do not depend on the other rows, but for the
-    teacher's. Raises RunDirectoryError where no policy was evaluated.
+    `seed` is the bootstrap's; a row's intervals depend on no other row but the teacher's. Raises
+    RunDirectoryError if no policy was evaluated.
     """
     import pandas as pd
 
@@ -62,7 +62,7 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     rows = []
     for key, group in groups.items():
         base = _teacher_scores(scores, key)
-        # The same draws for each: the same games have the same interval in every table.
+        # A fresh generator per row: the same games get the same interval in every table.
         rng = np.random.default_rng(seed)
         rows.append(_common(group) | _statistics(scores[key], base, rng))
     table = pd.DataFrame(rows)
@@ -73,14 +73,14 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
 
 
 def size_places(table: DataFrame) -> Series:
-    """What orders rows by size: the grid's first, then other students', then teachers'."""
+    """Return numbers that order rows by size: the grid's, then other students, then teachers."""
     grid = {name: place for place, name in enumerate(SIZE_GRID)}
     place = table["size"].map(grid).fillna(len(grid))
     return place.mask(table["policy"].isin(TEACHERS), len(grid) + 1)
 
 
 def final_students(table: DataFrame) -> DataFrame:
-    """The rows of `policy_returns` without PTQ students whose runs have a finetuned one too."""
+    """Drop the PTQ students of `policy_returns` whose runs also have a finetuned one."""
     finetuned = {run for runs in table["runs"][table["policy"] == "qat"] for run in runs}
     superseded = [
         policy == "ptq" and not finetuned.isdisjoint(runs)
@@ -90,22 +90,23 @@ def final_students(table: DataFrame) -> DataFrame:
 
 
 def returns_csv(table: DataFrame) -> DataFrame:
-    """`table` with the names of its runs as one text, and no keys that only this package reads."""
+    """Return `table` for CSV: the runs' names as one text, without this package's own keys."""
     return table.assign(runs=table["runs"].map(";".join)).drop(columns=list(_INTERNAL))
 
 
 def distinct_games(group: DataFrame) -> list[np.ndarray]:
-    """The returns of each run that is no copy of another, in order.
+    """Return the returns of each run that is no copy of another, in order.
 
     Teachers are told apart by the evaluation's seed, students by their seed and tensors: the same
-    recipe and seed make another student on another machine. A run without the student's file is
-    taken for the first of its seed.
+    recipe and seed make a different student on another machine. A run without the student's file is
+    taken to be the first of its seed.
     """
     best: dict[Any, np.ndarray] = {}
     is_teacher = group["policy"].iloc[0] in TEACHERS
     digests: dict[Any, str] = {}
     if not is_teacher:
         with_file = group[group["student_digest"] != ""]
+        # Backwards, so that the first run of each seed is the one that stays in the dictionary.
         digests = dict(zip(with_file["seed"][::-1], with_file["student_digest"][::-1], strict=True))
     seeds = group["evaluation_seed" if is_teacher else "seed"]
     for seed, digest, returns in zip(seeds, group["student_digest"], group["returns"], strict=True):
@@ -116,7 +117,7 @@ def distinct_games(group: DataFrame) -> list[np.ndarray]:
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:
-    """The scores that the policy `key` is compared with; none for the teacher itself."""
+    """Return the scores that the policy `key` is compared with; None for the teacher itself."""
     env_id, _, sha256, policy, _, acting = key
     if policy == "teacher":
         return None
@@ -128,7 +129,7 @@ def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.n
 
 
 def _common(group: DataFrame) -> dict[str, Any]:
-    """What the rows of a group share, and which runs they are."""
+    """Return what the rows of a group share, and which runs they are."""
     first = group.iloc[0]
     sizes = group["size_bytes"].dropna()
     names = list(dict.fromkeys(group["experiment"]))
@@ -144,7 +145,7 @@ def _common(group: DataFrame) -> dict[str, Any]:
 def _statistics(
     scores: np.ndarray, base: np.ndarray | None, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """`num_runs`, `num_episodes`, and each statistic with its interval; `base` is the teacher's."""
+    """Return the counts, and each statistic with its interval; `base` is the teacher's scores."""
     found: dict[str, Any] = {
         "num_runs": len(scores),
         "num_episodes": int((~np.isnan(scores)).sum()),

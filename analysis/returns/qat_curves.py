@@ -1,7 +1,7 @@
 """The paper's Figs. 9 and 10: loss and return of quantized training with and without phases 1-2.
 
-Samples are counted from the run's beginning, phase 1 included, so that runs of one budget end at
-the same place.
+Samples are counted from the beginning of the run, phase 1 included, so that runs of equal budget
+end at the same x.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _EVALUATED = {"distilled": "distill", "ptq": "distill", "qat": "finetune"}  # wh
 
 @dataclass(frozen=True)
 class QatCurves:
-    """What the figure shows; `left_out` says of which runs nothing is shown, and why.
+    """The data behind the figure; `left_out` maps each run that is missing to the reason.
 
-    `epochs`, a row for each run and epoch: run, phase (`distill` or `finetune`), epoch, samples (so
+    `epochs` has one row per run and epoch: run, phase (`distill` or `finetune`), epoch, samples (so
     far, of all phases), loss (Eq. 2, mean of the epoch), validation_return, validation_low,
-    validation_high (NaN where none was played).
-    `evaluations`, a row for each student that played: run, policy, samples, mean, low, high,
-    episodes; and the run's teacher with samples NaN.
+    validation_high (NaN without a validation). `evaluations` has one row per evaluated student:
+    run, policy, samples, mean, low, high, episodes; and one for the run's teacher, with samples
+    NaN.
     """
 
     epochs: DataFrame
@@ -45,7 +45,7 @@ class QatCurves:
 def qat_curves(runs: Sequence[Path]) -> QatCurves:
     """Read the losses and returns of runs that have begun phase 3.
 
-    Raises RunDirectoryError; TargetError where a metrics.csv is not QPD's, or no run has begun.
+    Raises RunDirectoryError, and TargetError if a metrics.csv is not QPD's or no run has begun it.
     """
     import pandas as pd
 
@@ -56,6 +56,8 @@ def qat_curves(runs: Sequence[Path]) -> QatCurves:
         run = RunDirectory.open(path, read_only=True)
         curve = _read_epochs(run) if run.metrics_file.is_file() else None
         if curve is None or not (curve["phase"] == "finetune").any():
+            # Left out rather than refused: with a folder of runs, one that is still in phase 1 is
+            # normal.
             left_out[str(path)] = "no training curve, as it has no epoch of phase 3"
             continue
         epochs.append(curve)
@@ -71,7 +73,7 @@ def qat_curves(runs: Sequence[Path]) -> QatCurves:
 
 
 def _read_epochs(run: RunDirectory) -> DataFrame:
-    """The run's rows of `QatCurves.epochs`."""
+    """Return the run's rows of `QatCurves.epochs`."""
     import pandas as pd
 
     rows = read_metrics(run.metrics_file)
@@ -92,6 +94,8 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
     for phase in _PHASES:
         mine = table.loc[table["phase"] == phase, list(_COLUMNS)].sort_values("epoch")
         settings = getattr(run.recipe, phase)
+        # An epoch without a length of its own is one pass over the memory; with a reward term,
+        # phase 3 learns from the student's own rollouts instead.
         per_epoch = settings.samples_per_epoch or run.recipe.replay.capacity
         if phase == "finetune" and settings.reward is not None:
             per_epoch = settings.reward.rollout * settings.reward.passes
@@ -103,7 +107,7 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
 
 
 def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any]]:
-    """The run's rows of `QatCurves.evaluations`: each student where its phase ended."""
+    """Return the run's rows of `QatCurves.evaluations`, each student where its phase ended."""
     ends = curve.groupby("phase")["samples"].max()
     rows = []
     for policy, result in run.manifest.evaluations.items():
@@ -118,11 +122,11 @@ def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any
 
 
 def draw_curves(curves: QatCurves) -> Figure:
-    """Left the loss, right returns, a colour for each run; inside `paper_style()`.
+    """Draw losses on the left and returns on the right, a colour per run; inside `paper_style()`.
 
-    In the losses phase 1 is dashed, phase 3 solid. In the returns full marks are validations during
-    training, hollow ones the students' evaluations afterwards (a little to the right of where they
-    belong), the grey line is the teacher's.
+    In the losses phase 1 is dashed and phase 3 solid. In the returns, filled marks are validations
+    during training and hollow ones the students' evaluations afterwards (shifted slightly to the
+    right); the grey line is the teacher's.
     """
     figure = new_figure(PAGE_WIDTH, 2.9)
     losses, returns = figure.subplots(1, 2, sharex=True)
@@ -138,10 +142,12 @@ def draw_curves(curves: QatCurves) -> Figure:
         losses.plot([], [], label=Path(str(run)).name, **look)
     teachers = curves.evaluations[curves.evaluations["policy"] == "teacher"]
     if len(teachers):
+        # Runs of one teacher each evaluated it; one line is enough, that of the most games.
         best_known = teachers.loc[teachers["episodes"].idxmax()]
         returns.axhline(best_known["mean"], color=NEUTRAL, linewidth=0.8)
         returns.annotate("teacher", (0.01, best_known["mean"]), xycoords=("axes fraction", "data"),
                          va="bottom", fontsize=6, color=NEUTRAL)  # fmt: skip
+    # The reward term's loss may be negative, which a log axis cannot show.
     if (curves.epochs["loss"] > 0).all():
         losses.set_yscale("log")
     losses.set(xlabel="samples (millions)", ylabel="loss (Eq. 2)")
@@ -151,7 +157,7 @@ def draw_curves(curves: QatCurves) -> Figure:
 
 
 def _draw_returns(ax: Any, epochs: DataFrame, look: dict[str, Any]) -> None:
-    """Validations of a run, with their intervals."""
+    """Draw a run's validations with their intervals."""
     played = epochs.dropna(subset=["validation_return"])
     mean = played["validation_return"]
     error = [mean - played["validation_low"], played["validation_high"] - mean]
@@ -159,7 +165,7 @@ def _draw_returns(ax: Any, epochs: DataFrame, look: dict[str, Any]) -> None:
 
 
 def _draw_evaluations(ax: Any, evaluations: DataFrame, look: dict[str, Any], shift: float) -> None:
-    """Evaluations of a run's students, moved to the right by `shift` so that all can be seen."""
+    """Draw a run's evaluations, moved right by `shift` (millions of samples) so none is hidden."""
     mean = evaluations["mean"]
     error = [mean - evaluations["low"], evaluations["high"] - mean]
     hollow = {"linestyle": "none", "mfc": "white", "ms": 5, "elinewidth": 0.8, "capsize": 2}

@@ -1,6 +1,6 @@
 """Return by bits and scheme, after phase 2 alone (PTQ) and after phase 3 (QAT).
 
-How few bits are still free of charge differs with the scheme: the bend of the line shows it.
+The bend of each line shows how few bits a scheme can do with before the return drops.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _REFERENCES = {"teacher": "teacher", "distilled": "fp32 student"}
 
 @dataclass(frozen=True)
 class QuantizationReturns:
-    """What the figure shows; `left_out` says of which runs nothing is shown, and why.
+    """The data behind the figure; `left_out` maps each run that is missing to the reason.
 
-    `table`, a row for each evaluated quantized student: run, student (which distilled one it was
-    made from), policy (`ptq` or `qat`), quantizer (scheme and settings but for the weights' bits),
+    `table` has one row per evaluated quantized student: run, student (the distilled one it was made
+    from), policy (`ptq` or `qat`), quantizer (scheme and settings except the weights' bits),
     weight_bits, activation_bits, mean, low, high (95% bootstrap interval), episodes.
-    `references`, a row for each student and reference: student, policy (`teacher`, `distilled`),
+    `references` has one row per student and reference: student, policy (`teacher`, `distilled`),
     mean, low, high, episodes; of several evaluations the one with the most games.
     """
 
@@ -41,9 +41,9 @@ class QuantizationReturns:
 
 
 def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
-    """Read what each run's quantized students scored.
+    """Read the returns of each run's quantized students.
 
-    Raises RunDirectoryError; TargetError where none was evaluated.
+    Raises RunDirectoryError, and TargetError if none was evaluated.
     """
     import pandas as pd
 
@@ -70,7 +70,7 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
         if not found:
             left_out[str(run.path)] = "no return by bits, as no quantized student was evaluated"
     if not rows:
-        raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does")
+        raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does that")
     table = pd.DataFrame(rows).sort_values(["student", "policy", "quantizer", "weight_bits"])
     columns = ["student", "policy", "mean", "low", "high", "episodes"]
     return QuantizationReturns(
@@ -83,7 +83,7 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
 def _note_references(
     references: dict[tuple[str, str], dict[str, Any]], student: str, results: dict[str, Any]
 ) -> None:
-    """Keep a run's reference policies where they played more games than those known so far."""
+    """Keep a run's reference policies if they played more games than those known so far."""
     for policy in _REFERENCES:
         if policy in results:
             row = {"student": student, "policy": policy} | _score(results[policy])
@@ -93,7 +93,8 @@ def _note_references(
 
 
 def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
-    """A title for each distilled student: its size; with its first run's folder where ambiguous."""
+    """Title each distilled student by its size, with its first run's folder if ambiguous."""
+    # Backwards, so that the first run given is the one that names the student.
     first = {distilled_identity(run): run for run in reversed(runs)}
     labels = {identity: student_label(run) for identity, run in first.items()}
     return {
@@ -105,7 +106,7 @@ def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
 
 
 def quantizer_label(settings: QuantizeSettings) -> str:
-    """All that tells a line of the figure from another: `dorefa_scaled, 4-bit activations`."""
+    """Name a line of the figure by what sets it apart: `dorefa_scaled, 4-bit activations`."""
     parts: list[str] = [settings.scheme]
     if settings.activation_bits != 8:
         parts.append(f"{settings.activation_bits}-bit activations")
@@ -124,9 +125,9 @@ def _score(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def draw_returns(returns: QuantizationReturns) -> Figure:
-    """A panel for each distilled student, a line for each quantizer; inside `paper_style()`.
+    """Draw a panel per distilled student, a line per quantizer; inside `paper_style()`.
 
-    Of several returns at the same bits the one with the most games is drawn.
+    Of several returns at equal bits the one with the most games is drawn.
     """
     table = returns.table
     students = list(dict.fromkeys(table["student"]))
@@ -148,8 +149,10 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
         ax.set_ylabel("return")
     for ax in axes[len(students) :]:
         ax.set_axis_off()
+    # From 0 where no return is negative: a cut axis would exaggerate what a bit costs.
     if (table["low"] >= 0).all():
         axes[0].set_ylim(bottom=0)
+    # sorted() is stable: quantizers keep their order, references move to the end.
     order = sorted(entries, key=lambda label: label in _REFERENCES.values())
     handles = [entries[label] for label in order]
     figure.legend(handles, order, ncols=2, loc="outside lower center")
@@ -162,7 +165,8 @@ def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) 
         line = line.sort_values("episodes").drop_duplicates("weight_bits", keep="last")
         line = line.sort_values("weight_bits")
         ax.errorbar(
-            line["weight_bits"] + 0.06 * (place - (len(looks) - 1) / 2),  # intervals side by side
+            # Shifted a little, so that intervals at equal bits stand side by side.
+            line["weight_bits"] + 0.06 * (place - (len(looks) - 1) / 2),
             line["mean"],
             [line["mean"] - line["low"], line["high"] - line["mean"]],
             color=COLOURS[place % len(COLOURS)],

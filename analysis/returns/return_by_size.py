@@ -1,6 +1,6 @@
 """Return by student size and teacher, before and after quantization: the paper's Figures 6 and 7.
 
-Absolute (Figure 6), and as a share of the teacher's (Figure 7).
+Figure 6 shows it in absolute terms, Figure 7 as a share of the teacher's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-_SPREAD = 0.6  # of a size's width, shared by the series that stand side by side in it
+_SPREAD = 0.6  # of the width of a size, shared by the series side by side in it
 
 
 def returns_by_size(table: DataFrame) -> DataFrame:
-    """The rows of `policy_returns` that the figures show, with `with_series`' columns.
+    """Return the rows of `policy_returns` that the figures show, with the columns of `with_series`.
 
-    Students in fp32 and after the last phase that quantized them, and teachers; in the order of
-    the size grid, other sizes after it by their number of parameters, teachers last.
+    These are students in fp32 and after the last phase that quantized them, and teachers, in the
+    order of the size grid, other sizes after it by their number of parameters, teachers last.
     """
     shown = with_series(final_students(table))
     place = size_places(shown)
@@ -52,8 +52,10 @@ def draw_returns_by_size(
         x = mine["size"].map(place) + offsets[name]
         y, low, high = (percent * mine[f"{value}{end}"] for end in ("", "_low", "_high"))
         around = np.array([y - low, high - y])
+        # Marks at a return of 0 would be cut in half by the axis otherwise.
         style = styles[name].line() | {"capsize": 2, "clip_on": False}
         axes.errorbar(x, y, np.maximum(around, 0.0), label=name, **style)
+        # The teacher's level across all sizes, to compare students with by eye.
         if value == "mean" and (mine["policy"] == "teacher").all():
             axes.axhline(y.iloc[0], color=styles[name].colour, linewidth=0.6, linestyle=":")
     if value == "relative":
@@ -68,9 +70,9 @@ def draw_returns_by_size(
 
 
 def returns_figure(table: DataFrame, value: str = "mean") -> Figure:
-    """The figure of `returns_by_size(...)`, a panel for each environment.
+    """Draw `returns_by_size(...)`, one panel per environment.
 
-    With `relative`, environments in which no share of the teacher's return is known are left out.
+    With `relative`, environments without any known share of the teacher's return are left out.
     """
     shown = table[table[value].notna()]
     return panel_figure(
@@ -79,9 +81,10 @@ def returns_figure(table: DataFrame, value: str = "mean") -> Figure:
 
 
 def _offsets(rows: DataFrame, series: list[str]) -> dict[str, float]:
-    """Where each series stands beside its size; where no two share a size, none needs room."""
+    """Return each series' offset from the x of its size; all 0 if no two share a size."""
     is_teacher = rows["policy"].isin(TEACHERS)
     offsets: dict[str, float] = {}
+    # Apart, as teachers have a column of their own and take no room from the students.
     for mine in (rows[~is_teacher], rows[is_teacher]):
         names = [name for name in series if name in set(mine["series"])]
         crowd = mine.groupby("size")["series"].nunique().max() if len(mine) else 1

@@ -1,4 +1,4 @@
-"""Tables of returns as the terminal shows them, and the notes below them."""
+"""Tables of returns for the terminal, and the notes below them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLICIES = {"teacher_sharpened": "sharpened", "ptq": "PTQ", "qat": "QAT"}
 
 @dataclass(frozen=True)
 class ShownTable:
-    """A table for a terminal: a title, column names, and texts."""
+    """A table for a terminal: a title, column names, and cells as text."""
 
     title: str
     header: list[str]
@@ -26,7 +26,7 @@ class ShownTable:
 
 
 def returns_tables(table: DataFrame) -> list[ShownTable]:
-    """`policy_returns`, a table for each environment."""
+    """Tabulate `policy_returns`, one table per environment."""
     header = ["run", "policy", "size", "bits", "λ", "games", "return", "IQM", "of teacher"]
     header += ["beats teacher"]
     tables = []
@@ -48,11 +48,12 @@ def returns_tables(table: DataFrame) -> list[ShownTable]:
 
 
 def returns_notes(frame: DataFrame, table: DataFrame) -> list[str]:
-    """How to read `table` (of `policy_returns`), and what `frame` holds that it does not."""
+    """Return how to read `table` (of `policy_returns`), and what of `frame` it leaves out."""
     notes = [
         "in brackets: 95% bootstrap intervals over runs and games; IQM: interquartile mean; "
         "beats teacher: probability that a game ends above one of the teacher's"
     ]
+    # The interval looks the same with one run and with five; only this line tells the reader.
     if (table["num_runs"] == 1).all():
         notes.append("one seed of each recipe: the intervals say nothing about other seeds")
     missing = frame[frame["returns"].map(len) == 0]
@@ -73,7 +74,7 @@ def returns_notes(frame: DataFrame, table: DataFrame) -> list[str]:
 
 
 def pareto_tables(table: DataFrame) -> list[ShownTable]:
-    """`pareto_bytes` or `pareto_latency`, a table for each panel."""
+    """Tabulate `pareto_bytes` or `pareto_latency`, one table per panel."""
     has_runtime = "runtime" in table
     header = ["run", "policy", "size", "bits", "bytes", "return", "front"]
     if has_runtime:

@@ -3,10 +3,10 @@
 The definitions are those of Agarwal et al. 2021, "Deep RL at the Edge of the Statistical Precipice"
 (the library rliable). They are written out here because rliable 1.2 ignores its `random_state`.
 
-A score matrix is float `[num_runs, num_episodes]`: a run (one training seed) is a row, NaN fills up
-the rows of runs that played fewer episodes, and each run has one episode or more. The statistics
-also take stacks of such matrices, `[..., num_runs, num_episodes]`, and return `[...]`. Every
-episode counts alike, so runs should have played equally many.
+A score matrix is float `[num_runs, num_episodes]`: each row is a run (one training seed) with at
+least one episode, padded with NaN if other runs played more. The statistics also take stacks of
+such matrices, `[..., num_runs, num_episodes]`, and return `[...]`. Every episode counts alike, so
+runs should have played equally many.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Statistic = Callable[..., np.ndarray]
 
 
 def score_matrix(returns: Sequence[np.ndarray]) -> np.ndarray:
-    """The score matrix of one array `[num_episodes]` for each run, NaN where a run has fewer.
+    """Stack one array `[num_episodes]` per run into a score matrix, padded with NaN.
 
-    Raises ValueError where there is no run, or a run without episodes.
+    Raises ValueError without runs, or for a run without episodes.
     """
     if not returns or not all(len(run) for run in returns):
         raise ValueError("a score matrix needs a run, and an episode of every run")
@@ -35,12 +35,12 @@ def score_matrix(returns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def mean(scores: np.ndarray) -> np.ndarray:
-    """The mean over all episodes of all runs; `[..., num_runs, num_episodes]` -> `[...]`."""
+    """Return the mean over all episodes of all runs; `[..., num_runs, num_episodes]` -> `[...]`."""
     return np.asarray(np.nanmean(scores, axis=(-2, -1)))
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """The mean of the middle half of all episodes of all runs (rliable's `aggregate_iqm`).
+    """Return the mean of the middle half of all episodes of all runs (rliable's `aggregate_iqm`).
 
     Of n episodes the lowest and the highest floor(n / 4) are left out.
     `[..., num_runs, num_episodes]` -> `[...]`.
@@ -53,13 +53,13 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def mean_ratio(scores: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """The mean of `scores` as a multiple of the mean of `base`; NaN where that is not positive."""
+    """Return mean(`scores`) as a multiple of mean(`base`); NaN if that is not positive."""
     below = mean(base)
     return np.asarray(mean(scores) / np.where(below > 0, below, np.nan))
 
 
 def probability_of_improvement(scores: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """How probably a game of `scores` ends above one of `base`, a draw counting half.
+    """Return the probability that a game of `scores` ends above one of `base`, ties counting half.
 
     P(X > Y) + P(X = Y) / 2 over all pairs of episodes, the Mann-Whitney U statistic divided by
     their number (rliable's `probability_of_improvement` for one task). To compare runs rather than
@@ -71,6 +71,8 @@ def probability_of_improvement(scores: np.ndarray, base: np.ndarray) -> np.ndarr
     for place in np.ndindex(result.shape):
         games, others = flat[place], base[place]
         games, others = games[~np.isnan(games)], others[~np.isnan(others)]
+        # Games strictly below from the left, ties included from the right: their sum counts a tie
+        # once, a win twice, hence the 2 below.
         below = np.searchsorted(others, games, "left") + np.searchsorted(others, games, "right")
         result[place] = below.mean() / (2 * len(others))
     return result
@@ -83,12 +85,12 @@ def bootstrap_interval(
     confidence: float = 0.95,
     resamples: int = NUM_RESAMPLES,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of `statistic(*scores)`.
+    """Return the percentile bootstrap interval (low, high) of `statistic(*scores)`.
 
     Each score matrix is resampled on its own: runs with replacement, then within each drawn run its
-    episodes with replacement. With a single run the interval tells nothing about other seeds. NaN
-    where the statistic of a resample is (the ratio to a mean that may not be positive). Raises
-    ValueError for a matrix with an empty row.
+    episodes with replacement. With a single run the interval tells nothing about other seeds. Both
+    ends are NaN if the statistic of any resample is (a ratio to a mean that may not be positive).
+    Raises ValueError for a matrix with an empty row.
     """
     at_once = max(1, _VALUES_AT_ONCE // max(matrix.size for matrix in scores))
     found = []
@@ -96,17 +98,20 @@ def bootstrap_interval(
         count = min(at_once, resamples - start)
         found.append(statistic(*(_resample(matrix, count, rng) for matrix in scores)))
     tail = (1.0 - confidence) / 2.0
+    # np.quantile and not nanquantile: dropping the resamples without a ratio would bias the
+    # interval.
     low, high = np.quantile(np.concatenate(found), [tail, 1.0 - tail])
     return float(low), float(high)
 
 
 def _resample(scores: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`[count, num_runs, num_episodes]`: a drawn run has as many episodes as it played."""
+    """Draw resamples `[count, num_runs, num_episodes]`; a drawn run keeps its own length."""
     num_runs, num_episodes = scores.shape
     played = (~np.isnan(scores)).sum(axis=1)
     if not played.all():
         raise ValueError("a score matrix needs an episode of every run")
     runs = rng.integers(num_runs, size=(count, num_runs, 1))
+    # Drawn runs differ in length: a scaled uniform is a place within each.
     episodes = (rng.random((count, num_runs, num_episodes)) * played[runs]).astype(np.int64)
     drawn = scores[runs, episodes]
     return np.where(np.arange(num_episodes) < played[runs], drawn, np.nan)

@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _NAME = re.compile(r"(\d+)\.monitor\.csv")
-# The zoo puts Monitor below its wrappers, so that a game's length counts every emulator frame.
+# The zoo puts Monitor below its frame-skip wrapper: a game's length is in emulator frames.
 _FRAME_SKIP = 4
-# The RL Zoo numbers its files by environment; `qpd teacher train` by the steps it goes on from,
-# which are at least this many.
+# The RL Zoo numbers its files by environment, `qpd teacher train` by the step it resumed from,
+# which is at least this many.
 _LEAST_STEPS = 1000
 _BINS = 100
 
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """`games`, a row each, in the order they ended: steps (agent steps so far), return, length.
+    """Games in the order they ended, one row each: steps (agent steps so far), return, length.
 
-    `resumed_at` are the steps at which an interrupted training went on.
+    `resumed_at` are the steps at which an interrupted training was resumed.
     """
 
     games: DataFrame
     resumed_at: tuple[int, ...]
 
     def binned(self) -> DataFrame:
-        """At most 100 equal spans of steps: steps (the span's end), mean, low, high, games.
+        """Bin the games into at most 100 equal spans: steps (the end), mean, low, high, games.
 
         `low` and `high` are the 10th and 90th percentile of the games, not an interval of the mean.
         """
@@ -62,10 +62,10 @@ class TrainingCurve:
 
 
 def training_curve(folder: Path, num_timesteps: int | None = None) -> TrainingCurve | None:
-    """The curve of the training in an RL Zoo folder, up to `num_timesteps` agent steps.
+    """Read the training curve from an RL Zoo folder, up to `num_timesteps` agent steps.
 
-    What an interrupted training played after the checkpoint from which it went on is left out.
-    None where the folder has no monitor files. Raises TargetError for one that cannot be read.
+    Games played after the checkpoint from which an interrupted training was resumed are left out.
+    Returns None if the folder has no monitor files. Raises TargetError for one that cannot be read.
     """
     import pandas as pd
 
@@ -80,14 +80,17 @@ def training_curve(folder: Path, num_timesteps: int | None = None) -> TrainingCu
     parts = []
     for begin, end in zip(begins, [*begins[1:], num_timesteps], strict=True):
         games = pd.concat(starts[begin]).sort_values("ended", kind="stable")
+        # Monitor files record no steps. Lengths in the order games ended add up to them, but for
+        # the games that had not ended yet.
         games["steps"] = begin + games["length"].cumsum()
+        # Up to where the next part resumed: later games were played again.
         parts.append(games if end is None else games[games["steps"] <= end])
     games = pd.concat(parts, ignore_index=True)[["steps", "return", "length"]]
     return TrainingCurve(games, tuple(begins[1:])) if len(games) else None
 
 
 def _read(path: Path) -> DataFrame:
-    """Columns return, length (agent steps), ended (seconds since 1970)."""
+    """Read a monitor file: columns return, length (agent steps), ended (seconds since 1970)."""
     import pandas as pd
 
     try:
@@ -97,17 +100,19 @@ def _read(path: Path) -> DataFrame:
             table = pd.read_csv(file)
         table = table[["r", "l", "t"]].apply(pd.to_numeric)
         if "NoFrameskip" in str(header.get("env_id")) and header.get("unit") != "agent steps":
+            # `qpd teacher train` writes agent steps already, and says so in the header.
             table["l"] //= _FRAME_SKIP
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TargetError(
-            f"{path}: is no monitor file of Stable-Baselines3 ({error})", ErrorCode.TEACHER_SETTINGS
+            f"{path}: is not a monitor file of Stable-Baselines3 ({error})",
+            ErrorCode.TEACHER_SETTINGS,
         ) from error
     table = table.rename(columns={"r": "return", "l": "length", "t": "ended"})
     return table.assign(ended=table["ended"] + began)
 
 
 def draw_training(curve: TrainingCurve, final: tuple[float, float, float] | None) -> Figure:
-    """Mean return against steps, with its 10th to 90th percentile; inside `paper_style()`.
+    """Draw mean return against steps, with its 10th to 90th percentile; inside `paper_style()`.
 
     `final` is the finished agent's return with its interval: mean, low, high.
     """
@@ -130,7 +135,7 @@ def draw_training(curve: TrainingCurve, final: tuple[float, float, float] | None
 def write_training_curve(
     folder: Path, curve: TrainingCurve, final: tuple[float, float, float] | None
 ) -> None:
-    """Write training.png, as `draw_training` draws it, and training.csv, its spans."""
+    """Write training.png, the figure of `draw_training`, and training.csv, its spans."""
     with paper_style():
         draw_training(curve, final).savefig(folder / "training.png", metadata={"Software": None})
     save_tables({"training": curve.binned()}, folder)

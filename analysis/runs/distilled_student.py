@@ -1,4 +1,4 @@
-"""Which runs share one distilled student: forks do (`qpd quantize RUN -o NEW`)."""
+"""Runs that share one distilled student, as forks do (`qpd quantize RUN -o NEW`)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from pathlib import Path
 
 from qpd.runs.run_directory import RunDirectory
 
-# What phases 1's student depends on; forks differ in the other sections only.
+# Phase 1's student depends on these; forks differ in the other sections only.
 _SECTIONS = {"seed", "teacher", "environment", "collection", "replay", "student", "distill"}
 
 
 def distilled_identity(run: RunDirectory) -> str:
-    """The same text for runs whose phase 1 is one and the same training, its timings included."""
+    """Return a text that is equal for runs whose phase 1 is one and the same training."""
     recipe = run.recipe.model_dump(mode="json", include=_SECTIONS)
     teacher = run.manifest.teacher
+    # The metrics include timings, which two trainings of one recipe never share to the digit.
     about = [recipe, run.phase("distill").metrics, teacher.sha256 if teacher else None]
     return json.dumps(about, sort_keys=True)
 
 
 def find_distilled(run: RunDirectory, others: Sequence[RunDirectory]) -> Path | None:
-    """The run's distilled.safetensors, or that of one of `others` with the same student."""
+    """Return the run's distilled.safetensors, or that of one of `others` with the same student.
+
+    None if there is neither.
+    """
     for candidate in (run, *others):
         same = candidate is run or distilled_identity(candidate) == distilled_identity(run)
         if same and candidate.distilled_file.is_file():
@@ -30,9 +34,9 @@ def find_distilled(run: RunDirectory, others: Sequence[RunDirectory]) -> Path | 
 
 
 def student_label(run: RunDirectory) -> str:
-    """Its size, or its hidden widths where it has no named one, and its seed where that is not 0.
+    """Return a title: the size, or the widths if it has none, and any seed other than 0.
 
-    For titles: `XXS`, `mlp-16, seed 3`.
+    For example `XXS`, `mlp-16, seed 3`.
     """
     student = run.recipe.student
     widths = [*(student.conv_channels or ()), *(student.hidden or ())]

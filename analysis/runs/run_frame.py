@@ -1,7 +1,7 @@
-"""Run directories as one pandas table: a row for each run and policy, with every episode's return.
+"""Run directories as one pandas table: a row per run and policy, with every episode's return.
 
-What tables and figures group by is here too: `recipe_key` is equal for rows that differ in nothing
-but the seed, `recipe_key_but_lambda` for rows that may also differ in lambda.
+Tables and figures group by its keys: `recipe_key` is equal for rows that differ only in the seed,
+`recipe_key_but_lambda` for rows that may also differ in lambda.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _PHASES: dict[str, PhaseName] = {"distilled": "distill", "ptq": "quantize", "qat
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run directories among `paths`; a folder of runs stands for those in it, sorted.
+    """Return the run directories in `paths`, each once; a folder stands for its runs, sorted.
 
-    Each is named once. Raises RunDirectoryError where a path is neither.
+    Raises RunDirectoryError for a path that is neither a run nor a folder of runs.
     """
     found: dict[Path, Path] = {}
     for path in paths:
@@ -52,21 +52,23 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
                     [f"{path}: is neither a run directory (no manifest.json) nor a folder of them"],
                     ErrorCode.RUN_NOT_A_RUN,
                 )
+        # `runs/*` and `runs` name the same runs: by the resolved path each counts once, under its
+        # first name.
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
 def run_frame(paths: Sequence[Path]) -> DataFrame:
-    """What the runs in `paths` (see `find_runs`) hold, a row for each run and policy.
+    """Return the contents of the runs in `paths` (see `find_runs`), a row per run and policy.
 
     Columns are `COLUMNS`. `policy` is teacher, teacher_sharpened, distilled, ptq or qat; `size` is
-    the recipe's name for the student, `custom` or `teacher`. `size_bytes` is the size of the file,
-    for a teacher 4 bytes a parameter, NaN where the file was left out. Bits are 32 in fp32.
-    `lambda` and `temperature` are phase 1's, and NaN where the teacher has no critic (lambda) or is
-    the policy itself. `returns` is float `[num_episodes]`, empty where there was no evaluation.
+    the recipe's name for the student, `custom` or `teacher`. `size_bytes` is the size of the file
+    (for a teacher 4 bytes per parameter), NaN if the file was left out. Bits are 32 in fp32.
+    `lambda` and `temperature` are phase 1's, NaN for teachers; `lambda` also for students of a
+    teacher without a critic. `returns` is float `[num_episodes]`, empty without an evaluation.
     `settings` are those of `qpd.analysis.runs.student_settings`, none for a teacher.
-    `student_digest` is equal for files with the same tensors, empty where there is no file.
+    `student_digest` is equal for files with the same tensors, empty without a file.
     Raises RunDirectoryError, StudentFileError.
     """
     import pandas as pd
@@ -78,11 +80,12 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
 def _run_rows(path: Path) -> list[dict[str, Any]]:
     run = RunDirectory.open(path, read_only=True)
     manifest, recipe = run.manifest, run.recipe
-    if manifest.teacher is None:  # nothing was done yet
+    if manifest.teacher is None:  # no phase has begun yet
         return []
     about = {
         "run": str(path),
         "name": manifest.name,
+        # `breakout-seed-3` belongs to `breakout`: seeds of one experiment get one name.
         "experiment": re.sub(r"-?seed-?\d+$", "", manifest.name) or manifest.name,
         "seed": manifest.seed,
         "env_id": manifest.teacher.env_id,
@@ -97,6 +100,7 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
     ]
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     kept = [file for file in files.values() if file.is_file()]
+    # All of a run's students have one architecture; committed runs may hold only one of the files.
     parameters = stored_architecture(kept[0]).num_parameters if kept else np.nan
     for name, file in files.items():
         if run.phase(_PHASES[name]).state == "done" or name in evaluated:
@@ -125,7 +129,7 @@ def _teacher_fields(parameters: int) -> dict[str, Any]:
 
 
 def _tensor_digest(path: Path) -> str:
-    """A digest of a safetensors file without its header, which holds the run's name."""
+    """Return a digest of a safetensors file's tensors; the header holds the run's name."""
     if not path.is_file():
         return ""
     check_size(path)
@@ -140,6 +144,8 @@ def _float_fields() -> dict[str, Any]:
 
 def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
     settings, has_critic = recipe.quantize, imitates_policy({"algo": algo})
+    # An outer layer without bits of its own has the weights' bits: spelled out, so that rows
+    # compare.
     bits = _float_fields()
     if policy != "distilled":
         bits = {
@@ -150,6 +156,8 @@ def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
             "scheme": settings.scheme,
         }
     made_by = student_settings(recipe, policy, has_critic)
+    # How the best epoch was chosen makes no other recipe: rows that differ in it are one
+    # experiment.
     plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}
     but_lambda = {key: value for key, value in plain.items() if key not in _ACTOR_WEIGHTS}
     return {
@@ -164,7 +172,7 @@ def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
 
 
 def _digest(settings: dict[str, Any]) -> str:
-    """The same for equal settings."""
+    """Return a short digest, equal for equal settings whatever their order."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -19,10 +19,11 @@ LABELS = {
 
 
 def run_summary(path: Path) -> dict[str, Any]:
-    """What the run at `path` measured, as plain data; policies not evaluated yet have no return.
+    """Return what the run at `path` measured, as plain data.
 
-    `size_bytes` is the file's size, for the teacher 4 bytes a parameter; None where a student's
-    file was left out of a committed run. Raises RunDirectoryError, StudentFileError.
+    Policies that were not evaluated have no `return`. `size_bytes` is the file's size, for the
+    teacher 4 bytes per parameter; None if a student's file was left out of a committed run. Raises
+    RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
@@ -39,6 +40,8 @@ def run_summary(path: Path) -> dict[str, Any]:
     if manifest.teacher is not None:
         count = manifest.teacher.num_parameters
         summary["teacher"] = manifest.teacher.model_dump()
+        # The plain teacher has a row even before it is evaluated; the sharpened one plays only for
+        # recipes whose sharpness is not 1.
         for name in ("teacher", "teacher_sharpened"):
             if name == "teacher" or name in evaluations:
                 policies[name] = _entry(count, 4 * count, 32, evaluations.get(name))
@@ -58,7 +61,7 @@ def run_summary(path: Path) -> dict[str, Any]:
 
 
 def _seconds(manifest: Manifest) -> dict[str, float]:
-    """Where the run's time went: collect, gather, train, validate, evaluate."""
+    """Add up the run's seconds by part: collect, gather, train, validate, evaluate."""
     total: dict[str, float] = {}
     for record in manifest.phases.values():
         for what, seconds in record.metrics.get("seconds", {}).items():
@@ -68,7 +71,7 @@ def _seconds(manifest: Manifest) -> dict[str, float]:
 
 
 def time_line(summary: dict[str, Any]) -> str:
-    """Where the time went, in one line; empty where nothing was timed."""
+    """Return where the time went, in one line; empty if nothing was timed."""
     spent = summary["seconds"]
     total = sum(spent.values())
     if total <= 0:
@@ -92,7 +95,7 @@ def _entry(
 
 
 def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table that `qpd run` ends with."""
+    """Return header and rows of the table that `qpd run` ends with."""
     header = ["policy", "return [95%]", "of teacher", "parameters", "bits", "bytes"]
     base = summary["policies"].get("teacher", {}).get("return")
     rows = []
@@ -101,6 +104,7 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         if evaluation is not None:
             low, high = evaluation["interval"]
             shown = f"{evaluation['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            # A share of a negative return (LunarLander's) would rank policies upside down.
             if base and base["mean"] > 0:
                 ratio = f"{evaluation['mean'] / base['mean']:.0%}"
         sizes = [f"{entry['num_parameters']:,}", str(entry["weight_bits"])]
@@ -110,7 +114,7 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def summary_caption(summary: dict[str, Any]) -> str:
-    """How the returns of the table were measured; empty where none was."""
+    """Return how the table's returns were measured; empty if none was."""
     measured = [e["return"] for e in summary["policies"].values() if "return" in e]
     if not measured:
         return ""

@@ -1,4 +1,4 @@
-"""The settings that make a student, as one level of keys: what two runs may be compared by."""
+"""The settings that make a student, as one level of keys, by which two runs can be compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from qpd.recipe.schema import Recipe, flat_settings
 
-# What changes no student, only where and how it is made and how often it is played.
+# These change no student, only where and how it is made and how often it plays.
 _IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}
 _LATER_SECTIONS: dict[str, set[str]] = {
     "distilled": {"quantize", "finetune"},
@@ -16,14 +16,15 @@ _LATER_SECTIONS: dict[str, set[str]] = {
 
 
 def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str, Any]:
-    """Each key that `policy` (distilled, ptq or qat) depends on, with its value.
+    """Return each key that `policy` (distilled, ptq or qat) depends on, with its value.
 
-    Temperatures that the recipe leaves to the teacher are told; the actor's weight is None for a
-    teacher without a critic. How the best epoch was chosen (`evaluation.validation_episodes`,
-    `evaluation.validate_every`) is among them, the seed and the number of games reported are not.
+    Temperatures that the recipe leaves open are resolved by the teacher's kind; the actor's weight
+    is None for a teacher without a critic. How the best epoch was chosen
+    (`evaluation.validation_episodes`, `evaluation.validate_every`) is included; the seed and the
+    number of reported games are not.
     """
     sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
-    sections["environment"].pop("num_threads")
+    sections["environment"].pop("num_threads")  # only speed: games are the same for any number
     for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
@@ -36,7 +37,7 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
 
 
 def phase_samples(settings: dict[str, Any], phase: Literal["distill", "finetune"]) -> int:
-    """How many samples a phase sees, by `student_settings`; 0 for one that they leave out."""
+    """Return how many samples a phase sees, by `student_settings`; 0 for a phase without keys."""
     if f"{phase}.epochs" not in settings:
         return 0
     epoch = settings[f"{phase}.samples_per_epoch"] or settings["replay.capacity"]

@@ -1,4 +1,4 @@
-"""What a sweep came to: a row per cell with its state, return, bytes and time."""
+"""The outcome of a sweep: a row per cell with its state, return, bytes and time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STUDENTS = ("qat", "ptq", "distilled")
 
 
 class CellStatus(Protocol):
-    """A cell, or a batch that distils for several, as the sweep knows it."""
+    """A cell, or a batch that distils for several cells, as the sweep knows it."""
 
     name: str
     folder: Path
@@ -21,17 +21,18 @@ class CellStatus(Protocol):
 
     @property
     def log(self) -> Path:
-        """What the cell's processes printed."""
+        """The file with what the cell's processes printed."""
 
 
 def sweep_summary(statuses: Sequence[CellStatus]) -> dict[str, Any]:
-    """Every cell's state, the run directory's summary where there is one, and why it failed.
+    """Return every cell's state, its run's summary if there is one, and why it failed.
 
     Raises RunDirectoryError, StudentFileError.
     """
     cells = []
     for status in statuses:
         cell: dict[str, Any] = {"cell": status.name, "state": status.state}
+        # A cell that never started has no run directory; its state alone is shown.
         if (status.folder / "recipe.yaml").is_file():
             cell["run"] = run_summary(status.folder)
         if status.state == "failed":
@@ -41,13 +42,13 @@ def sweep_summary(statuses: Sequence[CellStatus]) -> dict[str, Any]:
 
 
 def sweep_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table that `qpd sweep` ends with."""
+    """Return header and rows of the table that `qpd sweep` ends with."""
     header = ["cell", "state", "return [95%]", "of teacher", "bytes", "seconds"]
     return header, [_row(cell) for cell in summary["cells"]]
 
 
 def sweep_caption(summary: dict[str, Any]) -> list[str]:
-    """What failed and why, a line each with the log's place; and how the bytes are counted."""
+    """Return one line per failure (why, and where its log is), and one on how bytes are counted."""
     lines = [
         f"{cell['cell']} failed: {cell['error']} ({cell['log']})"
         for cell in summary["cells"]

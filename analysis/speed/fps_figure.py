@@ -19,7 +19,7 @@ _PAPER = "the paper's devices, PyTorch, fp32"
 
 
 def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
-    """A panel for each of `fps_tables`, on one scale; use inside `paper_style()`."""
+    """Draw a panel per table of `fps_tables`, on one scale; use inside `paper_style()`."""
     names = list(dict.fromkeys(_name(row) for table in tables for row in table.rows if _ours(row)))
     lines = ceil((len(names) + 1) / _LEGEND_COLUMNS)
     figure = new_figure(PAGE_WIDTH, 2.4 + 0.15 * lines)
@@ -29,6 +29,7 @@ def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
         draw_fps(table, axes, names)
         axes.set_title(bits)
         found, labels = axes.get_legend_handles_labels()
+        # By label: all of the paper's devices share one entry.
         handles |= dict(zip(labels, found, strict=True))
     panels[0].set_ylabel("forward passes per second")
     figure.legend(
@@ -41,10 +42,10 @@ def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
 
 
 def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str]) -> None:
-    """Draw a table: a line for each row, in the colour of its place in `names`, on a log axis.
+    """Draw a table: a line per row, coloured by its place in `names`, on a log axis.
 
-    The paper's devices are thin and grey; teachers are marks of their own, off the lines, and grey
-    where they are not the row's runtime's (Table 2: in PyTorch).
+    The paper's devices are thin and grey. Teachers are marks off the lines, grey if they ran in a
+    runtime other than the row's (in Table 2 they ran in PyTorch).
     """
     places = {column: place for place, column in enumerate(table.columns)}
     for row in table.rows:
@@ -56,10 +57,12 @@ def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str]) -> None:
             colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
             style = {"color": colour, "marker": marker, "label": _name(row)}
         axes.plot([places[x] for x in students], [row.fps[x] for x in students], **style)
+        # A label that begins with an underscore stays out of matplotlib's legend.
         marks: dict[str, Any] = {"marker": "."} | style | {"linestyle": "", "label": "_"}
         if _ours(row) and table.name == "fps_table_2":
             marks |= {"color": NEUTRAL, "marker": "*", "markersize": 7}
         axes.plot([places[x] for x in teachers], [row.fps[x] for x in teachers], **marks)
+    # From a Raspberry Pi to a server's C export is more than three orders of magnitude.
     axes.set_yscale("log")
     axes.set_xticks(range(len(places)), list(places))
     axes.tick_params(axis="x", labelrotation=45)

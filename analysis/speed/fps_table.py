@@ -1,7 +1,7 @@
 """The paper's Tables 1 and 2: forward passes per second by device and student size.
 
-Table 1 is fp32; Table 2 is 8-bit, by runtime, with each device's teacher in PyTorch beside it. The
-paper's devices (its Table 1) stand in both for reference, marked "(paper)".
+Table 1 is fp32; Table 2 is 8-bit, by runtime, with each device's teacher in PyTorch beside it. Both
+list the paper's devices (its Table 1) for reference, marked "(paper)".
 """
 
 from __future__ import annotations
@@ -13,11 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
 from qpd.bench.device_record import FP32, BenchRow, DeviceRecord
 from qpd.files.atomic import write_text
 from qpd.students import SIZE_GRID
 
+# The paper's Table 1: one observation at a time, fp32, PyTorch, critic head included.
+COLUMNS = ("XXS", "XS", "S", "M", "L", "XL", "XXL", "PPO/A2C", "DQN")
+PAPER_FPS: dict[str, tuple[int, ...]] = {
+    "Raspberry Pi 3B": (135, 128, 116, 100, 72, 46, 25, 39, 41),
+    "Jetson TX2 CPU": (79, 78, 73, 67, 52, 45, 32, 42, 45),
+    "Jetson TX2 GPU": (815, 808, 815, 816, 762, 760, 736, 280, 568),
+    "Intel NUC i5-4250U": (1322, 1287, 1118, 1071, 706, 535, 381, 388, 487),
+    "GTX 1080 Ti": (2560, 2598, 2610, 2603, 2599, 2584, 2541, 1630, 1811),
+    "Tesla V100": (3620, 3628, 3638, 3484, 3466, 3458, 3625, 2212, 2477),
+    "Ryzen 9 3900X": (4535, 4456, 4327, 3743, 2649, 2272, 1442, 1685, 1934),
+}
 TEACHER = COLUMNS[len(SIZE_GRID)]
 BASELINE = "torch"
 PAPER_RUNTIME = "torch"  # PyTorch eager; the paper's devices ran nothing else in its Table 1
@@ -26,7 +36,7 @@ KEYS = ("device", "runtime", "threads")
 
 @dataclass(frozen=True)
 class FpsRow:
-    """Forward passes per second by column; a column that was not measured is missing."""
+    """One row: forward passes per second by column; columns not measured are missing."""
 
     device: str
     runtime: str
@@ -36,7 +46,7 @@ class FpsRow:
 
 @dataclass(frozen=True)
 class FpsTable:
-    """A table with the columns `KEYS` and `columns`; `notes` say what was left out, and why."""
+    """A table with the columns `KEYS` and `columns`; `notes` say what is missing and why."""
 
     name: str
     caption: str
@@ -50,14 +60,14 @@ class FpsTable:
         return (*KEYS, *self.columns)
 
     def cells(self, row: FpsRow) -> list[str]:
-        """The row as texts, whole numbers, "-" where nothing was measured."""
+        """Return the row as text, in whole numbers, with "-" for what was not measured."""
         threads = "-" if row.threads is None else str(row.threads)
         numbers = [row.fps.get(column) for column in self.columns]
         shown = ["-" if number is None else f"{number:,.0f}" for number in numbers]
         return [row.device, row.runtime, threads, *shown]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the table as plain data."""
         rows = [
             {"device": row.device, "runtime": row.runtime, "threads": row.threads, "fps": row.fps}
             for row in self.rows
@@ -65,7 +75,7 @@ class FpsTable:
         return {"caption": self.caption, "rows": rows, "notes": list(self.notes)}
 
     def to_csv(self) -> str:
-        """CSV; numbers with one decimal, empty where nothing was measured."""
+        """Return the table as CSV; numbers have one decimal, cells not measured are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.header)
@@ -77,16 +87,16 @@ class FpsTable:
         return text.getvalue()
 
     def to_markdown(self) -> str:
-        """A caption and a pipe table."""
+        """Return the caption, a pipe table and the notes as Markdown."""
         lines = [_markdown_row(self.header), _markdown_row(["---"] * len(self.header))]
         lines += [_markdown_row(self.cells(row)) for row in self.rows]
         return "\n\n".join([self.caption, "\n".join(lines), *self.notes]) + "\n"
 
 
 def fps_tables(devices: Sequence[DeviceRecord]) -> tuple[FpsTable, FpsTable]:
-    """Table 1 and Table 2 of `devices`; several files of one device are joined.
+    """Make Tables 1 and 2 of `devices`; several files of one device are joined.
 
-    Where a device has several students of one size, the first is shown, and a note says so.
+    Of several students of one size on a device the first is shown, and a note says so.
     """
     table_1 = FpsTable(
         "fps_table_1",
@@ -108,7 +118,7 @@ def fps_tables(devices: Sequence[DeviceRecord]) -> tuple[FpsTable, FpsTable]:
 
 
 def write_tables(tables: Sequence[FpsTable], folder: Path) -> list[Path]:
-    """Write each table as CSV and Markdown into `folder`; returns the files."""
+    """Write each table as CSV and Markdown into `folder`; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in tables:
@@ -131,11 +141,15 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
                 teachers.setdefault((record.device, row.threads), row.forwards_per_second)
             if _belongs(row, is_quantized):
                 fps = rows.setdefault((record.device, row.runtime, row.threads), {})
+                # The first file that holds a cell counts (docs/bench.md).
                 fps.setdefault(column, row.forwards_per_second)
+    # Table 2 has no quantized teacher: the fp32 one in PyTorch, with as many threads, stands in
+    # its column.
     if is_quantized:
         for (device, _, threads), fps in rows.items():
             if (device, threads) in teachers:
                 fps[TEACHER] = teachers[device, threads]
+    # Backwards, so that the first file of a device decides its place.
     order = {record.device: place for place, record in reversed(list(enumerate(devices)))}
     return [FpsRow(*key, rows[key]) for key in sorted(rows, key=lambda key: order[key[0]])]
 
@@ -152,13 +166,14 @@ def _paper_rows(columns: Sequence[str], what: str = "") -> list[FpsRow]:
     rows = []
     for device, numbers in PAPER_FPS.items():
         fps = {name: float(fps) for name, fps in zip(COLUMNS, numbers, strict=True)}
+        # Table 2 leaves out the DQN teacher's column: our devices time one teacher only.
         shown = {name: fps[name] for name in columns}
         rows.append(FpsRow(f"{device} (paper)", PAPER_RUNTIME + what, None, shown))
     return rows
 
 
 def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ...]:
-    """Students that the table has no place for, and what could not be measured."""
+    """List the students that the table has no place for, and what could not be measured."""
     notes: dict[str, None] = {}
     seen: dict[tuple[str, str, int, str], str] = {}
     for record in devices:
@@ -169,8 +184,9 @@ def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ..
                 if not _belongs(row, is_quantized):
                     continue
                 notes[f"{place}: {row.status}: {row.reason}"] = None
+            # A student of other widths fits no column; dropped without a word it would be missed.
             elif column is None:
-                notes[f"{place}: not shown: no size of the grid"] = None
+                notes[f"{place}: not shown: not a size of the grid"] = None
             elif not _belongs(row, is_quantized):
                 if is_quantized and row.weight_bits != FP32:
                     bits = "unknown" if row.weight_bits is None else row.weight_bits

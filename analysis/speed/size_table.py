@@ -1,7 +1,7 @@
 """Parameters and bytes of students by size and bits per weight, beside the teacher's.
 
-Bytes are those of real files: of the runs given or, for the rest of the size grid, of an untrained
-student that is quantized and packed in memory as `qpd quantize` packs one.
+Bytes are those of real files: of the given runs or, for the rest of the size grid, of an untrained
+student that is quantized and packed in memory as `qpd quantize` would.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 BITS = (FLOAT_BITS, 8, 6, 4, 2)
-TEACHER_BYTES = 4 * 1_686_693  # SB3's CnnPolicy of PPO or A2C, 4 actions, critic included, in fp32
+# In fp32, for 4 actions: SB3's CnnPolicy of PPO or A2C has a critic head, DQN's has none.
+TEACHER_BYTES = 4 * 1_686_693
 DQN_TEACHER_BYTES = 4 * 1_686_180
 PACKED = "packed for this table"
 COLUMNS = (
@@ -41,16 +42,17 @@ _BREAKOUT = ((4, 84, 84), 4)
 
 
 def size_table(frame: DataFrame | None = None) -> DataFrame:
-    """A row for each size of the grid and each of `BITS`, then for whatever else the runs hold.
+    """Return a row per size of the grid and each of `BITS`, then per further student of the runs.
 
-    `frame` is that of `run_frame`. `ratio` is the teacher's bytes divided by the file's;
-    `source` the run whose file it is, the first of several, or `PACKED`. Packed students have 4
-    actions; a run's file is some hundred bytes longer, because it also says where it comes from.
+    `frame` is a `run_frame`. `ratio` is the teacher's bytes divided by the file's; `source` is the
+    run whose file it is (the first of several) or `PACKED`. Packed students have 4 actions; a run's
+    file is some hundred bytes longer, because it also records where it comes from.
     """
     import pandas as pd
 
     rows = _run_rows(frame) if frame is not None else []
     key = ("size", "parameters", "precision", "teacher_bytes")
+    # Backwards, so that of several equal files the first run's is kept.
     found = {tuple(row[name] for name in key): row for row in reversed(rows)}
     table = []
     for size in SIZE_GRID:
@@ -59,6 +61,8 @@ def size_table(frame: DataFrame | None = None) -> DataFrame:
         for bits in BITS:
             precision = "fp32" if bits == FLOAT_BITS else f"{bits}-bit"
             teachers = [TEACHER_BYTES, DQN_TEACHER_BYTES]
+            # A run's file serves if it has the grid's own number of actions and either of the two
+            # teachers.
             keys = [(size, architecture.num_parameters, precision, count) for count in teachers]
             row = next((found.pop(key) for key in keys if key in found), None)
             missing += [bits] if row is None else []
@@ -70,7 +74,7 @@ def size_table(frame: DataFrame | None = None) -> DataFrame:
 
 
 def shown_sizes(table: DataFrame) -> ShownTable:
-    """`size_table` for a terminal: a line for each size and teacher, the bytes by bits."""
+    """Tabulate `size_table` for a terminal: a line per size and teacher, bytes by precision."""
     precisions = list(dict.fromkeys(table["precision"]))
     header = ["size", "parameters", *precisions]
     lines: dict[tuple[str, int, int], dict[str, str]] = {}
@@ -87,17 +91,17 @@ def shown_sizes(table: DataFrame) -> ShownTable:
 
 
 def size_notes(table: DataFrame) -> list[str]:
-    """How to read `shown_sizes`."""
+    """Return how to read `shown_sizes`."""
     notes = [
         "in brackets: how many times smaller it is than its teacher in fp32; "
-        f"the grid's has {TEACHER_BYTES:,} bytes"
+        f"the grid's teacher has {TEACHER_BYTES:,} bytes"
     ]
     names = list(dict.fromkeys(table["source"][table["source"] != PACKED]))
     return [*notes, f"* a run's file: {', '.join(names)}"] if names else notes
 
 
 def draw_sizes(table: DataFrame, axes: Axes) -> None:
-    """Draw the grid's rows of `size_table`: bytes by size, a series for each number of bits."""
+    """Draw the grid's rows of `size_table`: bytes by size, a series per precision."""
     grid = table[table["size"].isin(SIZE_GRID) & table["precision"].isin(_precisions())]
     for place, name in enumerate(_precisions()):
         mine = grid[grid["precision"] == name].drop_duplicates("size")
@@ -117,7 +121,7 @@ def draw_sizes(table: DataFrame, axes: Axes) -> None:
 
 
 def size_figure(table: DataFrame) -> Figure:
-    """The figure of `size_table(...)`."""
+    """Draw `size_table(...)` as a figure of its own."""
     figure = new_figure(PAGE_WIDTH / 2, 2.4)
     draw_sizes(table, figure.subplots())
     return figure
@@ -128,7 +132,7 @@ def _precisions() -> list[str]:
 
 
 def _run_rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """The students' files of the runs, each beside its own teacher."""
+    """List the runs' student files, each beside its own teacher."""
     teachers = frame[frame["policy"] == "teacher"].set_index("run")["size_bytes"]
     rows = []
     for _, row in frame[~frame["policy"].isin(TEACHERS)].iterrows():
@@ -154,9 +158,10 @@ def _packed_rows(size: str, bits: list[int]) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def _packed_bytes(student: Student, weight_bits: int) -> int:
-    """Neither ranges nor scales are fitted: what a tensor holds does not change its bytes."""
+    """Return the bytes of the student's file; nothing is calibrated, as values change no size."""
     if weight_bits == FLOAT_BITS:
         return len(safetensors_bytes(*float_student_content(student, {})))
+    # `dorefa` needs no search for scales; the bytes are the same.
     simulation = QuantizedStudent(student, QuantizationConfig(weight_bits, scheme="dorefa"))
     return len(safetensors_bytes(*pack_student(integer_student(simulation), {})))
 

@@ -1,1 +1,1 @@
-"""How fast students run on a device: one observation at a time, in every runtime."""
+"""Benchmarks of students on a device: one observation at a time, in every runtime."""

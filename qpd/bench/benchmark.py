@@ -1,4 +1,4 @@
-"""One device's benchmark: every runtime, model and number of threads beside the SB3 teacher."""
+"""The benchmark of one device: every runtime, model and thread count beside the SB3 teacher."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from qpd.machine.description import cpu_model, device_name, system, versions
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What to run, and for how long: `rounds` turns of `seconds` each. `frames` names what image
-    students are timed on: `breakout` or `noise`.
+    """The runtimes and thread counts to measure, with `rounds` turns of `seconds` each.
+
+    `frames` names the observations that image students are timed on: `breakout` or `noise`.
     """
 
     runtimes: tuple[str, ...]
@@ -41,22 +42,28 @@ def run_benchmark(
     device: str | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> DeviceRecord:
-    """Benchmark `models` one after the other; the teacher takes its turns beside each.
+    """Benchmark `models` one after the other; the teacher takes turns beside each.
 
-    `note` is told what goes on.
+    `note` is called with a line of progress. Contestants that fail become rows with a reason; none
+    raises.
     """
     with tempfile.TemporaryDirectory(prefix="qpd-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         frames = OBSERVATIONS[settings.frames]()
+        # Started once and timed again beside each model: a ratio compares turns of the same
+        # minutes.
         teachers = _teachers(settings, folder, frames, stack)
         rows: list[BenchRow] = []
         for index, model in enumerate(models):
             note(f"{model.name} ({index + 1} of {len(models)}): building, checking")
+            # One model's processes at a time: all of them together would not fit into a small
+            # board's memory.
             with ExitStack() as group:
                 students = _students(model, settings, folder / str(index), frames, group)
                 note(f"{model.name}: {settings.rounds} rounds")
                 take_turns([*teachers, *students], settings.rounds, settings.seconds)
                 rows += [bench_row(x, _baseline(x, model, teachers, settings)) for x in students]
+        # Without a model the teacher alone measures the device.
         if not models:
             take_turns(teachers, settings.rounds, settings.seconds)
         rows = [*(_teacher_row(x, teachers) for x in teachers), *rows]
@@ -73,7 +80,7 @@ def run_benchmark(
 
 
 def settings_record(settings: BenchSettings) -> dict[str, Any]:
-    """How was measured, for the device's record."""
+    """Return how it was measured, for the device's record."""
     return {
         "rounds": settings.rounds,
         "seconds": settings.seconds,
@@ -84,9 +91,10 @@ def settings_record(settings: BenchSettings) -> dict[str, Any]:
 def _teachers(
     settings: BenchSettings, folder: Path, frames: np.ndarray, stack: ExitStack
 ) -> list[Contestant]:
-    """The baseline for every number of threads, and the teacher in other runtimes asked for."""
+    """Start the baseline for every thread count, and the teacher in other requested runtimes."""
     others = [name for name in settings.runtimes if RUNTIMES[name].runs_teacher]
     teachers = []
+    # dict.fromkeys keeps the order and drops a baseline that was asked for as well.
     for runtime in dict.fromkeys([BASELINE, *others]):
         for threads in _teacher_threads(settings):
             place = folder / f"teacher-{runtime}-{threads}"
@@ -96,7 +104,7 @@ def _teachers(
 
 
 def _teacher_threads(settings: BenchSettings) -> tuple[int, ...]:
-    """Runtimes that have one thread only are compared with the teacher on one."""
+    """Return the teacher's thread counts; runtimes with one thread need a teacher with one."""
     single = any(not RUNTIMES[name].has_threads for name in settings.runtimes)
     return tuple(dict.fromkeys([*([1] if single else []), *settings.threads]))
 
@@ -123,8 +131,9 @@ def _baseline(
     teachers: Sequence[Contestant],
     settings: BenchSettings,
 ) -> float | None:
-    """The teacher's forward passes per second beside this model; None for vector observations:
-    no teacher of theirs comes with QPD.
+    """Return the teacher's forward passes per second beside this model.
+
+    None for vector observations, as no such teacher comes with QPD.
     """
     for teacher in teachers:
         if (teacher.runtime, teacher.threads) == (BASELINE, student.threads):

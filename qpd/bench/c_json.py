@@ -1,4 +1,4 @@
-"""What the C export's benchmark prints (a line for each student) as a device's record."""
+"""Conversion of the C export's benchmark output (a line per student) to a device's record."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 from qpd.students import SIZE_GRID, StudentArchitecture, architecture_for
 
 PORTABLE_KERNELS = "portable"
 
 
 def record_of_c_lines(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields of a DeviceRecord. KeyError, TypeError or ValueError for lines that are none."""
+    """Return the fields of a DeviceRecord; KeyError, TypeError or ValueError for other lines."""
     first = lines[0]
     return {
         "device": str(first["device"]),
@@ -28,7 +28,9 @@ def record_of_c_lines(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def row_of_c_line(line: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a BenchRow."""
+    """Return the fields of a BenchRow; KeyError, TypeError or ValueError for other lines."""
+    # The C program prints neither size nor bits, which the bytes of its constants identify; a line
+    # that somebody completed by hand comes first.
     size, bits = size_of_constants(int(line["constant_bytes"]))
     size = line.get("size") or size or (line["student"] if line["student"] in SIZE_GRID else None)
     bits = min(line["weight_bits"]) if "weight_bits" in line else bits
@@ -51,7 +53,11 @@ def row_of_c_line(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn_of_line(line: dict[str, Any]) -> TimedTurn:
-    """What one run of the program measured. KeyError, TypeError, or ValueError for a time of 0."""
+    """Return what one run of the program measured.
+
+    Raises KeyError or TypeError for another program's line, ValueError for a time of 0.
+    """
+    # Written so that NaN is refused as well.
     if not float(line["median_ns"]) >= 1:
         raise ValueError("median_ns is below 1: this clock is too coarse for so small a student")
     return TimedTurn(
@@ -63,15 +69,15 @@ def turn_of_line(line: dict[str, Any]) -> TimedTurn:
 
 
 def c_runtime(kernels: str) -> str:
-    """`c` for the portable build, `c-simd` for one with vector instructions written out."""
+    """Return `c` for the portable build, `c-simd` for one with explicit vector instructions."""
     return "c" if kernels == PORTABLE_KERNELS else "c-simd"
 
 
 def size_of_constants(constant_bytes: int) -> tuple[str | None, int | None]:
-    """Size and bits per weight of the student whose constants take so many bytes.
+    """Return size and bits per weight of the student whose constants take so many bytes.
 
-    The sizes of the grid differ far more than their numbers of actions (2 to 18) do. Unknown
-    sizes, and students that mix bits, give None.
+    This is unambiguous, as sizes of the grid differ far more than numbers of actions (2 to 18) do.
+    Returns (None, None) for other sizes and for students that mix bits.
     """
     for size in SIZE_GRID:
         for num_actions in range(2, 19):
@@ -83,7 +89,10 @@ def size_of_constants(constant_bytes: int) -> tuple[str | None, int | None]:
 
 
 def _constant_bytes(architecture: StudentArchitecture, bits: int) -> int:
-    """Weights packed by output, a bias of 4 bytes, and but for the head 5 bytes of gain."""
+    """Return the bytes of all constants, as `qpd.export.c.code.weight_bytes` counts them.
+
+    Per output: packed weights on whole bytes, a bias of 4 bytes and, except in the head, 5 of gain.
+    """
     total = 0
     for shape in architecture.layer_shapes():
         row = (prod(shape.weight_shape[1:]) * bits + 7) // 8

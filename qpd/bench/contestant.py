@@ -1,4 +1,4 @@
-"""What takes turns in a benchmark: one model in one runtime with so many threads."""
+"""Contestants that take turns in a benchmark: one model in one runtime with so many threads."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from qpd.bench.device_record import GoldenCheck
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 
 
 class ContestantError(RuntimeError):
-    """A contestant that failed; one line says how."""
+    """A contestant failed; the message is one line."""
 
 
 class MissingError(ContestantError):
-    """A contestant that cannot run here; one line says what to install."""
+    """A contestant cannot run here; the message says what to install."""
 
 
 class WrongAnswerError(ContestantError):
-    """A contestant that computes something else than it should."""
+    """A contestant does not compute what it should."""
 
 
 class Runner(Protocol):
-    """Something started that can be timed."""
+    """A started model that can be timed."""
 
     def turn(self, seconds: float) -> TimedTurn:
         """Time single calls for `seconds`. Raises ContestantError."""
 
     def close(self) -> None:
-        """End it."""
+        """End its process, if it has one."""
 
 
 @dataclass
 class Contestant:
-    """One row of the table in the making; `runner` is None once (or if) it cannot run."""
+    """One row of the table under construction; `runner` is None if it cannot run (any more)."""
 
     runtime: str
     model: str
@@ -48,12 +48,12 @@ class Contestant:
     turns: list[TimedTurn] = field(default_factory=list)
 
     def give_up(self, error: ContestantError) -> None:
-        """Take no more turns; the row will say why."""
+        """Take no more turns; the row will give `error` as the reason."""
         self.error = error
         self.close()
 
     def close(self) -> None:
-        """End its process."""
+        """End its process, if there is one."""
         if self.runner is not None:
             self.runner.close()
             self.runner = None

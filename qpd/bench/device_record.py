@@ -1,4 +1,4 @@
-"""The JSON of one device: what it is, and a row for each runtime, model and number of threads."""
+"""The JSON of one device: its description, and a row per runtime, model and thread count."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from qpd.files.atomic import write_json
 from qpd.files.json_input import MAX_JSON_BYTES, parse_json
 
 FORMAT, SCHEMA_VERSION = "qpd-device", 1
-MAX_LINES = 1000  # of the C benchmark, one for each student
-FP32 = 32  # what `weight_bits` is for float weights
+MAX_LINES = 1000  # of the C benchmark, one per student
+FP32 = 32  # the `weight_bits` of float weights
 
 
 class BenchError(UserError, ValueError):
-    """A benchmark that cannot be run, or a file that is none; one line says why."""
+    """A benchmark cannot be run, or a file is no record of one; the message is one line."""
 
     code = ErrorCode.DEVICE_RECORD
 
 
 class _Plain(BaseModel):
+    # Strict: a record with an unknown key is another program's, or of a later version.
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class GoldenCheck(_Plain):
-    """How far golden vectors were met; `largest_error` is a fraction of the logits' spread."""
+    """The match with the golden vectors; `largest_error` is a fraction of the logits' spread."""
 
     vectors: int
     same_actions: int
@@ -40,9 +41,9 @@ class BenchRow(_Plain):
     """One model in one runtime. Times are medians over rounds, null unless `status` is measured.
 
     `model` is `teacher`, a size or a run's name; `size` is the grid's name for its shape, or null.
-    `weight_bits` is the fewest of any layer, 32 for fp32, null where a file does not tell. `ratio`
-    compares forward passes per second with the teacher's in PyTorch eager, with as many threads, in
-    the same rounds.
+    `weight_bits` is the fewest of any layer, 32 for fp32, null if a file does not tell. `ratio` is
+    forward passes per second over the teacher's in PyTorch eager, with as many threads, in the same
+    rounds.
     """
 
     runtime: str
@@ -64,7 +65,7 @@ class BenchRow(_Plain):
 
 
 class DeviceRecord(_Plain):
-    """A device and its rows. `date` is ISO 8601, UTC; `settings` says how was measured."""
+    """A device and its rows. `date` is ISO 8601, UTC; `settings` say how it was measured."""
 
     format: Literal["qpd-device"] = "qpd-device"
     schema_version: Literal[1] = 1
@@ -79,12 +80,12 @@ class DeviceRecord(_Plain):
 
 
 def write_device_record(path: Path, record: DeviceRecord) -> None:
-    """Replace `path` by the record."""
+    """Write the record to `path` atomically, replacing what is there."""
     write_json(path, record.model_dump())
 
 
 def refuse_foreign_file(path: Path) -> None:
-    """BenchError unless `path` can be written: nothing is there, or an earlier record."""
+    """Raise BenchError unless `path` is free, or an earlier record that may be replaced."""
     if not path.parent.is_dir():
         raise BenchError(f"{path}: the folder {path.parent} does not exist", ErrorCode.FILE_SYSTEM)
     if path.exists():
@@ -92,22 +93,25 @@ def refuse_foreign_file(path: Path) -> None:
             read_device_record(path)
         except BenchError as error:
             raise BenchError(
-                f"{path}: is there already, and no device's JSON; use -o", ErrorCode.OUTPUT_TAKEN
+                f"{path}: exists and is not a device's JSON; choose another -o",
+                ErrorCode.OUTPUT_TAKEN,
             ) from error
 
 
 def read_device_record(path: Path) -> DeviceRecord:
-    """What `qpd bench` wrote, or the lines that the C export's benchmark printed.
+    """Read what `qpd bench` wrote, or the lines that the C export's benchmark printed.
 
     Raises BenchError for anything else.
     """
     try:
         objects = _json_objects(_read_text(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise BenchError(f"{path}: {reason}", ErrorCode.FILE_SYSTEM) from error
     except ValueError as error:
-        raise BenchError(f"{path}: is no JSON of `qpd bench` or `make bench`: {error}") from error
+        raise BenchError(
+            f"{path}: is not JSON from `qpd bench` or `make bench`: {error}"
+        ) from error
     try:
         if objects and all("median_ns" in found for found in objects):
             return DeviceRecord.model_validate(record_of_c_lines(objects))
@@ -129,6 +133,7 @@ def read_device_record(path: Path) -> DeviceRecord:
 
 def _read_text(path: Path) -> str:
     with path.open("rb") as file:
+        # Never more than the limit: the file may be anybody's, or no file at all but /dev/zero.
         content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
@@ -136,11 +141,12 @@ def _read_text(path: Path) -> str:
 
 
 def _json_objects(text: str) -> list[dict[str, Any]]:
-    """One object over many lines, or one on each line; ValueError for anything else."""
+    """Parse one object over many lines, or one on each line; ValueError for anything else."""
     try:
         objects = [parse_json(text)]
     except ValueError:
         lines = [line for line in text.splitlines() if line.strip()]
+        # One error about the whole text rather than a thousand lines that parse on their own.
         if len(lines) > MAX_LINES:
             raise
         objects = [parse_json(line) for line in lines]

@@ -1,9 +1,9 @@
-"""The runtimes that run in Python: a model's file as a function of one observation.
+"""Runtimes that run in Python: a model's file as a function of one observation.
 
-Each loader returns two functions: from observations `[n, ...]` to inputs in the form and layout
-that the runtime reads, and from one input to logits `[1, actions]` in NumPy. The first is not
-timed: an agent's frames can be kept in any layout. Imports stay inside: a worker's memory is its
-own runtime's.
+Each loader returns two functions: one from observations `[n, ...]` to inputs in the runtime's form
+and layout, one from a single input to logits `[1, actions]` in NumPy. The first is not timed, as an
+agent can keep its frames in any layout. Imports stay inside the loaders, so that a worker's memory
+is its own runtime's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ Loaded = tuple[Callable[[np.ndarray], list[Any]], Forward]
 
 
 def load_forward(spec: dict[str, Any]) -> Loaded:
-    """What `spec` describes (`kind`, `file`, `threads` and more). ImportError without its extra."""
+    """Load what `spec` describes (`kind`, `file`, `threads` and more).
+
+    Raises ImportError if the runtime's package is not installed.
+    """
     loaders = {"torch": _torch, "onnx": _onnx, "litert": _litert}
     return loaders[spec["kind"]](spec)
 
 
 def _singles(observations: np.ndarray) -> list[Any]:
-    """Each observation as a batch of one."""
+    """Return each observation as a batch of one."""
     return [observation[None] for observation in observations]
 
 
@@ -36,6 +39,7 @@ def _torch(spec: dict[str, Any]) -> Loaded:
     if spec["file"] is None:
         from qpd.teachers import load_teacher
 
+        # No file: the teacher that comes with QPD, the baseline of every ratio.
         network = load_teacher("embedded")
     else:
         from pathlib import Path
@@ -45,6 +49,7 @@ def _torch(spec: dict[str, Any]) -> Loaded:
 
         network = PlainNetwork(load_student(Path(spec["file"]))).requires_grad_(False)
     if spec["compiled"]:
+        # fullgraph fails on anything that would fall back to eager, instead of timing a mixture.
         network = torch.compile(network, fullgraph=True, dynamic=False)
 
     @torch.inference_mode()
@@ -60,11 +65,13 @@ def _onnx(spec: dict[str, Any]) -> Loaded:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = spec["threads"]
+    # x86 without VNNI adds pairs of 8-bit products in 16 bits, which may overflow; this spares it.
     if spec["precise"]:
         options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(
         spec["file"], options, providers=["CPUExecutionProvider"]
     )
+    # Names are looked up outside `forward`, which is timed.
     source = session.get_inputs()[0].name
 
     def forward(observation: np.ndarray) -> np.ndarray:
@@ -83,7 +90,7 @@ def _litert(spec: dict[str, Any]) -> Loaded:
     target = interpreter.get_output_details()[0]["index"]
 
     def prepare(observations: np.ndarray) -> list[Any]:
-        if observations.ndim == 4:  # int8, channels last
+        if observations.ndim == 4:  # frames go in as int8 x - 128, channels last
             last = np.ascontiguousarray(observations.transpose(0, 2, 3, 1))
             observations = (last ^ 128).view(np.int8)
         return _singles(observations)

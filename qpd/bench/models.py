@@ -1,4 +1,4 @@
-"""What is benchmarked: the students of runs, and random ones of any size."""
+"""Models to benchmark: the students of runs, and random ones of any size."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.student_files.distilled import load_student
 from qpd.students import SIZE_GRID, Student, StudentArchitecture, architecture_for
 
-BREAKOUT = ((4, 84, 84), 4)  # what random students read, and their number of actions
+BREAKOUT = ((4, 84, 84), 4)  # observation shape and number of actions of random students
 NUM_OBSERVATIONS = 8
 
 
 @dataclass(frozen=True)
 class BenchModel:
-    """A student in float and in integers, and what to feed it.
+    """A student in float and in integers, with its golden vectors.
 
-    `observations` are golden vectors, uint8 `[n, 4, 84, 84]` or float32 `[n, features]`;
-    `integer_logits` int32 `[n, actions]` is what the integers give for them.
+    `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_logits`, int32
+    `[n, actions]`, are the integers' logits for them.
     """
 
     name: str
@@ -39,7 +39,7 @@ class BenchModel:
     integer_logits: np.ndarray
 
     def timed_on(self, frames: np.ndarray) -> np.ndarray:
-        """`frames`, or this student's golden vectors where it sees none."""
+        """Return the observations to time: `frames`, or golden vectors for vector observations."""
         return frames if self.student.architecture.is_image else self.observations
 
     @property
@@ -49,7 +49,7 @@ class BenchModel:
 
 
 def random_model(size: str, seed: int = 0) -> BenchModel:
-    """A student that learned nothing, 8-bit: speed does not depend on the weights.
+    """Make an untrained 8-bit student, which is as fast as a trained one of its size.
 
     Raises BenchError for a size that is not in the grid.
     """
@@ -63,14 +63,15 @@ def random_model(size: str, seed: int = 0) -> BenchModel:
         0, 256, (4, *BREAKOUT[0]), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
     )
     simulation = QuantizedStudent(student, QuantizationConfig())
+    # Noise will do: ranges have to be set for the integers to exist, and nobody plays with them.
     calibrate(simulation, frames)
     return _model(student, ExportSource(integer_student(simulation), {}, size), size)
 
 
 def run_model(path: Path) -> BenchModel:
-    """The student of a run directory, or of a quantized.safetensors.
+    """Load the student of a run directory or a quantized.safetensors.
 
-    Where its full-precision student was not kept, a random one of the same shape takes its place.
+    If its full-precision student was not kept, a random one of the same shape takes its place.
     Raises StudentFileError.
     """
     source = load_export_source(path)
@@ -81,7 +82,7 @@ def run_model(path: Path) -> BenchModel:
 
 
 def size_name(architecture: StudentArchitecture) -> str | None:
-    """The grid's name for it, whatever the number of actions."""
+    """Return the grid's name for the architecture, whatever its number of actions, or None."""
     for name in SIZE_GRID:
         if architecture.is_image and architecture == architecture_for(
             name, architecture.observation_shape, architecture.num_actions
@@ -92,6 +93,8 @@ def size_name(architecture: StudentArchitecture) -> str | None:
 
 def _random_student(integers: IntegerStudent) -> Student:
     student = Student(integers.architecture)
+    # The range scales vectors before the first layer; without it the float student would not even
+    # accept them.
     if integers.input_low is not None and integers.input_high is not None:
         low, high = torch.from_numpy(integers.input_low), torch.from_numpy(integers.input_high)
         student.set_input_range(low, high)

@@ -1,7 +1,7 @@
 """A student in PyTorch's ordinary layout, as it would be deployed.
 
-`students.Student` rearranges its weights at every call, which pays for large batches only: with one
-observation at a time an XL student would be ten times slower.
+`students.Student` rearranges its weights at every call, which pays off for large batches only: with
+one observation at a time an XL student would be ten times slower.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PlainNetwork(nn.Module):
         self.student = None if self.is_image else student
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[batch, actions]` and values `[batch, 1]` of uint8 frames or float vectors."""
+        """Return logits `[batch, actions]` and values `[batch, 1]` of uint8 frames or vectors."""
         if self.student is not None:
             inputs = self.student.encode(observations) / INPUT_LEVELS
         else:
@@ -42,6 +42,6 @@ class PlainNetwork(nn.Module):
 
 @torch.no_grad()
 def exact_logits(network: nn.Module, inputs: Tensor) -> Tensor:
-    """Logits float64 `[batch, actions]` of a copy of `network` in double precision."""
+    """Return the logits of a double-precision copy of `network`, float64 `[batch, actions]`."""
     logits: Tensor = copy.deepcopy(network).double()(inputs)[0]
     return logits

@@ -1,6 +1,6 @@
-# Runs on the other machine: builds each export, tests it, then lets all take turns.
-# Given: FOLDER, BUILDS ("name:portable" of each), ROUNDS, SECONDS_EACH.
-# Prints "fact NAME VALUE" and "turn NUMBER JSON" lines; else one line of what is wrong, status 1.
+# Runs on the other machine: builds and tests each export, then lets all of them take turns.
+# Expects FOLDER, BUILDS ("name:portable" for each), ROUNDS and SECONDS_EACH.
+# Prints "fact NAME VALUE" and "turn NUMBER JSON" lines, or one line of what is wrong, with status 1.
 fail() {
     echo "$1"
     exit 1

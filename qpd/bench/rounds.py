@@ -1,4 +1,4 @@
-"""Contestants take turns, round by round, so that what else the machine does meets all alike."""
+"""Turns, round by round, so that whatever else the machine does affects all contestants alike."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from qpd.bench.device_record import BenchRow
 
 
 def take_turns(contestants: Sequence[Contestant], rounds: int, seconds: float) -> None:
-    """`rounds` times, every contestant that still can is timed for `seconds`."""
+    """Time every contestant that still runs for `seconds`, `rounds` times in turn."""
     for _ in range(rounds):
+        # Those that failed earlier keep their row, with the reason, and take no more turns.
         for contestant in contestants:
             if contestant.runner is None:
                 continue
@@ -23,14 +24,15 @@ def take_turns(contestants: Sequence[Contestant], rounds: int, seconds: float) -
 
 
 def forwards_per_second(contestant: Contestant, rounds: int) -> float | None:
-    """By the median over its last `rounds` turns of each turn's median; None if it failed."""
+    """Return 1 / the median over the last `rounds` turns of their medians; None if it failed."""
     if contestant.error is not None or not contestant.turns:
         return None
+    # The last turns only: a teacher has turns beside every model, and each ratio takes its own.
     return 1e6 / median(turn.median_us for turn in contestant.turns[-rounds:])
 
 
 def bench_row(contestant: Contestant, baseline: float | None = None) -> BenchRow:
-    """The contestant's row; `baseline` is the teacher's forward passes per second, if any."""
+    """Make the contestant's row; `baseline` is the teacher's passes per second, if any."""
     rate = forwards_per_second(contestant, len(contestant.turns))
     turns = contestant.turns if rate else []
     error = contestant.error

@@ -1,7 +1,7 @@
 """The C export on another machine: copied, built, tested and timed there over ssh.
 
-Nothing is needed there but sshd, a C compiler and make. The system's own ssh and scp are used, so
-keys, agents and `~/.ssh/config` count; nothing asks for a password.
+It needs only sshd, a C compiler and make there. The system's own ssh and scp are used, so keys,
+agents and `~/.ssh/config` apply; nothing asks for a password.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from qpd import __version__
 from qpd.bench.benchmark import BenchSettings, settings_record
 from qpd.bench.c_json import turn_of_line
 from qpd.bench.contestant import Contestant
@@ -31,16 +30,18 @@ from qpd.bench.timed_observations import OBSERVATIONS
 from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import GoldenVectors, write_bundle
 from qpd.export.c.code import export_c
+from qpd.version import __version__
 
 CONNECT_SECONDS = 15
 TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>\d+))?")
 
 
 class SshMachine:
-    """Commands on another machine. Raises BenchError, one line, where there is no way to it."""
+    """Commands on another machine; BenchError, one line, if it cannot be reached."""
 
     def __init__(self, target: str, config: Path | None = None) -> None:
         match = TARGET.fullmatch(target)
+        # A target that begins with a dash would be read as one of ssh's options.
         if match is None or target.startswith("-"):
             raise BenchError(
                 f"--ssh {target}: user@host, or user@host:port", ErrorCode.COMMAND_LINE
@@ -52,24 +53,27 @@ class SshMachine:
                 )
         self.target, self.login, port = target, match["login"], match["port"]
         options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
-        options += ["-o", f"ServerAliveInterval={CONNECT_SECONDS}"]  # a machine that went away
+        # Notices a machine that goes away in the middle of a turn, which sends nothing.
+        options += ["-o", f"ServerAliveInterval={CONNECT_SECONDS}"]
         options += ["-F", str(config)] if config is not None else []
         self._ssh = ["ssh", *options, *(["-p", port] if port else [])]
+        # ssh takes the port as -p, scp as -P, where -p would keep the files' times.
         self._scp = ["scp", "-q", "-r", *options, *(["-P", port] if port else [])]
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Feed `script` to a POSIX shell there; BenchError if the connection fails."""
+        """Run `script` in a POSIX shell there; BenchError if the connection fails."""
+        # scp needs brackets around an IPv6 address, ssh refuses them.
         bare = self.login.replace("[", "").replace("]", "")
         command = [*self._ssh, bare, "sh -s"]
         done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
-        if done.returncode == 255:
+        if done.returncode == 255:  # ssh's own failures; anything else is the script's status
             raise BenchError(
                 f"--ssh {self.target}: {_last_line(done.stderr)}", ErrorCode.REMOTE_DEVICE
             )
         return done
 
     def copy(self, folder: Path, there: str) -> None:
-        """Copy what is in `folder` into `there`."""
+        """Copy the contents of `folder` into `there`. Raises BenchError."""
         entries = [str(entry) for entry in sorted(folder.iterdir())]
         done = subprocess.run(
             [*self._scp, *entries, f"{self.login}:{there}/"],
@@ -84,7 +88,7 @@ class SshMachine:
 
     @contextmanager
     def temporary_folder(self) -> Iterator[str]:
-        """A new folder there, removed whatever happens."""
+        """Yield a new folder there, which is removed whatever happens."""
         made = self.run("mktemp -d\n")
         folder = made.stdout.strip()
         if made.returncode != 0 or not folder.startswith("/"):
@@ -106,8 +110,13 @@ def bench_over_ssh(
     note: Callable[[str], None] = lambda text: None,
     config: Path | None = None,
 ) -> DeviceRecord:
-    """Benchmark the C export of `models` at `target`. Raises BenchError, one line."""
+    """Benchmark the C export of `models` at `target`, in the runtimes `c` and `c-simd`.
+
+    `device` names it in the record, `note` is called with a line of progress, `config` is an ssh
+    configuration file. Raises BenchError, one line.
+    """
     machine = SshMachine(target, config)
+    # Contestants and builds in one order: the script's turns name them by number.
     contestants = [
         Contestant(runtime, model.name, model.size, model.weight_bits, 1)
         for model in models
@@ -145,7 +154,7 @@ def bench_over_ssh(
 def remote_script(
     folder: str, builds: Sequence[tuple[str, bool]], rounds: int, seconds: float
 ) -> str:
-    """The shell script that runs there: (export's folder, portable?) of each build in `builds`."""
+    """Return the shell script to run there; `builds` are (export's folder, is portable)."""
     body = files("qpd.bench").joinpath("remote_bench.sh").read_text(encoding="utf-8")
     listed = " ".join(f"{name}:{'1' * portable}" for name, portable in builds)
     settings = {"FOLDER": folder, "BUILDS": listed, "ROUNDS": rounds, "SECONDS_EACH": seconds}
@@ -161,8 +170,9 @@ def _export(model: BenchModel, folder: Path, frames: np.ndarray) -> None:
 
 
 def _collect(output: str, contestants: Sequence[Contestant]) -> dict[str, str]:
-    """Turns into the contestants they belong to; returns the facts about the machine."""
+    """Add turns to the contestants they belong to; return the facts about the machine."""
     facts = {"device": "unknown", "cores": "", "os": "unknown", "compiler": "unknown"}
+    # Other lines are a login shell's greetings, which no protocol can forbid.
     for line in output.splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "fact":
@@ -175,7 +185,7 @@ def _collect(output: str, contestants: Sequence[Contestant]) -> dict[str, str]:
 
 
 def _add_turn(contestant: Contestant, text: str) -> str:
-    """Record a line of the C benchmark's; returns the name of its device."""
+    """Record one line of the C benchmark; return the name of its device. Raises BenchError."""
     try:
         line = json.loads(text)
         contestant.turns.append(turn_of_line(line))
@@ -190,4 +200,4 @@ def _add_turn(contestant: Contestant, text: str) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it failed without a word"
+    return lines[-1] if lines else "it failed without a message"

@@ -1,7 +1,7 @@
 """The frames that forward passes are timed on.
 
-The C export's vector kernels skip patches that are black or do not change, so that their time
-depends on the picture: real play is what counts, noise is the worst case.
+The C export's vector kernels skip patches that are black or unmoving, so their time depends on the
+picture: real play is what counts, noise is the worst case.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from qpd.environments.policy import network_policy
 from qpd.environments.registry import make_vector_env
 from qpd.teachers import load_teacher
 
-COUNT = 16  # 28 KB each: together no more than a second-level cache, as an agent's newest frames
+COUNT = 16  # 28 KB each: together they fit a second-level cache, as an agent's newest frames do
 STEPS_APART = 20
 
 
 def breakout_frames() -> np.ndarray:
-    """uint8 `[COUNT, 4, 84, 84]`: what the embedded teacher sees in a game, always the same."""
+    """Return frames of a game of the embedded teacher, always the same: uint8 `[16, 4, 84, 84]`."""
     policy = network_policy(load_teacher("embedded"))
     env, rng = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0)
     env.reset(0)
     seen: list[np.ndarray] = []
     while len(seen) < STEPS_APART * COUNT:
+        # Forced steps show stacks of frames that no agent acts on.
         if env.acting[0]:
             seen.append(env.observations[0].copy())
         logits = policy(env.observations)
+        # The Gumbel trick: the largest of logit plus Gumbel noise is a sample from the softmax.
         env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
     env.close()
     return np.stack(seen[::STEPS_APART])
 
 
 def noise_frames() -> np.ndarray:
-    """uint8 `[COUNT, 4, 84, 84]`: any of 256 levels in every pixel."""
+    """Return uniform noise over all 256 levels: uint8 `[16, 4, 84, 84]`."""
     return np.random.default_rng(0).integers(0, 256, (COUNT, 4, 84, 84), dtype=np.uint8)
 
 

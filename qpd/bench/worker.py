@@ -1,12 +1,12 @@
 """A worker process: one model in one runtime. `python -m qpd.bench.worker`, JSON lines.
 
 in    {"kind": ..., "golden": "FILE.npy", "timed": "FILE.npy", ...}
-out   {"logits": [[...]]}: the answer to the golden observations
+out   {"logits": [[...]]}: the logits of the golden observations
 in    {"seconds": 0.5}
-out   {"calls": ..., "median_us": ..., ...}: of calls on the timed ones
-out, of anything that goes wrong: {"error": "...", "is_missing": true where an import failed}
+out   {"calls": ..., "median_us": ..., ...}: calls on the timed observations
+out, if anything goes wrong: {"error": "...", "is_missing": true if an import failed}
 
-Imports NumPy and the runtime only, so that its memory is the runtime's.
+Imports only NumPy and the runtime, so that its memory is the runtime's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qpd.bench.timed_calls import time_calls
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
-    """Load what the first line asks for, answer the golden observations, then take turns."""
+    """Load what the first line asks for, send the golden logits, then take a turn per line."""
     spec = json.loads(requests.readline())
     prepare, forward = load_forward(spec)
     golden, inputs = (prepare(np.load(spec[name])) for name in ("golden", "timed"))
@@ -40,7 +40,7 @@ def _send(answers: TextIO, value: object) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """The error's first line; torch.compile's ends with a colon, and the second is what counts."""
+    """Return the error's first line; of torch.compile's, which ends in a colon, the second too."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     return f"{type(error).__name__}: {text}"
@@ -49,6 +49,7 @@ def _one_line(error: Exception) -> str:
 def main() -> None:
     """Serve on stdin and stdout; whatever a runtime prints goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    # By file descriptor: runtimes print from C++, past Python's sys.stdout, into the answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         serve(sys.stdin, answers)

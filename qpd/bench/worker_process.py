@@ -14,35 +14,38 @@ from typing import Any
 
 import numpy as np
 
-import qpd
 from qpd.bench.contestant import ContestantError, MissingError
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 
-START_SECONDS = 600.0  # torch.compile on a small board
+START_SECONDS = 600.0  # enough for torch.compile on a small board
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class WorkerProcess:
-    """A started worker. `logits`, float64 `[n, actions]`, is its answer to the observations.
+    """A started worker; `logits`, float64 `[n, actions]`, are those of the golden observations.
 
-    Raises MissingError where a package is missing, ContestantError where the process fails; it
-    must be closed.
+    Raises MissingError if a package is missing, ContestantError if the process fails. Close it
+    after use.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         threads = str(spec["threads"])
-        package = str(Path(qpd.__file__).parent.parent)
+        # The worker finds this very qpd, also from a checkout that is not installed.
+        package = str(Path(__file__).parents[2])
         path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+        # A file and not a pipe: a runtime that writes many warnings would fill a pipe and hang.
         self._errors = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "qpd.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            # Set before the libraries load: they read these once, at import.
             env=os.environ | dict.fromkeys(THREAD_VARIABLES, threads) | {"PYTHONPATH": path},
             text=True,
             encoding="utf-8",
         )
+        # readline() takes no timeout; a thread and a queue do.
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         try:
@@ -53,11 +56,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     def turn(self, seconds: float) -> TimedTurn:
-        """Time calls for `seconds`. Raises ContestantError where the process is gone."""
+        """Time calls for `seconds`. Raises ContestantError if the process is gone."""
         return TimedTurn(**self._ask({"seconds": seconds}, START_SECONDS + seconds))
 
     def close(self) -> None:
@@ -76,9 +79,9 @@ class WorkerProcess:
         try:
             for line in self._process.stdout:
                 self._lines.put(line)
-        except ValueError:  # closed under the reader's hands
+        except ValueError:  # `close` closed the pipe while this thread was reading
             pass
-        self._lines.put("")
+        self._lines.put("")  # the end, which wakes whoever waits for an answer
 
     def _ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -100,8 +103,8 @@ class WorkerProcess:
     def _last_words(self) -> str:
         try:
             code = self._process.wait(timeout=30.0)
-        except subprocess.TimeoutExpired:  # it closed its output, and lives on
-            return "the worker fell silent"
+        except subprocess.TimeoutExpired:  # it closed its output but is still running
+            return "the worker stopped answering"
         how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip().splitlines()

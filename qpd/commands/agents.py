@@ -1,4 +1,4 @@
-"""The commands that look at agents: `qpd evaluate` and `qpd teacher ...`."""
+"""Commands for agents: `qpd evaluate` and `qpd teacher ...`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 def evaluate(
     target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
     policy: Annotated[
-        str | None, typer.Option("--policy", help="of a run: teacher, distilled, ptq or qat")
+        str | None, typer.Option("--policy", help="policy of a run: teacher, distilled, ptq or qat")
     ] = None,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="full games; default: the run's, or 50")
@@ -26,43 +26,47 @@ def evaluate(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="share of random actions; default: the run's, or 0.01"),
+        typer.Option(min=0.0, max=1.0, help="rate of random actions; default: the run's, or 0.01"),
     ] = None,
     sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    max_frames: Annotated[int | None, typer.Option(min=4, help="emulator frames per game")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="environment id, if the agent's files don't name it")
+    ] = None,
+    max_frames: Annotated[
+        int | None, typer.Option(min=4, help="cut games off after so many emulator frames")
+    ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**30, help="of the games; default: the run's, or 0")
+        int | None,
+        typer.Option(min=0, max=2**30, help="seed of the games; default: the run's, or 0"),
     ] = None,
     gif: Annotated[Path | None, typer.Option(help="also film a game (Atari)")] = None,
-    gif_seconds: Annotated[float, typer.Option(min=1.0, help="of the game that are filmed")] = 40.0,
+    gif_seconds: Annotated[float, typer.Option(min=1.0, help="length of the film")] = 40.0,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Play full games with a teacher, or with any student of a run.
 
-    A run's policy, played as its recipe says (no option given), is recorded in its manifest.
+    Without options a run's policy plays as its recipe says, and the result is recorded in its
+    manifest.
     """
-    from qpd.runs.target import load_target, play, record
+    from qpd import api
+    from qpd.runs.target import load_target
 
     loaded = load_target(target, policy, env, device or "auto")
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
         check_filmable(gif, loaded.env_id)
-    result = play(
+    result = api.evaluate(
         loaded,
-        progress(),
         episodes=episodes,
         seed=seed,
         acting=acting,
         epsilon=epsilon,
         sharpness=sharpness,
         max_frames=max_frames,
+        progress=True,
     )
-    own = (episodes, seed, acting, epsilon, max_frames) == (None,) * 5 and sharpness == 1.0
-    if own and loaded.run_path is not None:
-        record(loaded, result)
     if gif is not None:
         record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
@@ -80,11 +84,13 @@ def evaluate(
 def teacher_info(
     source: Annotated[str, typer.Argument(help="SB3 zip, zoo folder, hub id or 'embedded'")],
     episodes: Annotated[int, typer.Option(min=0, help="games to play; 0 = none")] = 20,
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="environment id, if the agent's files don't name it")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what an agent is, and its mean return."""
+    """Describe an agent, and measure its mean return."""
     from qpd.runs.target import load_target, play
 
     loaded = load_target(source, "teacher", env, "auto")
@@ -101,7 +107,8 @@ def teacher_info(
         "sha256": teacher.sha256,
     }
     if episodes:
-        result = play(loaded, progress(), episodes=episodes, seed=seed)
+        with progress() as display:
+            result = play(loaded, display, episodes=episodes, seed=seed)
         info["return"] = result.to_json()
     if as_json:
         print_json(info)
@@ -135,12 +142,12 @@ def teacher_train(
     env: Annotated[str, typer.Argument(help="environment id")],
     timesteps: Annotated[int | None, typer.Option(min=1, help="default: the zoo's")] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="folder; the agent goes to ALGO/ENV_N in it")
+        Path, typer.Option("-o", "--output", help="folder; the agent goes into its ALGO/ENV_N")
     ] = Path("logs"),
     seed: Annotated[int, typer.Option(min=0, help="root of all randomness")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     resume: Annotated[
-        bool, typer.Option("--resume", help="go on where an interrupted training stopped (Atari)")
+        bool, typer.Option("--resume", help="resume an interrupted training (Atari)")
     ] = False,
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="hyperparameter=value; repeatable")
@@ -148,7 +155,7 @@ def teacher_train(
     as_json: AsJson = False,
 ) -> None:
     """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
-    from qpd.phases.preparation import choose_device
+    from qpd.machine.device import choose_device
     from qpd.teachers import train_teacher
 
     choose_device(device)  # where there is none, the zoo would train on the CPU without a word

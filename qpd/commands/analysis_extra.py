@@ -1,4 +1,4 @@
-"""What commands say where the packages of the extra `analysis` are missing."""
+"""The error of commands that lack packages of the extra `analysis`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 
 @contextmanager
 def analysis_extra(command: str = "qpd analyze") -> Iterator[None]:
-    """A missing package of the extra becomes one line, a TargetError that names `command`."""
+    """Turn a missing package of the extra into a one-line TargetError that names `command`."""
     try:
         yield
     except ModuleNotFoundError as error:

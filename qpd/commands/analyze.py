@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from qpd.analysis.returns.return_rows import ShownTable
 
-analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures of what was measured.")
+analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures from measurements.")
 add_network_commands(analyze_app)
 analyze_app.command("paper")(analyze_paper)
 
@@ -41,7 +41,7 @@ def _analyze() -> None:
 @analyze_app.command("fps")
 def analyze_fps(
     devices: Annotated[
-        list[Path], typer.Argument(help="what qpd bench, or the C export's make bench, wrote")
+        list[Path], typer.Argument(help="files from qpd bench, or from the C export's make bench")
     ],
     output: Annotated[
         Path | None,
@@ -49,7 +49,7 @@ def analyze_fps(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forward passes per second by device and student size: the paper's Tables 1 and 2."""
+    """Tabulate forward passes per second by device and student size: the paper's Tables 1 and 2."""
     from qpd.analysis.speed.fps_figure import fps_figure
     from qpd.analysis.speed.fps_table import fps_tables, write_tables
     from qpd.bench.device_record import read_device_record
@@ -76,7 +76,7 @@ def analyze_fps(
 
 @analyze_app.command("returns")
 def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) -> None:
-    """Return by student size and teacher, and by lambda: the paper's Figures 4, 6 and 7."""
+    """Show returns by student size and teacher, and by lambda: the paper's Figures 4, 6 and 7."""
     with analysis_extra():
         from qpd.analysis.returns.lambda_returns import lambda_figure, lambda_returns
         from qpd.analysis.returns.policy_returns import policy_returns, returns_csv
@@ -102,12 +102,12 @@ def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) 
 @analyze_app.command("sizes")
 def analyze_sizes(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="run directories, or folders of them; may be none")
+        list[Path] | None, typer.Argument(help="run directories, or folders of them; optional")
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Parameters and bytes of students by size and bits, and the ratio to the teacher's."""
+    """Tabulate parameters and bytes of students by size and bits, beside the teacher's."""
     with analysis_extra():
         from qpd.analysis.runs.run_frame import run_frame
         from qpd.analysis.speed.size_table import shown_sizes, size_figure, size_notes, size_table
@@ -122,12 +122,12 @@ def analyze_pareto(
     runs: Runs,
     devices: Annotated[
         list[Path] | None,
-        typer.Option("--devices", help="what qpd bench wrote; further .json files may follow"),
+        typer.Option("--devices", help="files from qpd bench; further .json files may follow"),
     ] = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Return against bytes and, with --devices, against microseconds per forward pass."""
+    """Plot return against bytes and, with --devices, against microseconds per forward pass."""
     with analysis_extra():
         from qpd.analysis.returns.pareto import pareto_bytes, pareto_figure, pareto_latency
         from qpd.analysis.returns.policy_returns import final_students, policy_returns, returns_csv
@@ -156,7 +156,7 @@ def analyze_pareto(
 def _save(
     tables: Mapping[str, DataFrame], figures: Mapping[str, Draw], output: Path | None
 ) -> list[Path]:
-    """Draw everything, then write it into `output`; neither where there is none."""
+    """Draw everything, then write it into `output`; do neither if that is None."""
     from qpd.analysis.figure_style import paper_style, save_figure, save_tables
 
     if output is None:
@@ -176,7 +176,7 @@ def _finish(
     written: list[Path],
     as_json: bool,
 ) -> None:
-    """Print all tables as JSON, or those `shown`, the notes and the files."""
+    """Print all `tables` as JSON, or the tables `shown`, the notes and the files."""
     if as_json:
         plain = {name: to_plain(table.to_dict("records")) for name, table in tables.items()}
         print_json({**plain, "notes": notes, "files": [str(path) for path in written]})

@@ -1,4 +1,4 @@
-"""`qpd analyze umap`, `outputs` and `quantization`: the figures that need networks."""
+"""`qpd analyze umap`, `outputs` and `quantization`: the figures that run or read networks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Runs = Annotated[list[Path], typer.Argument(help="run directories")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")]
 States = Annotated[int, typer.Option("--states", min=50, help="states of the teacher's play")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**30, help="of the play and of UMAP")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**30, help="seed of the play and of UMAP")]
 
 _MOST_HISTOGRAMS = 4  # rows of panels that fit a page
 
 
 class Critic(StrEnum):
-    """Whose values colour the states."""
+    """The network whose values colour the states."""
 
     teacher = "teacher"
     student = "student"
@@ -47,12 +47,12 @@ def analyze_umap(
         Critic.teacher
     ),
     clusters: Annotated[
-        int, typer.Option(min=2, max=12, help="clusters that a frame is shown of")
+        int, typer.Option(min=2, max=12, help="clusters; a frame of each is shown")
     ] = 8,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """UMAP of the last shared layer, coloured by critic value: the paper's Fig. 5."""
+    """Draw a UMAP of the last shared layer, coloured by critic value: the paper's Fig. 5."""
     with analysis_extra():
         from qpd.analysis.figure_style import paper_style
         from qpd.analysis.networks.feature_umap import draw_features, feature_map
@@ -75,13 +75,15 @@ def analyze_outputs(
     output: Output = Path("figures"),
     states: States = 2000,
     temperatures: Annotated[
-        str, typer.Option("--temperatures", help="what outputs are divided by before softmax")
+        str, typer.Option("--temperatures", help="divisors of the outputs before softmax")
     ] = "0.01,0.1,1,3,5",
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="environment id, if the agents' files don't name it")
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Teachers' outputs before and after softmax at several temperatures: Figs. 2 and 3."""
+    """Draw teachers' outputs before and after softmax at several temperatures: Figs. 2 and 3."""
     with analysis_extra():
         from qpd.analysis.figure_style import paper_style
         from qpd.analysis.networks.teacher_outputs import draw_outputs, teacher_outputs
@@ -99,7 +101,7 @@ def analyze_outputs(
 def analyze_quantization(
     runs: Runs, output: Output = Path("figures"), as_json: AsJson = False
 ) -> None:
-    """Returns by bits, weights and their errors, QAT curves (Figs. 9, 10): what the runs allow."""
+    """Draw returns by bits, weights and their errors, and QAT curves: the paper's Figs. 9, 10."""
     with analysis_extra():
         from qpd.analysis.figure_style import paper_style
 
@@ -131,8 +133,11 @@ def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> N
 
 
 def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
-    from qpd.analysis.networks.weight_distributions import draw_distributions, weight_tables
-    from qpd.analysis.networks.weight_errors import draw_errors
+    from qpd.analysis.networks.weight_distributions import (
+        draw_distributions,
+        draw_errors,
+        weight_tables,
+    )
 
     found = weight_tables(runs)
     names = list(dict.fromkeys(found.errors["run"]))
@@ -155,7 +160,7 @@ def _curves(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> No
 
 
 def _reasons(left_out: dict[str, str]) -> list[str]:
-    """A line for each reason, with the runs it holds for."""
+    """Return a line per reason, with the runs it holds for."""
     runs: dict[str, list[str]] = {}
     for run, reason in left_out.items():
         runs.setdefault(reason, []).append(run)

@@ -1,4 +1,4 @@
-"""`qpd analyze paper`: our numbers beside the paper's, and which of its claims held."""
+"""`qpd analyze paper`: our numbers beside the paper's, and a verdict on each of its claims."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def analyze_paper(
     ] = None,
     devices: Annotated[
         list[Path] | None,
-        typer.Option("--devices", help="what qpd bench wrote; further .json files may follow"),
+        typer.Option("--devices", help="files from qpd bench; further .json files may follow"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Our numbers beside the paper's, and for each of its claims whether it held."""
+    """Compare our numbers with the paper's, and judge each of its claims."""
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
@@ -48,7 +48,7 @@ def analyze_paper(
         print_text(table.title)
         print_table(table.header, table.rows[:_MOST_LINES])
         if len(table.rows) > _MOST_LINES:
-            print(f"and {len(table.rows) - _MOST_LINES} lines more, in the files of -o")
+            print(f"and {len(table.rows) - _MOST_LINES} more lines, in the files of -o")
     for line in [*evidence.notes, *([", ".join(files)] if files else [])]:
         print_text(line)
 

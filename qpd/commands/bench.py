@@ -1,4 +1,4 @@
-"""`qpd bench`: how fast students run on this device, or on one that ssh reaches."""
+"""`qpd bench`: the speed of students on this device, or on one that ssh reaches."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ def bench(
     ] = None,
     sizes: Annotated[
         str | None,
-        typer.Option(help=f"random students: all, or such as {DEFAULT_SIZES} (where no RUN is)"),
+        typer.Option(help=f"random students: all, or a list; without RUN {DEFAULT_SIZES}"),
     ] = None,
     runtimes: Annotated[str, typer.Option(help=f"all, or some of {RUNTIME_NAMES}")] = "all",
-    threads: Annotated[str, typer.Option(help="such as 1, or 1,all")] = "1",
+    threads: Annotated[str, typer.Option(help="thread counts, such as 1, or 1,all")] = "1",
     rounds: Annotated[
-        int, typer.Option(min=1, max=1000, help="in which all take turns; medians are over them")
+        int, typer.Option(min=1, max=1000, help="measurement rounds; results are medians")
     ] = 7,
     seconds: Annotated[
-        float, typer.Option(min=0.01, max=600, help="of a turn in each round")
+        float, typer.Option(min=0.01, max=600, help="seconds of each turn in a round")
     ] = 0.5,
     frames: Annotated[
-        str, typer.Option(help="timed on: breakout (real play), or noise (the worst case)")
+        str, typer.Option(help="observations: breakout (real play) or noise (the worst case)")
     ] = "breakout",
-    output: Annotated[Path, typer.Option("-o", "--output", help="the device's JSON")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="the device's JSON file")] = Path(
         "device.json"
     ),
     device_name: Annotated[
-        str | None, typer.Option(help="default: the board's or the processor's")
+        str | None, typer.Option(help="default: the name of the board or processor")
     ] = None,
     ssh: Annotated[
         str | None,
         typer.Option(metavar="USER@HOST[:PORT]", help="time the C export on that machine"),
     ] = None,
     ssh_config: Annotated[
-        Path | None, typer.Option(help="instead of ~/.ssh/config: keys, jump hosts, ...")
+        Path | None, typer.Option(help="ssh configuration instead of ~/.ssh/config")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Time single forward passes of students in every runtime, beside the SB3 teacher.
 
-    Writes the device's JSON; `qpd analyze fps` makes tables of several devices.
+    Writes the device's JSON; `qpd analyze fps` makes tables from several devices.
     """
     from qpd.bench.benchmark import BenchSettings, run_benchmark
     from qpd.bench.device_record import refuse_foreign_file, write_device_record

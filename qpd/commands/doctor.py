@@ -1,4 +1,4 @@
-"""`qpd doctor`: is everything there."""
+"""`qpd doctor`: a check of the installation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any, Literal
 import typer
 from packaging.requirements import Requirement
 
-from qpd import __version__
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.machine.cores import usable_cores
 from qpd.machine.description import c_compiler, cpu_model, system
+from qpd.version import __version__
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Tell what is installed, what the machine can do and what is missing; 1 if QPD cannot work."""
+    """Check packages, machine and tools, and what is missing; exit with 1 if QPD cannot work."""
     checks = examine()
     if as_json:
         print_json(report(checks))
@@ -41,9 +41,9 @@ _CPU_FLAGS = ("avx2", "avx512_bf16", "amx_bf16", "avx512_vnni", "avx_vnni", "asi
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report; `remedy` says what to do, empty where nothing is needed.
+    """One line of the report; `remedy` says what to do, and is empty if nothing is needed.
 
-    `broken` is what QPD cannot do without; `missing` is what some commands would use.
+    `broken` is something that QPD cannot do without, `missing` something that some commands use.
     """
 
     topic: str
@@ -53,17 +53,17 @@ class Check:
     remedy: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Plain data."""
+        """Return the check as plain data."""
         return asdict(self)
 
 
 def examine() -> list[Check]:
-    """Look at everything once; takes a few seconds and writes nothing."""
+    """Run all checks once; takes a few seconds and writes nothing."""
     return [*_machine(), *_packages(), *_tools(), *_working()]
 
 
 def is_healthy(checks: list[Check]) -> bool:
-    """Whether QPD's core can work here."""
+    """Return whether QPD's core can work here."""
     return all(check.state != "broken" for check in checks)
 
 
@@ -89,7 +89,7 @@ def _cpu_words() -> set[str]:
 
 
 def _memory() -> tuple[int, int] | None:
-    """Bytes in all and bytes to be had, where /proc tells."""
+    """Return total and available bytes, None without /proc."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -136,7 +136,7 @@ def _fits(requirement: Requirement) -> bool:
 
 
 def requirement_check(topic: str, requirement: Requirement) -> Check:
-    """Whether a package that QPD needs is installed, in a version that fits."""
+    """Check that a package QPD needs is installed, in a version that fits."""
     found = _version(requirement.name)
     if _fits(requirement):
         return Check(topic, requirement.name, "ok", found or "")
@@ -146,7 +146,7 @@ def requirement_check(topic: str, requirement: Requirement) -> Check:
 
 
 def extra_check(name: str, requirements: list[Requirement]) -> Check:
-    """An extra is there when all its packages are; QPD's own extras inside it count apart."""
+    """Check that all packages of an extra are installed, except QPD's own extras inside it."""
     direct = [one for one in requirements if one.name.lower() != "qpd"]
     applies = [one for one in direct if one.marker is None or one.marker.evaluate({"extra": name})]
     lacking = [one.name for one in applies if not _fits(one)]
@@ -171,11 +171,11 @@ def _tools() -> Iterator[Check]:
 
 
 def _working() -> Iterator[Check]:
-    """Do the things that every run does, each for a moment."""
+    """Try the things that every run does, each for a moment."""
     for name, probe, remedy in (
         ("PyTorch", _try_torch, "pip install torch, see https://pytorch.org/get-started/locally/"),
         ("Breakout", _try_breakout, 'pip install "gymnasium[atari]" ale-py'),
-        ("embedded teacher", _try_teacher, "install QPD again: a file of it is damaged"),
+        ("embedded teacher", _try_teacher, "reinstall QPD: one of its files is damaged"),
     ):
         try:
             yield Check("working", name, "ok", probe())
@@ -221,5 +221,5 @@ def _try_teacher() -> str:
 
 
 def report(checks: list[Check]) -> dict[str, Any]:
-    """Plain data, for --json."""
+    """Return the checks as plain data, for --json."""
     return {"healthy": is_healthy(checks), "checks": [check.to_json() for check in checks]}

@@ -1,4 +1,4 @@
-"""Which errors are the user's to mend, and the lines that say so."""
+"""Errors that users can fix, and the lines that tell them how."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_LINES = 50
 
 
 def print_errors(lines: list[str]) -> None:
-    """Print lines of `error_lines` on stderr, the first 50 of them."""
+    """Print the lines of `error_lines` on stderr, 50 at most."""
     for line in lines[:_MAX_LINES]:
         print(f"error: {line}", file=sys.stderr)
     if len(lines) > _MAX_LINES:
@@ -22,7 +22,7 @@ def print_errors(lines: list[str]) -> None:
 
 
 def error_lines(error: Exception) -> list[str] | None:
-    """What to print for an error that is the user's to mend; None for one that is ours."""
+    """Return the lines for an error that the user can fix; None for a bug of QPD's."""
     if isinstance(error, UserError):
         return error.coded_lines()
     if isinstance(error, TyperException):
@@ -34,13 +34,13 @@ def error_lines(error: Exception) -> list[str] | None:
 
 
 def asked_help(error: Exception) -> str | None:
-    """The help of a group of commands that was called without one; None for all else."""
+    """Return the help of a command group that was called without a command, else None."""
     text = error.format_message() if isinstance(error, TyperException) else ""
     return text if text.lstrip().startswith("Usage: ") else None
 
 
 def _usage(error: TyperException) -> str:
-    """What typer says, and the value where it leaves that out."""
+    """Return typer's message, adding the value if the message leaves it out."""
     text = " ".join(error.format_message().split())
     if isinstance(error.__cause__, ValidationError):
         given = error.__cause__.errors()[0]["input"]

@@ -29,7 +29,7 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a quantized student, with vectors that prove what runs it."""
+    """Export a quantized student, with golden vectors that prove it runs correctly."""
     from qpd.export.bundle import ExportError, golden_vectors, load_export_source, write_bundle
 
     if format_ not in EXPORTERS:
@@ -47,4 +47,4 @@ def export(
         print_json({"format": format_, "folder": str(folder), "files": sizes})
         return
     print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
-    print(f"{folder}: read its README.md for how to test and use it")
+    print(f"{folder}: its README.md shows how to test and use it")

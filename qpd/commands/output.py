@@ -1,4 +1,4 @@
-"""What the commands print: tables or one JSON object on stdout, progress on stderr."""
+"""Output of the commands: tables or one JSON object on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on s
 
 
 def progress() -> Any:
-    """A progress display on stderr."""
-    from qpd.runs.progress_display import RunProgress
+    """Return a progress display on stderr."""
+    from qpd.runs.progress import TerminalProgress
 
-    return RunProgress(stderr)
+    return TerminalProgress(stderr)
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
@@ -43,12 +43,12 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print text that may come from a file, each line without what a terminal would obey."""
+    """Print text that may come from a file, without the control codes a terminal would obey."""
     print("\n".join(printable(line) for line in text.split("\n")))
 
 
 def print_run(path: Path, as_json: bool) -> None:
-    """Print what a run directory holds."""
+    """Print a run directory's results: a table, or one JSON object."""
     from qpd.analysis.runs.run_table import run_summary, summary_caption, summary_rows, time_line
 
     summary = run_summary(path)

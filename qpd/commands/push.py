@@ -28,16 +28,20 @@ def push(
     run: Annotated[Path, typer.Argument(help="run directory")],
     repo: Annotated[str, typer.Argument(metavar="ORG/NAME", help="repository on the hub")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="write the folder, upload nothing; works offline")
+        bool, typer.Option("--dry-run", help="write the folder but upload nothing; works offline")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="new folder; default RUN/hub, kept only by --dry-run"),
+        typer.Option("-o", "--output", help="new folder to keep; with --dry-run, default RUN/hub"),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="a new repository is private")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="make a new repository private")
+    ] = False,
     formats: Annotated[
         str | None,
-        typer.Option("--formats", help="of c,onnx,litert,sb3; default: all that is installed for"),
+        typer.Option(
+            "--formats", help="some of c,onnx,litert,sb3; default: all that are installed"
+        ),
     ] = None,
     video: Annotated[bool, typer.Option(help="film a game (Atari)")] = True,
     as_json: AsJson = False,
@@ -64,7 +68,7 @@ def push(
 
 
 def _exporters(formats: str | None) -> dict[str, Any]:
-    """The exporters that were named, or those whose packages are installed."""
+    """Return the named exporters, or those whose packages are installed."""
     from qpd.hub.contents import HubPushError
 
     if formats is None:
@@ -97,4 +101,4 @@ def _print(folder: Path, repo: str, address: str | None, is_kept: bool, as_json:
     if address is not None:
         print(address)
     else:
-        print(f"{folder}: read its README.md; the same command without --dry-run uploads it")
+        print(f"{folder}: check its README.md; the same command without --dry-run uploads it")

@@ -21,18 +21,18 @@ def report(
     ] = None,
     devices: Annotated[
         list[Path] | None,
-        typer.Option("--devices", help="what qpd bench wrote; give it again for more devices"),
+        typer.Option("--devices", help="a file from qpd bench; repeat for more devices"),
     ] = None,
     video: Annotated[bool, typer.Option(help="film the student's game and the teacher's")] = True,
     video_seconds: Annotated[
-        float, typer.Option(min=1.0, max=120.0, help="how much of each game is filmed")
+        float, typer.Option(min=1.0, max=120.0, help="seconds of each game to film")
     ] = 20.0,
     umap: Annotated[
-        bool, typer.Option(help="map states by the student's last layer (half a minute)")
+        bool, typer.Option(help="map states by the student's last layer (takes half a minute)")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run as one HTML page that loads nothing from any network."""
+    """Write a run as one HTML page that loads nothing from the network."""
     from qpd.analysis.report.html_page import render_page, report_sections
     from qpd.analysis.report.inputs import ReportError, read_inputs, require_packages
     from qpd.bench.device_record import read_device_record
@@ -61,4 +61,4 @@ def report(
     for section in sections:
         if section.left_out is not None:
             print_text(f"{section.title}: {section.left_out}")
-    print(f"{path}: {size:,} bytes, nothing else is needed to read it")
+    print(f"{path}: {size:,} bytes, self-contained")

@@ -1,4 +1,4 @@
-"""`qpd sweep`: a grid of runs on a pool of workers; and the two commands its workers start."""
+"""`qpd sweep`: a grid of runs on a pool of workers, and the two commands its workers start."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def sweep(
     cpus_per_cell: Annotated[
         float | None, typer.Option(help="cores per cell; default: the grid's resources.cpus")
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="print the cells and end")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="print the cells and exit")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every cell of a grid of recipes; cells that are done are skipped, others go on.
+    """Run every cell of a grid of recipes; finished cells are skipped, the others resume.
 
     On a cluster the output folder must be on a file system that all nodes share.
     """
@@ -66,7 +66,7 @@ def sweep_cell(
     memory: Annotated[Path | None, typer.Option()] = None,
     games: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
-    """One cell, in the process that a worker of the pool started for it."""
+    """Run one cell, in the process that a worker of the pool started for it."""
     from qpd.phases.shared_games import SharedGames
     from qpd.phases.whole_run import DistilledElsewhere, run_all_phases
     from qpd.recipe.loading import load_recipe
@@ -80,9 +80,9 @@ def sweep_cell(
 
 
 def sweep_group(folder: Path) -> None:
-    """Phase 1 of the students in FOLDER/recipes, in the process that a worker started for it."""
+    """Run phase 1 of the students in FOLDER/recipes, in a process that a worker started."""
     from qpd.phases.distill import distill_together
-    from qpd.phases.student_group import open_group
+    from qpd.phases.student_run import open_students
     from qpd.recipe.loading import load_recipe
     from qpd.sweep.worker import begin_supervised
 
@@ -90,8 +90,8 @@ def sweep_group(folder: Path) -> None:
     files = sorted((folder / "recipes").glob("*.yaml"))
     members = {file.stem: load_recipe(file) for file in files}
     device = next(iter(members.values())).device
-    with progress() as display, open_group(members, folder, device, display) as sessions:
-        distill_together(sessions)
+    with progress() as display, open_students(members, folder, device, display) as (students, play):
+        distill_together(students, play, display)
 
 
 def _with_cpus(wants: Any, cpus: float) -> Any:
@@ -109,7 +109,7 @@ def _with_cpus(wants: Any, cpus: float) -> Any:
 
 
 def _run(work: Any, address: str) -> None:
-    """Work on what is not done, if anything is not."""
+    """Run the unfinished cells, if there are any."""
     from qpd.sweep.display import SweepDisplay
     from qpd.sweep.ray_pool import open_pool
 
@@ -124,7 +124,7 @@ def _run(work: Any, address: str) -> None:
 
 
 def _print_outcome(work: Any, as_json: bool) -> None:
-    """The table that a sweep ends with, or one JSON object."""
+    """Print the table that a sweep ends with, or one JSON object."""
     from qpd.analysis.runs.sweep_table import sweep_caption, sweep_rows, sweep_summary
 
     summary = sweep_summary(work.statuses)

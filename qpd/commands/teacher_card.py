@@ -1,4 +1,4 @@
-"""`qpd teacher card`: an agent with its model card, in a folder as the hub has them."""
+"""`qpd teacher card`: an agent with its model card, in a folder in the hub's layout."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ def teacher_card(
     output: Annotated[Path, typer.Option("-o", "--output", help="new folder")],
     episodes: Annotated[int, typer.Option(min=1, help="full games to play")] = 200,
     half: Annotated[
-        bool, typer.Option("--half", help="a small zip: float16, no state of the optimizer")
+        bool, typer.Option("--half", help="a small zip: float16, without the optimizer's state")
     ] = False,
-    env: Annotated[str | None, typer.Option(help="environment id, where nothing tells")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30, help="of the games")] = 0,
+    env: Annotated[
+        str | None, typer.Option(help="environment id, if the agent's files don't name it")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**30, help="seed of the games")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Write an agent with its model card: returns, training curve, hyperparameters."""
@@ -33,14 +35,16 @@ def teacher_card(
 
     check_new(output)
     agent = read_agent(source, env)
-    page = write_teacher_folder(
-        output,
-        agent,
-        half,
-        lambda target: play(target, progress(), episodes=episodes, seed=seed),
-        card,
-        _training_record(agent),
-    )
+    record = _training_record(agent)
+    with progress() as display:
+        page = write_teacher_folder(
+            output,
+            agent,
+            half,
+            lambda target: play(target, display, episodes=episodes, seed=seed),
+            card,
+            record,
+        )
     sizes = folder_files(output)
     if as_json:
         measured = {"mean": page.measured.mean, "interval": [page.measured.low, page.measured.high]}
@@ -51,7 +55,7 @@ def teacher_card(
 
 
 def _training_record(agent: AgentFiles) -> TrainingRecord | None:
-    """The training's curve, read now; what drawing it takes is looked for before the games."""
+    """Read the training curve; a package missing for it is noticed before the games, not after."""
     from qpd.hub.teacher_folder import TrainingRecord
 
     with analysis_extra("qpd teacher card"):

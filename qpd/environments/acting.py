@@ -12,7 +12,7 @@ ActingKind = Literal["sample", "epsilon", "greedy"]
 
 @dataclass(frozen=True)
 class ActingRule:
-    """How to act.
+    """How to turn logits into actions.
 
     `sample` draws from softmax(sharpness * logits); `epsilon` takes the argmax, but a uniform
     action with probability `epsilon`, one coin for each environment; `greedy` takes the argmax.
@@ -30,23 +30,28 @@ class ActingRule:
         return {"sample": "sampled", "greedy": "greedy"}[self.kind]
 
     def act(self, logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Actions int64 `[batch]` for logits float32 `[batch, num_actions]`.
+        """Choose actions, int64 `[batch]`, for logits, floats, `[batch, num_actions]`.
 
         `sample` uses the Gumbel-max trick.
         """
         if self.kind == "sample":
+            # argmax(logits + Gumbel noise) is a draw from softmax(logits): no exp, no
+            # normalisation, one call for the whole batch.
             noise = rng.gumbel(size=logits.shape)
             return np.argmax(self.sharpness * logits.astype(np.float64) + noise, axis=1)
         best = np.argmax(logits, axis=1)
         if self.kind == "epsilon":
+            # One coin per environment: SB3's DQN.predict draws a single one for the whole batch,
+            # which makes parallel games explore in lockstep.
             explore = rng.random(len(logits)) < self.epsilon
             uniform = rng.integers(logits.shape[1], size=len(logits))
             best = np.where(explore, uniform, best)
         return best
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """With what probability `act` takes each action: float64 `[batch, num_actions]`."""
+        """Return the probability that `act` takes each action, float64 `[batch, num_actions]`."""
         if self.kind == "sample":
+            # In float64 and shifted by the maximum: exp cannot overflow, whatever the sharpness.
             scaled = self.sharpness * logits.astype(np.float64)
             weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
             return weights / weights.sum(axis=1, keepdims=True)
@@ -56,7 +61,7 @@ class ActingRule:
         return best
 
     def log_probs(self, logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Log-probabilities float32 `[batch]` of sampled `actions`; NaN for the other rules."""
+        """Return log-probabilities float32 `[batch]` of `actions`; NaN unless they were sampled."""
         if self.kind != "sample":
             return np.full(len(actions), np.nan, np.float32)
         scaled = self.sharpness * logits.astype(np.float64)
@@ -68,7 +73,7 @@ class ActingRule:
 def resolve_acting(
     kind: str, *, is_actor_critic: bool, is_atari: bool, epsilon: float, sharpness: float = 1.0
 ) -> ActingRule:
-    """What `auto` means: as SB3 and the RL Zoo let agents act.
+    """Resolve `auto` to the rule by which SB3 and the RL Zoo let agents act.
 
     Atari: sampled for actor-critic agents, epsilon-greedy for Q-values. Elsewhere the zoo acts
     deterministically: greedy.

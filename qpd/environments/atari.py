@@ -43,11 +43,14 @@ from qpd.machine.cores import usable_cores
 _ACT, _RESET, _FIRE, _RIGHT, _RESET_THEN_RIGHT, _RESET_THEN_ACT = range(6)
 # The button of each phase; _RESET's NOOP is swallowed by the emulator's reset after a game.
 _FORCED_ACTION = np.array([-1, 0, 1, 2, 0, 0])
+# ALE wants a strength with every action; for discrete buttons that is the full one.
 _PADDLE_STRENGTH = [1.0]
 
 
 def _next_phases(fire_reset: bool) -> NDArray[np.int64]:
     """Return [phase, outcome] -> next phase; outcomes: 0 nothing, 1 life lost, 2 game over."""
+    # FireResetEnv presses FIRE, then RIGHT; where either press ends the episode it resets and does
+    # not repeat that press. So a game can also begin with RIGHT alone, or with neither.
     after_reset = _FIRE if fire_reset else _ACT
     table = np.array(
         [
@@ -63,7 +66,7 @@ def _next_phases(fire_reset: bool) -> NDArray[np.int64]:
 
 
 class _BegunStep(NamedTuple):
-    """What the end of a step must know of its beginning, each [n]."""
+    """State at a step's beginning that its end needs, each [n]."""
 
     active: NDArray[np.bool_]
     was_acting: NDArray[np.bool_]
@@ -74,7 +77,7 @@ class AtariEnvironment:
     """A VectorEnvironment of one Atari game; see ``VectorEnvironment`` for the contract.
 
     ``num_threads`` bounds the emulators that run at once (0: no bound). ``max_frames`` truncates
-    a game after so many emulator frames. ``reset`` or ``set_state`` comes first.
+    a game after that many emulator frames. Call ``reset`` or ``set_state`` first.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class AtariEnvironment:
         self._returns = np.zeros(n, dtype=np.float64)
         self._lengths = np.zeros(n, dtype=np.int64)
         self._resets = np.zeros(n, dtype=np.int64)
+        # Grown by doubling; one byte an action, as no game has over 18 buttons.
         self._log = np.zeros((n, 1024), dtype=np.uint8)
         self._log_length = np.zeros(n, dtype=np.int64)
         self._begun: deque[_BegunStep] = deque()
@@ -141,6 +145,7 @@ class AtariEnvironment:
         active = checked_active(active, self.num_envs)
         if any((active & begun.active).any() for begun in self._begun):
             raise ValueError("an environment that is being stepped cannot begin another step")
+        # Where SB3's wrappers act, the policy's action is not even looked at: it may be anything.
         was_acting = active & self.acting
         actions = checked_actions(actions, was_acting, self.spec.num_actions)
         self._begun.append(_BegunStep(active, was_acting, self._lives.copy()))
@@ -155,11 +160,15 @@ class AtariEnvironment:
         if not self._begun:
             raise ValueError("finish_step() without begin_step()")
         active, was_acting, lives_before = self._begun.popleft()
+        # Whichever emulator is slowest, the answers are read in row order; each one read makes room
+        # for an unsent button, so the others go on meanwhile.
         for row in np.flatnonzero(active).tolist():
             self._receive(row, self._emulators[row].recv())
             self._num_running -= 1
             self._send()
         game_over = active & (self._terminated | self._truncated)
+        # As EpisodicLifeEnv: a drop to 0 lives is the game's own end (or in Qbert a few frames
+        # before it), never a lost life.
         life_lost = active & (self._lives > 0) & (self._lives < lives_before)
         self._observe(was_acting, active & (self._phase == self._first_frame_phase))
         outcome = np.where(game_over, 2, life_lost)
@@ -170,18 +179,21 @@ class AtariEnvironment:
         self._lengths += was_acting
         result = VectorStep(
             rewards=rewards,
+            # A forced step is no transition, so nothing terminates there; its rewards still count
+            # for the game's score, as in SB3's Monitor, which sits below these wrappers.
             terminated=was_acting & (self._terminated | life_lost),
             truncated=was_acting & self._truncated,
             game_over=game_over,
             game_returns=self._returns.copy(),
             game_lengths=self._lengths.copy(),
         )
+        # After the copies above: the result keeps the finished game's totals.
         self._returns[game_over] = 0
         self._lengths[game_over] = 0
         return result
 
     def get_state(self) -> State:
-        """Seed, resets, actions of the current games, and the bookkeeping around them."""
+        """Return seed, resets, the current games' actions and the bookkeeping around them."""
         if self._begun:
             raise ValueError("finish_step() must come before get_state()")
         logs = [self._log[i, :length] for i, length in enumerate(self._log_length)]
@@ -194,19 +206,23 @@ class AtariEnvironment:
         arrays = self._state_arrays()
         check_state(state, arrays | {"game_actions": np.zeros(0, dtype=np.uint8)})
         if state["max_frames"][0] != self._max_frames:
-            raise ValueError("environment state: saved with another max_frames")
+            raise ValueError("environment state: saved with a different max_frames")
         if state["game_actions"].size != state["num_game_actions"].sum():
-            raise ValueError("environment state: num_game_actions does not fit game_actions")
+            raise ValueError("environment state: num_game_actions does not match game_actions")
         self._seed = int(state["seed"][0])
         self._resets[:] = state["num_resets"]
         self._log_length[:] = state["num_game_actions"]
+        # A new array, not the old one filled: the saved games may be longer than it is wide.
         self._log = np.zeros((self.num_envs, 1024 + int(self._log_length.max())), dtype=np.uint8)
         ends = np.cumsum(self._log_length)
         for i, (end, length) in enumerate(zip(ends, self._log_length, strict=True)):
             self._log[i, :length] = state["game_actions"][end - length : end]
         self._replay_all()
+        # The last frame and the lives stand for the whole replay: a game that went another way,
+        # with another ale-py or ROM, would have to end on both by chance.
         same = (self._frames == state["frames"]).all() and (self._lives == state["lives"]).all()
         if not same:
+            # Half restored: stepping must fail until the next reset.
             self._seed = -1
             raise ValueError("environment state: replay differs (another ale-py or game?)")
         for name in ("phase", "terminated", "truncated", "returns", "lengths", "age"):
@@ -220,7 +236,7 @@ class AtariEnvironment:
         self._seed = -1
 
     def _state_arrays(self) -> State:
-        """The saved arrays of fixed shape, not copied."""
+        """Return the saved arrays of fixed shape, not copied."""
         return {
             "seed": np.array([self._seed], dtype=np.int64),
             "max_frames": np.array([self._max_frames], dtype=np.int64),
@@ -240,6 +256,7 @@ class AtariEnvironment:
     def _observe(self, continuing: NDArray[np.bool_], beginning: NDArray[np.bool_]) -> None:
         """Push the new frames onto the stacks of running episodes; start new episodes."""
         rows = np.flatnonzero(continuing)
+        # NumPy copies the right-hand side first (fancy indexing), so the overlap is safe.
         self.observations[rows, :-1] = self.observations[rows, 1:]
         self.observations[rows, -1] = self._frames[rows]
         self.age[rows] = np.minimum(self.age[rows] + 1, FRAME_STACK - 1)
@@ -270,6 +287,7 @@ class AtariEnvironment:
 
     def _write_log(self, active: NDArray[np.bool_], actions: NDArray[np.int64]) -> None:
         """Log the actions of the current games; one that only resets starts a new log."""
+        # After game over NextStep swallows one button for the reset; it must not be replayed.
         restarts = active & (self._terminated | self._truncated)
         self._resets += restarts
         self._log_length[restarts] = 0
@@ -281,6 +299,7 @@ class AtariEnvironment:
 
     def _replay_all(self) -> None:
         """Bring every emulator to the state that seed, resets and logs describe."""
+        # The emulators run in ALE's threads; these only send buttons and wait for frames.
         workers = min(self._in_flight, usable_cores())
         with ThreadPoolExecutor(max_workers=workers) as pool:
             list(pool.map(self._replay, range(self.num_envs)))
@@ -290,6 +309,8 @@ class AtariEnvironment:
         emulator = self._emulators[row]
         observation, info = emulator.reset([0], [emulator_seed(self._seed, row)])
         for _ in range(int(self._resets[row]) - 1):
+            # -1 is no seed: the emulator draws its next no-op count, and does not reload the ROM
+            # (0.003 CPU-seconds instead of 0.08).
             observation, info = emulator.reset([0], [-1])
         answer = (observation, [0], [False], [False], info)
         for action in self._log[row, : self._log_length[row]].tolist():

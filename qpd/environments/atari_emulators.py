@@ -18,7 +18,8 @@ _NICER_BY = 15
 
 
 def emulator_seed(seed: int, row: int) -> int:
-    """The seed of environment `row`'s emulator, in [0, 2^31)."""
+    """Return the seed of environment `row`'s emulator, in [0, 2^31)."""
+    # Not seed + row: neighbouring run seeds would then share all but one of their games.
     return int(np.random.SeedSequence((seed, row)).generate_state(1)[0] >> 1)
 
 
@@ -40,7 +41,7 @@ def _give_way() -> None:
     """Lower this thread's priority, where threads have one each."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        with contextlib.suppress(OSError):  # some sandboxes know processes only; it is but slower
+        with contextlib.suppress(OSError):  # some sandboxes know only processes; just slower there
             nice = min(os.getpriority(os.PRIO_PROCESS, thread) + _NICER_BY, 19)
             os.setpriority(os.PRIO_PROCESS, thread, nice)
 
@@ -52,14 +53,20 @@ def _make_emulator(rom: str, max_frames: int) -> Any:
         1,
         num_threads=1,
         max_num_frames_per_episode=max_frames,
+        # The class's default, stated because gym.make_vec's v5 environments default to 0.25.
         repeat_action_probability=0.0,
+        # With SameStep, `lives` is the value after the reset: the game's end could not be told.
         autoreset_mode="NextStep",
         img_height=FRAME_SIZE,
         img_width=FRAME_SIZE,
+        # AtariEnvironment stacks frames itself: SB3 starts a stack anew at every lost life, ALE
+        # only when a game ends.
         stack_num=1,
         noop_max=30,
+        # ALE's fire reset presses FIRE before the no-ops and never after a lost life, and its
+        # episodic life restarts the whole game; SB3 does neither.
         use_fire_reset=False,
         episodic_life=False,
         life_loss_info=False,
         reward_clipping=False,
-    ).ale
+    ).ale  # the C++ object: its send and recv skip the Python class's conversions at every step

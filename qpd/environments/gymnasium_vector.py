@@ -39,14 +39,18 @@ class GymEnvironment:
         self.acting = np.ones(n, dtype=np.bool_)
         self.age = np.zeros(n, dtype=np.int64)
         self._envs: list[gymnasium.Env[Any, Any]] = [
+            # The checker warns about environments that are not ours, nor our users', to change.
             gymnasium.make(spec.env_id, max_episode_steps=max_frames, disable_env_checker=True)
             for _ in range(n)
         ]
+        # State arrays are numbers: -1 stands for the environment's own limit.
         self._max_frames = -1 if max_frames is None else max_frames
         self._seed = -1
         self._returns = np.zeros(n, dtype=np.float64)
         self._episodes = np.zeros(n, dtype=np.int64)
         self._logs: list[list[int]] = [[] for _ in range(n)]
+        # Nothing runs in the background here; begin and finish exist because collectors overlap
+        # halves.
         self._begun: deque[tuple[NDArray[np.int64], NDArray[np.bool_]]] = deque()
 
     def reset(self, seed: int) -> None:
@@ -89,13 +93,15 @@ class GymEnvironment:
             game_returns=self._returns.copy(),
             game_lengths=self._lengths(),
         )
+        # At once, so that `observations` already holds the successor's first one; the terminal
+        # observation is dropped.
         for row in np.flatnonzero(game_over).tolist():
             self._episodes[row] += 1
             self._begin_episode(row)
         return result
 
     def get_state(self) -> State:
-        """Seed, episode numbers and the actions of the current episodes."""
+        """Return seed, episode numbers and the actions of the current episodes."""
         if self._begun:
             raise ValueError("finish_step() must come before get_state()")
         return {name: array.copy() for name, array in self._state_arrays().items()} | {
@@ -106,9 +112,9 @@ class GymEnvironment:
         """Restart the saved episodes and repeat their actions."""
         check_state(state, self._state_arrays() | {"game_actions": np.zeros(0, dtype=np.uint8)})
         if state["max_frames"][0] != self._max_frames:
-            raise ValueError("environment state: saved with another max_frames")
+            raise ValueError("environment state: saved with a different max_frames")
         if state["game_actions"].size != state["num_game_actions"].sum():
-            raise ValueError("environment state: num_game_actions does not fit game_actions")
+            raise ValueError("environment state: num_game_actions does not match game_actions")
         self._seed = int(state["seed"][0])
         self._episodes[:] = state["num_episodes"]
         ends = np.cumsum(state["num_game_actions"])
@@ -127,7 +133,7 @@ class GymEnvironment:
         self._seed = -1
 
     def _state_arrays(self) -> State:
-        """The saved arrays of fixed shape, not copied."""
+        """Return the saved arrays of fixed shape, not copied."""
         return {
             "seed": np.array([self._seed], dtype=np.int64),
             "max_frames": np.array([self._max_frames], dtype=np.int64),
@@ -137,11 +143,13 @@ class GymEnvironment:
         }
 
     def _lengths(self) -> NDArray[np.int64]:
-        """Steps taken in each current episode, int64 [n]."""
+        """Return the steps taken in each current episode, int64 [n]."""
         return np.array([len(log) for log in self._logs], dtype=np.int64)
 
     def _begin_episode(self, row: int) -> None:
         """Reset one environment with the seed of its current episode."""
+        # A seed per episode, not per environment: the state is then a number of episodes and the
+        # actions since, with no generator to save.
         key = (self._seed, row, int(self._episodes[row]))
         episode_seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         self.observations[row], _ = self._envs[row].reset(seed=episode_seed)

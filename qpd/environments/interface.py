@@ -1,4 +1,4 @@
-"""What every vector environment of this package promises, and the errors it raises."""
+"""The contract of every vector environment in this package, and the errors it raises."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from qpd.errors.user_error import UserError
 FRAME_STACK = 4
 FRAME_SIZE = 84
 
+# Arrays alone: a checkpoint stores them as safetensors, and nothing of it is ever unpickled.
 State = dict[str, np.ndarray]
 
 
 class EnvironmentConfigError(UserError, ValueError):
-    """An environment that cannot be built as asked; one line that says what to change."""
+    """An environment that cannot be built as requested; one line that says what to change."""
 
     code = ErrorCode.ENVIRONMENT_UNSUPPORTED
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """What a network must fit: sizes of observations and actions.
+    """Sizes of observations and actions, which a network must fit.
 
     ``observation_shape`` is (4, 84, 84) uint8 for Atari and (d,) float32 elsewhere;
     ``frame_stack`` is 4 for Atari and 1 elsewhere.
@@ -100,7 +101,7 @@ class VectorEnvironment(Protocol):
         """Wait for the step that was begun first; ValueError if there is none."""
 
     def get_state(self) -> State:
-        """All that ``set_state`` needs, as plain numeric arrays (copies)."""
+        """Return all that ``set_state`` needs, as plain numeric arrays (copies)."""
 
     def set_state(self, state: State) -> None:
         """Continue bit-identically from ``get_state``, also in a new object or process.
@@ -116,6 +117,7 @@ def checked_actions(
     actions: np.ndarray, needed: NDArray[np.bool_], num_actions: int
 ) -> NDArray[np.int64]:
     """Return ``actions`` as int64 [n]; raise ValueError if a needed one is out of range."""
+    # Only what is `needed` must be in range: callers leave anything in rows that do not act.
     actions = np.asarray(actions)
     if actions.shape != needed.shape or actions.dtype.kind not in "iu":
         raise ValueError(
@@ -146,6 +148,7 @@ def check_state(state: State, expected: State) -> None:
     if state.keys() != expected.keys():
         raise ValueError(f"environment state: names {sorted(state)}, not {sorted(expected)}")
     for name, like in expected.items():
+        # `game_actions` grows with the game; all else has one shape for good.
         free = like.ndim > 0 and like.shape[0] == 0
         same = state[name].shape[1:] == like.shape[1:] if free else state[name].shape == like.shape
         if not same or state[name].dtype != like.dtype:

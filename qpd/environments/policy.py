@@ -15,9 +15,10 @@ Policy = Callable[[np.ndarray], np.ndarray]
 def network_policy(
     network: nn.Module, logit_factor: float = 1.0, dtype: torch.dtype = torch.float32
 ) -> Policy:
-    """The policy of a teacher or a float student: any module whose outputs have `logits`.
+    """Make a policy of a teacher or a float student: any module whose outputs have `logits`.
 
-    With `dtype` bfloat16 it computes as training does under autocast.
+    The logits are multiplied by `logit_factor`. With `dtype` bfloat16 it computes as training does
+    under autocast.
     """
     device = next(network.parameters()).device
     mixed = dtype != torch.float32
@@ -25,6 +26,7 @@ def network_policy(
     def policy(observations: np.ndarray) -> np.ndarray:
         with torch.no_grad(), torch.autocast(device.type, dtype, enabled=mixed):
             outputs: Any = network(torch.from_numpy(observations).to(device))
+        # .float() first: NumPy has no bfloat16.
         logits: np.ndarray = outputs.logits.float().cpu().numpy()
         return logits * np.float32(logit_factor)
 
@@ -32,11 +34,12 @@ def network_policy(
 
 
 def shared_policy(policies: Sequence[Policy]) -> Policy:
-    """Several policies as one: each answers for its share of a batch's rows."""
+    """Join several policies into one: each answers for its share of a batch's rows."""
     if len(policies) == 1:
         return policies[0]
 
     def policy(observations: np.ndarray) -> np.ndarray:
+        # Rows are environments, so each policy keeps the same games from step to step.
         shares = np.array_split(observations, len(policies))
         answers = zip(policies, shares, strict=True)
         return np.concatenate([answer(share) for answer, share in answers if len(share)])

@@ -36,16 +36,18 @@ __all__ = [
     "make_vector_env",
 ]
 
+# ale-py's own limit: half an hour of play at 60 frames a second.
 DEFAULT_MAX_FRAMES = 108_000
 # The ball vanishes for good after about 65,536 emulator frames: nothing is scored later.
 BREAKOUT_MAX_FRAMES = 65_700
 
+# Importing ale_py is what registers its games; this call only says that the import is needed.
 gymnasium.register_envs(ale_py)
 
 
 @lru_cache(maxsize=64)
 def environment_spec(env_id: str) -> EnvironmentSpec:
-    """Return the sizes of ``env_id``; raises EnvironmentConfigError where it cannot be used."""
+    """Return the sizes of ``env_id``; raises EnvironmentConfigError if it cannot be used."""
     rom = atari_rom(env_id)
     if rom is not None:
         return EnvironmentSpec(
@@ -101,6 +103,7 @@ def make_vector_env(
 def atari_rom(env_id: str) -> str | None:
     """Return the ROM's name if ``env_id`` is a supported form of an Atari game, else None."""
     spec = gymnasium.registry.get(env_id)
+    # `game` stands in ale-py's own registrations only; RAM observations have no frames to stack.
     if spec is None or "game" not in spec.kwargs or spec.kwargs.get("obs_type") == "ram":
         return None
     if env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4"):
@@ -109,19 +112,20 @@ def atari_rom(env_id: str) -> str | None:
 
 
 def default_max_frames(rom: str) -> int:
-    """Emulator frames after which a game is truncated where nothing else is asked for."""
+    """Return the default number of emulator frames after which a game is truncated."""
     return BREAKOUT_MAX_FRAMES if rom == "breakout" else DEFAULT_MAX_FRAMES
 
 
 def action_names(env_id: str) -> list[str] | None:
-    """What each action presses, such as NOOP, FIRE, RIGHT, LEFT; None outside Atari."""
+    """Return the button of each action, such as NOOP, FIRE, RIGHT, LEFT; None outside Atari."""
     rom = atari_rom(env_id)
     return None if rom is None else [action.name for action in _minimal_actions(rom)]
 
 
 @lru_cache(maxsize=64)
 def _minimal_actions(rom: str) -> tuple[Action, ...]:
-    """The game's buttons. FIRE, where there is one, is number 1 of at least 3 (all 104 games)."""
+    """Return the game's buttons; FIRE, if any, is number 1 of at least 3 (all 104 games)."""
+    # Otherwise each interface prints ALE's banner.
     ALEInterface.setLoggerMode(LoggerMode.Error)
     path = roms.get_rom_path(rom)
     if path is None:
@@ -132,13 +136,14 @@ def _minimal_actions(rom: str) -> tuple[Action, ...]:
 
 
 def _gym_spec(env_id: str) -> EnvironmentSpec:
-    """Sizes of a gymnasium environment that is not Atari."""
+    """Return the sizes of a gymnasium environment that is not Atari."""
     spec = gymnasium.registry.get(env_id)
     if spec is None or "game" in spec.kwargs:
         raise EnvironmentConfigError(_unknown_id_message(env_id), ErrorCode.ENVIRONMENT_UNKNOWN)
     try:
         env = gymnasium.make(env_id, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
+        # gymnasium's own message names its extra, not ours.
         if "box2d" in str(spec.entry_point):
             hint = f'{env_id} needs Box2D: pip install "qpd[box2d]"'
             raise EnvironmentConfigError(hint, ErrorCode.PACKAGE_MISSING) from error
@@ -147,11 +152,14 @@ def _gym_spec(env_id: str) -> EnvironmentSpec:
     env.close()
     if isinstance(action_space, gymnasium.spaces.Box):
         raise EnvironmentConfigError(f"{env_id} has continuous actions: not supported yet")
+    # A start other than 0 shifts every action: SB3 agents emit 0..n-1.
     if not isinstance(action_space, gymnasium.spaces.Discrete) or action_space.start != 0:
-        raise EnvironmentConfigError(f"{env_id} has actions {action_space}: only Discrete(n) fits")
+        raise EnvironmentConfigError(
+            f"{env_id} has actions {action_space}: only Discrete(n) is supported"
+        )
     if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
         raise EnvironmentConfigError(
-            f"{env_id} has observations {observation_space}: only flat Box spaces fit"
+            f"{env_id} has observations {observation_space}: only flat Box spaces are supported"
         )
     return EnvironmentSpec(
         env_id=env_id,

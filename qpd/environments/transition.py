@@ -1,4 +1,4 @@
-"""One vector step's transitions, as they travel from the collector to the replay."""
+"""The transitions of one vector step, as passed from the collector to the replay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What was done in each state and what came of it; every field `[batch]`.
+    """The action taken in each state and its outcome; every field `[batch]`.
 
     actions: int64. log_probs: float32, the actions' under the policy that sampled them; NaN where
         none was sampled.
@@ -27,7 +27,7 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class TransitionBatch:
-    """Observations with the teacher's answer to them; shapes are checked on construction.
+    """Observations labelled by the teacher; shapes are checked on construction.
 
     observations: uint8 `[batch, 4, 84, 84]` or float32 `[batch, features]`, as the policy saw them.
     ages: int `[batch]`, observations since the episode began (0 on the first one), may be capped
@@ -35,7 +35,7 @@ class TransitionBatch:
     streams: int `[batch]`, the environment that each row comes from.
     logits: float32 `[batch, num_actions]`, the teacher's (Q-values for DQN).
     values: float32 `[batch]`, the teacher's.
-    outcome: what was done then, where that is known.
+    outcome: the action taken then and its outcome, where known.
     """
 
     observations: np.ndarray

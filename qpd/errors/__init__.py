@@ -1,1 +1,1 @@
-"""Errors that a user can mend: stable codes, one line each, safe to print."""
+"""Errors that a user can fix: stable codes, one line each, safe to print."""

@@ -1,4 +1,4 @@
-"""What an error says of a name that is none of the valid ones."""
+"""The suggestion that an error makes for an unknown name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
-    """`; did you mean X?` with the valid name nearest to `name`, case aside; empty where none is.
+    """Return `; did you mean X?` with the valid name nearest to `name`, or "" if none is near.
 
-    `cutoff` is difflib's: 1 asks for the same name, 0 takes any.
+    Case is ignored. `cutoff` is difflib's: 1 accepts the same name only, 0 any.
     """
     by_lower = {one.lower(): one for one in valid}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)

@@ -1,4 +1,4 @@
-"""Text from files as a terminal may show it: nothing in it moves the cursor or hides the rest."""
+"""Text from files, made safe for a terminal: it cannot move the cursor or hide what follows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def printable(text: str) -> str:
-    """`text` in one line of at most `MAX_LINE` characters, with `\\x1b` written for an escape."""
+    """Return `text` as one line of at most `MAX_LINE` characters, an escape written as `\\x1b`."""
     if len(text) > MAX_LINE:
         text = text[: MAX_LINE - 3] + "..."
+    # Nearly every message: the table of categories is looked up a character at a time.
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)

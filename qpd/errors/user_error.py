@@ -1,4 +1,4 @@
-"""The base of all errors that a user can mend: lines to print, each with a stable code."""
+"""The base class of every error that a user can fix: lines to print, each with a stable code."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ class CodedLine(str):
         return line
 
     def __getnewargs__(self) -> tuple[str, ErrorCode]:  # type: ignore[override]
-        """What `pickle` makes the line anew from."""
+        """Return the arguments from which `pickle` makes the line again."""
+        # Worker processes send their errors pickled, and str's own pickling would call __new__
+        # without the code.
         return str(self), self.code
 
 
 class UserError(Exception):
-    """What is wrong, where, and what would be right: one line each, in `lines`.
+    """An error that says what is wrong, where, and what would be right: one line each, in `lines`.
 
-    `code` is that of the class, unless the place that raises gives another; a `CodedLine` keeps
-    its own.
+    `code` is the class's unless one is passed on raising; a `CodedLine` keeps its own.
     """
 
     code: ErrorCode
@@ -40,7 +41,7 @@ class UserError(Exception):
         self.code = code or type(self).code
 
     def coded_lines(self) -> list[str]:
-        """The lines as they are printed: `TEXT [Q101]`."""
+        """Return the lines as they are printed: `TEXT [Q101]`."""
         return [with_code(line, getattr(line, "code", self.code)) for line in self.lines]
 
 
@@ -50,11 +51,11 @@ def reworded(line: str, text: str) -> str:
 
 
 def with_code(line: str, code: ErrorCode) -> str:
-    """Return the line as it is printed: nothing in it, of a file say, moves the cursor."""
+    """Return the line as it is printed, `TEXT [Q101]`, with control characters escaped."""
     return f"{printable(line)} [{code.id}]"
 
 
 class TargetError(UserError, ValueError):
-    """Nothing to evaluate there, or not as asked; one line says why."""
+    """A target that cannot be evaluated, or not as requested; one line says why."""
 
     code = ErrorCode.NOTHING_MEASURED

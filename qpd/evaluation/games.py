@@ -24,23 +24,33 @@ class EvaluationResult:
     seed: int
     acting: ActingRule
 
+    def __str__(self) -> str:
+        """Tell mean, interval, number of games, how the policy acted, and the seed."""
+        low, high = self.interval()
+        return (
+            f"return {self.mean:.1f} [{low:.1f}, {high:.1f}] "
+            f"(95% interval, {len(self.returns)} games, {self.acting}, seed {self.seed})"
+        )
+
     @property
     def mean(self) -> float:
-        """Mean return."""
+        """Return the mean return."""
         return float(self.returns.mean())
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Bootstrap interval of the mean (`bootstrap_interval`)."""
+        """Return the bootstrap interval of the mean (`bootstrap_interval`)."""
         return bootstrap_interval(self.returns, confidence)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """Return everything as plain data."""
         low, high = self.interval()
         return {
             "mean": self.mean,
             "interval": [low, high],
             "std": float(self.returns.std(ddof=1)) if len(self.returns) > 1 else 0.0,
             "episodes": len(self.returns),
+            # Breakout has 4 distinct starts: a greedy policy plays at most 4 different games,
+            # however many episodes are counted, and an interval over copies means nothing.
             "distinct_games": len(set(zip(self.returns, self.lengths, strict=True))),
             "seed": self.seed,
             "acting": str(self.acting),
@@ -52,7 +62,7 @@ class EvaluationResult:
 def bootstrap_interval(
     returns: np.ndarray, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean (Efron 1979) of `returns`, `[episodes]`."""
+    """Return the percentile bootstrap interval (Efron 1979) of the mean return, `[episodes]`."""
     rng = np.random.default_rng(seed)
     draws = rng.integers(len(returns), size=(resamples, len(returns)))
     means = returns[draws].mean(axis=1)
@@ -69,14 +79,15 @@ def evaluate(
     seed: int,
     on_episode: Callable[[int], None] | None = None,
 ) -> EvaluationResult:
-    """Play `num_episodes` full games in `env`; games that run are never dropped.
+    """Play `num_episodes` full games in `env`; a game once started is always finished.
 
     Episodes are numbered as they start: one in every environment, then the next one wherever a
-    game ends, until all are started; so long and short games count alike. `on_episode` hears how
-    many are finished. Raises ValueError for fewer than one episode.
+    game ends, until all are started; so long and short games count alike. `on_episode` is called
+    with the number finished. Raises ValueError for fewer than one episode.
     """
     if num_episodes < 1:
         raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
+    # A stream apart from the environments'. video.py has the same: it films what is played here.
     rng = np.random.default_rng([seed, 0xE7A1])
     env.reset(seed)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)

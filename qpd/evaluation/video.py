@@ -27,7 +27,7 @@ AGENT_STEPS_PER_SECOND = 15  # the console shows 60 frames, an action lasts four
 def play_buttons(
     policy: Policy, env_id: str, rule: ActingRule, seed: int, max_steps: int
 ) -> list[int]:
-    """Buttons pressed in one game (SB3's own presses included), at most about `max_steps`."""
+    """Play one game, about `max_steps` at most; return its buttons, SB3's own presses included."""
     env = make_vector_env(env_id, 1)
     env.reset(seed)
     rng = np.random.default_rng([seed, 0xE7A1])
@@ -37,6 +37,8 @@ def play_buttons(
             actions = rule.act(policy(env.observations), rng)
         if env.step(actions).game_over[0]:
             break
+    # The environment's own log, as it replays games from; it also has the presses of SB3's
+    # wrappers.
     buttons = env.get_state()["game_actions"].tolist()
     env.close()
     return [int(button) for button in buttons]
@@ -50,10 +52,15 @@ def film(
     size: tuple[int, int] = SCREEN,
     grey: bool = False,
 ) -> np.ndarray:
-    """The same game again: uint8 `[steps + 1, height, width, 3]`, or `[..., 1]` in grey."""
+    """Film the same game: uint8 `[steps + 1, height, width, 3]`, or `[..., 1]` in grey.
+
+    Raises EnvironmentConfigError outside Atari.
+    """
     rom = atari_rom(env_id)
     if rom is None:
         raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
+    # The agent's environment draws 84x84 grey frames and nothing else, so the game is played again
+    # in colour: same seed, same no-ops, same buttons, same game.
     env = AtariVectorEnv(
         rom,
         1,
@@ -69,6 +76,7 @@ def film(
     )
     frame, _ = env.reset(seed=np.array([emulator_seed(seed, 0)]))
     shape = (*size, 1 if grey else 3)
+    # Copies: ALE may write the next frame into the array that it returned.
     frames = [frame.reshape(shape).copy()]
     for button in buttons:
         frame, *_ = env.step(np.array([button]))
@@ -78,7 +86,7 @@ def film(
 
 
 def check_filmable(path: Path, env_id: str) -> None:
-    """Raise EnvironmentConfigError, before anything is played, where no film can be made."""
+    """Raise EnvironmentConfigError, before anything is played, if no film can be made."""
     if not environment_spec(env_id).is_atari:
         raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
     if not path.parent.is_dir():
@@ -98,6 +106,7 @@ def record_gif(
     max_steps = round(seconds * AGENT_STEPS_PER_SECOND)
     frames = film(env_id, seed, play_buttons(policy, env_id, rule, seed, max_steps))
     images = [Image.fromarray(frame) for frame in frames]
+    # One palette for all frames: one each would let colours flicker, and cost bytes.
     palette = images[0].quantize(32, dither=Image.Dither.NONE)
     pictures = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     with replace_file(path) as file:

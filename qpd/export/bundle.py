@@ -1,4 +1,4 @@
-"""What all exports share: the student to export, vectors that prove it, and the folder written.
+"""Shared by all exports: the student, the golden vectors that prove it, and the folder on disk.
 
 An exporter is a pure function `export_xxx(source, golden) -> {relative path: content}`;
 `write_bundle` adds `manifest.json` and puts the folder in place in one step.
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from qpd import __version__
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.integer.integer_student import IntegerStudent, reference_logits
 from qpd.student_files.distilled import architecture_to_json
-from qpd.student_files.origin import student_about
+from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
+from qpd.version import __version__
 
 FORMAT = "qpd-export"
 FORMAT_VERSION = 1
@@ -32,15 +32,17 @@ MANIFEST = "manifest.json"
 
 
 class ExportError(UserError, ValueError):
-    """An export that cannot be made, or not there; one line says why."""
+    """An export cannot be made, or not in that folder; the message is one line."""
 
     code = ErrorCode.EXPORT_UNSUPPORTED
 
 
 @dataclass(frozen=True)
 class GoldenVectors:
-    """What an export must reproduce: `reference_logits`, int32 `[n, actions]`, of `observations`,
-    uint8 `[n, 4, 84, 84]` (for vector observations float32 `[n, features]`).
+    """Observations and the logits that an export must give for them.
+
+    `observations` are uint8 `[n, 4, 84, 84]`, or float32 `[n, features]` for vectors; `logits` are
+    the reference engine's, int32 `[n, actions]`.
     """
 
     observations: np.ndarray
@@ -49,7 +51,7 @@ class GoldenVectors:
 
 @dataclass(frozen=True)
 class ExportSource:
-    """The student to export; `about` is what its file says of its origin, `name` labels it."""
+    """The student to export; `about` is its origin as its file records it, `name` labels it."""
 
     student: IntegerStudent
     about: dict[str, Any]
@@ -57,18 +59,19 @@ class ExportSource:
 
 
 def load_export_source(path: Path) -> ExportSource:
-    """The student in a run directory, or in a quantized.safetensors. Raises StudentFileError."""
+    """Load the student of a run directory or a quantized.safetensors. Raises StudentFileError."""
     file = path / "quantized.safetensors" if path.is_dir() else path
     student = load_integer_student(file)
+    # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name
     name = folder if file.name == "quantized.safetensors" else file.stem
-    return ExportSource(student, student_about(file), name)
+    return ExportSource(student, student_origin(file), name)
 
 
 def golden_vectors(
     student: IntegerStudent, seed: int = 0, n: int = 16, observations: np.ndarray | None = None
 ) -> GoldenVectors:
-    """`n` observations and their logits; real `observations`, where given, take their place."""
+    """Return `n` generated observations with their logits, or given `observations` with theirs."""
     if observations is None:
         rng = np.random.default_rng(seed)
         if student.architecture.is_image:
@@ -79,14 +82,17 @@ def golden_vectors(
 
 
 def _structured_frames(rng: np.random.Generator, n: int) -> np.ndarray:
-    """uint8 `[n, 4, 84, 84]`: rectangles that move over the four frames, as in a game; every
-    fourth observation is noise over all 256 levels, the first two are all 0 and all 255.
+    """Draw rectangles that move over the four frames, as in a game: uint8 `[n, 4, 84, 84]`.
+
+    Every fourth observation is noise over all 256 levels, the first two are all 0 and all 255.
     """
     frames = np.zeros((n, 4, 84, 84), dtype=np.uint8)
     for i in range(n):
         if i % 4 == 3:
             frames[i] = rng.integers(0, 256, (4, 84, 84), dtype=np.uint8)
             continue
+        # Flat areas and edges drive activations as games do; noise alone would average out in
+        # every layer.
         frames[i] = rng.integers(0, 128)
         for _ in range(rng.integers(4, 20)):
             height, width = rng.integers(1, 40, 2)
@@ -96,12 +102,16 @@ def _structured_frames(rng: np.random.Generator, n: int) -> np.ndarray:
             for t in range(4):
                 y, x = max(top + t * down, 0), max(left + t * right, 0)
                 frames[i, t, y : y + height, x : x + width] = level
+    # The extremes push accumulators and saturation furthest. Slices, as n may be 0 or 1.
     frames[:1], frames[1:2] = 0, 255
     return frames
 
 
 def _vectors_in_range(student: IntegerStudent, rng: np.random.Generator, n: int) -> np.ndarray:
-    """float32 `[n, features]`, a tenth beyond the input range on either side."""
+    """Draw vectors up to a tenth beyond the input range on either side: float32 `[n, features]`.
+
+    Values outside the range test the clipping too.
+    """
     assert student.input_low is not None and student.input_high is not None
     unit = rng.uniform(-0.1, 1.1, (n, len(student.input_low)))
     return (student.input_low + unit * (student.input_high - student.input_low)).astype(np.float32)
@@ -110,14 +120,16 @@ def _vectors_in_range(student: IntegerStudent, rng: np.random.Generator, n: int)
 def write_bundle(
     folder: Path, target: str, source: ExportSource, files: Mapping[str, bytes]
 ) -> None:
-    """Write `files` and a manifest into `folder`, replacing a former export of the same target.
+    """Write `files` and a manifest into `folder`, replacing an earlier export of the same target.
 
-    The folder is either as it was or complete. Raises ExportError where something else is there,
-    OSError where nothing can be written.
+    Afterwards the folder is either as it was or complete. Raises ExportError if it holds anything
+    else, OSError if it cannot be written.
     """
     _refuse_foreign(folder, target)
     folder.parent.mkdir(parents=True, exist_ok=True)
     suffix = secrets.token_hex(4)
+    # Built beside the target, on the same file system, where a rename is atomic; random names keep
+    # two exports at once apart.
     fresh = folder.with_name(f".{folder.name}.{suffix}.new")
     former = folder.with_name(f".{folder.name}.{suffix}.old")
     try:
@@ -126,6 +138,7 @@ def write_bundle(
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
         write_json(fresh / MANIFEST, _manifest(target, source, files))
+        # A rename cannot replace a folder that holds files: the former one steps aside first.
         if folder.exists():
             folder.rename(former)
         try:
@@ -142,7 +155,7 @@ def write_bundle(
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or name == MANIFEST:
-        raise ValueError(f"{name!r} is no name for an exported file")
+        raise ValueError(f"{name!r} is not a valid name for an exported file")
     return path
 
 
@@ -167,7 +180,7 @@ def _manifest(target: str, source: ExportSource, files: Mapping[str, bytes]) -> 
 
 
 def _refuse_foreign(folder: Path, target: str) -> None:
-    """Nothing is overwritten but an empty folder and a former export of the same target."""
+    """Raise ExportError unless `folder` is new, empty or an earlier export of the same target."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     there = None
@@ -175,10 +188,10 @@ def _refuse_foreign(folder: Path, target: str) -> None:
         manifest = read_json(folder / MANIFEST)
         if manifest.get("format") == FORMAT:
             there = manifest.get("target")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError):  # no manifest, or JSON that is no object
         pass
     if there != target:
-        what = f"a {there} export" if there else "something that is no export"
+        what = f"a {there} export" if there else "something that is not an export"
         raise ExportError(
             f"{folder}: holds {what}; name a new folder for {target} with -o",
             ErrorCode.OUTPUT_TAKEN,

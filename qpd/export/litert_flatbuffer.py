@@ -1,9 +1,9 @@
 """The integer student as an int8 flatbuffer for LiteRT (TensorFlow Lite), written directly.
 
 Levels x are stored as int8 x - 128 (scale 1, zero point -128), channels last. A hidden layer's
-weight scale is its requantization gain; saturation at -128 and 127 is the ReLU and the top level.
-Where the top level is below 255, the fused RELU6 clips there: the tensor's scale is then 6 / top.
-The head is in float: levels and odd weights are small integers there, so its sums are exact.
+weight scale is its requantization gain; saturation at -128 and 127 acts as the ReLU and the top
+level. For top levels below 255 the fused RELU6 clips: the tensor's scale is then 6 / top. The head
+is in float: levels and odd weights are small integers there, so its sums are exact.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
 
 INPUT, OUTPUT = "observations", "logits"
-ZERO_POINT = -128
+ZERO_POINT = -128  # TensorFlow Lite's 8-bit kernels take signed activations only
 RELU6_TOP = 6.0
 
 
 def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
-    """The files of the bundle; ExportError without the ai-edge-litert package."""
+    """Return the bundle's files by name. Raises ExportError without the ai-edge-litert package."""
     metadata = model_metadata(source)
     kind = "frames" if source.student.architecture.is_image else "vectors"
     return {
@@ -37,8 +37,10 @@ def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, byte
 
 
 def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
-    """The .tflite file: int8 `[1, 84, 84, 4]` (frames ^ 128) or float32 `[1, features]` in,
-    float32 logits `[1, actions]` out; the first dimension may be resized.
+    """Return the bytes of the .tflite file.
+
+    Input int8 `[1, 84, 84, 4]` (frames ^ 128) or float32 `[1, features]`, output float32 logits
+    `[1, actions]`; the first dimension may be resized.
     """
     graph = _Graph(source)
     levels, scale = _encode(graph)
@@ -49,7 +51,7 @@ def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
 
 
 class _Graph:
-    """Tensors and operators in the making; tensors are known by their index."""
+    """Tensors and operators under construction; tensors are referred to by index."""
 
     def __init__(self, source: ExportSource) -> None:
         try:
@@ -61,7 +63,7 @@ class _Graph:
         self.flatbuffers, self.schema, self.student = flatbuffers, schema, source.student
         self.tensors: list[Any] = []
         self.operators: list[Any] = []
-        self.buffers: list[Any] = [schema.BufferT()]  # number 0 is empty: "no data"
+        self.buffers: list[Any] = [schema.BufferT()]  # the schema reserves buffer 0 for "no data"
         self.codes: list[int] = []
 
     def buffer(self, data: bytes) -> int:
@@ -78,7 +80,11 @@ class _Graph:
         scale: np.ndarray | float | None = None,
         data: Any = None,
     ) -> int:
-        """`scale` may be one for the tensor (levels) or one for each of the first dimension."""
+        """Add a tensor and return its index.
+
+        A scalar `scale` makes it a tensor of levels, an array of one scale per entry of the first
+        dimension makes it one of weights or biases, without a zero point.
+        """
         tensor, types = self.schema.TensorT(), self.schema.TensorType
         tensor.name, tensor.shape, tensor.hasRank = name, list(shape), True
         tensor.type = {np.int8: types.INT8, np.int32: types.INT32, np.float32: types.FLOAT32}[dtype]
@@ -113,9 +119,11 @@ class _Graph:
     def serialize(self, source: ExportSource, metadata: dict[str, str]) -> bytes:
         schema, model, subgraph = self.schema, self.schema.ModelT(), self.schema.SubGraphT()
         subgraph.name, subgraph.tensors, subgraph.operators = "main", self.tensors, self.operators
+        # Every tensor's name is its own, so names find input and output without further
+        # bookkeeping.
         names = {tensor.name: index for index, tensor in enumerate(self.tensors)}
         subgraph.inputs, subgraph.outputs = [names[INPUT]], [names[OUTPUT]]
-        model.version, model.description = 3, f"QPD student {source.name}"
+        model.version, model.description = 3, f"QPD student {source.name}"  # schema version 3: TFL3
         model.subgraphs, model.buffers = [subgraph], self.buffers
         model.operatorCodes = [self._operator_code(code) for code in self.codes]
         note = schema.MetadataT()
@@ -128,8 +136,10 @@ class _Graph:
     def _operator_code(self, code: int) -> Any:
         stored, operators = self.schema.OperatorCodeT(), self.schema.BuiltinOperator
         stored.builtinCode = code
+        # The old field is one byte: interpreters from before the new one read it first.
         stored.deprecatedBuiltinCode = min(code, operators.PLACEHOLDER_FOR_GREATER_OP_CODES)
-        # The versions that brought int8, and per-channel weights of matrix products.
+        # The versions that introduced int8, and per-channel weights of matrix products: a runtime
+        # refuses an operator whose version it does not know, instead of computing it wrongly.
         versions = {operators.CONV_2D: 3, operators.FULLY_CONNECTED: 12, operators.CONCATENATION: 2,
                     operators.SUB: 2, operators.DEQUANTIZE: 2}  # fmt: skip
         stored.version = versions.get(code, 1)
@@ -137,8 +147,10 @@ class _Graph:
 
 
 def _aligned_builder(flatbuffers: Any) -> Any:
-    """A builder that puts buffers at multiples of 16 bytes, as the schema asks (the Python
-    packer forgets it, and ARM kernels read int32 and vectors from there).
+    """Return a builder that aligns buffers to 16 bytes, as the schema demands.
+
+    The Python packer ignores the schema's alignment, and ARM kernels read int32 and vectors from
+    these buffers.
     """
 
     class AlignedBuilder(flatbuffers.Builder):
@@ -149,7 +161,7 @@ def _aligned_builder(flatbuffers: Any) -> Any:
 
 
 def _encode(graph: _Graph) -> tuple[int, float]:
-    """The input as levels, and their scale. Vectors are mapped to 0..255 (Eq. 4) in float32."""
+    """Add the input; return its levels and their scale. Vectors are mapped by Eq. 4 in float32."""
     student = graph.student
     if student.input_low is None or student.input_high is None:
         channels, height, width = student.architecture.observation_shape
@@ -171,20 +183,20 @@ def _encode(graph: _Graph) -> tuple[int, float]:
 
 
 def _merged_pixels(layer: IntegerLayer) -> int:
-    """How many neighbours in a row are read as one pixel with so many times the channels.
+    """Return how many neighbours in a row are read as one pixel with that many times the channels.
 
-    A convolution whose stride divides its kernel (8x8 by 4 of the frames) is the same one over
-    pixels merged so (8x2 by 4x1); kernels that multiply 8 channels at once then waste none.
+    A convolution whose stride divides its kernel (8x8 by 4 over the frames) equals one over merged
+    pixels (8x2 by 4x1); kernels that multiply 8 channels at once then waste none.
     """
     kernel, stride = layer.shape.weight_shape[-1], layer.shape.stride
     return stride if layer.shape.name == "conv1" and kernel % stride == 0 else 1
 
 
 def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
-    """Levels x beside their complements 255 - x.
+    """Add the complements 255 - x beside the levels x.
 
-    Images: along the row, `[1, height, 2 * width, channels]`; whole rows are copied, many times
-    faster than the few bytes of a pixel.
+    Images are joined along the row, `[1, height, 2 * width, channels]`: copying whole rows is many
+    times faster than copying the few bytes of a pixel.
     """
     shape, schema, name = graph.shape(levels), graph.schema, layer.shape.name
     top = graph.tensor(f"{name}_top", (1,), np.int8, scale, [TOP + ZERO_POINT])
@@ -198,12 +210,13 @@ def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: flo
 
 
 def _image_inputs(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
-    """Rows of x and of 255 - x in turn, pixels merged: a view of `levels` `[1, h, n * w, c]`."""
+    """Reshape `levels` `[1, h, n * w, c]` to rows of x and 255 - x in turn, pixels merged."""
     _, height, width, channels = graph.shape(levels)
     merged, side = _merged_pixels(layer), height
     shape = (1, height * width // side, side // merged, channels * merged)
     if shape == graph.shape(levels):
         return levels
+    # -1 leaves the batch open, which users may resize.
     target = graph.tensor(f"{layer.shape.name}_shape", (4,), np.int32, data=(-1, *shape[1:]))
     output = graph.tensor(f"{layer.shape.name}_rows", shape, np.int8, scale)
     return graph.operator("RESHAPE", [levels, target], output, graph.schema.ReshapeOptionsT())
@@ -212,9 +225,10 @@ def _image_inputs(graph: _Graph, layer: IntegerLayer, levels: int, scale: float)
 def _weight_in_reading_order(
     layer: IntegerLayer, weight: np.ndarray, inputs: tuple[int, ...], parts: int
 ) -> np.ndarray:
-    """`[out, parts * in, ...]` in PyTorch's order -> as channels-last `inputs` are read.
+    """Reorder weights `[out, parts * in, ...]` from PyTorch's order to that of the inputs.
 
-    `parts` is 2 where the second half of the input channels are complements, else 1.
+    `inputs` is the shape of the channels-last input; `parts` is 2 if the second half of the input
+    channels are complements, else 1.
     """
     if len(inputs) == 2:
         return weight
@@ -228,7 +242,9 @@ def _weight_in_reading_order(
 
 
 def _clipping_scale(top: int) -> float:
-    """A scale at which RELU6 saturates at level `top`, of few bits: float32 sums stay exact."""
+    """Return a scale at which RELU6 saturates at level `top`, of few bits to keep sums exact."""
+    # The fewest fractional bits that still round to `top`: 6 / top itself is seldom a binary
+    # fraction.
     for bits in range(1, 16):
         scale = float(np.ldexp(np.round(np.ldexp(RELU6_TOP / top, bits)), -bits))
         if scale > 0 and round(RELU6_TOP / scale) == top:
@@ -239,7 +255,7 @@ def _clipping_scale(top: int) -> float:
 def _hidden_layer(
     graph: _Graph, layer: IntegerLayer, levels: int, scale: float
 ) -> tuple[int, float]:
-    """This layer's levels and their scale, from those of the layer before."""
+    """Add a hidden layer; return its levels and their scale."""
     name, signed, schema = layer.shape.name, signed_layer(layer), graph.schema
     if signed.reads_complement:
         levels = _with_complement(graph, layer, levels, scale)
@@ -249,6 +265,7 @@ def _hidden_layer(
     weight = _weight_in_reading_order(layer, signed.weight, graph.shape(levels), parts)
     next_scale = 1.0 if layer.levels == TOP else _clipping_scale(layer.levels)
     weight_scale = requantization_gain(layer).astype(np.float64) * next_scale / scale
+    # TensorFlow Lite requires the bias at exactly input scale times weight scale.
     bias_scale = weight_scale * scale
     operands = [
         levels,
@@ -261,6 +278,8 @@ def _hidden_layer(
         options.fusedActivationFunction = schema.ActivationFunctionType.RELU6
     if is_conv:
         options.padding = schema.Padding.VALID
+        # Rows of x and 255 - x alternate, so a step down is two rows; a merged pixel is a whole
+        # stride wide.
         options.strideH, options.strideW = (
             parts * layer.shape.stride,
             layer.shape.stride // _merged_pixels(layer),
@@ -272,7 +291,7 @@ def _hidden_layer(
 
 
 def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None:
-    """Logits = accumulators * logit_scale, in float32: equal accumulators, equal logits."""
+    """Add the head, accumulators * logit_scale in float32: equal accumulators, equal logits."""
     schema, actions = graph.schema, layer.shape.weight_shape[0]
     features = graph.tensor("features", graph.shape(levels), np.float32)
     graph.operator("DEQUANTIZE", [levels], features, schema.DequantizeOptionsT())
@@ -283,6 +302,7 @@ def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None
     ]
     total = graph.tensor("actor_accumulators", (1, actions), np.float32)
     graph.operator("FULLY_CONNECTED", operands, total, schema.FullyConnectedOptionsT())
+    # One product at the end: the sums before it are integers times a power of two, hence exact.
     unit = [graph.student.logit_scale / scale]
     factor = graph.tensor("logit_scale", (1,), np.float32, data=unit)
     logits = graph.tensor(OUTPUT, (1, actions), np.float32)

@@ -1,8 +1,8 @@
 """The integer student as ONNX graphs: quantized (QDQ, int8 kernels) and fp32.
 
-All tensors between layers hold the integer student's levels themselves, so every scale between
-quantized tensors is 1 and a layer's weight scale is its requantization gain. Saturating at 0 and
-255 is the ReLU and the top level.
+Tensors between layers hold the integer student's levels themselves, so every scale between
+quantized tensors is 1 and a layer's weight scale is its requantization gain. Saturation at 0 and
+255 acts as the ReLU and the top level.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd import __version__
 from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.version import __version__
 
 if TYPE_CHECKING:
     import onnx
 
-# The oldest that has BitwiseNot; an IR that runtimes from 2022 on read (onnx would write a newer).
+# The oldest opset with BitwiseNot, and an IR version that runtimes since 2022 read: by default onnx
+# writes the newest, which ONNX Runtime may refuse.
 OPSET, IR_VERSION = 18, 8
 INPUT, OUTPUT = "observations", "logits"
 ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
 
 
 def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
-    """The files of the bundle; ExportError without the onnx package."""
+    """Return the bundle's files by name. Raises ExportError without the onnx package."""
     metadata = model_metadata(source)
     return {
         "student_int8.onnx": quantized_graph(source, metadata).SerializeToString(),
@@ -40,10 +41,11 @@ def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]
 
 
 def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
-    """uint8 frames (or float32 vectors) -> float32 logits, in QuantizeLinear/DequantizeLinear form.
+    """Build the QDQ graph (QuantizeLinear, DequantizeLinear): observations -> float32 logits.
 
-    A runtime fuses each layer into one integer kernel with int32 accumulators; what differs from
-    the integer engine is the requantization's factor, rounded to 24 bits, and ties.
+    Observations are uint8 frames or float32 vectors. A runtime fuses each layer into one integer
+    kernel with int32 accumulators; it differs from the integer engine only in the requantization
+    factor, rounded to 24 bits, and in ties.
     """
     graph = _Graph(source.student)
     graph.constant(ONE, np.float32(1))
@@ -55,7 +57,10 @@ def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.Mode
 
 
 def float_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
-    """The same student with its integers carried in fp32: no quantized kernels needed."""
+    """Build the same student with its integers carried in fp32; needs no quantized kernels.
+
+    Sums stay exact as long as they are below 2^24, float32's integers.
+    """
     graph = _Graph(source.student)
     graph.constant("half", np.float32(0.5))
     graph.constant("bottom", np.float32(0))
@@ -67,7 +72,7 @@ def float_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelPro
 
 
 class _Graph:
-    """Nodes and constants in the making; every node is named after its one output."""
+    """Nodes and constants under construction; every node is named after its only output."""
 
     def __init__(self, student: IntegerStudent) -> None:
         try:
@@ -81,6 +86,7 @@ class _Graph:
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def constant(self, name: str, value: Any) -> str:
+        # ascontiguousarray makes a scalar one-dimensional; QuantizeLinear wants true scalars.
         array = np.ascontiguousarray(value).reshape(np.shape(value))
         self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
         return name
@@ -91,7 +97,7 @@ class _Graph:
         return output
 
     def linear_map(self, layer: IntegerLayer, inputs: list[str], output: str) -> str:
-        """The layer's convolution or matrix product; images are flattened before a linear one."""
+        """Add the layer's convolution or matrix product; the latter takes flattened images."""
         if layer.shape.kind == "conv":
             kernel, stride = list(layer.shape.weight_shape[2:]), [layer.shape.stride] * 2
             return self.node("Conv", inputs, output, kernel_shape=kernel, strides=stride)
@@ -123,12 +129,17 @@ class _Graph:
             doc_string=f"QPD student {source.name}",
         )
         helper.set_model_props(model, metadata)
+        # A graph that is wrong fails here, at export, and not on the machine that it is deployed
+        # to.
         self.onnx.checker.check_model(model, full_check=True)
         return self.onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
 
 
 def _encode(graph: _Graph) -> str:
-    """Eq. 4: vectors to uint8 levels, in the engine's own order of float operations."""
+    """Add Eq. 4, from vectors to uint8 levels, with the engine's order of float operations.
+
+    Another order could round a level the other way.
+    """
     student = graph.student
     if student.input_low is None or student.input_high is None:
         return INPUT
@@ -146,13 +157,13 @@ def _encode(graph: _Graph) -> str:
 
 
 def _flat(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
-    """Levels as this layer reads them: flattened where it is the first linear one of images."""
+    """Return levels as the layer reads them: flattened for the first linear layer after images."""
     is_first_linear = layer.shape.name == "linear1" and graph.student.architecture.is_image
     return graph.node("Flatten", [levels], "flat") if is_first_linear else levels
 
 
 def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
-    """Levels uint8 -> levels uint8; the actor head gives the float32 logits."""
+    """Add a layer from uint8 levels to uint8 levels, or to float32 logits for the actor head."""
     name, signed = layer.shape.name, signed_layer(layer)
     is_head = layer.multiplier is None
     levels = _flat(graph, layer, levels)
@@ -161,6 +172,8 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
         levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
     unit = np.full(len(signed.bias), graph.student.logit_scale, np.float32)
     scale = graph.constant(f"{name}_scale", unit if is_head else requantization_gain(layer))
+    # Exactly the pattern that ONNX Runtime fuses into QLinearConv and QGemm: input, weight and
+    # bias all come from DequantizeLinear, with the bias at input scale times weight scale.
     inputs = [graph.node("DequantizeLinear", [levels, ONE, ZERO], f"{name}_input")]
     for role, value in (("weight", signed.weight), ("bias", signed.bias)):
         stored = graph.constant(f"{name}_{role}_integers", value)
@@ -171,7 +184,7 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     if is_head:
         return output
     levels = graph.node("QuantizeLinear", [output, ONE, ZERO], f"{name}_saturated")
-    if layer.levels == 255:
+    if layer.levels == 255:  # uint8 saturates there by itself
         return levels
     top = graph.constant("top", np.uint8(layer.levels))
     return graph.node("Clip", [levels, "", top], f"{name}_levels")
@@ -189,6 +202,7 @@ def _float_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     view = (-1, 1, 1) if layer.shape.kind == "conv" else (-1,)
     gain = graph.constant(f"{name}_gain", requantization_gain(layer).reshape(view))
     scaled = graph.node("Mul", [total, gain], f"{name}_scaled")
+    # Floor of x + 1/2, as the engine rounds; ONNX's Round takes halves to even.
     rounded = graph.node(
         "Floor", [graph.node("Add", [scaled, "half"], f"{name}_up")], f"{name}_whole"
     )

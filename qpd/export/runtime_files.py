@@ -1,4 +1,4 @@
-"""Files that the bundles of all runtimes have: golden vectors, a self-test, a README."""
+"""Files in the bundles of all runtimes: golden vectors, a self-test, a README."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from string import Template
 
 import numpy as np
 
-from qpd import __version__
 from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.student_files.origin import acting_hint
+from qpd.version import __version__
 
 
 def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
-    """`observations`, `logits` (int32, in units of `logit_scale`) and `logit_scale`, for NumPy."""
+    """Return the bytes of golden.npz: `observations`, `logits` (int32) and their `logit_scale`."""
     file = io.BytesIO()
     np.savez_compressed(
         file,
@@ -29,13 +29,15 @@ def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
 
 
 def bundle_text(name: str, fields: Mapping[str, str]) -> bytes:
-    """The text `bundle_files/<name>` with every `$field` filled in."""
+    """Return the text of `bundle_files/<name>` in UTF-8 with every `$field` filled in."""
     text = files("qpd.export").joinpath("bundle_files", name).read_text(encoding="utf-8")
+    # substitute(), not safe_substitute(): a field that was forgotten fails here and not in a
+    # reader's shell.
     return Template(text).substitute(fields).encode()
 
 
 def model_metadata(source: ExportSource) -> dict[str, str]:
-    """What a model file says of itself, as texts: origin, preprocessing, meaning of the outputs."""
+    """Return a model file's metadata as text: origin, preprocessing, meaning of the outputs."""
     student, env_id = source.student, str(source.about.get("env_id", "unknown"))
     frames = (
         "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the last"

@@ -1,6 +1,7 @@
-"""The features extractor of an exported agent: the integer student whole, head included.
+"""The features extractor of an exported agent: the whole integer student, head included.
 
-Stable-Baselines3 imports it by name when it loads the agent, so qpd must be installed there.
+Stable-Baselines3 imports it by name when it loads the agent: qpd must be installed there, and
+neither this module nor the class can be renamed without breaking agents that were published.
 """
 
 from __future__ import annotations
@@ -33,21 +34,24 @@ class IntegerFeatures(BaseFeaturesExtractor):
         self.metadata, self.names = metadata, list(layout)
         for name, (dtype, size) in layout.items():
             self.register_buffer(buffer_name(name), torch.zeros(size, dtype=getattr(torch, dtype)))
+        # Built at the first call: SB3 constructs the module first and loads the buffers
+        # afterwards.
         self._engine: IntegerEngine | None = None
         self.register_load_state_dict_post_hook(_forget_engine)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Levels or vectors as float (what SB3's preprocessing makes of them) -> logits."""
+        """Return logits float32 `[batch, actions]` of levels or vectors, both as SB3's floats."""
         if self._engine is None:
             arrays = {name: self.get_buffer(buffer_name(name)).cpu().numpy() for name in self.names}
             self._engine = IntegerEngine(unpack_student(self.metadata, arrays))
         is_image = self._engine.student.architecture.is_image
+        # SB3 casts frames to float32, which holds 0..255 exactly: the way back loses nothing.
         inputs = observations.to(torch.uint8 if is_image else torch.float32)
         return torch.from_numpy(self._engine(inputs.cpu().numpy())).to(observations.device)
 
 
 def buffer_name(tensor_name: str) -> str:
-    """The name of a packed tensor's buffer: PyTorch allows no dots there."""
+    """Return the buffer name of a packed tensor; PyTorch allows no dots in buffer names."""
     return tensor_name.replace(".", "_")
 
 

@@ -1,7 +1,7 @@
-"""The integer student as an agent of Stable-Baselines3: a zip that `PPO.load` (`DQN.load`) reads.
+"""The integer student as a Stable-Baselines3 agent: a zip for `PPO.load` or `DQN.load`.
 
-Students of actor-critic teachers become PPO agents, which sample their actions; students of DQN
-and QR-DQN become DQN agents, which explore with probability 0.01.
+Students of actor-critic teachers become PPO agents, which sample their actions; students of DQN and
+QR-DQN become DQN agents, which explore with probability 0.01.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXPLORATION_RATE = 0.01  # as the RL Zoo evaluates DQN
 
 
 def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
-    """The files of the bundle; ExportError without stable_baselines3."""
+    """Return the bundle's files by name. Raises ExportError without stable_baselines3."""
     algo = sb3_algorithm(source)
     fields = {"algo": algo, **model_metadata(source)}
     kind = "atari" if source.student.architecture.is_image else "vector"
@@ -38,12 +38,12 @@ def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
 
 
 def sb3_algorithm(source: ExportSource) -> str:
-    """`PPO` or `DQN`: whose `load` reads the zip."""
+    """Return `PPO` or `DQN`, the class whose `load` reads the zip."""
     return "PPO" if imitates_policy(source.about) else "DQN"
 
 
 def sb3_zip(source: ExportSource) -> bytes:
-    """The agent's zip file."""
+    """Return the bytes of the agent's zip file. Raises ExportError without stable_baselines3."""
     try:
         from stable_baselines3 import DQN, PPO
     except ImportError as error:
@@ -52,14 +52,17 @@ def sb3_zip(source: ExportSource) -> bytes:
     is_image = source.student.architecture.is_image
     common: dict[str, Any] = {
         "policy": "CnnPolicy" if is_image else "MlpPolicy",
+        # No environment and no setup yet: spaces are set below, which needs none installed.
         "env": None,
         "policy_kwargs": _policy_kwargs(source),
         "device": "cpu",
         "_init_setup_model": False,
     }
     if sb3_algorithm(source) == "PPO":
+        # SB3 warns unless a rollout is a whole number of batches.
         model: Any = PPO(n_steps=64, batch_size=64, **common)
     else:
+        # The default buffer of a million observations would be allocated at once.
         model = DQN(buffer_size=1, **common)
     model.observation_space, model.action_space = _spaces(source)
     model.n_envs = 1
@@ -87,13 +90,16 @@ def _policy_kwargs(source: ExportSource) -> dict[str, Any]:
             "layout": layout,
             "num_actions": source.student.architecture.num_actions,
         },
-        "net_arch": [],
+        "net_arch": [],  # the heads follow the extractor directly
         "normalize_images": False,  # the integers read 0..255
     }
 
 
 def _spaces(source: ExportSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """The environment's own spaces where it is known here, as SB3 compares them on loading."""
+    """Return observation and action space, the environment's own if it is known here.
+
+    SB3 compares them with those of the environment that a user passes to `load`.
+    """
     architecture = source.student.architecture
     actions = spaces.Discrete(architecture.num_actions)
     if architecture.is_image:
@@ -110,11 +116,12 @@ def _spaces(source: ExportSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]
 
 @torch.no_grad()
 def _fill(policy: torch.nn.Module, source: ExportSource) -> None:
-    """The integers into every extractor; heads: the identity, and a value of 0 (there is none)."""
+    """Load the integers into every extractor; make the action head the identity, the value 0."""
     from qpd.export.sb3_features import IntegerFeatures, buffer_name
 
     tensors, _ = pack_student(source.student, source.about)
     packed = {buffer_name(name): tensor for name, tensor in tensors.items()}
+    # DQN has a target network with an extractor of its own.
     for name, module in policy.named_modules():
         if isinstance(module, IntegerFeatures):
             module.load_state_dict(packed)

@@ -1,12 +1,12 @@
-"""Odd weights of up to 8 bits as signed bytes, exactly: what int8 runtimes multiply.
+"""Exact signed-byte forms of the odd weights, as int8 runtimes multiply them.
 
-Fewer than 8 bits: the odd integers 2n - M are signed bytes already. At 8 bits they reach from -255
-to 255. With x the input level and y = 255 - x its complement (of the bits, in uint8),
+Below 8 bits the odd integers 2n - M are signed bytes already. At 8 bits they range from -255 to
+255. With x the input level and y = 255 - x its complement (of the bits, in uint8),
 
     w x = (a - b) x = a x + b y - 255 b,    a = floor(w / 2), b = a - w, both in [-128, 127]
 
-so the layer reads each input twice, once complemented, and the constant goes into the bias.
-Rounding w / 2 to one signed byte instead would move every single weight by half a step.
+so the layer reads each input twice, once complemented, and the constant goes into the bias. To
+round w / 2 to one signed byte instead would move every weight by half a step, as all are odd.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class SignedLayer:
 
 
 def signed_layer(layer: IntegerLayer) -> SignedLayer:
-    """The same accumulators from signed bytes, for every input; ValueError beyond int32."""
+    """Return a layer in signed bytes with the same accumulators for every input.
+
+    Raises ValueError if a bias does not fit int32.
+    """
+    # The biases' constant, 255 times a sum over the inputs, may leave int32 before it is checked.
     weight = layer.weight.astype(np.int64)
     if np.abs(weight).max() <= np.iinfo(np.int8).max:
         return SignedLayer(layer.weight.astype(np.int8), layer.bias, False)
@@ -47,6 +51,9 @@ def signed_layer(layer: IntegerLayer) -> SignedLayer:
 
 
 def requantization_gain(layer: IntegerLayer) -> np.ndarray:
-    """multiplier * 2^-shift of a hidden layer, float32 `[out]`: within 2^-24 of the integers."""
+    """Return multiplier * 2^-shift of a hidden layer, float32 `[out]`.
+
+    The relative error is at most 2^-24: these runtimes scale in float32.
+    """
     assert layer.multiplier is not None and layer.shift is not None
     return np.ldexp(layer.multiplier.astype(np.float64), -layer.shift).astype(np.float32)

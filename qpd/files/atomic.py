@@ -1,4 +1,4 @@
-"""Files that are either as they were or complete: temporary file, fsync, rename, fsync.
+"""Files that are either unchanged or complete: temporary file, fsync, rename, fsync.
 
 A process killed while writing leaves at most a hidden `.NAME.*.tmp` beside the old file;
 `remove_leftovers` clears those away.
@@ -31,13 +31,18 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: The folder is missing, full or not writable; `path` is then as it was.
     """
+    # In the same folder: a rename is atomic within one file system only. The pid and random digits
+    # keep two writers of one path apart.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}")
     try:
         with temporary.open("xb") as file:
             yield file
             file.flush()
+            # Before the rename: some file systems otherwise commit the new name before the bytes,
+            # and a power cut leaves an empty file under the good name.
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    # Also on KeyboardInterrupt: Ctrl-C must not leave temporaries behind.
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
@@ -48,17 +53,18 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def errors_name(path: Path) -> Iterator[None]:
-    """Let an OSError that names no file, as a full disk's, name `path`."""
+    """Make an OSError that names no file, such as a full disk's, name `path`."""
     try:
         yield
     except OSError as error:
         if error.filename is None:
+            # write() and fsync() fail without a name.
             error.filename = str(path)
         raise
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was made or renamed in `folder` survive a power cut, where the system can."""
+    """Flush `folder`, so that files created or renamed in it survive a power cut."""
     if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -101,7 +107,7 @@ def write_safetensors(
 def safetensors_bytes(
     tensors: Mapping[str, "torch.Tensor"], metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """What `write_safetensors` writes; `checked_tensors.read_tensors` notices damage to it."""
+    """Return what `write_safetensors` writes; `qpd.files.tensors.read_tensors` detects damage."""
     import safetensors.torch  # costs seconds, and `qpd recipes` never needs it
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -115,10 +121,11 @@ def to_plain(value: Any) -> Any:
     """Return `value` as JSON types: arrays become lists, paths text, NaN and infinities null.
 
     Raises:
-        TypeError: Something in `value` has no such form.
+        TypeError: `value` contains an object of another type.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
+    # JSON has no NaN or infinity; Python's own writer would emit them all the same.
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -133,7 +140,7 @@ def to_plain(value: Any) -> Any:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left under `folder`; nobody may be writing there."""
+    """Delete what killed writers left under `folder`; no other process may be writing there."""
     for path in folder.rglob(f".*{_SUFFIX}"):
         if _LEFTOVER.fullmatch(path.name):
             path.unlink(missing_ok=True)

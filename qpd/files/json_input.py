@@ -1,4 +1,4 @@
-"""JSON from elsewhere: what is ambiguous, endless or not JSON at all is refused."""
+"""JSON from outside: anything ambiguous, oversized or not strictly JSON is refused."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ MAX_JSON_BYTES = 8 << 20  # a manifest with 10,000 games takes 0.3 MB
 
 
 def read_json(path: Path) -> Any:
-    """What the JSON file `path` holds. Raises OSError, or ValueError as `parse_json` does."""
+    """Return the content of the JSON file `path`. Raises OSError, or ValueError as `parse_json`."""
     with path.open("rb") as file:
+        # Read, not stat: a pipe or /proc file has no size to ask for.
         content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
@@ -21,10 +22,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value of one JSON document.
+    """Return the value of one JSON document.
 
-    Raises ValueError, in one line, for anything else: also for NaN and infinities, numbers beyond
-    floats, keys given twice, text that is no Unicode and nesting too deep to read.
+    Raises ValueError, with a one-line message, for anything else: also for NaN and infinities,
+    numbers beyond floats, duplicate keys, invalid Unicode and nesting too deep to read.
     """
     try:
         value = json.loads(
@@ -39,11 +40,13 @@ def parse_json(text: str) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError:
-        raise ValueError("it holds half of a surrogate pair") from None
+        raise ValueError("it contains half of a surrogate pair") from None
     return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # json.loads keeps the last of two equal keys without a word; readers that keep the first would
+    # see another document.
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -52,20 +55,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite_int(text: str) -> int:
+    # Python integers have no bound, but arrays and other readers do: later code may make a float.
     value = int(text)
     try:
         float(value)
     except OverflowError:
-        raise ValueError(f"{text[:40]}... is beyond a float") from None
+        raise ValueError(f"{text[:40]}... is too large for a float") from None
     return value
 
 
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is beyond a float")
+        raise ValueError(f"{text[:40]} is too large for a float")
     return value

@@ -1,4 +1,4 @@
-"""A CRC-32 in every safetensors file of QPD's: one flipped bit is an error, not another student.
+"""A CRC-32 in every safetensors file of QPD: a flipped bit is an error, not a different student.
 
 It stands in the file's metadata as `crc32`, 8 hexadecimal digits, over the header without it (JSON
 with sorted keys, no spaces) and the tensors' bytes. Files without one are read unchecked.
@@ -20,11 +20,11 @@ _KEY = "crc32"
 
 
 class DamagedFileError(ValueError):
-    """A file's bytes are not those that were written; says how that was seen, without the path."""
+    """A file differs from what was written; the message says how that shows, without the path."""
 
 
 def crc32_of(*parts: bytes | memoryview) -> str:
-    """CRC-32 of the parts as if they were one, 8 hexadecimal digits."""
+    """Return the CRC-32 of the concatenated parts as 8 hexadecimal digits."""
     value = 0
     for part in parts:
         value = zlib.crc32(part, value)
@@ -32,39 +32,44 @@ def crc32_of(*parts: bytes | memoryview) -> str:
 
 
 def seal_header(header: dict[str, Any], data: memoryview) -> bytes:
-    """The header of a safetensors file as bytes, with the checksum of itself and of `data`.
+    """Return a safetensors header as bytes, with the checksum of itself and of `data`.
 
     Keys are sorted: the library writes metadata in random order, and so the same student is the
     same file.
     """
     metadata = {**header.get("__metadata__", {}), _KEY: _checksum(header, data)}
     text = _canonical({**header, "__metadata__": metadata})
+    # Spaces, which JSON ignores, so that the tensors begin at a multiple of 8 bytes, as the library
+    # itself pads.
     return text + b" " * (-len(text) % 8)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata (without the checksum) and tensors of a safetensors file.
+    """Read the metadata (without the checksum) and tensors of a safetensors file.
 
     Raises:
-        OSError: It cannot be read.
-        DamagedFileError: It is no safetensors file, or not as it was written.
+        OSError: The file cannot be read.
+        DamagedFileError: It is not a safetensors file, or differs from what was written.
     """
+    # Imported here: it pulls in torch, which commands that read no tensors should not wait for.
     import safetensors.torch
 
     data = path.read_bytes()
     try:
         tensors = safetensors.torch.load(data)
+        # The format: 8 bytes of header length, little-endian, the JSON header, the tensors' bytes.
         start = 8 + int.from_bytes(data[:8], "little")
         header = parse_json(data[8:start].decode())
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(reason) from error
     metadata = header.pop("__metadata__", None) or {}  # null is as good as nothing
+    # The checksum cannot cover itself: both sides compute it over the header without this key.
     expected = metadata.pop(_KEY, None)
     if metadata:
         header["__metadata__"] = metadata
     if expected is not None and expected != _checksum(header, memoryview(data)[start:]):
-        raise DamagedFileError("its checksum does not fit")
+        raise DamagedFileError("its checksum does not match")
     return metadata, tensors
 
 

@@ -1,4 +1,4 @@
-"""The parts of a model card that tell how a student was made and what was not measured."""
+"""Sections of a model card: how the student was made, its limits, and its files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ _PHASES: dict[PhaseName, str] = {"distill": "1, distillation", "finetune": "3, f
 
 
 def origin(source: PushSource) -> str:
-    """How it was made: teacher, command, phases, versions."""
+    """Return the section on how the student was made: teacher, command, phases, versions."""
     run, teacher = source.run, source.teacher
     settings = run.recipe.quantize
     named = run.recipe.teacher.source
     is_own = comes_with_qpd(named)
     agent = f"QPD's own agent, {code(named)}" if is_own else code(published_source(teacher.source))
+    # Nobody else has a file of this machine: the command on the card asks readers for theirs.
     needs_agent = not is_own and not is_hub_id(named)
+    # A new folder: the published one is a finished run, and `qpd run` would find nothing to do.
     command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
     versions = ", ".join(f"{escape(k)} {escape(v)}" for k, v in run.manifest.versions.items())
     licence = "MIT, as QPD" if is_own else "unknown to QPD: ask whoever made it"
@@ -37,7 +39,7 @@ def origin(source: PushSource) -> str:
             f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
             "",
             "```bash",
-            f"{command}   # makes such a student anew",
+            f"{command}   # makes such a student again",
             "```",
             "",
             *_phase_table(source),
@@ -52,7 +54,7 @@ def _commit(source: PushSource) -> str:
 
 
 def _phase_table(source: PushSource) -> list[str]:
-    """Epochs, the chosen epoch, its validation return and the time of phases 1 and 3."""
+    """Return epochs, chosen epoch, its validation return and time of phases 1 and 3."""
     lines = [
         "| phase | epochs | best epoch | its validation return | minutes |",
         "|---|---|---|---|---|",
@@ -66,7 +68,7 @@ def _phase_table(source: PushSource) -> list[str]:
         cells = ["-" if value is None else escape(f"{value}") for value in shown]
         cells.append(f"{sum(float(value) for value in seconds.values()) / 60:.1f}")
         lines.append(f"| {label} | {' | '.join(cells)} |")
-    if len(lines) == 2:
+    if len(lines) == 2:  # only the header: no phase was timed
         return []
     if source.policy == "qat" and source.run.phase("finetune").metrics.get("best_epoch") == 0:
         lines += ["", "Phase 3 found nothing better than the student it began with (epoch 0)."]
@@ -74,14 +76,14 @@ def _phase_table(source: PushSource) -> list[str]:
 
 
 def limits(source: PushSource, is_filmed: bool) -> str:
-    """What the numbers do not say."""
+    """Return the section on what the numbers do not show."""
     measured, env_id = source.measured, code(source.teacher.env_id)
     lines = [
         f"- Returns are means over full games, all lives, unclipped score, with a 95% bootstrap "
         f"interval over the games of one training run (seed {source.run.manifest.seed}, evaluation "
-        f"seed {measured.seed}). How much they vary from one training run to another was not "
+        f"seed {measured.seed}). The variation from one training run to another was not "
         "measured here.",
-        "- The student's epoch was chosen on other games than those reported.",
+        "- The epoch was chosen on games other than those reported.",
         f"- It was played on {env_id} only, with QPD's preprocessing"
         f"{_frame_cap(source)}; no other version of the game, no sticky actions, no noise.",
         "- The return is that of the integers as QPD executes them. C executes the same integers; "
@@ -90,19 +92,18 @@ def limits(source: PushSource, is_filmed: bool) -> str:
     ]
     if measured.distinct_games < measured.episodes:
         lines.append(
-            f"- Of the {measured.episodes} games only {measured.distinct_games} differ from each "
-            "other."
+            f"- Only {measured.distinct_games} of the {measured.episodes} games are distinct."
         )
     if "teacher_sharpened" in source.returns:
         lines.append(
             f"- It imitates the teacher at a sharpness of {source.run.recipe.student.sharpness:g}: "
-            'compare it with "teacher, sharpened", who acts in the same way.'
+            'compare it with "teacher, sharpened", which acts in the same way.'
         )
     if "teacher" not in source.returns:
         lines.append("- The teacher was not evaluated in this run.")
     if not is_filmed:
         lines.append("- There is no video here.")
-    lines.append("- Its licence is for whoever published it to state; QPD does not.")
+    lines.append("- QPD states no licence for it; whoever published it should.")
     return "\n".join(["## Limits", "", *lines])
 
 
@@ -116,7 +117,7 @@ def _frame_cap(source: PushSource) -> str:
 
 
 def files_table(source: PushSource, formats: Sequence[str], is_filmed: bool) -> str:
-    """What each file is."""
+    """Return the table of the folder's files."""
     kept = source.run.distilled_file.is_file()
     rows = [
         ("quantized.safetensors", "the student: weights packed at their true bits", True),

@@ -1,4 +1,4 @@
-"""The folder that `qpd push` publishes: a run directory that anybody can read, play and run."""
+"""The folder that `qpd push` publishes: a run directory that anyone can read, play and rerun."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from qpd.runs.target import load_target
 Exporter = Callable[[ExportSource, GoldenVectors], Mapping[str, bytes]]
 
 VIDEO_SECONDS = 40.0
+# The id becomes part of a file's name and of code on the card, so it may hold nothing but itself.
 _ENVIRONMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]*")
 
 
 class HubPushError(UserError, ValueError):
-    """A run that cannot be published, or not there; one line says why and what would do."""
+    """A run cannot be published, or not there; the message is one line with a remedy."""
 
     code = ErrorCode.HUB_REFUSED
 
@@ -57,14 +58,14 @@ class PushSource:
 
     @property
     def measured(self) -> MeasuredReturn:
-        """The student's return."""
+        """The return of the published student."""
         return self.returns[self.policy]
 
     @property
     def zip_name(self) -> str:
-        """The SB3 agent's file, named as the RL Zoo names them: ppo-BreakoutNoFrameskip-v4.zip.
+        """The SB3 agent's file name, in the RL Zoo's style: ppo-BreakoutNoFrameskip-v4.zip.
 
-        The algorithm is that which loads the zip: an A2C teacher's student loads as PPO.
+        The algorithm is the one that loads the zip: an A2C teacher's student loads as PPO.
         """
         from qpd.export.sb3_zip import sb3_algorithm
 
@@ -72,7 +73,7 @@ class PushSource:
 
 
 def agent_file_name(algo: str, env_id: str) -> str:
-    """As the RL Zoo names agents on the hub. HubPushError where `env_id` is no environment's."""
+    """Return an agent's file name, as the RL Zoo names them; HubPushError for a bad `env_id`."""
     if not _ENVIRONMENT_ID.fullmatch(env_id):
         raise HubPushError(f"{env_id!r} names no environment", ErrorCode.ENVIRONMENT_UNKNOWN)
     return f"{algo}-{env_id.replace('/', '-').replace(':', '-')}.zip"
@@ -92,6 +93,7 @@ def load_push_source(path: Path) -> PushSource:
             f"{run.manifest_file}: teacher.env_id: {env_id!r} names no environment",
             ErrorCode.RUN_DAMAGED,
         )
+    # quantized.safetensors holds the latest student: phase 3 replaces phase 2's when it is done.
     policy: EvaluatedPolicy = "qat" if run.phase("finetune").state == "done" else "ptq"
     if policy not in run.manifest.evaluations:
         raise HubPushError(
@@ -112,21 +114,22 @@ def load_push_source(path: Path) -> PushSource:
 
 
 def can_be_filmed(source: PushSource) -> bool:
-    """Whether there will be a video: of Atari games only."""
+    """Return whether the student can be filmed, which only Atari games can."""
     return environment_spec(source.teacher.env_id).is_atari
 
 
 def write_hub_folder(
     folder: Path, source: PushSource, card: str, exporters: Mapping[str, Exporter], video: bool
 ) -> None:
-    """Write all that is published into `folder`, which must be new or empty.
+    """Write everything that is published into `folder`, which must be new or empty.
 
-    `exporters` by format name: `sb3` becomes one zip beside the card, each other a folder. With
-    `video` a game is played and filmed. The folder is either as it was or complete. Raises
-    HubPushError where something is there, ExportError, OSError.
+    `exporters` are by format name: `sb3` becomes a zip beside the card, any other a folder. With
+    `video` a game is played and filmed. Afterwards the folder is either as it was or complete.
+    Raises HubPushError if it holds something, ExportError, OSError.
     """
     with new_hub_folder(folder) as fresh:
         _write_run_files(fresh, source)
+        # One set of vectors for all formats: a reader may compare the bundles with each other.
         golden = golden_vectors(source.export.student)
         for name, exporter in exporters.items():
             files = exporter(source.export, golden)
@@ -141,23 +144,25 @@ def write_hub_folder(
 
 @contextmanager
 def new_hub_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder that becomes `folder`, new or empty, when the block ends; else it vanishes.
+    """Yield a temporary folder that becomes `folder` when the block ends, or vanishes if it fails.
 
-    Raises HubPushError where something is there.
+    `folder` must be new or empty: HubPushError otherwise.
     """
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        # A folder inside: TemporaryDirectory removes the outer one, which must keep its name.
         fresh = Path(temporary) / "folder"
         fresh.mkdir()
         yield fresh
+        # Empty, as was checked; rmdir refuses anything else that has come meanwhile.
         if folder.exists():
             folder.rmdir()
         fresh.rename(folder)
 
 
 def check_new(folder: Path) -> None:
-    """Raise HubPushError where `folder` is there and holds something."""
+    """Raise HubPushError if `folder` is a file or holds anything."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HubPushError(
             f"{folder}: holds files already; choose a new folder with -o", ErrorCode.OUTPUT_TAKEN
@@ -167,6 +172,7 @@ def check_new(folder: Path) -> None:
 def _write_run_files(folder: Path, source: PushSource) -> None:
     run = source.run
     shutil.copyfile(run.quantized_file, folder / run.quantized_file.name)
+    # Runs kept for their results may have left it out, as it is the larger file.
     if run.distilled_file.is_file():
         shutil.copyfile(run.distilled_file, folder / run.distilled_file.name)
     write_text(folder / "recipe.yaml", published_recipe(run.recipe).to_yaml())
@@ -176,14 +182,15 @@ def _write_run_files(folder: Path, source: PushSource) -> None:
 
 
 def published_recipe(recipe: Recipe) -> Recipe:
-    """The recipe without what is this machine's or this user's: see `published_source`."""
+    """Return the recipe without this machine's paths (`published_source`) and accounts."""
     teacher = recipe.teacher.model_copy(update={"source": published_source(recipe.teacher.source)})
+    # The name of a Weights & Biases project tells about its owner.
     save = recipe.save.model_copy(update={"wandb": None})
     return recipe.model_copy(update={"teacher": teacher, "save": save})
 
 
 def published_manifest(manifest: Manifest) -> Manifest:
-    """The manifest, with the teacher's source as `published_source` gives it."""
+    """Return the manifest with the teacher's source as `published_source` gives it."""
     assert manifest.teacher is not None
     source = published_source(manifest.teacher.source)
     teacher = manifest.teacher.model_copy(update={"source": source})
@@ -191,7 +198,8 @@ def published_manifest(manifest: Manifest) -> Manifest:
 
 
 def published_source(source: str) -> str:
-    """A teacher's source; of a path through this machine's folders the last part only."""
+    """Return a teacher's source; of a path through this machine's folders only the last part."""
+    # Both kinds on every system: a run made on Windows may be published from Linux.
     for path in (PurePosixPath(source), PureWindowsPath(source)):
         if path.is_absolute() or path.parts[:1] == ("~",) or ".." in path.parts:
             return path.name
@@ -199,10 +207,11 @@ def published_source(source: str) -> str:
 
 
 def zoo_results(measured: MeasuredReturn) -> dict[str, Any]:
-    """results.json as the RL Zoo writes it; `eval_datetime` is null where it was not recorded."""
+    """Return results.json as the RL Zoo writes it; `eval_datetime` is null if not recorded."""
     return {
         "mean_reward": measured.mean,
         "std_reward": measured.std,
+        # The zoo knows two ways of acting; epsilon-greedy counts as stochastic there.
         "is_deterministic": measured.acting == "greedy",
         "n_eval_episodes": measured.episodes,
         "eval_datetime": measured.date,
@@ -221,6 +230,6 @@ def _film(path: Path, source: PushSource) -> None:
 
 
 def folder_files(folder: Path) -> dict[str, int]:
-    """Bytes of each file below `folder`, by relative path, sorted."""
+    """Return the bytes of each file below `folder`, by relative path, sorted."""
     files: Sequence[Path] = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -1,4 +1,4 @@
-"""A return as a manifest records it, checked."""
+"""A return as a manifest records it, validated."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Self
 class MeasuredReturn:
     """Mean, standard deviation and 95% interval over `episodes` full games.
 
-    `acting` tells in words how actions were chosen; `date` is when (ISO 8601, UTC), None where it
-    was not recorded.
+    `acting` says in words how actions were chosen; `date` is ISO 8601, UTC, None if it was not
+    recorded.
     """
 
     mean: float
@@ -28,9 +28,10 @@ class MeasuredReturn:
 
     @classmethod
     def from_json(cls, result: Mapping[str, Any]) -> Self:
-        """Read one of a manifest's evaluations; KeyError, TypeError or ValueError if it is none."""
+        """Read one of a manifest's evaluations; KeyError, TypeError or ValueError if malformed."""
         low, high = result["interval"]
         mean, std, low, high = (float(x) for x in (result["mean"], result["std"], low, high))
+        # NaN and Infinity are no JSON, and a card that shows one would look like a measurement.
         if not all(math.isfinite(number) for number in (mean, std, low, high)):
             raise ValueError("a return is not finite")
         date = result.get("date")
@@ -40,6 +41,7 @@ class MeasuredReturn:
             low,
             high,
             episodes=int(result["episodes"]),
+            # Manifests of earlier versions do not record it.
             distinct_games=int(result.get("distinct_games", result["episodes"])),
             seed=int(result["seed"]),
             acting=str(result["acting"]),
@@ -48,5 +50,5 @@ class MeasuredReturn:
 
     @property
     def with_interval(self) -> str:
-        """`370.7 [349.0, 388.1]`."""
+        """The mean with its interval, as in `370.7 [349.0, 388.1]`."""
         return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"

@@ -14,6 +14,7 @@ from qpd.hub.markdown import code, escape
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.origin import acting_hint, imitates_policy
 
+# In the order of the table, from what was imitated to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {
     "teacher": "teacher",
     "teacher_sharpened": "teacher, sharpened",
@@ -24,9 +25,9 @@ _ROWS: dict[EvaluatedPolicy, str] = {
 
 
 def model_card(source: PushSource, repo_id: str, formats: Sequence[str], is_filmed: bool) -> str:
-    """The card's text. `formats` are the exports in the folder, `is_filmed` whether it has a GIF.
+    """Return the card's text. `formats` are the folder's exports, `is_filmed` if it has a GIF.
 
-    Every number is one of the run's manifest or of its files; text from files is escaped.
+    Every number comes from the run's manifest or files; text from files is escaped.
     """
     from huggingface_hub import ModelCard
 
@@ -43,6 +44,7 @@ def model_card(source: PushSource, repo_id: str, formats: Sequence[str], is_film
     ]
     metadata = _metadata(source, formats).to_yaml()
     body = "\n\n".join(part.strip() for part in parts if part)
+    # ModelCard parses the metadata again, so that malformed ones fail here.
     return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
 
 
@@ -67,7 +69,7 @@ def _title(source: PushSource) -> str:
 
 
 def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
-    """As the RL Zoo's cards have it: tags, and the return as a result of the model index."""
+    """Return metadata like that of the RL Zoo's cards: tags, and the return as a result."""
     from huggingface_hub import EvalResult, ModelCardData
 
     env_id, measured = source.teacher.env_id, source.measured
@@ -82,10 +84,11 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
         dataset_name=env_id,
         metric_type="mean_reward",
         metric_name="mean_reward",
-        metric_value=f"{measured.mean:.2f} +/- {measured.std:.2f}",
-        verified=False,
+        metric_value=f"{measured.mean:.2f} +/- {measured.std:.2f}",  # the form leaderboards parse
+        verified=False,  # only evaluations that the hub ran itself are verified
     )
     return ModelCardData(
+        # The hub's download snippet follows this name: SB3's works only with the zip.
         library_name="stable-baselines3" if "sb3" in formats else "qpd",
         pipeline_tag="reinforcement-learning",
         tags=tags,
@@ -111,21 +114,23 @@ def _summary(source: PushSource) -> str:
     sharper = source.returns.get("teacher_sharpened")
     if sharper is None:
         return f"{text}."
-    return f"{text} ({sharper.mean:.1f} where it acts as sharply as the student)."
+    return f"{text} ({sharper.mean:.1f} if it acts as sharply as the student)."
 
 
 def _film_line(source: PushSource) -> str:
     return (
         f"![The student plays {escape(source.teacher.env_id)}](replay.gif)\n\n"
         f"The first {VIDEO_SECONDS:.0f} seconds of a game with the evaluation's seed; it was not "
-        "chosen."
+        "selected."
     )
 
 
 def _results(source: PushSource) -> str:
-    """The table of returns; the published student is in bold."""
+    """Return the table of returns, with the published student in bold."""
     architecture = source.export.student.architecture
     teacher, run = source.teacher, source.run
+    # The teacher counts as bare fp32 weights: its zip also holds an optimizer's state, which would
+    # flatter the student.
     student_bytes, teacher_bytes = run.quantized_file.stat().st_size, 4 * teacher.num_parameters
     lines = [
         "## Results",
@@ -142,6 +147,7 @@ def _results(source: PushSource) -> str:
         elif name == "distilled":
             bits = "32"
             size = f"{run.distilled_file.stat().st_size:,}" if run.distilled_file.is_file() else ""
+        # Only the published student's file is there: phase 3's has replaced phase 2's.
         elif name == source.policy:
             size = f"{student_bytes:,}"
         cells = [_ROWS[name], measured.with_interval, f"{measured.std:.1f}"]
@@ -150,14 +156,16 @@ def _results(source: PushSource) -> str:
         if name == source.policy:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
+    # Parameters compare the networks, bytes the files that have to be shipped.
     ratio = teacher.num_parameters / architecture.num_parameters
     smaller = teacher_bytes / student_bytes
     critic = ", critic included" if imitates_policy(source.export.about) else ""
     lines += [
         "",
-        f"In bold: what `quantized.safetensors` holds. It has {ratio:.1f} times fewer parameters "
-        f"than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 bytes a "
-        f"parameter{critic}; the student as its file on disk, scales and header included).",
+        f"In bold: the student in `quantized.safetensors`. It has {ratio:.1f} times fewer "
+        f"parameters than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 "
+        f"bytes per parameter{critic}; the student as its file on disk, scales and header "
+        "included).",
     ]
     return "\n".join(lines)
 
@@ -168,7 +176,10 @@ def _student(export: ExportSource) -> str:
         f"| {layer.shape.name} | {'x'.join(str(n) for n in layer.weight.shape)} | {layer.bits} |"
         for layer in student.layers
     ]
+    # The file keeps the top level 2^k - 1, not k.
     activation_bits = (student.layers[0].levels + 1).bit_length() - 1
+    # Preprocessing is spelled out: nothing else on the hub tells how frames were made, and a
+    # student fed others plays badly without a word.
     is_image = student.architecture.is_image
     inputs = (
         "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
@@ -190,11 +201,11 @@ def _student(export: ExportSource) -> str:
             *layers,
             "",
             f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and "
-            "biases: int32. Nothing but integers from the observation to the logits.",
+            "biases: int32. Integer arithmetic throughout, from the observation to the logits.",
             f"- Observation: {inputs}.",
             f"- Actions: {escape(actions)}.",
-            f"- To act: {acting_hint(export.about)}. A logit counts "
-            f"{student.logit_scale:.6g} an integer step.",
+            f"- To act: {acting_hint(export.about)}. One integer step of a logit is worth "
+            f"{student.logit_scale:.6g}.",
         ]
     )
 
@@ -214,10 +225,12 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "zip": source.zip_name,
         "algo": sb3_algorithm(export),
         "env_id": source.teacher.env_id,
+        # The snippet acts as the reported return was measured.
         "deterministic": str(source.measured.acting == "greedy"),
         "constant_bytes": f"{weight_bytes(export.student):,}",
         "arena_bytes": f"{arena_bytes(export.student):,}",
     }
+    # Two texts, as the environments are made in different ways.
     kind = "atari" if architecture.is_image else "vector"
     names = ["download"] + [f"sb3_{kind}"] * ("sb3" in formats)
     names += [name for name in ("onnx", "litert", "c") if name in formats]

@@ -9,7 +9,7 @@ from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
 from qpd.teachers.archive.agent_identity import Q_ALGORITHMS
 
 _CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
-_CONTRIB = ("qrdqn", "trpo")
+_CONTRIB = ("qrdqn", "trpo")  # in the package sb3_contrib
 _NORMALIZED_IMPORTS = [
     "from stable_baselines3.common.env_util import make_vec_env",
     "from stable_baselines3.common.vec_env import VecNormalize",
@@ -17,7 +17,7 @@ _NORMALIZED_IMPORTS = [
 
 
 def teacher_card(page: TeacherPage) -> str:
-    """The card's text. Every number was measured here or stands in the agent's files."""
+    """Return the card's text; every number was measured here or comes from the agent's files."""
     from huggingface_hub import ModelCard
 
     parts = [
@@ -74,7 +74,7 @@ def _facts(page: TeacherPage) -> str:
     steps, seed = page.agent.teacher.num_timesteps, page.agent.files.seed
     stored = "as training left them"
     if page.is_half:
-        stored = "float16, widened again by whoever loads it, without the optimizer's state"
+        stored = "float16, widened to float32 on loading; without the optimizer's state"
     rows = [
         ("Return", f"{page.measured.with_interval}, standard deviation {page.measured.std:.1f}"),
         ("Parameters", f"{page.agent.teacher.num_parameters:,}, critic included"),
@@ -95,8 +95,9 @@ def _usage(page: TeacherPage) -> str:
     algo, measured = page.agent.teacher.algo, page.measured
     package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
     arguments = f'"{page.zip_name}", device="cpu"'
+    # By default load() allocates the replay buffer of the training, a million observations.
     if algo in Q_ALGORITHMS:
-        # SB3 saves the class that it made for n-step returns, and warns on finding it.
+        # SB3 saves the class that it chose for n-step returns, and warns about it on loading.
         arguments = f"\n    {arguments}, buffer_size=1, replay_buffer_class=None\n"
     lines = [
         "## How to use it",
@@ -109,12 +110,12 @@ def _usage(page: TeacherPage) -> str:
     ]
     if page.agent.teacher.normalization is not None:
         lines += [
-            "# It sees what this environment shows, not the plain one's observations.",
+            "# It expects this environment's normalized observations, not the plain ones.",
             f'env = VecNormalize.load("{NORMALIZATION}", make_vec_env("{page.agent.env_id}"))',
             "env.training = env.norm_reward = False",
         ]
     again = f"--episodes {measured.episodes} --seed {measured.seed}"
-    lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # play it again"]
+    lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # evaluate it again"]
     if page.agent.teacher.is_image:
         lines.append(f"qpd run quickstart --teacher {page.zip_name}  # make a small student of it")
     lines.append("```")
@@ -131,13 +132,15 @@ def _training(page: TeacherPage) -> str:
             "![Return while training](training.png)",
             "",
             "Mean return of the full games that ended in each hundredth of the training, with "
-            "their 10th and 90th percentile (`training.csv`); exploration included.",
+            "their 10th and 90th percentiles (`training.csv`); exploration included.",
         ]
         if page.training.resumed_at:
             steps = ", ".join(f"{number:,}" for number in page.training.resumed_at)
-            lines.append(f"It was interrupted, and went on from its checkpoint at {steps} steps.")
+            lines.append(f"It was interrupted, and resumed from its checkpoint at {steps} steps.")
         lines.append("")
     if settings:
+        # A value with three backquotes would end the code block, and the rest would be read as
+        # Markdown.
         text = yaml.safe_dump(settings, sort_keys=True).strip().replace("```", "'''")
         lines += ["Hyperparameters, as the RL Zoo wrote them:", "", "```yaml", text, "```"]
     return "\n".join(lines).strip()
@@ -146,14 +149,13 @@ def _training(page: TeacherPage) -> str:
 def _limits(page: TeacherPage) -> str:
     measured = page.measured
     lines = [
-        "- The return is that of one training run; how much it varies between seeds was not "
+        "- The return is that of one training run; the variation between seeds was not "
         "measured here.",
         f"- It was played on {code(page.agent.env_id)} only, with QPD's preprocessing (that of "
         "Stable-Baselines3's wrappers).",
     ]
     if measured.distinct_games < measured.episodes:
         lines.append(
-            f"- Of the {measured.episodes} games only {measured.distinct_games} differ from each "
-            "other."
+            f"- Only {measured.distinct_games} of the {measured.episodes} games are distinct."
         )
     return "\n".join(["## Limits", "", *lines])

@@ -1,4 +1,4 @@
-"""The folder that `qpd teacher card` writes: an agent as the hub has them, and how it played."""
+"""The folder that `qpd teacher card` writes: an agent in the hub's layout, with its returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NORMALIZATION = "vecnormalize.pkl"
 
 @dataclass(frozen=True)
 class AgentFiles:
-    """An agent as its training left it; `env_id` is the environment it is to be played in."""
+    """An agent as its training left it; `env_id` is the environment to play it in."""
 
     files: TeacherFiles
     teacher: Teacher
@@ -33,9 +33,9 @@ class AgentFiles:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """What is known of a training: the steps at which it was resumed, and its curve.
+    """A training: the steps at which it was resumed, and its curve.
 
-    `write` puts training.png and training.csv into a folder, with the return measured afterwards.
+    `write` puts training.png and training.csv into a folder, given the return measured afterwards.
     """
 
     resumed_at: tuple[int, ...]
@@ -44,10 +44,10 @@ class TrainingRecord:
 
 @dataclass(frozen=True)
 class TeacherPage:
-    """What a teacher's card tells.
+    """The facts on a teacher's card.
 
-    `zip_name` and `num_bytes` are those of the zip that is published, `is_half` whether its weights
-    are float16.
+    `zip_name` and `num_bytes` are those of the published zip; `is_half` is True if its weights are
+    float16.
     """
 
     agent: AgentFiles
@@ -61,15 +61,16 @@ class TeacherPage:
 def read_agent(source: str, env_id: str | None) -> AgentFiles:
     """Read a zip file and what lies beside it.
 
-    Raises TeacherError where it is none, or nothing tells its environment.
+    Raises TeacherError if it is no agent, or if nothing names its environment.
     """
     files = find_teacher_files(source)
+    # The hub keeps an unpacked copy beside the zip; a card is for the file that SB3 loads.
     if files.archive.is_dir():
         raise TeacherError(f"{files.archive}: is an unpacked agent; expected its zip file")
     teacher = load_teacher(source, env_id=env_id)
     if teacher.env_id is None:
         raise TeacherError(
-            f"{source}: nothing tells its environment: name it with --env",
+            f"{source}: its files don't name the environment: name it with --env",
             ErrorCode.TEACHER_UNCLEAR,
         )
     return AgentFiles(files, teacher, read_sb3_archive(files.archive), teacher.env_id)
@@ -85,20 +86,23 @@ def write_teacher_folder(
 ) -> TeacherPage:
     """Write agent, games, curve and card into `folder`, which must be new or empty.
 
-    With `half` the zip is that of `compact_agent`. What `play` is given is what is published.
-    Raises TeacherError, TargetError, HubPushError where `folder` holds something.
+    With `half` the zip is that of `compact_agent`. `play` gets the very zip that is published.
+    Raises TeacherError or TargetError, and HubPushError if `folder` holds something.
     """
     name = agent_file_name(agent.teacher.algo, agent.env_id)
     original = agent.files.archive
     content = compact_agent(agent.archive) if half else original.read_bytes()
+    # Played inside the temporary folder: a failure leaves nothing half-written behind.
     with new_hub_folder(folder) as fresh:
         write_bytes(fresh / name, content)
         if agent.files.vec_normalize is not None:
             copy_file(agent.files.vec_normalize, fresh / NORMALIZATION)
+        # The zip in the folder and not the agent in memory: float16 weights may act differently.
         result = play(load_target(str(fresh / name), None, agent.env_id, "auto"))
         measured = MeasuredReturn.from_json(result.to_json() | {"date": date_now()})
         page = TeacherPage(agent, name, len(content), half, measured, training)
         write_json(fresh / "results.json", zoo_results(measured))
+        # results.json has the mean only; intervals need every game.
         write_json(fresh / "evaluation.json", result.to_json())
         if training is not None:
             training.write(fresh, measured)

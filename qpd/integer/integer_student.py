@@ -16,6 +16,7 @@ from torch import Tensor
 
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
+from qpd.students.affine import affine_levels
 from qpd.students.student import INPUT_LEVELS, apply_layer, space_to_depth
 
 INT32_MAX = 2**31 - 1
@@ -23,12 +24,15 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class IntegerLayer:
-    """One layer: `weight` int16 odd integers in ordinary layout, `bits` wide; `bias` int32 `[out]`;
-    `multiplier` int32 and `shift` int32 `[out]`, None in the head; `levels`, the top level out.
+    """One layer of an integer student.
+
+    `weight` int16: odd integers, `bits` wide, in PyTorch's ordinary layout. `bias` int32 `[out]`.
+    `multiplier` and `shift` int32 `[out]`, None in the head. `levels`: the top level of its output.
     """
 
     shape: LayerShape
     bits: int
+    # int16, as 8-bit odd integers reach 255: two's complement int8 does not hold them.
     weight: np.ndarray
     bias: np.ndarray
     multiplier: np.ndarray | None
@@ -36,19 +40,19 @@ class IntegerLayer:
     levels: int
 
     def __eq__(self, other: object) -> bool:
-        """The same integers in every field."""
+        """Compare all fields, integer by integer."""
         return isinstance(other, IntegerLayer) and _same_fields(self, other)
 
     @property
     def largest_accumulator(self) -> int:
-        """A bound on |accumulator|, over all inputs of 0..255, bias included."""
+        """Return a bound on |accumulator|, over all inputs of 0..255, bias included."""
         weights = np.abs(self.weight.astype(np.int64)).reshape(len(self.weight), -1)
         return int((255 * weights.sum(1) + np.abs(self.bias.astype(np.int64))).max())
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerStudent:
-    """All that a device needs; for vector observations also their range, float32 `[features]`."""
+    """The integers that a device needs to play, and the range of vectors, float32 `[features]`."""
 
     architecture: StudentArchitecture
     layers: tuple[IntegerLayer, ...]
@@ -57,15 +61,16 @@ class IntegerStudent:
     input_high: np.ndarray | None = None
 
     def __eq__(self, other: object) -> bool:
-        """The same function, number by number."""
+        """Compare all fields, number by number."""
         return isinstance(other, IntegerStudent) and _same_fields(self, other)
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Vector observations float32 `[batch, features]` -> uint8 levels (Eq. 4); frames pass."""
+        """Quantize vectors, float32 `[batch, features]`, to uint8 levels (Eq. 4); frames pass."""
         if self.input_low is None or self.input_high is None:
             return observations
-        unit = (observations - self.input_low) / (self.input_high - self.input_low)
-        return np.round(np.clip(unit, 0.0, 1.0) * np.float32(INPUT_LEVELS)).astype(np.uint8)
+        low, high = torch.from_numpy(self.input_low), torch.from_numpy(self.input_high)
+        levels = affine_levels(torch.from_numpy(observations), low, high, INPUT_LEVELS)
+        return levels.to(torch.uint8).numpy()
 
 
 def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:
@@ -74,42 +79,50 @@ def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | Integ
 
 
 def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`gain = multiplier * 2^-shift` with multiplier in [2^30, 2^31), both int32.
+    """Write `gain = multiplier * 2^-shift`, any shape: int32, multiplier in [2^30, 2^31).
 
-    Raises ValueError for a gain that is not positive and finite, or needs a shift outside 1..62.
+    A gain below 2^-32 becomes 0. Raises ValueError for one that is not positive and finite, or
+    needs a shift below 1.
     """
     if not (np.isfinite(gain).all() and (gain > 0).all()):
         raise ValueError("requantization needs positive, finite gains")
     mantissa, exponent = np.frexp(gain.astype(np.float64))
     multiplier = np.round(mantissa * 2**31).astype(np.int64)
+    # frexp's mantissa is in [0.5, 1); one just below 1 rounds up to 2^31, which int32 does not
+    # hold.
     carry = multiplier == 2**31
     multiplier, exponent = (
         np.where(carry, 2**30, multiplier),
         np.where(carry, exponent + 1, exponent),
     )
     shift = 31 - exponent
-    vanishing = shift > 62  # a gain below 2^-31 sends every accumulator to 0 anyway
+    vanishing = shift > 62  # a gain below 2^-32 sends every accumulator to 0 anyway
     multiplier, shift = np.where(vanishing, 0, multiplier), np.where(vanishing, 62, shift)
     if (shift < 1).any():
-        raise ValueError(f"a requantization gain of {gain.max():g} is beyond fixed point")
+        raise ValueError(f"a requantization gain of {gain.max():g} is too large for fixed point")
     return multiplier.astype(np.int32), shift.astype(np.int32)
 
 
 @torch.no_grad()
 def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
-    """The integers that `simulation` simulates; biases are clipped to int32's room."""
+    """Return the integers that `simulation` simulates; biases are clipped to int32's room."""
     student, top = simulation.student, simulation.config.activation_levels
+    # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
+    # The division of frames by 255 is folded into the first layer's unit.
     step, layers = torch.tensor(1.0 / INPUT_LEVELS, dtype=torch.float64), []
     for position, shape in enumerate(student.shapes):
         integers, scale = simulation.integer_weight(position)
         unit = scale.double().cpu() * step
         bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
+        # The head's accumulators are the logits: nothing follows that would need them requantized.
         multiplier = shift = None
         if shape.name != "actor":
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
             step = steps[position]
         weight = integers.cpu().numpy().astype(np.int16)
+        # With this bias no input can overflow the accumulator, so exports need no saturating
+        # addition.
         room = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(1)
         layer = IntegerLayer(
             shape,
@@ -124,6 +137,7 @@ def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not student.architecture.is_image:
         ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
+    # The head has a single scale, so any of its units is the logits' unit.
     return IntegerStudent(student.architecture, tuple(layers), float(unit[0]), *ranges)
 
 
@@ -145,7 +159,7 @@ class IntegerEngine:
 
     @torch.no_grad()
     def integer_logits(self, observations: np.ndarray) -> np.ndarray:
-        """int32 `[batch, num_actions]` for uint8 `[batch, 4, 84, 84]` or float32 vectors."""
+        """Map uint8 `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, num_actions]`."""
         inputs = torch.from_numpy(self.student.encode(observations))
         levels: Tensor = space_to_depth(inputs) if inputs.dim() == 4 else inputs
         for layer, weight in zip(self.student.layers, self._weights, strict=True):
@@ -156,24 +170,31 @@ class IntegerEngine:
                 return acc.to(torch.int32).numpy()
             shift = torch.from_numpy(layer.shift).to(torch.int64).view(view)
             acc *= torch.from_numpy(layer.multiplier).to(torch.int64).view(view)
+            # Half of the divisor before an arithmetic shift: rounds half up. acc * multiplier stays
+            # below 2^62, so int64 holds it.
             acc += torch.ones_like(shift) << (shift - 1)
             levels = (acc >> shift).clamp_(0, layer.levels)
         raise AssertionError("the last layer is the actor head")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Logits float32 `[batch, num_actions]`."""
+        """Return logits float32 `[batch, num_actions]`, in real units."""
         return self.integer_logits(observations).astype(np.float32) * np.float32(
             self.student.logit_scale
         )
 
 
 def reference_logits(student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
-    """`IntegerEngine.integer_logits` in NumPy int64 and nothing else: the source of truth."""
+    """Compute `IntegerEngine.integer_logits` in NumPy int64: the source of truth.
+
+    Arguments and result as there.
+    """
     levels = student.encode(observations).astype(np.int64)
     for layer in student.layers:
         weight = layer.weight.astype(np.int64)
         if layer.shape.kind == "conv":
             kernel, stride = weight.shape[2], layer.shape.stride
+            # Written from the definition of a convolution, with nothing shared with the engine's
+            # fast layout.
             windows = np.lib.stride_tricks.sliding_window_view(levels, (kernel, kernel), (2, 3))
             acc = np.einsum("bchwij,ocij->bohw", windows[:, :, ::stride, ::stride], weight)
             bias = layer.bias[None, :, None, None]
@@ -182,6 +203,7 @@ def reference_logits(student: IntegerStudent, observations: np.ndarray) -> np.nd
         acc = acc + bias
         if layer.multiplier is None or layer.shift is None:
             return acc.astype(np.int32)
+        # Channels are axis 1 of images and vectors alike.
         view = (1, -1) + (1,) * (acc.ndim - 2)
         shift = layer.shift.astype(np.int64).reshape(view)
         half = np.int64(1) << (shift - 1)

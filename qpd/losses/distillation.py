@@ -1,6 +1,6 @@
 """The losses of policy distillation: Eq. 1, 2 and 3 of the QPD paper.
 
-Each loss returns one value per state, `[batch]`; whoever trains takes the mean, once.
+Each loss returns one value per state, `[batch]`; the training step takes the mean, once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def kl_teacher_student(
     temperature: float,
     student_temperature: float = 1.0,
 ) -> Tensor:
-    """KL(teacher || student) per state, in nats: Eq. 1 of the QPD paper, after Rusu et al. 2016.
+    """Compute KL(teacher || student) per state, in nats: Eq. 1 of the QPD paper (Rusu et al. 2016).
 
     The teacher's logits (Q-values for DQN) are divided by `temperature`: 0.01 sharpens Q-values,
     1 to 5 smooths an actor. The student's are divided by `student_temperature`, 1 in Eq. 1; give
@@ -26,6 +26,8 @@ def kl_teacher_student(
     teacher, student = _log_probabilities(
         teacher_logits, student_logits, temperature, student_temperature
     )
+    # log_softmax, not log(softmax): where a sharp teacher (tau 0.01) has a p of 0 in float32, that
+    # would be -inf, and 0 * -inf is NaN.
     return (teacher.exp() * (teacher - student)).sum(-1)
 
 
@@ -35,7 +37,7 @@ def kl_student_teacher(
     temperature: float,
     student_temperature: float = 1.0,
 ) -> Tensor:
-    """KL(student || teacher) per state, in nats: the mode-seeking direction, beyond the paper.
+    """Compute KL(student || teacher) per state, in nats: mode-seeking, beyond the paper.
 
     Arguments as `kl_teacher_student`; returns `[batch]`.
     """
@@ -46,7 +48,7 @@ def kl_student_teacher(
 
 
 def critic_huber(teacher_values: Tensor, student_values: Tensor) -> Tensor:
-    """Huber(c_T - c_S), delta 1, per state: Eq. 3 of the QPD paper. All shapes `[batch]`."""
+    """Compute Huber(c_T - c_S), delta 1, per state (Eq. 3 of the QPD paper), all `[batch]`."""
     _same_shape(teacher_values, student_values)
     return F.huber_loss(student_values, teacher_values, reduction="none")
 
@@ -57,14 +59,15 @@ def kl_teacher_student_gradient(
     temperature: float,
     student_temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """`kl_teacher_student` (Eq. 1), and its derivative by the student's logits outside the graph.
+    """Compute `kl_teacher_student` (Eq. 1) and its derivative by the student's logits, graph-free.
 
     Arguments and errors as there; returns `[batch]` and `[batch, num_actions]`, which is
-    `(p_S - p_T) / student_temperature`. To be called without gradients.
+    `(p_S - p_T) / student_temperature`. Call it under `torch.no_grad()`: it works in place.
     """
     teacher, student = _log_probabilities(
         teacher_logits, student_logits, temperature, student_temperature
     )
+    # Kept: the derivative needs it, too.
     likely = teacher.exp()
     divergence = (likely * (teacher - student)).sum(-1)
     return divergence, _per_temperature(student.exp_().sub_(likely), student_temperature)
@@ -76,7 +79,7 @@ def kl_student_teacher_gradient(
     temperature: float,
     student_temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """`kl_student_teacher`, and its derivative by the student's logits outside the graph.
+    """Compute `kl_student_teacher` and its derivative by the student's logits, graph-free.
 
     As `kl_teacher_student_gradient`; the derivative is
     `p_S * (log p_S - log p_T - KL) / student_temperature`.
@@ -91,15 +94,16 @@ def kl_student_teacher_gradient(
 
 
 def critic_huber_gradient(teacher_values: Tensor, student_values: Tensor) -> tuple[Tensor, Tensor]:
-    """`critic_huber` (Eq. 3) and its derivative by the student's values, `[batch]` both."""
+    """Compute `critic_huber` (Eq. 3) and its derivative by the student's values, `[batch]` both."""
     _same_shape(teacher_values, student_values)
     error = student_values - teacher_values
     slope = error.clamp(-1.0, 1.0)
+    # (e - s/2) * s is e^2/2 where the slope is e, and |e| - 1/2 where it is +-1: no branch.
     return error.sub_(slope, alpha=0.5).mul_(slope), slope
 
 
 def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float) -> Tensor:
-    """Eq. 2 of the QPD paper: both losses weigh as `actor_weight` says, whatever their size.
+    """Combine the losses by Eq. 2 of the QPD paper: `actor_weight` holds whatever their size.
 
     `L = (w * La / v(La) + (1 - w) * Lc / v(Lc)) * (v(La) + v(Lc))`, where v(x) is x outside the
     graph. The losses are scalars (batch means). The value of L is La + Lc (for w = 1, La). A loss
@@ -110,13 +114,14 @@ def normalised_sum(actor_loss: Tensor, critic_loss: Tensor, actor_weight: float)
         return actor_loss
     total = (actor_loss + critic_loss).detach()
     weighted = actor_weight * _per_unit(actor_loss) + (1.0 - actor_weight) * _per_unit(critic_loss)
+    # The bracket is 0 in value and carries the gradient alone, so L's value is exactly La + Lc.
     return total + (weighted - weighted.detach()) * total
 
 
 def normalised_sum_slopes(
     actor_loss: float, critic_loss: float, actor_weight: float
 ) -> tuple[float, ...]:
-    """Derivatives of `normalised_sum` by the two losses, where their values are known as numbers.
+    """Return the derivatives of `normalised_sum` (Eq. 2) by the two losses, given as numbers.
 
     `w * (La + Lc) / La` and `(1 - w) * (La + Lc) / Lc`, 0 for a loss below 1e-7; for w = 1 the
     actor's alone, 1.
@@ -129,16 +134,17 @@ def normalised_sum_slopes(
 
 
 def _per_unit(loss: Tensor) -> Tensor:
-    """loss / v(loss), and 1 outside the graph where that is not known."""
+    """Return loss / v(loss), or 1 outside the graph where the loss is too small to divide by."""
     value = loss.detach()
     known = value > 1e-7
+    # Both wheres are needed: the gradient of a quotient by 0 is NaN even where it is not chosen.
     return (loss / torch.where(known, value, 1.0)).where(known, 1.0)
 
 
 def _log_probabilities(
     teacher_logits: Tensor, student_logits: Tensor, temperature: float, student_temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """The teacher's and the student's, each at its temperature."""
+    """Return the teacher's and the student's log-probabilities, each at its temperature."""
     _same_shape(teacher_logits, student_logits)
     return (
         torch.log_softmax(_per_temperature(teacher_logits, temperature), -1),
@@ -147,7 +153,8 @@ def _log_probabilities(
 
 
 def _per_temperature(logits: Tensor, temperature: float) -> Tensor:
-    """Logits, or derivatives by logits, over a temperature."""
+    """Divide logits, or derivatives by logits, by a temperature."""
+    # Saves a copy of the batch's logits in Eq. 1's common case.
     return logits if temperature == 1.0 else logits / temperature
 
 

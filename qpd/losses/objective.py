@@ -1,4 +1,4 @@
-"""What a phase minimises, apart from how: Eq. 1, 2 and 3 at the phase's temperatures and weight."""
+"""The objective of a phase: Eq. 1, 2 and 3 at the phase's temperatures and actor weight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Objective:
     def divergences(
         self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
     ) -> tuple[Tensor, Tensor]:
-        """Actor (Eq. 1) and critic (Eq. 3) loss of each state, `[batch]` both."""
+        """Compute the actor (Eq. 1) and critic (Eq. 3) loss of each state, `[batch]` both."""
         logits, values = outputs
         kl = kl_student_teacher if self.loss == "reverse_kl" else kl_teacher_student
         actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
@@ -45,7 +45,8 @@ class Objective:
     def gradients(
         self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
     ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """`divergences`, each with its derivative by what it is of; nothing is in the graph."""
+        """Compute `divergences`, each with its derivative by the logits or values, graph-free."""
+        # In closed form, so that autograd's backward pass begins at the network's outputs.
         logits, values = outputs
         reverse = self.loss == "reverse_kl"
         kl = kl_student_teacher_gradient if reverse else kl_teacher_student_gradient
@@ -53,16 +54,16 @@ class Objective:
         return actor, critic_huber_gradient(sample.values, values)
 
     def total(self, actor: Tensor, critic: Tensor) -> Tensor:
-        """Eq. 2 of the batch's means, scalars."""
+        """Combine the batch's mean losses, scalars, by Eq. 2."""
         return normalised_sum(actor, critic, self.actor_weight)
 
     def slopes(self, actor: float, critic: float) -> tuple[float, ...]:
-        """Derivatives of `total` by the batch's means, given as numbers; the actor's, the critic's.
+        """Return the derivatives of `total` by the actor's and the critic's mean loss, as numbers.
 
-        The critic's is left out where it has no weight.
+        The critic's is left out if it has no weight.
         """
         return normalised_sum_slopes(actor, critic, self.actor_weight)
 
     def total_of(self, actor: float, critic: float) -> float:
-        """`total` of numbers: its value is the sum of what has a weight."""
+        """Return the value of `total` for plain numbers: the sum of the losses with a weight."""
         return actor if self.actor_weight >= 1.0 else actor + critic

@@ -7,60 +7,20 @@ policy distillation (Spigler 2024), through the quantizers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor
-
-
-@dataclass(frozen=True)
-class PlayedStep:
-    """One vector step of play, a row for each stream that acted.
-
-    `streams` int64, `rewards` float, `values` float (the critic's, of the state acted in) and
-    `ended` bool (the episode was over after it), all `[rows]`.
-    """
-
-    streams: np.ndarray
-    rewards: np.ndarray
-    values: np.ndarray
-    ended: np.ndarray
-
-
-def generalized_advantages(
-    steps: Sequence[PlayedStep], num_streams: int, discount: float, gae_lambda: float
-) -> list[np.ndarray]:
-    """GAE (Schulman et al. 2016, Eq. 16) of consecutive `steps`: float64 `[rows]` for each.
-
-    A stream's last step has no successor to bootstrap from, unless its episode ended there: its
-    advantage is NaN.
-    """
-    following = np.full(num_streams, np.nan)  # the value of each stream's next state
-    running = np.zeros(num_streams)  # its advantage
-    backwards = []
-    for step in reversed(steps):
-        streams = step.streams
-        bootstrap = np.where(step.ended, 0.0, discount * following[streams])
-        delta = step.rewards + bootstrap - step.values
-        carried = np.where(step.ended, 0.0, discount * gae_lambda * running[streams])
-        advantages = delta + carried
-        backwards.append(advantages)
-        running[streams] = np.nan_to_num(advantages)
-        following[streams] = step.values
-    return backwards[::-1]
 
 
 def clipped_objective(
     logits: Tensor, actions: Tensor, log_probs: Tensor, advantages: Tensor, clip: float
 ) -> Tensor:
-    """PPO's clipped surrogate as a loss per state, `[batch]` (Schulman et al. 2017, Eq. 7).
+    """Compute PPO's clipped surrogate (Schulman et al. 2017, Eq. 7) as a loss per state, `[batch]`.
 
     logits float `[batch, num_actions]`; actions int64, log_probs (of the policy that acted) and
     advantages float, all `[batch]`.
     """
     chosen = torch.log_softmax(logits, dim=-1).gather(1, actions.unsqueeze(1)).squeeze(1)
+    # log_probs are the acting policy's, whose softmax had the rule's sharpness; logits must too.
     ratio = (chosen - log_probs).exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
     return -torch.minimum(ratio * advantages, clipped * advantages)

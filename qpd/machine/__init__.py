@@ -1,1 +1,1 @@
-"""The machine: usable cores, memory allocator, and what a benchmark says of it."""
+"""The machine: usable cores, memory allocator, and its description in benchmarks."""

@@ -1,10 +1,11 @@
-"""Keeps freed memory in the process: training frees and takes the same large blocks every step."""
+"""Keep freed memory in the process: training frees and allocates the same blocks at every step."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
+# From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -19,5 +20,6 @@ def keep_freed_memory() -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     if mallopt is not None:
+        # Both: setting either one ends glibc's own adjustment of the two.
         mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -1,4 +1,4 @@
-"""How many cores are this process's: on a shared machine fewer than there are."""
+"""The number of cores this process may use: on a shared machine, fewer than it has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores that the process may run on and that its container's quota pays for; at least 1.
+    """Return how many cores affinity and the container's CPU quota allow; at least 1.
 
     `QPD_CORES` is a further limit; a sweep sets it for each cell.
     """
@@ -22,7 +22,7 @@ def usable_cores() -> int:
 
 
 def _quota(folder: Path) -> int | None:
-    """Whole cores that a cgroup's quota amounts to, rounded up; None without one."""
+    """Return a cgroup's CPU quota in whole cores, rounded up; None without one."""
     try:  # version 2: "quota period", or "max period"
         quota, period = (folder / "cpu.max").read_text().split()[:2]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What decides the last bits of a run's numbers, beside its recipe and the versions."""
+"""A record of what decides the last bits of a run's results, beside recipe and versions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from qpd.numerics.precision import has_bfloat16_units
 
 
-class Arithmetic(BaseModel):
-    """Where sums are formed, and in which order: other values, other roundings.
+class NumericsRecord(BaseModel):
+    """The place and order in which sums are formed: with other values, results round differently.
 
-    Two runs of one recipe with equal records and versions have equal numbers on a CPU.
+    On a CPU, two runs of one recipe with equal records and versions give equal results.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -23,8 +23,8 @@ class Arithmetic(BaseModel):
     bfloat16: bool = Field(description="whether `precision: auto` is bfloat16 there")
     threads: int = Field(ge=1, le=2**20, description="PyTorch's, within one operation")
 
-    def differences(self, now: Arithmetic) -> str:
-        """What is not as here, in words: `2 threads (1 before)`; empty if nothing."""
+    def differences(self, now: NumericsRecord) -> str:
+        """Describe how `now` differs, such as `2 threads (1 before)`; empty if it does not."""
         found = []
         if now.device != self.device:
             found.append(f"{now.device} ({self.device} before)")
@@ -37,15 +37,19 @@ class Arithmetic(BaseModel):
         return ", ".join(found)
 
 
-def arithmetic_of(device: torch.device) -> Arithmetic:
-    """The arithmetic of this process."""
+def record_numerics(device: torch.device) -> NumericsRecord:
+    """Record the numerics of this process."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    # A sum over n threads has n partial sums, so its last bits depend on their number.
     threads = torch.get_num_threads()
-    return Arithmetic(device=name[:200], bfloat16=has_bfloat16_units(device.type), threads=threads)
+    return NumericsRecord(
+        device=name[:200], bfloat16=has_bfloat16_units(device.type), threads=threads
+    )
 
 
 def _processor() -> str:
     try:
+        # platform.processor() is empty or just x86_64 on most Linux systems.
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration, IndexError):

@@ -1,4 +1,4 @@
-"""One seed for a run, one independent stream for each purpose."""
+"""One seed for a run, and an independent random stream for each purpose."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Literal
 import numpy as np
 
 Purpose = Literal["collection", "shuffle", "student", "validation", "evaluation", "calibration"]
+# The position is part of the seed: append new purposes, never reorder, or every recorded run
+# becomes irreproducible.
 _PURPOSES: tuple[Purpose, ...] = (
     "collection",
     "shuffle",
@@ -22,10 +24,10 @@ def _sequence(run_seed: int, purpose: Purpose) -> np.random.SeedSequence:
 
 
 def generator(run_seed: int, purpose: Purpose) -> np.random.Generator:
-    """A generator of its own for `purpose`."""
+    """Return the generator of `purpose`, independent of every other purpose's."""
     return np.random.default_rng(_sequence(run_seed, purpose))
 
 
 def seed_for(run_seed: int, purpose: Purpose) -> int:
-    """A seed in [0, 2^30) for `purpose`: room for one more per environment below 2^31."""
+    """Return a seed in [0, 2^30) for `purpose`: adding an environment's number stays below 2^31."""
     return int(_sequence(run_seed, purpose).generate_state(1)[0]) & (2**30 - 1)

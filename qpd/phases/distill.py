@@ -9,140 +9,145 @@ import torch
 
 from qpd.environments.policy import network_policy
 from qpd.numerics.random_seeds import seed_for
-from qpd.phases.runner import (
-    already_done,
-    asked_size,
-    fill,
-    phase_state,
-    restore,
-    run_phase,
-    save,
-    summary,
-)
-from qpd.phases.session import Session
+from qpd.phases.play import Play
+from qpd.phases.runner import already_done, initial_state, run_phase, summary
+from qpd.phases.student_run import StudentRun
+from qpd.runs.progress import Progress
 from qpd.student_files.distilled import save_student
 from qpd.students import Student
 from qpd.training.dormant_units import recycle_dormant_units
+from qpd.training.optimizer import target_logit_scale
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
 
-
-def distill(session: Session) -> None:
-    """Phase 1; writes distilled.safetensors, with temperature and sharpness folded in."""
-    distill_together([session])
+RECYCLING_SAMPLE = 4096  # observations that decide which units are dormant
 
 
-def distill_together(sessions: Sequence[Session]) -> None:
-    """Phase 1 of students that differ in size and seed, on the play and the labels of one stream.
+def distill(student: StudentRun, play: Play, progress: Progress) -> None:
+    """Run phase 1; writes distilled.safetensors, with temperature and sharpness folded in."""
+    distill_together([student], play, progress)
 
-    The first session's recipe decides about the stream; a member's own run directory gets what
-    `distill` writes there. Sessions that are done already are left as they are.
+
+def distill_together(students: Sequence[StudentRun], play: Play, progress: Progress) -> None:
+    """Run phase 1 of students that differ in size and seed, on the play and labels of one stream.
+
+    Each run directory gets what `distill` writes there. Students that are done already are left as
+    they are.
     """
-    waiting = [session for session in sessions if not already_done(session, "distill")]
+    waiting = [s for s in students if not already_done(s.run, "distill", progress)]
     if not waiting:
         return
-    stream = sessions[0].stream()
-    for session in waiting:
-        session.share(stream)
-    students = [_student(session) for session in waiting]
-    states = [_state(session, student) for session, student in zip(waiting, students, strict=True)]
+    # Before the memory is filled, which takes minutes: what cannot be made fails at once.
+    networks = [_network(student) for student in waiting]
+    states = [
+        initial_state(network, student.recipe.distill, student.recipe.seed)
+        for student, network in zip(waiting, networks, strict=True)
+    ]
     pairs = list(zip(waiting, states, strict=True))
-    if not restore("distill", pairs):
-        states[0].spend("collect", fill(waiting[0]))
-        _tell_labels(waiting[0])
-        for (session, state), student in zip(pairs, students, strict=True):
-            _fit_ranges(session, student)
-            state.head_factor = asked_size(session.stream().memory, session.temperature)
-        save("distill", pairs)
-    plans = [_plan(*parts) for parts in zip(waiting, students, states, strict=True)]
-    run_phase(list(zip(waiting, plans, states, strict=True)))
-    _tell_sharing(waiting)
-    for parts in zip(waiting, students, states, strict=True):
-        _finish(*parts)
+    if not play.restore("distill", pairs):
+        states[0].add_time("collect", play.fill(progress))  # the play is counted once
+        _tell_labels(waiting[0], play, progress)
+        for (student, state), network in zip(pairs, networks, strict=True):
+            _fit_ranges(network, play)
+            state.head_factor = target_logit_scale(play.memory, student.temperature)
+        play.save("distill", pairs)
+    plans = [
+        _plan(student, network, state, play, progress)
+        for (student, state), network in zip(pairs, networks, strict=True)
+    ]
+    run_phase(list(zip(waiting, plans, states, strict=True)), play, progress)
+    _tell_sharing(waiting, play, progress)
+    for (student, state), network in zip(pairs, networks, strict=True):
+        _finish(student, network, state, play)
 
 
-def _tell_labels(session: Session) -> None:
-    """How decided the teacher is at this temperature: what the choice of it decides."""
-    entropy, best = session.stream().memory.label_entropy(session.temperature)
-    session.progress.note(
-        f"labels at temperature {session.temperature:g}: the best action has {best:.0%} on "
+def _tell_labels(student: StudentRun, play: Play, progress: Progress) -> None:
+    """Say how decided the teacher is at this temperature: what the choice of it decides."""
+    entropy, best = play.memory.label_entropy(student.temperature)
+    progress.note(
+        f"labels at temperature {student.temperature:g}: the best action has {best:.0%} on "
         f"average, {entropy:.2f} nats of entropy"
     )
 
 
-def _tell_sharing(sessions: Sequence[Session]) -> None:
-    """Note and record what background sharing left to multiply, where draws were shared."""
-    memory = sessions[0].stream().memory
-    blocks = memory.multiplied_blocks(sessions[0].recipe.distill.batch_size)
+def _tell_sharing(students: Sequence[StudentRun], play: Play, progress: Progress) -> None:
+    """Say and record what background sharing left to multiply, where draws were shared."""
+    blocks = play.memory.multiplied_blocks(students[0].recipe.distill.batch_size)
     if blocks is None:
         return
-    sessions[0].progress.note(f"background sharing: {blocks}")
-    for session in sessions:
-        session.run.set_phase("distill", "running", multiplied_blocks=blocks._asdict())
+    progress.note(f"background sharing: {blocks}")
+    for student in students:
+        student.run.set_phase("distill", "running", multiplied_blocks=blocks._asdict())
 
 
-def _student(session: Session) -> Student:
-    seed = seed_for(session.recipe.seed, "student")
-    return Student(session.architecture, seed).to(session.device)
+def _network(student: StudentRun) -> Student:
+    """Return the untrained student."""
+    seed = seed_for(student.recipe.seed, "student")
+    return Student(student.prepared.architecture, seed).to(student.prepared.device)
 
 
-def _state(session: Session, student: Student) -> PhaseState:
-    return phase_state(student, session.recipe.distill, session.recipe.seed)
+def _fit_ranges(network: Student, play: Play) -> None:
+    """Set input and value ranges to what the memory holds."""
+    if not network.architecture.is_image:
+        low, high = play.memory.observation_range()
+        margin = 0.05 * (high - low)  # the student may go a little beyond where its teacher went
+        network.set_input_range(low - margin, high + margin)
+    network.set_value_range(*play.memory.value_moments())
 
 
-def _fit_ranges(session: Session, student: Student) -> None:
-    """Input and value ranges as the memory has them."""
-    memory = session.stream().memory
-    if not session.architecture.is_image:
-        low, high = memory.observation_range()
-        margin = 0.05 * (high - low)
-        student.set_input_range(low - margin, high + margin)
-    student.set_value_range(*memory.value_moments())
-
-
-def _fold(session: Session) -> float:
-    """What turns the trained logits into those of the acting policy."""
-    return session.temperature * session.recipe.student.sharpness
-
-
-def _plan(session: Session, student: Student, state: PhaseState) -> PhasePlan:
-    fold = _fold(session)
+def _plan(
+    student: StudentRun, network: Student, state: PhaseState, play: Play, progress: Progress
+) -> PhasePlan:
+    # Eq. 1 tempers the teacher alone: what acts is the trained student with the temperature folded
+    # back in.
+    fold = student.recipe.student.logit_scale(student.temperature)
     return PhasePlan(
         "distill",
-        session.recipe.distill,
-        session.temperature,
+        student.recipe.distill,
+        student.temperature,
         1.0,
-        session.recipe.evaluation.validate_every,
-        lambda: network_policy(copy.deepcopy(student), fold),
-        lambda: session.validate(network_policy(student, fold)),
-        after_early_epoch=_recycler(session, student, state),
+        student.recipe.evaluation.validate_every,
+        lambda: network_policy(copy.deepcopy(network), fold),
+        lambda: student.validation(network_policy(network, fold)),
+        after_early_epoch=_recycler(student, network, state, play, progress),
     )
 
 
-def _recycler(session: Session, student: Student, state: PhaseState) -> Callable[[], None]:
-    """Recycling of dormant units, on observations drawn from the memory."""
+def _recycler(
+    student: StudentRun, network: Student, state: PhaseState, play: Play, progress: Progress
+) -> Callable[[], None]:
+    """Return the recycling of dormant units, on observations drawn from the memory."""
 
     def recycle() -> None:
-        if not session.recipe.distill.recycle_dormant:
+        if not student.recipe.distill.recycle_dormant:
             return
-        memory = session.stream().memory
-        rows = state.shuffle.choice(memory.transition_rows(), min(len(memory), 4096), False)
-        observations = memory.gather(torch.from_numpy(rows)).observations.to(session.device)
-        count = recycle_dormant_units(
-            student, state.optimizer, observations, int(state.shuffle.integers(2**31))
+        count = min(len(play.memory), RECYCLING_SAMPLE)
+        rows = state.shuffle.choice(play.memory.transition_rows(), count, False)
+        observations = play.memory.gather(torch.from_numpy(rows)).observations
+        found = recycle_dormant_units(
+            network,
+            state.optimizer,
+            observations.to(student.prepared.device),
+            int(state.shuffle.integers(2**31)),
         )
-        if count:
-            prefix = f"{session.label}: " if session.label else ""
-            session.progress.note(f"{prefix}epoch {state.epoch}: {count} dormant units start anew")
+        if found:
+            prefix = f"{student.label}: " if student.label else ""
+            progress.note(f"{prefix}epoch {state.epoch}: {found} dormant units start anew")
 
     return recycle
 
 
-def _finish(session: Session, student: Student, state: PhaseState) -> None:
-    if state.best:
-        student.load_state_dict(state.best)
-    student.scale_logits(_fold(session))
-    about = {"recipe": session.recipe.name, "env_id": session.env_id, "phase": "distill"}
-    save_student(session.run.distilled_file, student, about)
-    keeps_memory = session.store.parent == session.run.path  # no folder shared for a while
-    session.run.set_phase("distill", "done", keeps_memory=keeps_memory, **summary(state))
+def _finish(student: StudentRun, network: Student, state: PhaseState, play: Play) -> None:
+    if state.best:  # empty if no epoch was trained
+        network.load_state_dict(state.best)
+    # Every later user of the student gets the teacher's sharpness, and Eq. 1's temperature is gone.
+    network.scale_logits(student.recipe.student.logit_scale(student.temperature))
+    origin = {
+        "recipe": student.recipe.name,
+        "env_id": student.prepared.env_id,
+        "phase": "distill",
+    }
+    save_student(student.run.distilled_file, network, origin)
+    # A shared store lasts as long as the sweep: only a run's own memory serves its later phases.
+    keeps_memory = play.belongs_to_run
+    student.run.set_phase("distill", "done", keeps_memory=keeps_memory, **summary(state))

@@ -1,8 +1,7 @@
-"""What a run needs before anything is written: teacher, environment, student, device that fit."""
+"""Preparation of a run: load teacher, environment, student and device, and check that they fit."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.machine.device import choose_device
 from qpd.recipe.schema import Recipe
 from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS
@@ -17,33 +17,10 @@ from qpd.students import StudentArchitecture, architecture_for
 from qpd.teachers import Teacher, load_teacher
 
 
-class SessionError(UserError, ValueError):
+class PreparationError(UserError, ValueError):
     """Teacher, environment, student or device do not fit together; one line says how."""
 
     code = ErrorCode.TEACHER_WRONG_ENVIRONMENT
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises SessionError for a device that is not there."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
-        raise SessionError(
-            f"device {name}: must be auto, cpu, cuda or cuda:N", ErrorCode.COMMAND_LINE
-        )
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise SessionError(
-            f"device {name}: this machine has no usable CUDA device; use cpu or auto",
-            ErrorCode.DEVICE_MISSING,
-        )
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise SessionError(
-            f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices, counted "
-            "from 0; use one of them, cpu or auto",
-            ErrorCode.DEVICE_MISSING,
-        )
-    return device
 
 
 @dataclass(frozen=True)
@@ -59,31 +36,31 @@ class Prepared:
 def prepare(recipe: Recipe, device: str) -> Prepared:
     """Load the teacher and check that all fits; writes nothing.
 
-    Raises SessionError, SinkError, TeacherError or EnvironmentConfigError (one line) where it does
-    not.
+    Raises PreparationError, DeviceError, SinkError, TeacherError or EnvironmentConfigError (one
+    line) where it does not.
     """
     check_sinks(recipe)
     settings = recipe.teacher
     teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
-    env_id = teacher.env_id  # the recipe's, by its present name
+    env_id = teacher.env_id  # the recipe's if it names one, by its present name
     if env_id is None:
-        raise SessionError(
+        raise PreparationError(
             f"teacher {settings.source} names no environment: set teacher.env in the recipe",
             ErrorCode.TEACHER_UNCLEAR,
         )
     spec = environment_spec(env_id)
     if spec.observation_shape != teacher.observation_shape:
-        raise SessionError(
+        raise PreparationError(
             f"teacher {teacher.source} reads observations of shape {teacher.observation_shape}, "
             f"environment {env_id} gives {spec.observation_shape}"
         )
     if spec.num_actions != teacher.num_actions:
-        raise SessionError(
+        raise PreparationError(
             f"teacher {teacher.source} has {teacher.num_actions} actions, "
             f"environment {env_id} {spec.num_actions}"
         )
     if recipe.finetune.reward is not None and teacher.normalization is not None:
-        raise SessionError(
+        raise PreparationError(
             f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
             "other units than the rewards; remove finetune.reward",
             ErrorCode.RECIPE_CONTRADICTION,
@@ -97,7 +74,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
 def recipe_architecture(
     recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int
 ) -> StudentArchitecture:
-    """The student that the recipe describes, for these observations and actions."""
+    """Return the student that the recipe describes, for these observations and actions."""
     student = recipe.student
     try:
         if student.size is not None:
@@ -107,10 +84,10 @@ def recipe_architecture(
                 observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
             )
     except ValueError as error:
-        raise SessionError(
+        raise PreparationError(
             f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
         ) from error
     if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
-        raise SessionError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
+        raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
     return found

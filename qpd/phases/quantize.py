@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -10,15 +11,19 @@ from qpd.files.atomic import write_safetensors
 from qpd.files.tensors import DamagedFileError, read_tensors
 from qpd.integer.integer_student import integer_student
 from qpd.numerics.random_seeds import generator
-from qpd.phases.runner import already_done, fill, save
-from qpd.phases.session import Session
+from qpd.phases.play import Play
+from qpd.phases.runner import already_done
+from qpd.phases.student_run import StudentRun
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.equalization import equalize
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.schema import Recipe
+from qpd.replay.memory import ReplayMemory
 from qpd.runs.checkpoint import CheckpointError
+from qpd.runs.progress import Progress
 from qpd.runs.results import distilled_student
+from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.quantized import save_integer_student
 
 # What a device must do before it may ask a student for an action.
@@ -28,67 +33,74 @@ PREPROCESSING = (
 )
 
 
-def quantize(session: Session) -> None:
-    """Phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
-    if already_done(session, "quantize"):
+def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
+    """Run phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
+    run, recipe = student.run, student.recipe
+    if already_done(run, "quantize", progress):
         return
-    student = distilled_student(session.run)
-    stream = session.stream()
-    session.run.set_phase("quantize", "running")  # now that all it needs is known to be whole
-    if len(stream.memory) < stream.memory.capacity:  # a fork's: phase 3 shall find it filled
-        fill(session)
-        save("quantize", [(session, None)])
-        session.run.set_phase("quantize", "running", keeps_memory=True)
-    settings = session.recipe.quantize
-    rows = session.stream().memory.transition_rows()
-    rng = generator(session.recipe.seed, "calibration")
-    rows = rng.permutation(rows)[: settings.calibration_samples]
-    sample = session.stream().memory.gather(torch.from_numpy(rows)).to(torch.device("cpu"))
-    if settings.scheme == "dorefa_scaled":
-        equalize(student, sample.observations, settings.equalization)
-    simulation = QuantizedStudent(student, quantization_config(session.recipe))
-    calibrate(simulation, sample.observations, settings.calibration_percentile)
-    write_safetensors(_calibrated_file(session), simulation.state_dict())
-    save_quantized(session, simulation, "ptq")
-    ranges = simulation.activation_ranges.tolist()
-    session.run.set_phase("quantize", "done", activation_ranges=ranges)
+    network = distilled_student(run)
+    memory = play.memory
+    run.set_phase("quantize", "running")  # now that all it needs is known to be whole
+    if len(memory) < memory.capacity:  # a fork's: phase 3 shall find it filled
+        play.fill(progress)
+        play.save("quantize", [(student, None)])
+        run.set_phase("quantize", "running", keeps_memory=True)
+    observations = _calibration_sample(recipe, memory)
+    # Literal Eq. 5 drops each layer's scale, so there is nothing for equalization to keep.
+    if recipe.quantize.scheme == "dorefa_scaled":
+        equalize(network, observations, recipe.quantize.equalization)
+    simulation = QuantizedStudent(network, quantization_config(recipe))
+    calibrate(simulation, observations, recipe.quantize.calibration_percentile)
+    write_safetensors(_calibrated_file(play), simulation.state_dict())
+    save_quantized(student, simulation, "ptq")
+    run.set_phase("quantize", "done", activation_ranges=simulation.activation_ranges.tolist())
 
 
-def save_quantized(session: Session, simulation: QuantizedStudent, kind: str) -> None:
-    """Write quantized.safetensors; `kind` is `ptq` (then ptq.safetensors too) or `qat`."""
-    student = integer_student(simulation)
-    about = {
-        "recipe": session.recipe.name,
-        "env_id": session.env_id,
+def _calibration_sample(recipe: Recipe, memory: ReplayMemory) -> torch.Tensor:
+    """Return the observations that set the ranges, on the CPU, the same for a seed."""
+    rng = generator(recipe.seed, "calibration")
+    rows = rng.permutation(memory.transition_rows())[: recipe.quantize.calibration_samples]
+    return memory.gather(torch.from_numpy(rows)).to(torch.device("cpu")).observations
+
+
+def save_quantized(
+    student: StudentRun, simulation: QuantizedStudent, kind: Literal["ptq", "qat"]
+) -> None:
+    """Write quantized.safetensors, and where `kind` is `ptq` ptq.safetensors too."""
+    quantized = integer_student(simulation)
+    prepared, run = student.prepared, student.run
+    origin = {
+        "recipe": student.recipe.name,
+        "env_id": prepared.env_id,
         "phase": kind,
-        "teacher": {"algo": session.teacher.algo, "sha256": session.teacher.sha256},
-        "preprocessing": PREPROCESSING if session.architecture.is_image else "none",
-        "scheme": session.recipe.quantize.scheme,
+        "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
+        "preprocessing": PREPROCESSING if prepared.architecture.is_image else "none",
+        "scheme": student.recipe.quantize.scheme,
     }
     if kind == "ptq":
-        save_integer_student(session.run.ptq_file, student, about)
-    save_integer_student(session.run.quantized_file, student, about)
+        save_integer_student(run.ptq_file, quantized, origin)
+    save_integer_student(run.quantized_file, quantized, origin)
 
 
-def _calibrated_file(session: Session) -> Path:
-    """What phase 3 starts from: the student as phase 2 left it, in floats."""
-    return session.store / "calibrated.safetensors"
+def _calibrated_file(play: Play) -> Path:
+    """Return the file that phase 3 starts from: the student as phase 2 left it, in floats."""
+    return play.store / "calibrated.safetensors"
 
 
-def load_calibrated(session: Session) -> dict[str, torch.Tensor]:
-    """What phase 2 left for phase 3. Raises CheckpointError where it is missing or damaged."""
-    path = _calibrated_file(session)
+def load_calibrated(run: RunDirectory, play: Play) -> dict[str, torch.Tensor]:
+    """Load what phase 2 left for phase 3. Raises CheckpointError where it is missing or damaged."""
+    path = _calibrated_file(play)
     try:
         return read_tensors(path)[1]
     except (OSError, DamagedFileError) as error:
         raise CheckpointError(
             f"{path}: is missing or damaged ({error}); put a copy of it back, or make another: "
-            f"`qpd quantize {session.run.path} -o NEW`, then `qpd finetune NEW`"
+            f"`qpd quantize {run.path} -o NEW`, then `qpd finetune NEW`"
         ) from error
 
 
 def quantization_config(recipe: Recipe) -> QuantizationConfig:
-    """The recipe's quantizers."""
+    """Return the recipe's quantizers."""
     settings = recipe.quantize
     return QuantizationConfig(
         settings.weight_bits,

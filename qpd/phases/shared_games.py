@@ -14,8 +14,8 @@ from qpd.environments.acting import ActingRule
 from qpd.files.atomic import to_plain, write_json
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
-from qpd.numerics.numerics_record import arithmetic_of
-from qpd.phases.session import Session
+from qpd.numerics.numerics_record import record_numerics
+from qpd.phases.student_run import StudentRun
 from qpd.runs.manifest import Evaluation
 
 
@@ -25,12 +25,12 @@ class SharedGames:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def find(self, session: Session, policy: str, rule: ActingRule) -> dict[str, Any] | None:
-        """What a run recorded of the games that `policy` (a checksum) would play in `session`.
+    def find(self, student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any] | None:
+        """Return what a run recorded of the games that `policy` (a checksum) would play here.
 
         None where there is nothing, or nothing whole.
         """
-        games = _games(session, policy, rule)
+        games = _games(student, policy, rule)
         try:
             found = read_json(self._file(games))
             evaluation: dict[str, Any] = TypeAdapter(Evaluation).validate_python(
@@ -42,10 +42,10 @@ class SharedGames:
         return evaluation if whole else None
 
     def keep(
-        self, session: Session, policy: str, rule: ActingRule, evaluation: dict[str, Any]
+        self, student: StudentRun, policy: str, rule: ActingRule, evaluation: dict[str, Any]
     ) -> None:
         """Let other runs find it. Raises OSError."""
-        games, plain = _games(session, policy, rule), to_plain(evaluation)
+        games, plain = _games(student, policy, rule), to_plain(evaluation)
         self._folder.mkdir(parents=True, exist_ok=True)
         content = {"games": games, "evaluation": plain, "crc32": _checksum(plain)}
         write_json(self._file(games), content)
@@ -55,18 +55,18 @@ class SharedGames:
         return self._folder / f"{digest[:16]}.json"
 
 
-def _games(session: Session, policy: str, rule: ActingRule) -> dict[str, Any]:
-    """All that decides them."""
-    recipe, manifest = session.recipe, session.run.manifest
+def _games(student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any]:
+    """Return everything that decides which games are played."""
+    recipe, manifest = student.recipe, student.run.manifest
     return {
         "policy": policy,
-        "environment": session.env_id,
+        "environment": student.prepared.env_id,
         "max_frames": recipe.environment.max_frames,
         "acting": asdict(rule),
         "seed": recipe.seed,
         "episodes": recipe.evaluation.episodes,
         "num_envs": recipe.evaluation.num_envs,
-        "arithmetic": arithmetic_of(session.device).model_dump(),
+        "arithmetic": record_numerics(student.prepared.device).model_dump(),
         "versions": manifest.versions,
         "git_commit": manifest.git_commit,
     }

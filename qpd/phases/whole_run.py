@@ -10,11 +10,11 @@ from qpd.phases.evaluate import evaluate_run
 from qpd.phases.finetune import finetune
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
-from qpd.phases.runner import finish
-from qpd.phases.session import Progress, open_session
 from qpd.phases.shared_games import SharedGames
+from qpd.phases.student_run import open_student
 from qpd.recipe.schema import Recipe
 from qpd.runs.fork import adopt_distilled
+from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 
 
@@ -33,7 +33,7 @@ def run_all_phases(
     source: DistilledElsewhere | None = None,
     shared_games: SharedGames | None = None,
 ) -> None:
-    """Distil, quantize, finetune and evaluate; goes on where an earlier call was interrupted.
+    """Distil, quantize, finetune and evaluate; resume where an earlier call was interrupted.
 
     With `source`, phase 1 is taken from there; with `shared_games`, the games that another run has
     played already. Raises what `prepare` and RunDirectory do.
@@ -42,12 +42,10 @@ def run_all_phases(
     with RunDirectory.create(path, recipe) as opened:
         if source is not None and opened.phase("distill").state != "done":
             adopt_distilled(RunDirectory.open(source.run, read_only=True), opened, source.store)
-        session = open_session(opened, prepared, progress)
-        try:
-            distill(session)
-            quantize(session)
-            finetune(session)
-            evaluate_run(session, shared_games)
-            finish(session)
-        finally:
-            session.close()
+        with open_student(opened, prepared, progress) as (student, play):
+            distill(student, play, progress)
+            quantize(student, play, progress)
+            finetune(student, play, progress)
+            evaluate_run(student, progress, shared_games)
+            if not recipe.save.keep_replay:
+                play.discard()

@@ -1,4 +1,4 @@
-"""Phase 2's activation ranges: what the top level of each layer should stand for."""
+"""Phase 2's activation ranges: the value that the top level of each layer stands for."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from qpd.students.student import INPUT_LEVELS
 
 
 def best_range(activations: Tensor, levels: int, percentile: float) -> float:
-    """The range r that loses least when activations become `round(x * levels / r)`, clipped.
+    """Return the range r with the least error when x becomes `round(x * levels / r)`, clipped.
 
-    Searched among 64 fractions of the `percentile` of the positive activations, by mean squared
-    error; any shape. Returns 1.0 if no activation is positive (a dead layer).
+    Searches 64 fractions of the `percentile` of the positive activations, of any shape, for the
+    least mean squared error. Returns 1.0 if no activation is positive (a dead layer).
     """
+    # Zeros are exact in any range; with sparse activations they would only dilute the percentile.
     positive = activations[activations > 0].float()
     if len(positive) == 0:
         return 1.0
     if len(positive) > 200_000:
+        # torch.quantile refuses more than 16 million elements and sorts what it gets.
         positive = positive[:: len(positive) // 200_000 + 1]
     ceiling = torch.quantile(positive, percentile / 100.0)
     candidates = ceiling * torch.linspace(1 / 64, 1.0, 64)
+    # Eq. 4 from 0 to r, in the engine's order of operations rather than that of `affine_levels`.
     errors = [
         (positive - (positive * (levels / r)).round().clamp_max(levels) * (r / levels))
         .square()
@@ -33,10 +36,12 @@ def best_range(activations: Tensor, levels: int, percentile: float) -> float:
 
 @torch.no_grad()
 def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float = 100.0) -> None:
-    """Set `activation_ranges` layer by layer, each on the levels that the layers before it give.
+    """Set `activation_ranges` layer by layer, each from the quantized output of those before it.
 
     observations: uint8 frames (blocked or not) or float32 vectors, `[batch, ...]`.
     """
+    # The levels of a layer are rounded before the next one is calibrated, as the engine will read
+    # them: float activations would hide the error that has built up by then.
     levels = student.input_levels(observations).float()
     step = 1.0 / INPUT_LEVELS
     top = student.config.activation_levels
@@ -46,6 +51,7 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
         view = (1, -1) + (1,) * (acc.dim() - 2)
         bias = student.integer_bias(position, unit)
         activations = ((acc + bias.view(view)) * unit.view(view)).relu_()
+        # The range depends on everything before it, so calibration is one pass from input to head.
         ceiling = max(best_range(activations, top, percentile), MIN_RANGE)
         student.activation_ranges[position] = ceiling
         step = ceiling / top

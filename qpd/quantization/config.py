@@ -1,4 +1,4 @@
-"""How a student is quantized: bits, scheme, granularity."""
+"""The settings of quantization: bits, scheme, granularity."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ class QuantizationConfig:
 
     @property
     def activation_levels(self) -> int:
-        """The largest level of an activation."""
+        """Return the largest level of an activation, `2^activation_bits - 1`."""
         return int(2**self.activation_bits - 1)
 
     def layer_bits(self, shapes: Sequence[LayerShape]) -> tuple[int, ...]:
-        """Bits per weight of each layer, the actor head last."""
+        """Return the bits per weight of each layer, the actor head last."""
+        # DoReFa-Net leaves the first and last layer in full precision; here they may get more bits.
         bits = [self.weight_bits] * len(shapes)
         bits[0] = self.first_layer_bits or self.weight_bits
         bits[-1] = self.last_layer_bits or self.weight_bits

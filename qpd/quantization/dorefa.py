@@ -20,30 +20,28 @@ from torch.autograd.function import once_differentiable
 
 from qpd.quantization.straight_through import round_straight_through
 
-CACHED = 1 << 15  # weights, 128 KiB
+# Weights per piece, 128 KiB in float32: a piece stays in a core's cache through all operations.
+CACHED = 1 << 15
 
 
 def dorefa_integers(weight: Tensor, bits: int) -> Tensor:
-    """Odd integers `2 * round(M f(w)) - M` in [-M, M], float, with straight-through gradient.
+    """Quantize by Eq. 5 of the QPD paper: `w_q * M = 2 * round(M f(w)) - M`, `M = 2^bits - 1`.
 
-    `f(w) = tanh(w) / (2 max|tanh w|) + 1/2`, the maximum over the layer. Divided by M they are
-    Eq. 5's w_q.
+    `f(w) = tanh(w) / (2 max|tanh w|) + 1/2`, the maximum over the layer. Returns odd integers in
+    [-M, M], float, in the shape of `weight`, with straight-through gradient; the division by M is
+    left to the accumulator's scale, so that everything up to there stays integer.
     """
     levels = 2**bits - 1
     squashed = torch.tanh(weight)
+    # The maximum stays in the graph: Eq. 5's gradient reaches the largest weight through it, too.
     unit = squashed / (2.0 * squashed.abs().amax().clamp_min(1e-12)) + 0.5
     return 2.0 * round_straight_through(levels * unit) - levels
-
-
-def dorefa_quantize(weight: Tensor, bits: int) -> Tensor:
-    """Eq. 5, literally: values in [-1, 1], the layer's scale lost."""
-    return dorefa_integers(weight, bits) / (2**bits - 1)
 
 
 def scaled_integers(
     weight: Tensor, scale: Tensor, bits: int, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Odd integers in [-M, M] of the scaled form, float; `scale * integers / M` approximates w.
+    """Quantize in the scaled form: odd integers in [-M, M]; `scale * integers / M` approximates w.
 
     Weights beyond the scale are clipped. Gradients go straight through to weight and scale. The
     integers are in `dtype`, unless that is the weight's.
@@ -51,8 +49,9 @@ def scaled_integers(
     return _ScaledIntegers.apply(weight, scale, bits, dtype or weight.dtype)
 
 
+# Plain autograd would keep a tensor of the weight's size for nearly every operation here.
 class _ScaledIntegers(torch.autograd.Function):
-    """All operations on rows that fit a cache, then on the next ones; nothing but w is kept."""
+    """The scaled form, a cacheful of rows at a time; only weight and scale are kept."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, scale: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
@@ -61,6 +60,8 @@ class _ScaledIntegers(torch.autograd.Function):
         integers = torch.empty_like(weight, dtype=dtype)
         levels = 2**bits - 1
         for rows, scales, result in _in_cache(weight, scale, integers):
+            # From [-1, 1] to [0, 1] and back: rounding must hit levels n of 0..M, as the odd
+            # integers 2n - M have no zero to round to.
             unit = rows.div(scales).clamp_(-1.0, 1.0).mul_(0.5).add_(0.5)
             result.copy_(unit.mul_(levels).round_().mul_(2.0).sub_(levels))
         return integers
@@ -74,17 +75,20 @@ class _ScaledIntegers(torch.autograd.Function):
         bound = 1.0 + torch.finfo(weight.dtype).eps  # the kernel's bounds are exclusive
         for rows, scales, gradient, result, result_scale in parts:
             ratio = rows.div(scales)
+            # d integer / d w = M / scale inside the range and 0 beyond; d integer / d scale is -w /
+            # scale times that, summed over the channel (LSQ).
             inside = gradient.to(weight.dtype).mul(float(2**ctx.bits - 1)).div_(scales)
             torch.ops.aten.hardtanh_backward.grad_input(
                 inside, ratio, -bound, bound, grad_input=result
             )
+            # Only phase 3 with learned ranges trains the scales.
             if ctx.needs_input_grad[1]:
                 result_scale.copy_(ratio.mul_(result).sum(1, keepdim=True).neg_())
         return of_weight, of_scale if ctx.needs_input_grad[1] else None, None, None
 
 
 def _in_cache(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Some rows of all tensors, `[n, ...]` each, as matrices; on a GPU all rows at once."""
+    """Yield some rows of all tensors, `[n, ...]` each, as matrices; on a GPU all rows at once."""
     flat = [tensor.view(len(tensor), -1) for tensor in tensors]
     count = len(flat[0])
     if flat[0].device.type == "cpu":
@@ -94,13 +98,16 @@ def _in_cache(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 @torch.no_grad()
 def least_squares_scale(weight: Tensor, bits: int, per_channel: bool) -> Tensor:
-    """The scale with the least squared error, of 33 between a fifth of max|w| and max|w|.
+    """Return the scale with the least squared error, of 33 between a fifth of max|w| and max|w|.
 
-    float32 `[out]`; one for each output channel, or the same one for all of them.
+    float32 `[out]`: one for each output channel, or the same one for all of them.
     """
+    # One scale for all channels is the same search over a single row.
     rows = weight.flatten(1).float() if per_channel else weight.reshape(1, -1).float()
     maximum = rows.abs().amax(1).clamp_min(1e-8)
     best, least = maximum.clone(), torch.full_like(maximum, float("inf"))
+    # A scale below the maximum clips the largest weights and makes every step finer; with few bits
+    # that pays. The grid ends at the maximum itself, so 8 bits can choose not to clip.
     for share in torch.linspace(0.2, 1.0, 33).tolist():
         scale = maximum * share
         restored = scaled_integers(rows, scale, bits) * (scale / (2**bits - 1)).unsqueeze(1)

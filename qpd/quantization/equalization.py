@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from qpd.students import Student
 from qpd.students.student import INPUT_LEVELS, apply_layer
 
+# A channel that is all but dead would otherwise be blown up until its noise fills the range.
 MAX_FACTOR = 64.0
 
 
@@ -30,6 +31,7 @@ def equalize(student: Student, observations: Tensor, strength: float) -> None:
     levels = student.encode(observations).float()
     for position, shape in enumerate(student.shapes[:-1]):
         layer = student.layer(shape.name)
+        # `encode` gives levels 0..255; the float student has the factor 1/255 in its first layer.
         weight = layer.weight / INPUT_LEVELS if position == 0 else layer.weight
         levels = F.relu_(apply_layer(shape, levels, weight, layer.bias))
         peaks = levels.amax([axis for axis in range(levels.dim()) if axis != 1])
@@ -38,6 +40,8 @@ def equalize(student: Student, observations: Tensor, strength: float) -> None:
         layer.weight.mul_(factor.view(-1, *(1,) * (layer.weight.dim() - 1)))
         student.bias(shape.name).mul_(factor)
         levels = levels * factor.view(1, -1, *(1,) * (levels.dim() - 2))
+        # The critic reads the same features as the actor: phase 3 still trains it, so it is divided
+        # too.
         following = student.shapes[position + 1].name
         for name in [following, "critic"] if following == "actor" else [following]:
             _divide_inputs(student.layer(name).weight, factor)
@@ -45,5 +49,6 @@ def equalize(student: Student, observations: Tensor, strength: float) -> None:
 
 def _divide_inputs(weight: Tensor, factor: Tensor) -> None:
     """Divide a weight's input channels, which a flattened image holds in blocks, by `factor`."""
+    # In PyTorch's ordinary layout a flattened image is channel by channel, as a kernel is.
     by_channel = weight.view(len(weight), len(factor), -1)
     by_channel.div_(factor.view(1, -1, 1))

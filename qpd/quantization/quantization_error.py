@@ -1,4 +1,4 @@
-"""How far the quantized student is from its own parameters in fp32, while it trains."""
+"""The distance of the quantized student from its own fp32 parameters, while it trains."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from qpd.quantization.quantized_student import QuantizedStudent
 
 
 def sqnr_db(exact: Tensor, quantized: Tensor) -> float:
-    """Signal to quantization noise in decibels, `10 log10(sum x^2 / sum (x - q)^2)`.
+    """Return signal to quantization noise in decibels, `10 log10(sum x^2 / sum (x - q)^2)`.
 
     Two tensors of one shape. Infinite where they are equal, minus infinity where `exact` is 0 and
     `quantized` is not.
     """
     assert exact.shape == quantized.shape
+    # float64: the noise is a small difference, and its square in float32 loses digits.
     signal = float(exact.double().square().sum())
     noise = float((exact.double() - quantized.double()).square().sum())
     if noise == 0:
@@ -26,14 +27,14 @@ def sqnr_db(exact: Tensor, quantized: Tensor) -> float:
 
 @torch.no_grad()
 def dequantized_weight(simulation: QuantizedStudent, position: int) -> Tensor:
-    """Layer `position`'s quantized weights as real numbers, in the shape of its weight."""
+    """Return layer `position`'s quantized weights as real numbers, in the shape of its weight."""
     integers, unit = simulation.integer_weight(position)
     return integers * unit.view(-1, *[1] * (integers.dim() - 1))
 
 
 @torch.no_grad()
 def quantization_errors(simulation: QuantizedStudent, observations: Tensor) -> dict[str, float]:
-    """SQNR in dB of each layer's weights and of the logits, and the share of equal best actions.
+    """Return the SQNR in dB of each layer's weights and the logits, and the share of equal actions.
 
     `observations`, `[batch, ...]`, are what the logits are computed on, each state's mean logit
     taken off: softmax does not see it. The reference is what the same parameters give without
@@ -47,6 +48,7 @@ def quantization_errors(simulation: QuantizedStudent, observations: Tensor) -> d
         )
         for position, shape in enumerate(student.shapes)
     }
+    # The same parameters twice: what differs is the quantizers' doing, not the training's.
     exact, quantized = student(observations).logits, simulation(observations).logits
     errors["sqnr_db/logits"] = sqnr_db(
         exact - exact.mean(1, keepdim=True), quantized - quantized.mean(1, keepdim=True)

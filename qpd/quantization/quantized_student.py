@@ -39,16 +39,20 @@ class QuantizedStudent(nn.Module):
         self.weight_scales = nn.ParameterDict()
         if config.scheme == "dorefa_scaled":
             for shape, bits in zip(student.shapes, self.bits, strict=True):
+                # The head's accumulators are compared with each other, action by action: they need
+                # one unit.
                 per_channel = config.per_channel and shape.name != "actor"
                 scale = least_squares_scale(student.layer(shape.name).weight, bits, per_channel)
                 self.weight_scales[shape.name] = nn.Parameter(
+                    # One number, not [out] equal ones: those would drift apart as soon as they are
+                    # trained.
                     scale if per_channel else scale[:1].clone(),
                     requires_grad=config.learned_ranges,
                 )
         self.keep_ranges_positive()
 
     def extra_repr(self) -> str:
-        """Bits, rounding and scheme."""
+        """Describe bits, rounding and scheme, for `repr`."""
         return (
             f"weight_bits={self.bits}, activation_bits={self.config.activation_bits}, "
             f"scheme={self.config.scheme}, rounding=nearest"
@@ -57,32 +61,41 @@ class QuantizedStudent(nn.Module):
     def integer_weight(
         self, position: int, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, Tensor]:
-        """Layer `position`'s odd integers (`dtype`, weight's shape) and their scale `[out]`."""
+        """Return layer `position`'s odd integers (`dtype`, weight's shape) and scale `[out]`."""
         shape, bits = self.student.shapes[position], self.bits[position]
         weight = self.student.layer(shape.name).weight
         if self.config.scheme == "dorefa":
+            # Literal Eq. 5 has no scale of its own: w_q = integers / M.
             unit = weight.new_full((len(weight),), 1.0 / (2**bits - 1))
             return dorefa_integers(weight, bits).to(dtype), unit
         scale = self.weight_scales[shape.name].expand(len(weight))
         return scaled_integers(weight, scale, bits, dtype), scale / (2**bits - 1)
 
     def integer_bias(self, position: int, unit: Tensor) -> Tensor:
-        """Layer `position`'s bias in accumulator units, integers in float `[out]`; `unit [out]`."""
+        """Return the bias of layer `position` in units of the accumulator, `unit [out]`: integers.
+
+        float `[out]`, with straight-through gradient.
+        """
         return round_straight_through(self.student.bias(self.student.shapes[position].name) / unit)
 
     @torch.no_grad()
     def keep_ranges_positive(self) -> None:
-        """After an update: a range or scale that crossed zero could never come back."""
+        """Clamp ranges and scales from below; call it after every update.
+
+        One that crossed zero could never come back: gains would be negative.
+        """
         self.activation_ranges.clamp_(min=MIN_RANGE)
         for scale in self.weight_scales.values():
             scale.clamp_(min=MIN_SCALE)
 
     def input_levels(self, observations: Tensor) -> Tensor:
-        """Eq. 4: the observation as 8-bit levels."""
+        """Quantize observations to 8-bit levels (Eq. 4), in the shapes of `Student.encode`."""
         return self._rounded(self.student.encode(observations))
 
     @staticmethod
     def _rounded(encoded: Tensor) -> Tensor:
+        # The rounding of Eq. 4: `encode` leaves it out, as the float student sees unrounded
+        # vectors.
         return encoded if encoded.dtype == torch.uint8 else encoded.round()
 
     def accumulate(
@@ -92,7 +105,7 @@ class QuantizedStudent(nn.Module):
         dtype: torch.dtype,
         apply: LayerMap = apply_layer,
     ) -> tuple[Tensor, Tensor]:
-        """Compute layer `position`'s integer accumulators (no bias); its weights' scale `[out]`.
+        """Return integer accumulators of layer `position` (no bias), and its scale `[out]`.
 
         `dtype` is the arithmetic's; `apply` applies the layer.
         """
@@ -101,17 +114,20 @@ class QuantizedStudent(nn.Module):
         return apply(shape, levels, integers, None), scale
 
     def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:
-        """Levels of the last shared layer, `[batch, width]`, and the step that each stands for."""
+        """Return the last shared layer's levels, `[batch, width]`, and the value of one level."""
         dtype = compute_dtype(self.student.actor.weight)
         encoded, apply = self.student.inputs_and_layers(observations)
         levels = self._rounded(encoded)
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / INPUT_LEVELS
         for position in range(len(self.student.shapes) - 1):
+            # Autocast would round gains, scales and biases to bfloat16, whose 8 bits of mantissa
+            # cannot hold them; only the products of integers run in `dtype`.
             with torch.autocast(levels.device.type, enabled=False):
                 acc, scale = self.accumulate(position, levels, dtype, apply)
                 next_step = self.activation_ranges[position] / top
                 gain = scale * step / next_step
+                # Rounded in units of the accumulator, as the engine's int32 bias is.
                 bias = self.integer_bias(position, scale * step)
                 levels = quantize_activations(acc, gain, bias * gain, top)
             step = next_step
@@ -119,9 +135,10 @@ class QuantizedStudent(nn.Module):
         return levels, step
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
-        """Logits and values, float32; the critic head reads dequantized features in float."""
+        """Return logits and values, float32; the critic reads dequantized features in float."""
         levels, step = self.hidden_levels(observations)
         with torch.autocast(levels.device.type, enabled=False):
+            # The head is exact in float32: its accumulators are the logits, and rounded ones tie.
             levels = levels.float()
             acc, scale = self.accumulate(len(self.student.shapes) - 1, levels, torch.float32)
             unit = scale * step

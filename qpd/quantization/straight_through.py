@@ -11,6 +11,8 @@ from torch import Tensor
 class _RoundStraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:
+        # torch.round takes ties to even; the engine's requantization rounds half up and has its own
+        # function below. Here only weights, biases and inputs are rounded.
         return x.round()
 
     @staticmethod
@@ -29,6 +31,7 @@ class _QuantizeActivations(torch.autograd.Function):
     @staticmethod
     def forward(ctx, acc: Tensor, gain: Tensor, offset: Tensor, levels: float) -> Tensor:  # type: ignore[no-untyped-def]
         shape = (1, -1) + (1,) * (acc.dim() - 2)
+        # In float32 even where acc is bfloat16: gain * acc must be right to a fraction of a level.
         scaled = torch.addcmul(offset.view(shape), acc.float(), gain.view(shape))
         ctx.levels = levels
         ctx.save_for_backward(acc, gain.view(shape).to(acc.dtype), scaled.to(acc.dtype))
@@ -46,11 +49,12 @@ class _QuantizeActivations(torch.autograd.Function):
         if ctx.needs_input_grad[1]:  # the diagonal of one small matrix product, no product tensor
             grad_gain = (rows.T @ acc.movedim(1, -1).reshape(rows.shape)).diagonal().float()
         grad_offset = rows.sum(0).float()
+        # In place, hence last: `rows` is mostly a view of it.
         return grad.mul_(gain), grad_gain, grad_offset, None
 
 
 def quantize_activations(acc: Tensor, gain: Tensor, offset: Tensor, levels: int) -> Tensor:
-    """ReLU and requantization in one: integers 0..levels in the dtype of `acc`.
+    """Apply ReLU and requantize in one: integers 0..levels in the dtype of `acc`.
 
     acc float `[batch, channels, ...]`, gain and offset float32 `[channels]`. With
     `acc * gain + offset = y / s` for a pre-activation y and a step s, the straight-through

@@ -4,6 +4,8 @@ Mistakes are collected over the whole chain of files and all overrides, and rais
 """
 
 import difflib
+import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, p
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
 _RECIPE_SUFFIXES = (".yaml", ".yml")
+# Far more than anyone writes: a longer chain is a mistake or an attack.
 _MAX_CHAIN = 8
 
 
@@ -35,7 +38,7 @@ class ShippedRecipe:
 
 @dataclass
 class Layer:
-    """What one file, or all overrides together, contribute."""
+    """The settings that one file, or all overrides together, contribute."""
 
     label: str
     data: dict[str, Any]
@@ -79,11 +82,12 @@ def load_recipe(
         ignored: Keys such as `("distill", "processes")` that are read as if they were not there.
 
     Raises:
-        RecipeError: With one line per mistake: file, key, value, what is right.
+        RecipeError: With one line per mistake: file, key, value, what is valid.
     """
     mistakes: list[str] = []
     path = _find(str(path_or_name), Path.cwd(), str(path_or_name), mistakes)
     layers = _read_chain(path, mistakes) if path else []
+    # Read even if the file is unreadable, so that one call reports all mistakes.
     layers.append(_read_overrides(overrides, mistakes))
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -93,6 +97,7 @@ def load_recipe(
             merged[section].pop(key, None)
     if path is not None:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
+        # A file's stem may have characters that a run's name may not.
         merged.setdefault("name", stem)
     recipe = _validate(merged, layers, mistakes)
     if recipe is None or mistakes:
@@ -119,6 +124,8 @@ def _validate(
     merged: Mapping[str, Any], layers: Sequence[Layer], mistakes: list[str]
 ) -> Recipe | None:
     def place(path: KeyPath) -> str:
+        # From the key itself up to its section, and in each from the last layer down: the line that
+        # won.
         for end in range(len(path), 0, -1):
             for layer in reversed(layers):
                 if any(key[:end] == path[:end] for key in layer.line_of):
@@ -139,6 +146,8 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
     short = name.removeprefix("recipes/").removesuffix(".yaml")
     shipped = recipes_folder()
     try:
+        # Files come before shipped recipes, so that a user's own quickstart.yaml is the one that is
+        # run.
         for candidate in (folder / name, folder / f"{name}.yaml", shipped / f"{short}.yaml"):
             if candidate.is_file():
                 return candidate
@@ -175,6 +184,7 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
             line = f"{label}: base: more than {_MAX_CHAIN} recipes inherit in a row"
             mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
             break
+        # Resolved, so that a link to a file that was already read counts as a circle.
         seen.append(resolved)
         layer = read_layer(current, label, mistakes)
         if layer is None:
@@ -216,17 +226,19 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
     """Return what a file says, or None; `mistakes` gets a line for each thing that is wrong."""
     try:
         with path.open("rb") as file:
+            # Bounded, also for a device or a pipe, which have no size.
             raw = file.read(MAX_RECIPE_BYTES + 1)
         if len(raw) > MAX_RECIPE_BYTES:
-            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is no recipe"))
+            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is not a recipe"))
             return None
+        # -sig: editors on Windows begin UTF-8 files with a byte order mark.
         text = raw.decode("utf-8-sig")
     except OSError as error:
         line = f"{label}: cannot be read: {error.strerror}"
         mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
         return None
     except UnicodeDecodeError:
-        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is no recipe"))
+        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is not a recipe"))
         return None
     parsed = parse_recipe_text(text)
     mistakes += [_no_yaml(label, mistake) for mistake in parsed.mistakes]
@@ -237,6 +249,20 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
 
 def _no_yaml(label: str, mistake: str) -> CodedLine:
     return CodedLine(f"{label}: {mistake}", ErrorCode.RECIPE_NOT_YAML)
+
+
+def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    """Return overrides as lines `key=value`; a mapping's values become JSON, which YAML reads."""
+    if overrides is None:
+        return []
+    if isinstance(overrides, Mapping):
+        return [f"{key}={value_text(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def value_text(value: Any) -> str:
+    """Return a value as the right side of an override; text is quoted, so that it stays text."""
+    return json.dumps(value, ensure_ascii=False, default=os.fspath)
 
 
 def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
@@ -266,6 +292,7 @@ def _no_override(text: str, mistake: str) -> CodedLine:
 def _override_value(path: KeyPath, raw: str) -> Any:
     """Parse a value, except that a key which takes any text takes it literally."""
     quoted = raw[:1] in ("'", '"')
+    # `--set name=123` or `student.size=XXS`: what takes text need not be quoted in a shell.
     if accepts_text(path) and not quoted:
         optional = recipe_field(path)
         is_null = raw in ("null", "~") and optional is not None and not optional.is_required()
@@ -281,6 +308,7 @@ def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
             child = node[key] = {}
         node = child
     node[path[-1]] = value
+    # Known, but on no line: `place` then names the label alone.
     layer.line_of[path] = 0
 
 
@@ -293,6 +321,8 @@ def merge_sections(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[st
     merged = dict(base)
     for key, value in layer.items():
         below = merged.get(key)
+        # `distill:` with nothing under it is null in YAML; it asks for the defaults, not for their
+        # loss.
         if key in _SECTIONS and value is None:
             merged.setdefault(key, {})
         elif key in _SECTIONS and isinstance(value, dict) and isinstance(below, dict):

@@ -1,4 +1,4 @@
-"""pydantic's findings as one line each: where, key, value, what is right, nearest valid name."""
+"""pydantic's errors as one line each: place, key, value, what is valid, nearest valid name."""
 
 import difflib
 import re
@@ -55,6 +55,7 @@ def accepts_text(path: KeyPath) -> bool:
         return False
     annotation = field.annotation
     choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else ()
+    # Annotated[str, ...] has its validators in __metadata__ and the bare type as first argument.
     plain = [get_args(c)[0] if hasattr(c, "__metadata__") else c for c in choices or [annotation]]
     return str in plain
 
@@ -71,7 +72,7 @@ def all_key_paths() -> list[str]:
 
 
 def nearest_key(path: KeyPath) -> str:
-    """Return a hint that names the valid key nearest to an unknown one, or those there are."""
+    """Return a hint that names the valid key nearest to an unknown one, or all valid ones."""
     dotted = ".".join(path)
     parent = ".".join(path[:-1])
     prefix = f"{parent}." if parent else ""
@@ -81,6 +82,7 @@ def nearest_key(path: KeyPath) -> str:
     close = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.6)
     if close:
         return f"did you mean {prefix}{close[0]}?"
+    # A right key in the wrong section, as when `lr` stands at the top, comes before a similar name.
     elsewhere = [key for key in all_key_paths() if key.split(".")[-1] == path[-1]]
     elsewhere += difflib.get_close_matches(dotted, all_key_paths(), n=1, cutoff=0.75)
     if elsewhere:
@@ -92,6 +94,8 @@ def _right_and_candidates(error: Mapping[str, Any]) -> tuple[str, list[str]]:
     context = error.get("ctx", {})
     if error["type"] == "literal_error":
         expected = context["expected"]
+        # pydantic joins the choices into one text, "'a', 'b' or 'c'": they are read back from
+        # there.
         return f"must be {expected.replace(chr(39), '')}", re.findall(r"'([^']*)'", expected)
     if error["type"] in ("too_short", "too_long"):
         wanted = context.get("min_length") or context.get("max_length")
@@ -110,7 +114,7 @@ def _show(value: Any) -> str:
 
 
 def _code(error: Mapping[str, Any]) -> ErrorCode:
-    """The code of a finding of pydantic, by its type."""
+    """Return the code of one of pydantic's errors, by its type."""
     kind = error["type"]
     if kind == "extra_forbidden":
         return ErrorCode.RECIPE_UNKNOWN_KEY
@@ -118,18 +122,20 @@ def _code(error: Mapping[str, Any]) -> ErrorCode:
         return ErrorCode.RECIPE_MISSING_KEY
     if kind in ("cross_field", "student_form"):
         return ErrorCode.RECIPE_CONTRADICTION
+    # pydantic's types of error are part of its interface; its texts change from version to version.
     is_type = kind.endswith("_type") or kind in ("too_short", "too_long")
     return ErrorCode.RECIPE_WRONG_TYPE if is_type else ErrorCode.RECIPE_WRONG_VALUE
 
 
 def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> CodedLine:
-    """Return one finding of pydantic as one line; `place` gives the origin of a key path."""
+    """Return one of pydantic's errors as one line; `place` gives the origin of a key path."""
     return CodedLine(_sentence(error, place), _code(error))
 
 
 def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
     context = error.get("ctx", {})
     path = tuple(str(part) for part in error["loc"])
+    # A validator over several keys reports the section; ours say in `ctx` which key is at fault.
     if "key" in context:
         path = tuple(context["key"].split("."))
     key = ".".join(path)
@@ -150,7 +156,7 @@ def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
 
 
 def _follows(item: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a list is too short only because an element of it is wrong."""
+    """Return whether a list is too short only because one of its elements is wrong."""
     size = len(item["loc"])
     return item["type"] == "too_short" and any(
         len(other["loc"]) > size and other["loc"][:size] == item["loc"] for other in found
@@ -160,10 +166,11 @@ def _follows(item: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> boo
 def describe_errors(
     error: ValidationError, place: Callable[[KeyPath], str], *, with_missing: bool = True
 ) -> list[str]:
-    """Return a line for each thing pydantic found wrong; `place` gives the origin of a key.
+    """Return a line for each of pydantic's errors; `place` gives the origin of a key.
 
-    Keys that are missing are left out unless `with_missing`.
+    Missing keys are left out unless `with_missing`.
     """
+    # The URL is pydantic's documentation, which no user of ours needs.
     first = error.errors(include_url=False)[:_MAX_FINDINGS]
     found = [item for item in first if not _follows(item, first)]
     # A list that is too short reads as a missing element, named by its number.
@@ -172,4 +179,5 @@ def describe_errors(
         for item in found
         if with_missing or item["type"] != "missing" or isinstance(item["loc"][-1], int)
     ]
+    # The members of a union each report the same value: equal lines are shown once, in order.
     return list(dict.fromkeys(describe_error(dict(item), place) for item in kept))

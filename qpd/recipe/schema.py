@@ -31,6 +31,7 @@ class RecipeError(UserError, ValueError):
 
 
 def _as_tuple(value: Any) -> Any:
+    # YAML has lists only, and the models are frozen: strict mode refuses a list for a tuple.
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -54,6 +55,8 @@ def _check_device(value: str) -> str:
 
 
 def _check_name(value: str) -> str:
+    # The name becomes a folder: no separators, and no leading dot or dash, which hides it or reads
+    # as an option.
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
         return value
     raise PydanticCustomError(
@@ -82,13 +85,14 @@ HiddenWidths = Annotated[
 
 
 class RecipeSection(BaseModel):
-    """What every part of a recipe has in common: strict, closed, immutable, finite numbers."""
+    """The base of every recipe section: strict, closed, immutable, finite numbers."""
 
+    # strict: `"64"` in quotes is text, not a number, and 1.0 is no whole number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class TeacherSettings(RecipeSection):
-    """Who is imitated."""
+    """The agent to imitate."""
 
     source: str = Field(
         EMBEDDED_TEACHER,
@@ -96,7 +100,7 @@ class TeacherSettings(RecipeSection):
         description="an SB3 zip, a zoo folder, a hub id (sb3/ppo-CartPole-v1), or 'embedded'",
     )
     algo: Literal["ppo", "a2c", "dqn", "qrdqn"] | None = Field(
-        None, description="algorithm of the teacher; null = read it from the source"
+        None, description="the teacher's algorithm; null = read it from the source"
     )
     env: str | None = Field(
         None, min_length=1, description="environment id; null = read it from the source"
@@ -108,37 +112,45 @@ class EnvironmentSettings(RecipeSection):
 
     num_envs: int = Field(64, ge=1, le=4096, description="games played in parallel")
     num_threads: int = Field(
-        0, ge=0, le=1024, description="emulators that run at once; 0 = no limit"
+        0, ge=0, le=1024, description="emulators that may run at once; 0 = no limit"
     )
     max_frames: int | None = Field(
-        None, ge=4, description="emulator frames after which a game is cut off; null = the default"
+        None,
+        ge=4,
+        description="emulator frames after which a game is truncated; null = 65,700 for Breakout, "
+        "108,000 for other Atari games, elsewhere the environment's own limit",
     )
 
 
 class CollectionSettings(RecipeSection):
-    """Who plays, and how, while the memory is filled."""
+    """The play that fills the memory: who acts, and how."""
 
     acting: Acting = Field(
         "auto", description="auto = sample for policy-gradient teachers, epsilon for Q-values"
     )
     epsilon: float = Field(0.01, ge=0, le=1, description="share of random actions under epsilon")
     student_fraction: float = Field(
-        0.0, ge=0, le=1, description="share of environments the student plays in (DAgger)"
+        0.0, ge=0, le=1, description="share of environments in which the student plays (DAgger)"
     )
-    sharpness: float = Field(1.0, gt=0, description="factor on the logits when sampling")
+    sharpness: float = Field(
+        1.0,
+        gt=0,
+        description="factor on the teacher's logits where it samples its own play; the student's "
+        "play has student.sharpness folded in, and the labels neither",
+    )
     precision: Precision = Field(
         "auto",
-        description="arithmetic of the teacher; auto = bf16 for logits where the hardware has it, "
-        "fp32 for Q-values",
+        description="the teacher's compute dtype; auto = bf16 for logits if the hardware supports "
+        "it, fp32 for Q-values",
     )
 
 
 class ReplaySettings(RecipeSection):
-    """The rolling memory of what was played."""
+    """The rolling memory of transitions."""
 
     capacity: int = Field(540_000, ge=1, description="transitions held")
     refresh_fraction: float = Field(
-        0.1, ge=0, le=1, description="share replaced by new play after every epoch, oldest first"
+        0.1, ge=0, le=1, description="share replaced by new play after each epoch, oldest first"
     )
 
 
@@ -150,8 +162,8 @@ class StudentSettings(RecipeSection):
     )
     conv_channels: ConvChannels | None = Field(
         None,
-        description="output channels of a custom student's convolutions: the three of the"
-        " grid, and up to two more (3x3, stride 2)",
+        description="output channels of a custom student's convolutions: the grid's three, and "
+        "up to two more (3x3, stride 2)",
     )
     hidden: HiddenWidths | None = Field(
         None, description="widths of the hidden linear layers of a custom student"
@@ -160,13 +172,23 @@ class StudentSettings(RecipeSection):
         1.0,
         gt=0,
         le=100,
-        description="folded into the head when phase 1 ends: factor on the teacher's logits that "
-        "the student's stand for; 1 = the student samples as randomly as its teacher",
+        description="the student's logits are this multiple of the teacher's, once folded into "
+        "the head when phase 1 ends; 1 = the student samples as randomly as its teacher",
     )
+
+    def logit_scale(self, temperature: float) -> float:
+        """Return the factor from logits trained on tempered labels to the acting policy's.
+
+        At the optimum of Eq. 1 the student's logits are the teacher's divided by tau; times
+        `temperature` they are the teacher's own, times `sharpness` those that act.
+        """
+        return temperature * self.sharpness
 
     @model_validator(mode="after")
     def _exactly_one_form(self) -> Self:
         custom = self.conv_channels is not None or self.hidden is not None
+        # Either of the two: loading drops an inherited size where widths are given, and the
+        # reverse.
         if (self.size is not None) == custom:
             raise PydanticCustomError(
                 "student_form", "set either size, or hidden (with conv_channels for frames)"
@@ -179,21 +201,22 @@ class StudentSettings(RecipeSection):
 
 
 class TrainingPhase(RecipeSection):
-    """What phase 1 (distill) and phase 3 (finetune) have in common; use the subclasses."""
+    """The settings that phase 1 (distill) and phase 3 (finetune) share; use the subclasses."""
 
     epochs: int = Field(600, ge=0, description="passes over the memory; 0 = skip the phase")
+    # 600 epochs are the paper's; so are the memory of 540,000 and the 10% replaced after each.
     samples_per_epoch: int | None = Field(
         None, ge=1, description="transitions per epoch; null = the whole memory once"
     )
     batch_size: int = Field(256, ge=1, le=1 << 20, description="transitions per update")
     lr: float = Field(1e-3, gt=0, le=10, description="learning rate at the start")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "linear", description="course of the learning rate, down to 0 at the last update"
+        "linear", description="decay of the learning rate; linear and cosine end at 0"
     )
     optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = Field("adam", description="optimizer")
     weight_decay: float = Field(0.0, ge=0, le=1, description="weight decay of the optimizer")
     max_grad_norm: float | None = Field(
-        None, gt=0, description="gradients are scaled down to this norm; null = never"
+        None, gt=0, description="norm to which gradients are clipped; null = no clipping"
     )
     temperature: float | None = Field(
         None, gt=0, description="tau of Eq. 1; null = 0.01 for Q-values, 3 for logits"
@@ -203,24 +226,26 @@ class TrainingPhase(RecipeSection):
         "forward_kl", description="forward = KL(teacher || student), as in the paper"
     )
     precision: Precision = Field(
-        "auto", description="arithmetic of training; auto = bf16 where the hardware has it"
+        "auto", description="compute dtype of training; auto = bf16 if the hardware supports it"
     )
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
     )
     patience: int | None = Field(
-        None, ge=1, description="validations without improvement that end the phase; null = none"
+        None,
+        ge=1,
+        description="validations without improvement after which the phase stops; null = never",
     )
     rollbacks: int = Field(
         3,
         ge=0,
         le=100,
-        description="times the phase may undo an epoch whose loss spikes or is not finite, or that "
-        "kills the student, and go on at half the learning rate; 0 = stop there",
+        description="times that the phase may undo an epoch whose loss spikes or is not finite, or "
+        "that kills the student, and continue at half the learning rate; 0 = stop with an error",
     )
 
     def temperature_for(self, has_actor_critic: bool) -> float:
-        """Tau of Eq. 1: 3 for an actor, 0.01 for Q-values, unless the recipe says otherwise."""
+        """Return tau of Eq. 1: the recipe's, else 3 for an actor's logits and 0.01 for Q-values."""
         if self.temperature is not None:
             return self.temperature
         return 3.0 if has_actor_critic else 0.01
@@ -230,7 +255,7 @@ class DistillSettings(TrainingPhase):
     """Phase 1: full-precision distillation."""
 
     recycle_dormant: bool = Field(
-        True, description="units that no state activates start anew after each early epoch (ReDo)"
+        True, description="reinitialise units that no state activates, after early epochs (ReDo)"
     )
 
 
@@ -239,11 +264,11 @@ class RewardSettings(RecipeSection):
 
     imitation: float = Field(0.3, ge=0, description="weight of Eq. 2 beside PPO's objective")
     rollout: int = Field(
-        8192, ge=64, description="transitions the student plays before each epoch trains on them"
+        8192, ge=64, description="transitions that the student plays before each epoch"
     )
-    passes: int = Field(2, ge=1, le=100, description="passes over a rollout in an epoch")
+    passes: int = Field(2, ge=1, le=100, description="passes over the rollout in each epoch")
     clip: float = Field(0.1, gt=0, lt=1, description="PPO's clip range")
-    discount: float = Field(0.99, gt=0, le=1, description="gamma; the teacher's, as a rule")
+    discount: float = Field(0.99, gt=0, le=1, description="gamma; usually the teacher's")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of the advantages (GAE)")
 
 
@@ -252,7 +277,7 @@ class FinetuneSettings(TrainingPhase):
 
     lr: float = Field(1e-4, gt=0, le=10, description="learning rate at the start")
     reward: RewardSettings | None = Field(
-        None, description="learn from rewards too, to go past the teacher; null = the paper's phase"
+        None, description="also learn from rewards, to surpass the teacher; null = as in the paper"
     )
 
 
@@ -267,6 +292,7 @@ class QuantizeSettings(RecipeSection):
     last_layer_bits: int | None = Field(
         None, ge=2, le=8, description="weight bits of the last layer; null = weight_bits"
     )
+    # A key with one value, so that the recipe states all bit widths: Atari frames are bytes.
     input_bits: Literal[8] = Field(8, description="bits of the observation; frames are exact in 8")
     scheme: Literal["dorefa_scaled", "dorefa"] = Field(
         "dorefa_scaled", description="dorefa = Eq. 5 as written, which drops each layer's scale"
@@ -276,58 +302,65 @@ class QuantizeSettings(RecipeSection):
         0.75,
         ge=0,
         le=1,
-        description="evens out the channels' activation ranges before quantizing; 0 = not at all "
-        "(and never under dorefa)",
+        description="how strongly channels' activation ranges are evened out before quantizing; "
+        "0 = not at all; no effect under dorefa",
     )
-    calibration_samples: int = Field(4096, ge=1, description="observations that set the ranges")
+    calibration_samples: int = Field(
+        4096, ge=1, description="observations from which activation ranges are set"
+    )
     calibration_percentile: float = Field(
-        99.99, ge=50, le=100, description="percentile of the activations taken as their maximum"
+        99.99, ge=50, le=100, description="percentile of activations that counts as their maximum"
     )
     learned_ranges: bool = Field(
-        True, description="phase 3 trains activation ranges and weight scales too"
+        True, description="also train activation ranges and weight scales in phase 3"
     )
 
 
 class EvaluationSettings(RecipeSection):
     """Validation while training, and the returns reported at the end."""
 
-    episodes: int = Field(200, ge=1, description="full games behind each reported return")
+    episodes: int = Field(200, ge=1, description="full games per reported return")
     acting: Acting = Field(
         "auto",
-        description="auto = as the RL Zoo: on Atari sample (epsilon for Q-values), else greedy",
+        description="auto = as in the RL Zoo: on Atari sample (epsilon for Q-values), else greedy",
     )
     epsilon: float = Field(0.01, ge=0, le=1, description="share of random actions under epsilon")
     num_envs: int | None = Field(
         None, ge=1, le=4096, description="games in parallel; null = min(episodes, 64)"
     )
     validation_episodes: int = Field(50, ge=1, description="full games per validation")
-    validate_every: int = Field(1, ge=1, description="epochs between two validations")
+    validate_every: int = Field(1, ge=1, description="epochs between validations")
 
 
 class SaveSettings(RecipeSection):
-    """What the run directory keeps beyond students, metrics and checkpoints."""
+    """Extra output of a run, beyond students, metrics and checkpoints."""
 
     tensorboard: bool = Field(True, description="write TensorBoard events")
     wandb: Annotated[str, AfterValidator(_check_project)] | None = Field(
-        None, description="Weights & Biases project to log to as well; null = none"
+        None, description="Weights & Biases project to which metrics are logged too; null = none"
     )
-    keep_replay: bool = Field(False, description="keep the memory when the run has finished")
+    keep_replay: bool = Field(False, description="keep the memory after the run has finished")
 
 
 class Recipe(RecipeSection):
     """One experiment, fully resolved."""
 
     name: Name = Field(
-        description="name of the experiment and of its run directory; default: the file's stem"
+        description="name of the experiment and its run directory; default: the file's stem"
     )
     base: str | None = Field(
-        None, description="recipe to inherit from; null in a resolved recipe", exclude=True
+        # Excluded from what is written: a resolved recipe stands alone.
+        None,
+        description="recipe to inherit from; null in a resolved recipe",
+        exclude=True,
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="root of all randomness")
     device: Annotated[str, AfterValidator(_check_device)] = Field(
         "auto", description="auto, cpu, cuda or cuda:N"
     )
-    teacher: TeacherSettings = Field(default_factory=TeacherSettings, description="who is imitated")
+    teacher: TeacherSettings = Field(
+        default_factory=TeacherSettings, description="the agent to imitate"
+    )
     environment: EnvironmentSettings = Field(
         default_factory=EnvironmentSettings, description="the vector environment"
     )
@@ -342,10 +375,11 @@ class Recipe(RecipeSection):
     evaluation: EvaluationSettings = Field(
         default_factory=EvaluationSettings, description="validation and final returns"
     )
-    save: SaveSettings = Field(default_factory=SaveSettings, description="what is kept")
+    save: SaveSettings = Field(default_factory=SaveSettings, description="extra output")
 
     @model_validator(mode="after")
     def _memory_holds_every_stream(self) -> Self:
+        # Frames are stored per environment stream, and each stream needs room for one.
         if self.replay.capacity < self.environment.num_envs:
             raise PydanticCustomError(
                 "cross_field",
@@ -361,6 +395,8 @@ class Recipe(RecipeSection):
     @model_validator(mode="after")
     def _rollouts_fit(self) -> Self:
         reward, num_envs = self.finetune.reward, self.environment.num_envs
+        # A stream's last step has no successor to bootstrap from, so one step each would teach
+        # nothing.
         if reward is None or 2 * num_envs <= reward.rollout <= self.replay.capacity:
             return self
         raise PydanticCustomError(
@@ -393,7 +429,7 @@ def recipe_differences(before: Recipe, now: Recipe) -> list[str]:
 
 
 def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A tree of settings as one level, keys joined by dots."""
+    """Flatten a tree of settings into one level, keys joined by dots."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         nested = isinstance(value, dict)

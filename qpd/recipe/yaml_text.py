@@ -17,6 +17,8 @@ MAX_DEPTH = 16
 
 KeyPath = tuple[str, ...]
 
+# YAML 1.2's core schema, in order of precedence. PyYAML reads YAML 1.1, where 1e-3 is text, `on` is
+# true and 010 is 8.
 _SCALARS: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"~|null|Null|NULL|"), lambda text: None),
     (re.compile(r"true|True|TRUE"), lambda text: True),
@@ -40,6 +42,7 @@ class ParsedRecipe:
 def parse_scalar(text: str) -> Any:
     """Return the value of a plain YAML scalar: None, a bool, an int, a float or the text."""
     for pattern, convert in _SCALARS:
+        # int() of many thousand digits takes quadratic time; Python's own limit would raise.
         if len(text) <= 100 and pattern.fullmatch(text):
             return convert(text)
     return text
@@ -122,6 +125,7 @@ def _convert_mapping(node: yaml.MappingNode, path: KeyPath, parsed: ParsedRecipe
             parsed.mistakes.append(f"line {line}: keys must be plain text")
             continue
         key_path = (*path, key_node.value)
+        # PyYAML keeps the last of two equal keys without a word.
         if key_node.value in result:
             first = parsed.line_of[key_path]
             key = ".".join(key_path)

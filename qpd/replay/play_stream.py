@@ -16,10 +16,10 @@ from qpd.environments.acting import ActingRule, resolve_acting
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment, make_vector_env
 from qpd.environments.transition import TransitionBatch
-from qpd.losses.ppo import PlayedStep, generalized_advantages
 from qpd.numerics.precision import compute_precision
 from qpd.numerics.random_seeds import generator, seed_for
 from qpd.recipe.schema import Recipe, RewardSettings
+from qpd.replay.advantages import PlayedStep, generalized_advantages
 from qpd.replay.memory import ReplayMemory
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import OVERLAP_FROM, collect_transitions

@@ -8,7 +8,7 @@ from pathlib import Path
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import copy_file, write_text
 from qpd.recipe.schema import Recipe
-from qpd.runs.checkpoint import load_checkpoint, save_checkpoint
+from qpd.runs.checkpoint import load_checkpoint, write_checkpoint
 from qpd.runs.metrics_log import read_lines
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 
@@ -55,10 +55,10 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     keeps_memory = saved is not None and (store / "replay.bin").is_file()
     if saved is not None and keeps_memory:
         shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
-        tensors, plain = saved  # the play goes on; a phase 3 of the source's does not
+        tensors, plain = saved  # the play continues; a phase 3 of the source's does not
         metrics = {"": run.metrics_bytes().decode()}
         plain |= {"phase": "distill", "states": {}, "metrics": metrics}
-        save_checkpoint(run.checkpoint_folder, tensors, plain)
+        write_checkpoint(run.checkpoint_folder, tensors, plain)
     for name in _KEPT_EVALUATIONS:
         same = source.recipe.evaluation == run.recipe.evaluation
         if same and name in source.manifest.evaluations:

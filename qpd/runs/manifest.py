@@ -1,4 +1,4 @@
-"""The manifest of a run: where it came from, how far it is, and what was measured."""
+"""The manifest of a run: its origin, the state of its phases, and its measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from qpd.numerics.numerics_record import Arithmetic
+from qpd.numerics.numerics_record import NumericsRecord
 from qpd.recipe.schema import Name
 
 FORMAT_VERSION: Final = 1
@@ -122,7 +122,7 @@ class Manifest(BaseModel):
     git_commit: str | None
     git_dirty: bool | None
     platform: str
-    arithmetic: Arithmetic | None = None
+    arithmetic: NumericsRecord | None = None
     teacher: TeacherRecord | None = None
     phases: dict[PhaseName, PhaseRecord] = Field(
         default_factory=lambda: {name: PhaseRecord() for name in PHASES}
@@ -145,7 +145,7 @@ def new_manifest(name: str, seed: int) -> Manifest:
 
 
 def date_now() -> str:
-    """The time in UTC, ISO 8601, to the second."""
+    """Return the time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -27,7 +27,7 @@ class MetricsLogError(UserError, ValueError):
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:
-    """The rows of a metrics.csv, each by column; those without a whole epoch are left out.
+    """Return the rows of a metrics.csv, each by column; those without a whole epoch are left out.
 
     Raises:
         MetricsLogError: It is no CSV file, or larger than 16 MiB.
@@ -39,7 +39,7 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a metrics.csv with their ends; raises as `read_metrics` does."""
+    """Return the lines of a metrics.csv with their ends; raises as `read_metrics` does."""
     with path.open("rb") as file:
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def _read_rows(path: Path, *, with_torn: bool) -> list[list[str]]:
-    """All lines, the header first; `with_torn` also a last one that a kill cut off."""
+    """Return all lines, the header first; `with_torn` also a last one that a kill cut off."""
     lines = read_lines(path)
     try:
         rows = list(csv.reader(x for x in lines if with_torn or x.endswith("\n"))) or [[]]
@@ -94,6 +94,7 @@ class MetricsLog:
         if len(set(self._columns)) != len(self._columns):
             raise MetricsLogError(f"{path}: columns must differ: {', '.join(self._columns)}")
         self._phase, self._path = phase, path
+        # Rewritten whole and atomically: rows after the checkpoint must not survive a second kill.
         write_text(path, self._kept_text(path, resume_epoch))
         self._file = path.open("a", encoding="utf-8", newline="")
 
@@ -112,6 +113,7 @@ class MetricsLog:
         with errors_name(self._path):
             self._file.write(_csv_text([[_cell(row.get(name)) for name in self._columns]]))
             self._file.flush()
+            # The checkpoint of this epoch comes next, and must not reach the disk before its row.
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

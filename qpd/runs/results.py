@@ -1,4 +1,4 @@
-"""What finished phases left in the run directory, checked before a later one builds on it."""
+"""Results of finished phases in a run directory, checked before a later phase builds on them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qpd.students import Student
 
 
 def distilled_student(run: RunDirectory) -> Student:
-    """What phase 1 left. Raises RunDirectoryError, with the way on, where it is damaged or gone."""
+    """Load what phase 1 left. Raises RunDirectoryError, with a remedy, if it is damaged or gone."""
     try:
         return load_student(run.distilled_file)
     except StudentFileError as error:
@@ -22,7 +22,7 @@ def distilled_student(run: RunDirectory) -> Student:
 def check_result(run: RunDirectory, phase: PhaseName) -> None:
     """Read what the finished `phase` left.
 
-    Raises RunDirectoryError, with the way on, where it is damaged or gone.
+    Raises RunDirectoryError, with a remedy, if it is damaged or gone.
     """
     if phase == "distill":
         distilled_student(run)
@@ -38,7 +38,7 @@ def check_result(run: RunDirectory, phase: PhaseName) -> None:
 
 
 def metrics_checksum(run: RunDirectory) -> str:
-    """CRC-32 of metrics.csv."""
+    """Return the CRC-32 of metrics.csv."""
     return crc32_of(run.metrics_bytes())
 
 

@@ -21,7 +21,7 @@ from qpd.errors.user_error import UserError
 from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
-from qpd.numerics.numerics_record import Arithmetic
+from qpd.numerics.numerics_record import NumericsRecord
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
@@ -46,7 +46,7 @@ REMOVED_KEYS = (("distill", "processes"), ("finetune", "processes"))
 
 
 class RunDirectoryError(UserError, ValueError):
-    """What is wrong with a run directory, one line each, in `lines`."""
+    """A run directory that cannot be used; a line in `lines` for each reason."""
 
     code = ErrorCode.RUN_DAMAGED
 
@@ -60,6 +60,7 @@ def refuse_foreign(path: Path) -> None:
             [f"{path}: is a file; a run needs a folder"], ErrorCode.RUN_NOT_A_RUN
         )
     names = sorted(item.name for item in path.iterdir())
+    # A process that was killed early leaves its lock, a sweep its log, a write its temporary file.
     before_any_run = (LOCK_NAME, LOG_NAME)
     foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
     if foreign and "manifest.json" not in names:
@@ -126,7 +127,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """A manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
+    """Return a manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
     return {**content, _SEAL: crc32_of(json.dumps(content, sort_keys=True).encode())}
 
 
@@ -252,6 +253,10 @@ class RunDirectory:
         """Close."""
         self.close()
 
+    def __fspath__(self) -> str:
+        """Return the folder: whatever takes a path takes an open run directory."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         """Tell the path and the state of each phase."""
         states = ", ".join(f"{name}={self.phase(name).state}" for name in PHASES)
@@ -318,7 +323,7 @@ class RunDirectory:
         return self._folder("report")
 
     def metrics_bytes(self) -> bytes:
-        """The content of metrics.csv, empty where there is none."""
+        """Return the content of metrics.csv, empty if there is none."""
         return self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
 
     @property
@@ -353,7 +358,7 @@ class RunDirectory:
             )
         self._update(teacher=teacher)
 
-    def record_arithmetic(self, now: Arithmetic) -> Arithmetic:
+    def record_arithmetic(self, now: NumericsRecord) -> NumericsRecord:
         """Record what the run's numbers depend on, once; returns what it began with."""
         if self._manifest.arithmetic is None:
             self._update(arithmetic=now)

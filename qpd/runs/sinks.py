@@ -28,7 +28,7 @@ class SinkError(UserError, ValueError):
 
 
 class MetricSink(Protocol):
-    """Who is told the numbers of a run; implementations draw no random numbers of the run's."""
+    """Receives the numbers of a run; implementations draw no random numbers of the run's."""
 
     def epoch(
         self,
@@ -53,7 +53,7 @@ def check_sinks(recipe: Recipe) -> None:
 
 
 def open_sinks(run: RunDirectory) -> list[MetricSink]:
-    """The sinks that the run's recipe asks for; TensorBoard only where it is installed.
+    """Open the sinks that the run's recipe asks for; TensorBoard only if it is installed.
 
     Raises SinkError where Weights & Biases does not begin.
     """
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 def tensorboard_sink(folder: Path, recipe: Recipe) -> TensorBoardSink | None:
-    """A sink that writes below `folder`; None where tensorboard is not installed."""
+    """Make a sink that writes below `folder`; None if tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
     except ImportError:
@@ -213,7 +213,7 @@ class WandbSink:
 
 
 def _run_id(run: RunDirectory) -> str:
-    """The id in the run directory, made by the first process that asks."""
+    """Return the id in the run directory, made by the first process that asks."""
     file = run.path / "wandb" / "run-id"
     if file.is_file():
         return file.read_text(encoding="utf-8").strip()

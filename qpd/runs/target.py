@@ -1,4 +1,4 @@
-"""What `qpd evaluate` can play: a teacher, or one of the policies in a run directory."""
+"""Targets of `qpd evaluate`: a teacher, or one of the policies in a run directory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.integer.integer_student import IntegerEngine
+from qpd.machine.device import choose_device
 from qpd.numerics.random_seeds import seed_for
-from qpd.phases.preparation import choose_device
 from qpd.runs.manifest import EvaluatedPolicy, date_now
-from qpd.runs.progress_display import RunProgress
+from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.quantized import load_integer_student
@@ -29,8 +29,8 @@ from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 class Target:
     """A policy and the environment it plays.
 
-    `teacher` is None for the student of a run, which does not need it. The settings from `run_path`
-    on are its run's own.
+    `teacher` is None for the student of a run, which plays without it. The fields from `run_path`
+    on are the settings of its run.
     """
 
     label: str
@@ -49,10 +49,10 @@ class Target:
 
 
 def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
-    """A run directory's `policy` (default: the last one made), or else a teacher.
+    """Load a run directory's `policy` (default: the last one made), or else a teacher.
 
-    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or SessionError (of the
-    device), one line each.
+    Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or DeviceError, one line
+    each.
     """
     choose_device(device)
     if (Path(source) / "manifest.json").is_file():
@@ -68,7 +68,7 @@ def load_target(source: str, policy: str | None, env_id: str | None, device: str
 def _from_teacher(teacher: Teacher, device: str) -> Target:
     if teacher.env_id is None:
         raise TargetError(
-            f"{teacher.source}: nothing tells its environment: name it with --env",
+            f"{teacher.source}: its files don't name its environment: give it with --env",
             ErrorCode.TEACHER_UNCLEAR,
         )
     teacher.to(choose_device(device))
@@ -88,7 +88,8 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     record, recipe = run.manifest.teacher, run.recipe
     if record is None:
         raise TargetError(
-            f"{path}: this run has not begun: it knows no teacher yet", ErrorCode.RUN_PHASE_MISSING
+            f"{path}: this run has not begun: no teacher is recorded yet",
+            ErrorCode.RUN_PHASE_MISSING,
         )
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
@@ -98,6 +99,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         teacher = load_teacher(
             recipe.teacher.source, algo=recipe.teacher.algo, env_id=recipe.teacher.env
         )
+        # A path may hold another agent by now: its return must not be booked as this run's.
         if teacher.sha256 != record.sha256:
             raise TargetError(
                 f"{path}: {teacher.source} is no longer the teacher of this run",
@@ -133,7 +135,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
 
 def play(
     target: Target,
-    progress: RunProgress,
+    progress: Progress,
     *,
     episodes: int | None = None,
     seed: int | None = None,
@@ -176,15 +178,14 @@ def play(
     cap, episodes = max_frames or target.max_frames, episodes or target.episodes
     seed = target.seed if seed is None else seed
     env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)
-    with progress:
-        result = evaluate(
-            target.policy,
-            env,
-            episodes,
-            rule,
-            seed,
-            lambda done: progress.episodes(f"playing {target.label}", done, episodes),
-        )
+    result = evaluate(
+        target.policy,
+        env,
+        episodes,
+        rule,
+        seed,
+        lambda done: progress.episodes(f"playing {target.label}", done, episodes),
+    )
     env.close()
     return result
 

@@ -1,4 +1,4 @@
-"""distilled.safetensors: the float student, with all that rebuilding it needs."""
+"""distilled.safetensors: the float student, with all that is needed to rebuild it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from qpd.students import Student, StudentArchitecture
 FORMAT = "qpd-float-student"
 FORMAT_VERSION = 1
 
+# Students are shared between strangers: a header may claim any size, and must not get the memory.
 MAX_HEADER_BYTES = 1 << 20  # a student's takes 2 kB
 MAX_FILE_BYTES = 1 << 26  # XXL takes 13 MB
 MAX_PARAMETERS = 16_000_000  # what fits into a file, in fp32
@@ -27,13 +28,13 @@ MAX_LAYERS, MAX_WIDTH = 16, 65536
 
 
 class StudentFileError(UserError, ValueError):
-    """A student's file that cannot be used; one line names it and says why."""
+    """A student's file that cannot be used; one line names the file and says why."""
 
     code = ErrorCode.STUDENT_DAMAGED
 
 
 def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
-    """The four fields of an architecture as plain data."""
+    """Return the four fields of an architecture as plain data."""
     return {
         "observation_shape": list(architecture.observation_shape),
         "num_actions": architecture.num_actions,
@@ -43,7 +44,7 @@ def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
 
 
 def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
-    """The inverse; raises ValueError, KeyError or TypeError for anything else."""
+    """Invert `architecture_to_json`; raises ValueError, KeyError or TypeError for anything else."""
     return StudentArchitecture(
         _sizes(data["observation_shape"]),
         _sizes([data["num_actions"]])[0],
@@ -55,6 +56,7 @@ def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
 def _sizes(values: Any) -> tuple[int, ...]:
     if not isinstance(values, list) or len(values) > MAX_LAYERS:
         raise ValueError(f"expected a list of at most {MAX_LAYERS} whole numbers")
+    # type, not isinstance: True is an int, too.
     if not all(type(n) is int and 0 < n <= MAX_WIDTH for n in values):
         raise ValueError(f"expected whole numbers from 1 to {MAX_WIDTH}")
     return tuple(values)
@@ -68,7 +70,7 @@ def save_student(path: Path, student: Student, about: dict[str, Any]) -> None:
 def float_student_content(
     student: Student, about: dict[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors and the metadata of a distilled.safetensors."""
+    """Return the tensors and the metadata of a distilled.safetensors."""
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -83,21 +85,25 @@ def load_student(path: Path) -> Student:
     metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
     try:
         architecture = architecture_from_json(parse_json(metadata["architecture"]))
+        # Before the network is built: 16 layers of 65,536 units would be 256 GiB.
         _check_shapes(architecture, tensors)
         student = Student(architecture)
         student.load_state_dict(tensors)
     except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
+        # load_state_dict lists every mismatch on a line of its own; errors here are one line.
         reason = str(error).splitlines()[0]
         raise StudentFileError(f"{path}: does not describe a student: {reason}") from error
+    # A checksum only says that the file is as it was written; a diverged student is NaN from the
+    # start.
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise StudentFileError(
-            f"{path}: holds weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
+            f"{path}: contains weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
         )
     return student
 
 
 def stored_architecture(path: Path) -> StudentArchitecture:
-    """The architecture of the float or integer student in `path`. Raises StudentFileError."""
+    """Return the architecture of the float or integer student in `path`; StudentFileError."""
     try:
         return architecture_from_json(parse_json(read_metadata(path)["architecture"]))
     except StudentFileError:
@@ -107,19 +113,19 @@ def stored_architecture(path: Path) -> StudentArchitecture:
 
 
 def stored_format(path: Path) -> str:
-    """What kind of student's file `path` is. Raises StudentFileError where it is no safetensors."""
+    """Return the format that `path` names in its metadata. Raises StudentFileError."""
     return read_metadata(path).get("format", "unknown")
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a safetensors file. Raises StudentFileError where it is none."""
+    """Read the metadata of a safetensors file. Raises StudentFileError if it is not one."""
     return _read(path, with_tensors=False)[0]
 
 
 def read_safetensors(
     path: Path, expected_format: str, version: int
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
+    """Read metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
     metadata, tensors = _read(path, with_tensors=True)
     if metadata.get("format") != expected_format:
         raise StudentFileError(f"{path}: was not written as {expected_format}")
@@ -137,6 +143,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
         check_size(path)
         if with_tensors:
             return read_tensors(path)
+        # Reads the header only, not the tensors.
         with safetensors.safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {}), {}
     except FileNotFoundError as error:
@@ -145,12 +152,16 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
         ) from error
     except (safetensors.SafetensorError, DamagedFileError, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise StudentFileError(f"{path}: is damaged, or no safetensors file: {reason}") from error
+        raise StudentFileError(
+            f"{path}: is damaged, or not a safetensors file: {reason}"
+        ) from error
 
 
 def check_size(path: Path) -> None:
-    """StudentFileError for a file, or a header in it, that no student needs. Raises OSError."""
+    """Raise StudentFileError if a file or its header is larger than any student's, or OSError."""
     with path.open("rb") as file:
+        # The safetensors format begins with the header's length: checked before the library
+        # allocates it.
         header_bytes = int.from_bytes(file.read(8), "little")
         file_bytes = os.fstat(file.fileno()).st_size
     for what, found, most in (
@@ -159,13 +170,13 @@ def check_size(path: Path) -> None:
     ):
         if found > most:
             raise StudentFileError(
-                f"{path}: is damaged, or no safetensors file: a {what} {found} bytes;"
+                f"{path}: is damaged, or not a safetensors file: a {what} {found} bytes;"
                 f" at most {most} are read"
             )
 
 
 def _check_shapes(architecture: StudentArchitecture, tensors: dict[str, torch.Tensor]) -> None:
-    """ValueError unless the file holds the weights of all layers: nothing larger is then made."""
+    """Raise ValueError unless all layers' weights are there, so that nothing larger is built."""
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32:
             raise ValueError(f"{name[:80]} is {tensor.dtype}, not torch.float32")

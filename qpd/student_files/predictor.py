@@ -1,7 +1,8 @@
-"""Students with Stable-Baselines3's `predict`: what tools made for SB3 policies call."""
+"""Students with the `predict` of Stable-Baselines3, for tools made for SB3 policies."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ from qpd.student_files.distilled import (
     stored_architecture,
     stored_format,
 )
-from qpd.student_files.origin import imitates_policy, student_about
+from qpd.student_files.origin import imitates_policy, student_origin
 from qpd.student_files.quantized import FORMAT as INTEGER_FORMAT
 from qpd.student_files.quantized import load_integer_student
 from qpd.students import StudentArchitecture
 
 
 class StudentPredictor:
-    """A student that acts as SB3's agents do: `deterministic` takes the argmax, else it samples
-    (students of DQN: a uniform action with probability 0.01).
+    """A student that acts as SB3's agents do.
+
+    `deterministic` takes the argmax; otherwise it samples, or for students of DQN takes the argmax
+    but a uniform action with probability 0.01.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class StudentPredictor:
         self._rng = np.random.default_rng(seed)
 
     def set_random_seed(self, seed: int) -> None:
-        """Start the random actions anew."""
+        """Restart the random numbers behind the actions."""
         self._rng = np.random.default_rng(seed)
 
     def predict(
@@ -44,7 +47,7 @@ class StudentPredictor:
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Actions int64, `[batch]` or a 0-d array for one observation, and `state` as it came.
+        """Return actions int64, `[batch]` or 0-d for a single observation, and `state` unchanged.
 
         Frames are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
         `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
@@ -53,16 +56,18 @@ class StudentPredictor:
         batch, is_single = self._batch(np.asarray(observation))
         rule = ActingRule("greedy") if deterministic else self.rule
         actions = rule.act(self.policy(batch), self._rng).astype(np.int64)
+        # SB3 returns a 0-d array for one observation, which gymnasium's step takes as an int.
         return (actions[0:1].reshape(()) if is_single else actions), state
 
     def logits(self, observation: np.ndarray) -> np.ndarray:
-        """Logits float32 `[batch, actions]` of observations as `predict` takes them."""
+        """Return logits float32 `[batch, actions]` of observations as `predict` takes them."""
         return self.policy(self._batch(np.asarray(observation))[0])
 
     def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
         shape = self.architecture.observation_shape
         accepted = [shape]
         if self.architecture.is_image:
+            # SB3's VecFrameStack puts channels last; VecTransposeImage puts them first again.
             accepted.append((*shape[1:], shape[0]))
             if observation.dtype != np.uint8:
                 raise ValueError(f"frames are {observation.dtype}: this student sees uint8")
@@ -75,15 +80,17 @@ class StudentPredictor:
             )
         if batch.shape[1:] != shape:
             batch = batch.transpose(0, 3, 1, 2)
+        # Vectors may come as float64; the student learned from float32.
         dtype = np.uint8 if self.architecture.is_image else np.float32
         return np.ascontiguousarray(batch, dtype), is_single
 
 
-def load_student_policy(path: str | Path, seed: int = 0) -> StudentPredictor:
-    """The student of a run directory (the quantized one, else the distilled), or of one of its
-    files (`quantized.safetensors`, `ptq.safetensors`, `distilled.safetensors`).
+def load_student_policy(path: str | os.PathLike[str], seed: int = 0) -> StudentPredictor:
+    """Load the student of a run directory, the quantized one if there is one, or of a single file.
 
-    `seed` decides the actions of `predict(..., deterministic=False)`. Raises StudentFileError.
+    The files are `quantized.safetensors`, `ptq.safetensors` and `distilled.safetensors`, preferred
+    in this order. `seed` decides the actions of `predict(..., deterministic=False)`. Raises
+    StudentFileError.
     """
     file = _student_file(Path(path))
     policy: Policy
@@ -91,7 +98,8 @@ def load_student_policy(path: str | Path, seed: int = 0) -> StudentPredictor:
         policy = IntegerEngine(load_integer_student(file))
     else:
         policy = network_policy(load_student(file))
-    is_actor_critic = imitates_policy(student_about(file))
+    is_actor_critic = imitates_policy(student_origin(file))
+    # Sharpness 1: the temperature and the recipe's sharpness are folded into the head already.
     rule = ActingRule("sample" if is_actor_critic else "epsilon")
     return StudentPredictor(policy, stored_architecture(file), rule, seed)
 
@@ -103,4 +111,4 @@ def _student_file(path: Path) -> Path:
     for name in names:
         if (path / name).is_file():
             return path / name
-    raise StudentFileError(f"{path}: holds no student: none of {', '.join(names)}")
+    raise StudentFileError(f"{path}: contains no student: none of {', '.join(names)}")

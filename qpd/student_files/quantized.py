@@ -25,24 +25,27 @@ FORMAT_VERSION = 2
 
 
 def pack_levels(levels: np.ndarray, bits: int) -> np.ndarray:
-    """Levels 0..2^bits - 1, any shape -> uint8 `[ceil(size * bits / 8)]`, lowest bit first."""
+    """Pack levels 0..2^bits - 1, any shape, into uint8 `[ceil(size * bits / 8)]`, low bit first."""
     flat = levels.astype(np.uint8).reshape(-1, 1)
+    # A byte per bit for a moment: 3.3 MB of weights become 27 MB, which is simpler than shifting
+    # words and fast enough.
     planes = (flat >> np.arange(bits, dtype=np.uint8)) & 1
     return np.packbits(planes.reshape(-1), bitorder="little")
 
 
 def unpack_levels(packed: np.ndarray, bits: int, shape: tuple[int, ...]) -> np.ndarray:
-    """The inverse of `pack_levels`: uint8 levels of `shape`. Raises ValueError on a wrong size."""
+    """Invert `pack_levels`: uint8 levels of `shape`. Raises ValueError on a wrong size."""
     size = prod(shape)
     if packed.dtype != np.uint8 or packed.shape != ((size * bits + 7) // 8,):
         raise ValueError(f"{packed.shape} packed bytes do not hold {size} levels of {bits} bits")
     planes = np.unpackbits(packed, count=size * bits, bitorder="little").reshape(size, bits)
+    # uint16, as the sum of 8 bits times their weights must not wrap before it is whole.
     weights = 1 << np.arange(bits, dtype=np.uint16)
     return (planes @ weights).astype(np.uint8).reshape(shape)
 
 
 def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, Any]) -> None:
-    """Write the integer student; `about` says whose it is: plain data, kept as it is."""
+    """Write the integer student; `about`, plain data on its origin, is stored unchanged."""
     tensors, metadata = pack_student(student, about)
     write_safetensors(path, tensors, metadata)
 
@@ -50,7 +53,7 @@ def save_integer_student(path: Path, student: IntegerStudent, about: dict[str, A
 def pack_student(
     student: IntegerStudent, about: dict[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors and the metadata of a quantized.safetensors; `unpack_student` inverts it.
+    """Return the tensors and metadata of a quantized.safetensors; `unpack_student` inverts it.
 
     Weights are stored as levels n of the odd integers 2n - M, a tensor for each layer. Biases of
     all layers follow each other in `biases`, what requantizes the hidden ones in `multipliers` and
@@ -58,10 +61,12 @@ def pack_student(
     """
     tensors: dict[str, torch.Tensor] = {}
     for layer in student.layers:
+        # w = 2n - M, so n = (w + M) / 2, without remainder as both are odd.
         levels = (layer.weight.astype(np.int32) + (2**layer.bits - 1)) // 2
         tensors[f"{layer.shape.name}.weight"] = torch.from_numpy(pack_levels(levels, layer.bits))
     gains = [(x.multiplier, x.shift) for x in student.layers[:-1]]
     multipliers = [multiplier for multiplier, _ in gains if multiplier is not None]
+    # 1..62 fits a byte.
     shifts = [shift.astype(np.uint8) for _, shift in gains if shift is not None]
     tensors["biases"] = torch.from_numpy(np.concatenate([x.bias for x in student.layers]))
     tensors["multipliers"] = torch.from_numpy(np.concatenate(multipliers))
@@ -75,6 +80,7 @@ def pack_student(
         "architecture": _compact(architecture_to_json(student.architecture)),
         "weight_bits": _compact([layer.bits for layer in student.layers]),
         "activation_levels": str(student.layers[0].levels),
+        # repr, the shortest text that reads back as the same float64.
         "logit_scale": repr(student.logit_scale),
         "about": _compact(about),
     }
@@ -95,13 +101,15 @@ def load_integer_student(path: Path) -> IntegerStudent:
 
 
 def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
-    """What `pack_student` packed; KeyError, ValueError, TypeError or OverflowError otherwise."""
+    """Invert `pack_student`; raises KeyError, ValueError, TypeError or OverflowError otherwise."""
     architecture = architecture_from_json(parse_json(metadata["architecture"]))
     shapes = architecture.layer_shapes()
     bits_per_layer = [int(bits) for bits in parse_json(metadata["weight_bits"])]
     top = int(metadata["activation_levels"])
     if len(bits_per_layer) != len(shapes) or not all(2 <= bits <= 8 for bits in bits_per_layer):
         raise ValueError(f"weight_bits {bits_per_layer} for {len(shapes)} layers")
+    # What engines, and the C export's shifts, rely on is checked here, once: a file may come from
+    # anyone.
     if top not in [2**bits - 1 for bits in range(2, 9)]:
         raise ValueError(f"activation_levels {top}")
     widths = [shape.weight_shape[0] for shape in shapes]
@@ -124,6 +132,7 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
         width = architecture.observation_shape[0]
         low = _vector(arrays, "input_low", np.float32, width)
         high = _vector(arrays, "input_high", np.float32, width)
+        # Not `low >= high`: NaN compares false and must be refused as well.
         if not (high > low).all():
             raise ValueError("input_high must exceed input_low")
         ranges = (low, high)

@@ -1,1 +1,1 @@
-"""Grids of runs on Ray: grid file, cells, shared play, worker processes, display."""
+"""Sweeps: grids of runs on Ray, with grid file, cells, shared play, workers and display."""

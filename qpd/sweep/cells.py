@@ -1,4 +1,4 @@
-"""A grid's cells: their recipes, their folders' names, and how far each of them is."""
+"""A grid's cells: their recipes, their folders' names, and their progress."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import reworded
-from qpd.recipe.loading import OVERRIDE, load_recipe
+from qpd.recipe.loading import OVERRIDE, load_recipe, value_text
 from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
 from qpd.runs.manifest import PHASES
 from qpd.runs.metrics_log import MetricsLogError, read_metrics
 from qpd.runs.run_directory import RunDirectory
-from qpd.sweep.grid import Grid, Values, value_text
+from qpd.sweep.grid import Grid, Values
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
 _SHORT |= {"teacher.source": "teacher", "distill.actor_weight": "lambda"}
-_MAX_VALUE, _MAX_NAME = 40, 200
-_ENOUGH = 2000  # lines of mistakes; to find one may take a millisecond
+_MAX_VALUE, _MAX_NAME = 40, 200  # file systems allow 255 bytes, and QPD adds suffixes
+_ENOUGH = 2000  # lines of mistakes; finding one may take a millisecond
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep; `name` is its folder's."""
+    """One run of a sweep; `name` is that of its folder."""
 
     name: str
     recipe: Recipe
 
 
 def make_cells(grid: Grid) -> list[Cell]:
-    """Every cell's recipe, all of them valid; RecipeError with a line for each mistake."""
+    """Return every cell with its valid recipe; RecipeError with a line per mistake."""
+    # Single values first, each once: a wrong value would otherwise be reported by every cell that
+    # has it.
     mistakes = _value_mistakes(grid)
     if mistakes:
         raise RecipeError(mistakes)
@@ -55,12 +57,13 @@ def _recipe(grid: Grid, name: str, values: Values) -> Recipe:
     changes = {**grid.file.set_, **values}
     base = str(changes.pop("base", grid.file.base))
     overrides = [f"{key}={value_text(value)}" for key, value in changes.items()]
+    # Recipes allow fewer characters in a run's name than file systems do in a folder's.
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace(",", "_"))[:100]
     return load_recipe(_base_path(grid, base), [*overrides, f"name={plain}"])
 
 
 def _base_path(grid: Grid, base: str) -> str:
-    """A file beside the grid file, else what `load_recipe` finds."""
+    """Return a file beside the grid file, else the name as it is, for `load_recipe` to find."""
     for candidate in (grid.path.parent / base, grid.path.parent / f"{base}.yaml"):
         if candidate.is_file():
             return str(candidate)
@@ -68,7 +71,7 @@ def _base_path(grid: Grid, base: str) -> str:
 
 
 def _value_mistakes(grid: Grid) -> list[str]:
-    """What is wrong with single values: each is tried in the first cell."""
+    """Return a line per mistake in single values, each tried in the first cell."""
     first = grid.combinations[0]
     tried: list[tuple[tuple[str, ...], str, Any]]
     tried = [(("axes", key), key, value) for key in grid.file.axes for value in grid.file.axes[key]]
@@ -87,6 +90,8 @@ def _value_mistakes(grid: Grid) -> list[str]:
         if num_lines > _ENOUGH:  # a base that is wrong itself is so in every cell
             break
         for line in lines:
+            # A value may also break a rule about several keys; then only lines that the first cell
+            # alone does not cause count.
             about = f"{key}:" in line or f"{key}=" in line or key == "base"
             if about or (line not in known and key not in own):
                 placed = f"{grid.place(*path)}: {path[0]}: {_bare(line)}"
@@ -109,8 +114,13 @@ def _bare(line: str) -> str:
 
 
 def cell_names(grid: Grid) -> list[str]:
-    """A folder's name for each cell: `size=XXS,seed=0,bits=8`; unique, also if case is ignored."""
+    """Return each cell's folder, as `size=XXS,seed=0,bits=8`; unique even ignoring case.
+
+    Raises RecipeError for a cell that is named twice, or a name too long for a folder.
+    """
     keys = list(dict.fromkeys(key for values in grid.combinations for key in values))
+    # `distill.lr` and `finetune.lr` in one grid both shorten to `lr`; such keys keep their full
+    # name.
     short = [_SHORT.get(key, key.rpartition(".")[2]) for key in keys]
     label = {
         key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)
@@ -121,10 +131,12 @@ def cell_names(grid: Grid) -> list[str]:
     for values in grid.combinations:
         parts = [f"{label[key]}={texts[key].of(value)}" for key, value in values.items()]
         name = ",".join(parts)
+        # Axes cannot clash with each other; an included cell may repeat one.
         if name in taken:
             raise RecipeError(
                 [f"{grid.label}: include: the cell {name} exists already"], ErrorCode.GRID_WRONG
             )
+        # In bytes, as file systems count them.
         if len(name.encode()) > _MAX_NAME:
             raise RecipeError(
                 [f"{grid.label}: axes: too many; {name} is too long for a folder"],
@@ -136,16 +148,19 @@ def cell_names(grid: Grid) -> list[str]:
 
 
 class ShortTexts:
-    """A key's values in folders' names: each has its own text, also if case is ignored."""
+    """The values of a key as parts of folder names, each with a text of its own, ignoring case.
+
+    macOS and Windows have file systems on which `S` and `s` are one folder.
+    """
 
     def __init__(self) -> None:
-        """Begin with none given out."""
+        """Start with no text taken."""
         self._known: dict[str, str] = {}
         self._taken: set[str] = set()
         self._numbers: Counter[str] = Counter()
 
     def of(self, value: Any) -> str:
-        """The text of `value`, the same each time."""
+        """Return the text of `value`, the same every time."""
         exact = value_text(value)
         if exact not in self._known:
             plain = value if isinstance(value, str) else exact
@@ -160,7 +175,7 @@ class ShortTexts:
 
 
 def check_folders(cells: list[Cell], output: Path) -> None:
-    """Raise RecipeError where a cell's folder belongs to another recipe; all at once."""
+    """Raise RecipeError naming all cells whose folder belongs to another recipe."""
     lines = []
     for cell in cells:
         path = output / cell.name
@@ -180,19 +195,19 @@ def check_folders(cells: list[Cell], output: Path) -> None:
 
 @dataclass(frozen=True)
 class CellProgress:
-    """How far a cell's run directory is: `finished`, or the phase it is in and its last epoch."""
+    """The progress of a cell's run: `finished`, or the phase it is in and its last epoch."""
 
     finished: bool = False
     phase: str = ""
     epoch: int = 0
 
     def __str__(self) -> str:
-        """`finetune, epoch 3`; empty where nothing has begun."""
+        """Return `finetune, epoch 3`; empty if nothing has begun."""
         return f"{self.phase}, epoch {self.epoch}" if self.epoch else self.phase
 
 
 def cell_progress(path: Path) -> CellProgress:
-    """How far the run directory at `path` is; nothing has begun where there is none."""
+    """Read the progress of the run directory at `path`; without one nothing has begun."""
     if not (path / "manifest.json").is_file() or not (path / "recipe.yaml").is_file():
         return CellProgress()
     run = RunDirectory.open(path, read_only=True)
@@ -206,5 +221,5 @@ def _last_epoch(metrics: Path, phase: str) -> int:
     try:
         rows = [row for row in read_metrics(metrics) if row.get("phase") == phase]
         return int(rows[-1]["epoch"]) if rows else 0
-    except (OSError, MetricsLogError):  # being written just now
+    except (OSError, MetricsLogError):  # the run is writing to it at this moment
         return 0

@@ -1,6 +1,6 @@
 """The grid file of `qpd sweep`: a base recipe, and axes of values for any of its keys.
 
-The models here are as strict as the recipe's. What the values mean is checked when the cells'
+The models here are as strict as the recipe's. The meaning of the values is checked when the cells'
 recipes are made (`qpd.sweep.cells`).
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +19,19 @@ from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
-from qpd.recipe.loading import GRID_SUFFIX, Layer, file_label, read_layer, recipes_folder
+from qpd.recipe.loading import (
+    GRID_SUFFIX,
+    Layer,
+    file_label,
+    read_layer,
+    recipes_folder,
+    value_text,
+)
 from qpd.recipe.mistakes import KeyPath, describe_error
 from qpd.recipe.schema import RecipeError, RecipeSection
 
+# A grid file may come from anybody: a few axes of a few hundred values each would fill the memory,
+# and every selection is compared with every cell.
 MAX_CELLS = 10_000
 MAX_SELECTIONS = 500
 
@@ -31,11 +39,12 @@ Values = dict[str, Any]
 
 
 class CellResources(RecipeSection):
-    """What the pool sets aside for each cell."""
+    """The resources that the pool reserves for each cell."""
 
     cpus: float = Field(1.0, gt=0, le=1024, description="cores; the cell uses as many threads")
     gpus: float = Field(0.0, ge=0, le=64, description="GPUs, or a share of one; 0 = hide them all")
 
+    # Ray hands out shares below 1 and whole units, nothing in between.
     @field_validator("cpus", "gpus")
     @classmethod
     def _whole_above_one(cls, value: float) -> float:
@@ -62,13 +71,13 @@ class GridFile(RecipeSection):
     )
     resources: CellResources = Field(default_factory=CellResources, description="of each cell")
     share_stream: bool | Literal["per_seed"] = Field(
-        False, description="one play for all cells of a teacher; per_seed = and of a seed"
+        False, description="one play for all cells of a teacher; per_seed: only within a seed"
     )
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A checked grid file: `combinations` has each cell's values by key, axes first."""
+    """A checked grid file; `combinations` holds each cell's values by key, axes first."""
 
     path: Path
     label: str
@@ -77,19 +86,19 @@ class Grid:
     layer: Layer
 
     def place(self, *path: str) -> str:
-        """`file:line` of a key, or of the nearest one above it that has a line."""
+        """Return `file:line` of a key, or of the nearest one above it that has a line."""
         return _place(self.layer, path)
 
 
 def list_grids() -> list[str]:
-    """The names of the shipped grids."""
+    """Return the names of the shipped grids, sorted."""
     folder = recipes_folder()
     found = sorted(folder.rglob(f"*{GRID_SUFFIX}"))
     return [path.relative_to(folder).with_suffix("").as_posix() for path in found]
 
 
 def load_grid(name: str) -> Grid:
-    """Read a grid file, or a shipped grid by name; RecipeError with a line for each mistake."""
+    """Read a grid file, or a shipped grid by name; RecipeError with a line per mistake."""
     path = _find(name)
     label = file_label(path)
     mistakes: list[str] = []
@@ -100,7 +109,8 @@ def load_grid(name: str) -> Grid:
         file = GridFile.model_validate(layer.data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        unknown = any(item["type"] == "extra_forbidden" for item in found)  # a misspelt `axes`
+        # A misspelt `axes` is unknown and leaves `axes` missing; one line about it is enough.
+        unknown = any(item["type"] == "extra_forbidden" for item in found)
         kept = [item for item in found if not (unknown and item["type"] == "missing")]
         raise RecipeError(
             list(dict.fromkeys(_describe(dict(item), layer) for item in kept))
@@ -140,7 +150,7 @@ def _place(layer: Layer, path: KeyPath) -> str:
 
 
 def _describe(error: Mapping[str, Any], layer: Layer) -> str:
-    """One finding of pydantic as one line."""
+    """Return one finding of pydantic as one line."""
     path = tuple(str(part) for part in error["loc"])
     key = ".".join(path)
     if error["type"] == "extra_forbidden":
@@ -172,20 +182,21 @@ def _axis_mistakes(file: GridFile, layer: Layer) -> list[str]:
         texts = [value_text(value) for value in values]
         if not values:
             mistakes.append(f"{where}: has no values")
+        # Compared as text: 1 and True are equal in Python, and would be one value of a set.
         twice = sorted(text for text, times in Counter(texts).items() if times > 1)
         mistakes += [f"{where}: {text} is given twice" for text in twice]
         if key in file.set_:
             mistakes.append(f"{_place(layer, ('set', key))}: set.{key}: is an axis too")
         count *= len(values)
     for key in ({"base", "name"} & set(file.set_)) | ({"name"} & set(file.axes)):
-        mistakes.append(f"{layer.label}: {key}: is not for a grid to set; cells are named by axes")
+        mistakes.append(f"{layer.label}: {key}: cannot be set by a grid; cells are named by axes")
     if count > MAX_CELLS:
         mistakes.append(f"{layer.label}: axes: {count:,} cells; at most {MAX_CELLS:,}")
     return mistakes + _selection_mistakes(file, layer)
 
 
 def _selection_mistakes(file: GridFile, layer: Layer) -> list[str]:
-    """What is wrong with `exclude` and `include`."""
+    """Return a line per mistake in `exclude` and `include`."""
     mistakes = [
         f"{_place(layer, (key,))}: {key}: {len(found):,} entries; at most {MAX_SELECTIONS}"
         for key, found in (("exclude", file.exclude), ("include", file.include))
@@ -198,7 +209,7 @@ def _selection_mistakes(file: GridFile, layer: Layer) -> list[str]:
         where = f"{_place(layer, ('exclude', str(index)))}: exclude.{index}"
         for key, value in chosen.items():
             if key not in file.axes:
-                mistakes.append(f"{where}: {key} is no axis; axes are {', '.join(file.axes)}")
+                mistakes.append(f"{where}: {key} is not an axis; axes are {', '.join(file.axes)}")
             elif value_text(value) not in on_axis[key]:
                 mistakes.append(f"{where}: {key}: {value_text(value)} is not on that axis")
     for index, added in enumerate(file.include):
@@ -208,7 +219,7 @@ def _selection_mistakes(file: GridFile, layer: Layer) -> list[str]:
 
 
 def _combinations(file: GridFile) -> list[Values]:
-    """Each cell's values, the last axis varying fastest; then the included ones."""
+    """Return each cell's values, the last axis varying fastest, then the included cells."""
     every = itertools.product(*file.axes.values())
     cells = [dict(zip(file.axes, values, strict=True)) for values in every]
     excluded = [_texts(out) for out in file.exclude]
@@ -222,8 +233,3 @@ def _is_excluded(cell: set[tuple[str, str]], excluded: list[set[tuple[str, str]]
 
 def _texts(values: Values) -> set[tuple[str, str]]:
     return {(key, value_text(value)) for key, value in values.items()}
-
-
-def value_text(value: Any) -> str:
-    """A value as the right side of an override; text is quoted, so that it stays text."""
-    return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,6 @@
 """The pool of a sweep: Ray, on this machine or on a cluster.
 
-Ray starts a lost worker's job again, on whatever is left; the job goes on from its checkpoint.
+Ray restarts the job of a lost worker on the remaining machines; it resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STOP_SECONDS = 60.0
 
 
 class SweepError(UserError, RuntimeError):
-    """A sweep cannot begin; one line says why, and what may help."""
+    """A sweep cannot begin; the message is one line with the reason and a remedy."""
 
     code = ErrorCode.SWEEP_CLUSTER
 
@@ -48,17 +48,21 @@ class Pool:
         self._jobs[task.remote(job)] = job
 
     def wait(self, seconds: float) -> list[tuple[Job, int, str]]:
-        """Jobs that ended within so many seconds: exit code, and what befell the worker, if any."""
+        """Return the jobs that ended, with exit code and the reason if the worker failed.
+
+        Waits until a job ends or `seconds` have passed.
+        """
         end = time.monotonic() + seconds
         while self._jobs:
             ended, _ = self._ray.wait(list(self._jobs), num_returns=len(self._jobs), timeout=0)
             if ended or time.monotonic() > end:
                 return [self._outcome(reference) for reference in ended]
-            time.sleep(0.1)  # Ray's own waiting turns a SIGTERM's SystemExit into another
+            # Not Ray's own timeout: it replaces a SIGTERM's SystemExit by another error.
+            time.sleep(0.1)
         return []
 
     def stop(self) -> None:
-        """Interrupt all jobs and wait until they have ended; a minute at most."""
+        """Interrupt all jobs and wait until they have ended, for a minute at most."""
         references = list(self._jobs)
         for reference in references:
             self._ray.cancel(reference)
@@ -80,11 +84,11 @@ class Pool:
 
 @contextmanager
 def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[Pool]:
-    """A pool that has room for jobs of so many cores and GPUs.
+    """Open a pool with room for jobs of `cpus` cores and `gpus` GPUs.
 
-    `address` is `local` (processes of this machine that die with this one and listen on loopback
-    only), `auto`, or a cluster's. Raises SweepError where Ray is not installed, the cluster cannot
-    be reached, has too little for one job or does not see `output`.
+    `address` is `local` (processes of this machine that end with this one and listen on loopback
+    only), `auto`, or a cluster's. Raises SweepError if Ray is not installed, or the cluster cannot
+    be reached, is too small for one job or does not see `output`.
     """
     ray = _import_ray(address)
     handler = signal.getsignal(signal.SIGTERM)
@@ -94,7 +98,9 @@ def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[
     except (ConnectionError, RuntimeError, ValueError, ImportError, OSError) as error:
         raise SweepError(f"--address {address}: {_line(error)}") from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray sets its own
+        # ray.init installs a handler of its own; ours raises SystemExit, so that cells are
+        # interrupted.
+        signal.signal(signal.SIGTERM, handler)
     try:
         _check_room(ray, address, cpus, gpus)
         if address != LOCAL:
@@ -105,16 +111,18 @@ def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[
 
 
 def require_ray() -> None:
-    """Raise SweepError where Ray is not installed; quick, unlike importing it."""
+    """Raise SweepError if Ray is not installed, without the slow import."""
     if importlib.util.find_spec("ray") is None:
         raise SweepError('qpd sweep needs Ray: pip install "qpd[sweep]"', ErrorCode.PACKAGE_MISSING)
 
 
 def _import_ray(address: str) -> ModuleType:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # All of these are read when ray is imported or started, so they are set before.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is reported over the network
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # each job hides its GPUs itself
     if address == LOCAL:
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # everywhere: listen on loopback
+        # In spite of its name it holds on Linux too: without a cluster Ray listens on loopback.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     require_ray()
     import ray
     import ray.exceptions
@@ -136,9 +144,10 @@ def _check_room(ray: ModuleType, address: str, cpus: float, gpus: float) -> None
 
 
 def _check_shared(ray: ModuleType, output: Path) -> None:
-    """Every node must see the output folder: run directories and checkpoints are there."""
+    """Raise SweepError unless every node sees `output`, which holds runs and checkpoints."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    # A file of that name might lie on a node's own disk by chance; its content could not.
     token = secrets.token_hex(8)
     probe = output / f".probe-{token}"
     probe.write_text(token)

@@ -1,4 +1,4 @@
-"""A sweep under way: which jobs there are, in which order, and what became of each cell."""
+"""A running sweep: its jobs, their order, and the state of each cell."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _RECIPES = ".recipes"
 
 
 class JobPool(Protocol):
-    """Who runs jobs; see `qpd.sweep.ray_pool.Pool`."""
+    """A runner of jobs; see `qpd.sweep.ray_pool.Pool`."""
 
     def submit(self, job: Job) -> None:
         """Queue a job."""
 
     def wait(self, seconds: float) -> list[tuple[Job, int, str]]:
-        """Jobs that ended within so many seconds: exit code, and what befell the worker."""
+        """Return jobs that ended within `seconds`, with exit code and what befell the worker."""
 
     def stop(self) -> None:
         """Interrupt all jobs."""
@@ -38,10 +38,10 @@ class JobPool(Protocol):
 
 @dataclass
 class Status:
-    """What is known of a cell, or of a batch that distils for several.
+    """The state of a cell, or of a batch that distils for several cells.
 
     `state` is waiting, interrupted (begun in an earlier sweep), running, done or failed; `progress`
-    that of the run directory `watched`; `starts` counts its processes in this sweep.
+    is that of the run directory `watched`; `starts` counts its processes in this sweep.
     """
 
     name: str
@@ -55,8 +55,9 @@ class Status:
 
     @classmethod
     def of(cls, name: str, folder: Path, watched: Path) -> Status:
-        """As the folder is before the sweep begins."""
+        """Read the state that the folder is in before the sweep begins."""
         status = cls(name, folder, watched, progress=cell_progress(watched))
+        # The log grows over several sweeps; only this one's lines count starts and name errors.
         status.log_size = len(status.read_log())
         if status.progress.finished:
             status.state = "done"
@@ -66,15 +67,15 @@ class Status:
 
     @property
     def log(self) -> Path:
-        """What the job's processes print."""
+        """The file into which the job's processes print."""
         return self.folder / LOG_NAME
 
     def read_log(self) -> bytes:
-        """What this sweep's processes have printed so far; `log_size` is what was there before."""
+        """Return what this sweep's processes have printed; the first `log_size` bytes are older."""
         return self.log.read_bytes()[self.log_size :] if self.log.is_file() else b""
 
     def look(self) -> None:
-        """Read how far the job is."""
+        """Update state and progress from the job's log and run directory."""
         self.starts = self.read_log().count(STARTED.encode())
         if self.starts:
             self.state = "running"
@@ -83,7 +84,7 @@ class Status:
                 self.progress = progress
 
     def end(self, code: int, reason: str) -> None:
-        """The job ended with this exit code; `reason` is what befell its worker, if anything."""
+        """Record that the job ended with exit code `code`; `reason` is its worker's, if any."""
         self.progress = cell_progress(self.watched)
         self.starts = self.read_log().count(STARTED.encode())
         if code == 0:
@@ -95,15 +96,16 @@ class Status:
 
     def _last_words(self, code: int) -> str:
         if code < 0:
-            return f"killed by signal {-code}, again and again; too little memory?"
+            return f"killed by signal {-code} repeatedly; too little memory?"
         lines = self.read_log().decode(errors="replace").splitlines()
+        # The command's own one-line error beats whatever else was printed last.
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         said = [line.strip() for line in lines if line.strip() and not line.startswith(STARTED)]
         return [f"exit code {code}", *said[-1:], *errors[:1]][-1]
 
 
 class Sweep:
-    """All cells of a grid in one output folder; `run` works on those that are not done."""
+    """All cells of a grid in one output folder; `run` works on the unfinished ones."""
 
     def __init__(
         self, cells: Sequence[Cell], batches: Sequence[Batch], output: Path, wants: CellResources
@@ -123,13 +125,13 @@ class Sweep:
 
     @property
     def statuses(self) -> list[Status]:
-        """Batches, then cells."""
+        """The states of all batches, then of all cells."""
         return [*self.batches.values(), *self.cells.values()]
 
     def run(self, pool: JobPool, changed: Callable[[Sweep], None]) -> None:
-        """Work until every cell is done or has failed; `changed` hears of it about every second.
+        """Work until every cell is done or has failed; call `changed` about every second.
 
-        When it is interrupted, so are all jobs; whatever they have saved is kept.
+        An interrupt interrupts all jobs; what they have saved is kept.
         """
         self._write_recipes()
         left = self._begin(pool)
@@ -142,6 +144,7 @@ class Sweep:
                     if status.state in ("waiting", "interrupted", "running"):
                         status.look()
                 changed(self)
+        # Also for Ctrl-C and SystemExit, which are no Exceptions.
         except BaseException:
             pool.stop()
             raise
@@ -149,7 +152,10 @@ class Sweep:
             drop_memories(self.output)
 
     def _write_recipes(self) -> None:
+        # Temporary files of processes that were killed while they wrote; nobody else is at work
+        # here now.
         remove_leftovers(self._games)
+        # Workers may be on other machines: they find their recipes where the runs are.
         (self.output / _RECIPES).mkdir(exist_ok=True)
         for name, cell in self._cells.items():
             write_text(self._recipe_file(name), cell.recipe.to_yaml())
@@ -164,7 +170,7 @@ class Sweep:
         return self.output / _RECIPES / f"{name}.yaml"
 
     def _begin(self, pool: JobPool) -> int:
-        """Queue what can begin at once; how many jobs that is."""
+        """Queue what can begin at once; return the number of jobs."""
         count = 0
         for name, batch in self._batches.items():
             if batch.is_distilled():
@@ -192,11 +198,12 @@ class Sweep:
         return 1
 
     def _job(self, status: Status, *arguments: str) -> Job:
+        # Recipes may name files relative to where the sweep was started.
         here, wants = Path.cwd(), self.wants
         return Job(status.name, arguments, status.watched, status.log, here, wants.cpus, wants.gpus)
 
     def _ended(self, pool: JobPool, job: Job, code: int, reason: str) -> int:
-        """Note it; how many jobs may begin now, which are queued."""
+        """Record the end of a job and queue what it made possible; return the number queued."""
         if job.name in self.cells:
             self.cells[job.name].end(code, reason)
             self._drop_memory_if_last(job.name)
@@ -205,6 +212,7 @@ class Sweep:
         status.end(code, reason)
         if status.state == "done":
             return self._submit_cells(pool, batch)
+        # Without their distilled student the cells of a batch cannot begin: they share its fate.
         for name in batch.cells:
             self.cells[name].state = status.state
             self.cells[name].error = status.error
@@ -218,7 +226,7 @@ class Sweep:
 
 @contextmanager
 def open_output(output: Path) -> Iterator[Path]:
-    """Make the sweep's folder, and keep other sweeps out; RecipeError where it cannot be had."""
+    """Create the sweep's folder and lock other sweeps out; RecipeError if that fails."""
     if (output / "manifest.json").exists():
         raise RecipeError(
             [f"{output}: is a run directory; a sweep needs a folder of its own"],

@@ -1,11 +1,11 @@
-"""Which cells of a sweep are distilled together, on one play of their teacher.
+"""Batches of a sweep's cells that are distilled together, on one play of their teacher.
 
-Cells that agree in all but student, seed, phase 2 and phase 3 form a batch; those of them that
-agree in student and seed too are one distilled student (a member). A batch lives in
-`OUTPUT/.shared/KEY-N`: `recipes/LABEL.yaml` says who belongs to it, once and for all, so that a
-grid may grow while a batch is unfinished; newcomers form the next batch. As in `qpd distill
---students`, the first member's seed decides the play, every batch goes to all, and where students
-collect (collection.student_fraction), each member plays an equal share of the students' games.
+Cells that agree in all but student, seed, phase 2 and phase 3 form a batch; those that also agree
+in student and seed share one distilled student (a member). A batch lives in `OUTPUT/.shared/KEY-N`.
+Its `recipes/LABEL.yaml` fix the members for good, so a grid may grow while a batch is unfinished,
+and newcomers form the next batch. As in `qpd distill --students`, the first member's seed decides
+the play and every minibatch goes to all; where students collect (collection.student_fraction), each
+member plays an equal share of the students' games.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FREE = {"name", "student", "quantize", "finetune"}
 
 @dataclass
 class Batch:
-    """Students distilled together: `members` by label, and `cells` that take them, by name."""
+    """Students distilled together: `members` by label; `cells` maps a cell to its member."""
 
     folder: Path
     members: dict[str, Recipe] = field(default_factory=dict)
@@ -37,20 +37,20 @@ class Batch:
 
     @property
     def name(self) -> str:
-        """What the sweep's table calls it."""
+        """The batch's name in the sweep's table."""
         return f"{SHARED_FOLDER}/{self.folder.name}"
 
     @property
     def stream(self) -> Path:
-        """The members' memory and checkpoint."""
+        """The folder of the members' memory and checkpoint."""
         return self.folder / _STREAM
 
     def is_distilled(self) -> bool:
-        """Whether every member's phase 1 is done."""
+        """Return whether every member's phase 1 is done."""
         return all(_distill_state(self.folder / label) == "done" for label in self.members)
 
     def write_recipes(self) -> None:
-        """Say who belongs to the batch."""
+        """Record who belongs to the batch; existing records stay."""
         folder = self.folder / "recipes"
         folder.mkdir(parents=True, exist_ok=True)
         for label, recipe in self.members.items():
@@ -58,7 +58,7 @@ class Batch:
                 write_text(folder / f"{label}.yaml", recipe.to_yaml())
 
     def drop_memory(self) -> None:
-        """Remove memory and checkpoint: every cell has taken what it needs."""
+        """Remove memory and checkpoint, once every cell has taken what it needs."""
         shutil.rmtree(self.stream, ignore_errors=True)
 
 
@@ -69,10 +69,10 @@ def drop_memories(output: Path) -> None:
 
 
 def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list[Batch]:
-    """The batches of all cells that still need a distilled student; the others go alone.
+    """Assign the cells that still need a distilled student to batches; the others run alone.
 
-    `share` is the grid's `share_stream`. Alone go cells that began alone, and those that share
-    with nobody.
+    `share` is the grid's `share_stream`. Cells that began alone, or that share with nobody, run
+    alone.
     """
     if not share:
         return []
@@ -83,13 +83,14 @@ def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list
     batches = []
     for key, sharing in by_key.items():
         known = sorted((output / SHARED_FOLDER).glob(f"{key}-*"), key=lambda path: path.name)
+        # A lone cell joins a batch that is there already, but begins none.
         if len(sharing) > 1 or known:
             batches += _assign(sharing, output / SHARED_FOLDER, key, known)
     return batches
 
 
 def _assign(cells: list[Cell], folder: Path, key: str, known: list[Path]) -> list[Batch]:
-    """Cells to the batches that their students belong to, or to a new one."""
+    """Assign cells to the batches that their students belong to, or to a new one."""
     owner = {file.stem: path for path in known for file in (path / "recipes").glob("*.yaml")}
     new = folder / f"{key}-{len(known) + 1}"
     batches: dict[Path, Batch] = {}
@@ -97,6 +98,8 @@ def _assign(cells: list[Cell], folder: Path, key: str, known: list[Path]) -> lis
         label = _member_label(cell.recipe)
         path = owner.get(label, new)
         batch = batches.setdefault(path, Batch(path))
+        # Phase 1 depends on neither: with the defaults, cells that differ in them share one
+        # recipe.
         member = {"name": label, "quantize": QuantizeSettings(), "finetune": FinetuneSettings()}
         batch.members.setdefault(label, cell.recipe.model_copy(update=member))
         batch.cells[cell.name] = label
@@ -115,6 +118,7 @@ def _stream_key(recipe: Recipe, per_seed: bool) -> str:
 
 
 def _member_label(recipe: Recipe) -> str:
+    # The digest tells students of one size apart that differ in other keys, such as sharpness.
     student = recipe.student.model_dump(mode="json")
     return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)[:4]}"
 

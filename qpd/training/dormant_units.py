@@ -1,4 +1,4 @@
-"""Recycling of dormant units (ReDo, Sokar et al. 2023): what no state activates learns no more.
+"""Recycling of dormant units (ReDo, Sokar et al. 2023): ReLUs that no state activates.
 
 High learning rates learn far faster here, but their first steps push ReLUs below zero for every
 state: in an XXS student up to half of the last hidden layer. Such a unit gets fresh incoming
@@ -14,7 +14,7 @@ from qpd.students import Student
 
 
 def dormant_units(hidden: Tensor) -> Tensor:
-    """Units with no positive activation in `[batch, channels, ...]`: bool `[channels]`."""
+    """Find units with no positive activation in `[batch, channels, ...]`: bool `[channels]`."""
     return hidden.amax([axis for axis in range(hidden.dim()) if axis != 1]) <= 0
 
 
@@ -22,7 +22,7 @@ def dormant_units(hidden: Tensor) -> Tensor:
 def recycle_dormant_units(
     student: Student, optimizer: torch.optim.Optimizer, observations: Tensor, seed: int
 ) -> int:
-    """Start the units anew that none of the `observations` `[batch, ...]` activates.
+    """Reinitialise the units that none of the `observations` `[batch, ...]` activates.
 
     A unit is a channel of a convolution or of a hidden linear layer. Its incoming weights are drawn
     from N(0, 2 / fan_in), its bias is 0; the optimizer forgets its gradient and takes its scale

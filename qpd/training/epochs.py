@@ -15,14 +15,15 @@ from torch import Tensor
 from qpd.environments.policy import Policy, shared_policy
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.evaluation.games import EvaluationResult
 from qpd.machine.cores import usable_cores
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream, Rollout
 from qpd.replay.sample import ReplaySample
-from qpd.training.health import REMEMBERED, StateCopy, trouble
+from qpd.runs.epoch_report import EpochReport
+from qpd.training.health import REMEMBERED, StateCopy, diagnose_epoch
+from qpd.training.optimizer import learning_rate
 from qpd.training.plan import PhasePlan
-from qpd.training.state import PhaseState, learning_rate
+from qpd.training.state import PhaseState
 from qpd.training.step import TrainStep
 
 
@@ -32,25 +33,8 @@ class TrainingError(UserError, RuntimeError):
     code = ErrorCode.TRAINING_DIVERGED
 
 
-@dataclass(frozen=True)
-class EpochReport:
-    """Batch means over one epoch: losses in nats and value units, speed, validation if any.
-
-    `rollout_return`: mean return of the games that ended in the epoch's rollout, if any did.
-    """
-
-    epoch: int
-    loss: float
-    actor_loss: float
-    critic_loss: float
-    lr: float
-    samples_per_second: float
-    validation: EvaluationResult | None
-    rollout_return: float | None = None
-
-
 class PhaseObserver(Protocol):
-    """Who follows a phase: progress display, metrics file, checkpoints."""
+    """Follows a phase: progress display, metrics file, checkpoints."""
 
     def batch_done(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
         """Hear of every few updates: samples drawn so far in this epoch, of how many."""
@@ -116,11 +100,13 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
     rollout, collection = None, None
     if plan.reward is not None:
         rollout = stream.rollout(plan.acting_policy(), plan.reward)
+    # Drawn before new play is added: the rows stay valid while the collection writes spare rows.
     batches = _batches(plan, state, stream.memory, rollout)
     draw = stream.memory.start_drawing(shared=steps[0].reads_shared_frames)
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))
+    # A bad epoch is noticed at its end only, when the parameters are already spoiled.
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
     began = time.perf_counter()
     try:
@@ -130,7 +116,7 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
         if collection is not None:
             collection.wait()
     collected = time.perf_counter()
-    state.spend("collect", began - started + collected - trained)
+    state.add_time("collect", began - started + collected - trained)
     played = None
     if rollout is not None and len(rollout.game_returns):
         played = float(rollout.game_returns.mean())
@@ -142,8 +128,9 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
 def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before: StateCopy) -> None:
     """Undo the epoch if it was bad; remember its loss if it was good."""
     plan, state = trainee.plan, trainee.state
+    # With rewards the total is a policy gradient's surrogate: its size says nothing.
     recent = state.recent_losses if plan.reward is None else []
-    reason = trouble(losses, recent, state.module, observations)
+    reason = diagnose_epoch(losses, recent, state.module, observations)
     if reason is None:
         state.recent_losses = [*state.recent_losses, float(losses[0])][-REMEMBERED:]
         return
@@ -165,13 +152,14 @@ def _end_epoch(
     plan, state, began = trainee.plan, trainee.state, time.perf_counter()
     settings = plan.settings
     state.epoch += 1
+    # Recycled units need time to learn: none in the second half.
     if plan.after_early_epoch is not None and 2 * state.epoch <= settings.epochs:
         plan.after_early_epoch()
     validation = None
     if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
         validation = plan.validate()
         state.keep_if_best(validation.mean)
-    state.spend("validate", time.perf_counter() - began)
+    state.add_time("validate", time.perf_counter() - began)
     total, actor, critic = losses.tolist()
     lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
     trainee.observer.epoch_done(
@@ -184,7 +172,7 @@ def _end_epoch(
 def _batches(
     plan: PhasePlan, state: PhaseState, memory: ReplayMemory, rollout: Rollout | None
 ) -> list[Tensor]:
-    """An epoch's batches, as rows of the memory."""
+    """Return an epoch's batches, as rows of the memory."""
     settings = plan.settings
     size, passes, rows = settings.batch_size, 1, None
     total = min(settings.samples_per_epoch or len(memory), len(memory))
@@ -203,6 +191,7 @@ class _Collection:
 
     def __init__(self, stream: PlayStream, student: Policy) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        # On two cores emulation and training only slow each other down.
         if usable_cores() > 2:
             # As many threads for the teacher, whatever training sets meanwhile.
             threads = torch.get_num_threads()
@@ -246,10 +235,10 @@ def _train_epoch(
                 group["lr"] = learning_rate(settings, done) * factor
             sums[number] += steps[number](sample) * len(rows)
         count += len(rows)
-        if index % 16 == 15:
+        if index % 16 == 15:  # reading a loss waits for a GPU
             speed = count / (time.perf_counter() - began)
             loss = float(next(iter(sums.values()))[0]) / count
             lead.observer.batch_done(count, total, loss, speed)
-    lead.state.spend("gather", gathering)
-    lead.state.spend("train", time.perf_counter() - began - gathering)
+    lead.state.add_time("gather", gathering)
+    lead.state.add_time("train", time.perf_counter() - began - gathering)
     return [loss_sums.cpu() for loss_sums in sums.values()], count, sample.observations

@@ -1,7 +1,7 @@
-"""Is a student still learning: losses that are not finite, spikes, dead students; and the way back.
+"""Detects epochs that went wrong (non-finite losses, spikes, dead students) and undoes them.
 
-A phase goes on from the student as it was before the bad epoch, with half the learning rate. So
-nothing bad is ever validated, saved as best, or written.
+A phase then continues from the student as it was before the bad epoch, with half the learning rate.
+Nothing bad is ever validated, saved as best, or written.
 """
 
 from __future__ import annotations
@@ -41,19 +41,21 @@ class StateCopy:
         """Make `state` what it was, but for its epoch; it learns half as fast from here on."""
         state.module.load_state_dict(self.module)
         state.optimizer.load_state_dict(self.optimizer)
+        # The epoch number stays: the schedule goes on, and a run always ends.
         state.lr_scale *= LR_FACTOR
         state.rollbacks += 1
 
 
-def trouble(
+def diagnose_epoch(
     losses: Tensor, recent: Sequence[float], module: nn.Module, observations: Tensor
 ) -> str | None:
-    """What is wrong with an epoch, in words; None if nothing is.
+    """Say what is wrong with an epoch; None if nothing is.
 
     `losses`: its means of total, actor and critic loss, `[3]`; `recent`: the totals of good epochs
     before it, none where totals mean nothing (rewards); `observations` `[batch, ...]`: any states.
     """
     total, actor, critic = losses.tolist()
+    # One NaN anywhere in the epoch makes its sums NaN, so the means are enough to look at.
     if not math.isfinite(total + actor + critic):
         return f"the loss is no longer finite (actor {actor:.3g}, critic {critic:.3g})"
     for name, parameter in module.named_parameters():
@@ -67,10 +69,11 @@ def trouble(
 
 @torch.no_grad()
 def _dead(module: nn.Module, observations: Tensor) -> str | None:
-    """Whether the student tells neither actions nor states apart."""
+    """Say so if the student tells neither actions nor states apart."""
     logits = module(observations)[0].float()
     if (logits.amax(1) - logits.amin(1)).max() < _SAME:
         return "the student is dead: its logits are equal"
+    # A constant added to all logits of a state changes no policy: compare without it.
     centred = logits - logits.mean(1, keepdim=True)
     if len(logits) > 1 and (centred.amax(0) - centred.amin(0)).max() < _SAME:
         return "the student is dead: it answers every state alike"

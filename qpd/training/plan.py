@@ -1,4 +1,4 @@
-"""What distinguishes phase 1 from phase 3, for the loop that trains both."""
+"""The plan of a training phase: what the loop that trains phases 1 and 3 needs to know."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from qpd.recipe.schema import RewardSettings, TrainingPhase
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """All that distinguishes phase 1 from phase 3.
+    """All that distinguishes phase 1 from phase 3, for the loop that trains both.
 
-    `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy` is
-    who plays where the student collects; `validate` plays the validation episodes; `after_update`
+    `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy`
+    plays where the student collects; `validate` plays the validation episodes; `after_update`
     keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half. With
     `reward` the student plays before each epoch, which trains on that rollout alone.
     """

@@ -1,4 +1,4 @@
-"""The zip of an SB3 agent without what only its training needs: half the bytes, or a quarter.
+"""The zip of an SB3 agent without what only training needs: half the bytes, or a quarter.
 
 Weights become float16, which Stable-Baselines3 widens again when it loads them. The optimizer
 forgets its moments, and DQN's target network becomes the network itself. Nothing is unpickled:
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.archive.torch_file import read_param_groups
 from qpd.teachers.archive.zip_input import open_zip, read_member
-from qpd.teachers.errors import TeacherError, one_line
 
 _OPTIMIZER = "policy.optimizer.pth"
 _MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight
@@ -35,7 +35,7 @@ _FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # the same agent gives the same bytes
 
 
 def compact_agent(archive: Sb3Archive) -> bytes:
-    """The smaller zip; `archive.path` must be a zip file.
+    """Return the smaller zip; `archive.path` must be a zip file.
 
     Weights beyond float16's range stay float32. Raises TeacherError for a folder, or where the
     rest of the zip is damaged.
@@ -53,6 +53,7 @@ def compact_agent(archive: Sb3Archive) -> bytes:
             " expected a zip as Stable-Baselines3 saves it",
             ErrorCode.TEACHER_DAMAGED,
         ) from error
+    # The base64 pickles in it are kept as text, never read: SB3 needs them to load the agent.
     members["data"] = json.dumps(_without_last_moment(archive.data)).encode()
     members["policy.pth"] = _saved(_compact_weights(archive.state_dict))
     file = io.BytesIO()
@@ -63,7 +64,7 @@ def compact_agent(archive: Sb3Archive) -> bytes:
 
 
 def _other_members(path: Path) -> dict[str, bytes]:
-    """What an SB3 zip holds beside data and weights; unknown members are left out."""
+    """Read what an SB3 zip holds beside data and weights; unknown members are left out."""
     with path.open("rb") as file, open_zip(file) as source:
         found = {info.filename: info for info in source.infolist()}
         for name, most in _MOST_BYTES.items():
@@ -77,15 +78,19 @@ def _without_last_moment(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compact_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """float16 where it can hold the numbers. What was one tensor under several names stays one,
-    and a target network becomes its network.
+    """Convert to float16 what fits into it.
+
+    A tensor with several names stays one tensor, and a target network becomes its network.
     """
     halves: dict[tuple[object, ...], Tensor] = {}
     compact: dict[str, Tensor] = {}
     for name, tensor in state_dict.items():
+        # SB3 >= 1.7 saves a shared extractor under three names; torch.save stores a storage once,
+        # as long as the names still share it.
         key = (tensor.data_ptr(), tensor.shape, tensor.stride())
         if key not in halves or tensor.numel() == 0:
             half = tensor.to(torch.float16)
+            # Beyond 65,504 float16 is infinite.
             fits = tensor.dtype == torch.float32 and bool(torch.isfinite(half).all())
             halves[key] = half if fits else tensor.clone()
         compact[name] = halves[key]

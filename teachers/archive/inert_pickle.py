@@ -1,4 +1,4 @@
-"""Reads the structure of a pickle without importing or calling anything.
+"""Read the structure of a pickle without importing or calling anything.
 
 Every global becomes an inert class that only records what was done to it, and numpy
 arrays and scalars are rebuilt from their raw bytes for a few plain number types.
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Half, float, double, integers and bool, as NumPy's dtype codes: object arrays hold pickles.
 _PLAIN_DTYPES = frozenset({"f2", "f4", "f8", "i4", "i8", "u1", "b1"})
+# EXT looks classes up in copyreg's registry, PERSID and NEXT_BUFFER ask for data from outside.
 _REFUSED_OPCODES = frozenset({"EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER"})
 _NESTING_OPCODES = frozenset({"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET"})
 
@@ -25,7 +27,7 @@ MAX_TUPLES = 30_000
 
 
 class Recorded:
-    """What a pickle wanted to build: the global's name, arguments and state, never the thing."""
+    """A record of what a pickle wanted to build: the global's name, its arguments and state."""
 
     global_name = ""
     arguments: tuple[Any, ...]
@@ -33,7 +35,7 @@ class Recorded:
     items: list[tuple[Any, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Recorded":
-        """Records the arguments, whatever they are."""
+        """Record the arguments, whatever they are."""
         instance = super().__new__(cls)
         instance.arguments = args
         instance.state = None
@@ -41,26 +43,26 @@ class Recorded:
         return instance
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Accepts any arguments: __new__ has recorded them."""
+        """Accept any arguments: __new__ has recorded them."""
 
     def __setstate__(self, state: Any) -> None:
-        """Records the state."""
+        """Record the state."""
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Records the entries of a mapping, in their order."""
+        """Record the entries of a mapping, in their order."""
         self.items.append((key, value))
 
     def append(self, value: Any) -> None:
-        """Ignores entries of unknown sequences."""
+        """Ignore entries of unknown sequences."""
 
     def extend(self, values: Any) -> None:
-        """Ignores entries of unknown sequences."""
+        """Ignore entries of unknown sequences."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What lies outside the pickle, such as a tensor's numbers: the key it is stored under."""
+    """The key of something outside the pickle, such as a tensor's numbers."""
 
     key: Any
 
@@ -71,7 +73,9 @@ class _InertUnpickler(pickle.Unpickler):
         self._recorders: dict[str, type[Recorded]] = {}
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Returns a recorder for any global: nothing is looked up."""
+        """Return a recorder for any global: nothing is looked up."""
+        # One class per name: a pickle that compares or hashes its classes sees the same object each
+        # time.
         full_name = f"{module}.{name}"
         if full_name not in self._recorders:
             if len(self._recorders) >= MAX_GLOBALS:
@@ -80,21 +84,24 @@ class _InertUnpickler(pickle.Unpickler):
         return self._recorders[full_name]
 
     def persistent_load(self, pid: Any) -> Any:
-        """Returns the key of something outside the pickle."""
+        """Return the key of something outside the pickle."""
         return Reference(pid)
 
 
 def load_inert(content: bytes, *, references: bool = False) -> Any:
-    """Returns a pickle's plain values, with `Recorded` in the place of every object.
+    """Return a pickle's plain values, with `Recorded` in the place of every object.
 
     With `references`, what lies outside the pickle becomes a `Reference`. Raises ValueError or
     another exception where `content` is no complete pickle, is too large or nested, or uses
     extensions, out-of-band buffers or (without `references`) persistent references.
     """
     num_tuples = 0
+    # pickletools parses without executing, so that limits apply before anything is built.
     for number, (opcode, argument, _position) in enumerate(pickletools.genops(content)):
         if opcode.name in _REFUSED_OPCODES or (opcode.name == "BINPERSID" and not references):
             raise ValueError(f"pickle opcode {opcode.name} is refused")
+        # The C unpickler makes its memo as long as the largest index: 5 bytes could ask for
+        # gigabytes.
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
             raise ValueError("pickle memo index is out of range")
         num_tuples += opcode.name in _NESTING_OPCODES
@@ -104,7 +111,7 @@ def load_inert(content: bytes, *, references: bool = False) -> Any:
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Rebuilds a numpy array or scalar, or a python number, from its record.
+    """Rebuild a numpy array or scalar, or a python number, from its record.
 
     Raises ValueError for anything else, and for number types other than plain ones.
     """

@@ -18,7 +18,7 @@ _SPACE_NAME = re.compile(r"spaces\.\w+\.(\w+)'|\b(Box|Discrete|MultiDiscrete|Mul
 
 @dataclass(frozen=True)
 class ActionSpace:
-    """What the agent's actions are; `num_actions` is set for `discrete` where known."""
+    """The agent's action space; `num_actions` is set for `discrete` if it is known."""
 
     kind: ActionKind
     num_actions: int | None = None
@@ -26,7 +26,7 @@ class ActionSpace:
 
 @dataclass(frozen=True)
 class ObservationSpace:
-    """What the agent sees; every field is None where the archive does not say."""
+    """The agent's observation space; fields are None where the archive does not say."""
 
     space: str | None = None  # "Box", "Discrete", "Dict", ...
     shape: tuple[int, ...] | None = None
@@ -35,7 +35,7 @@ class ObservationSpace:
 
 
 def read_action_space(data: Mapping[str, Any]) -> ActionSpace:
-    """Returns the action space that the plain data describe, `unknown` where they do not."""
+    """Return the action space that the plain data describe, `unknown` if they do not."""
     fields = _fields(data, "action_space")
     name = _space_name(fields)
     if name == "Box":
@@ -49,11 +49,12 @@ def read_action_space(data: Mapping[str, Any]) -> ActionSpace:
 
 
 def read_observation_space(data: Mapping[str, Any]) -> ObservationSpace:
-    """Returns the observation space that the plain data describe."""
+    """Return the observation space that the plain data describe."""
     fields = _fields(data, "observation_space")
     shape = _int_tuple(fields.get("_shape", fields.get("shape")))
     dtype = fields.get("dtype")
     dtype = dtype if isinstance(dtype, str) else None
+    # Bounds are NumPy's text of a whole array, `[[[0 0 0 ... 0]]]`: only its numbers count.
     low, high = (set(re.findall(r"\d+", str(fields.get(key, "")))) for key in ("low", "high"))
     is_image = shape is not None and len(shape) == 3 and dtype == "uint8"
     is_image = is_image and low <= {"0"} and high <= {"255"}
@@ -61,12 +62,13 @@ def read_observation_space(data: Mapping[str, Any]) -> ObservationSpace:
 
 
 def read_policy_option(data: Mapping[str, Any], name: str) -> str | None:
-    """Returns the text of one entry of `policy_kwargs`, or None.
+    """Return the text of one entry of `policy_kwargs`, or None.
 
     `policy_kwargs` may be a JSON object, an object of `str()`s, or the `str()` of a dict.
     """
     options = data.get("policy_kwargs")
     if isinstance(options, str):
+        # The text of a dict or of keyword arguments: 'net_arch': [64], net_arch=[64].
         found = re.search(rf"['\"]?\b{name}\b['\"]?\s*[:=]\s*(<[^>]*>|[^,}}\)]+)", options)
         return found.group(1).strip() if found else None
     if isinstance(options, Mapping) and options.get(name) is not None:
@@ -75,12 +77,12 @@ def read_policy_option(data: Mapping[str, Any], name: str) -> str | None:
 
 
 def class_name(text: str) -> str:
-    """Returns the last name in the text of a class: `<class 'torch.nn.Tanh'>` -> `Tanh`."""
+    """Return the last name in the text of a class: `<class 'torch.nn.Tanh'>` -> `Tanh`."""
     return re.sub(r"[<>'\"\s]|class\b", "", text).rsplit(".", 1)[-1]
 
 
 def read_float(data: Mapping[str, Any], key: str) -> float | None:
-    """Returns a plain number, or None where it is missing, no number or beyond a float."""
+    """Return a plain number, or None if it is missing, not a number or too large for a float."""
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -91,16 +93,17 @@ def read_float(data: Mapping[str, Any], key: str) -> float | None:
 
 
 def read_int(data: Mapping[str, Any], key: str) -> int | None:
-    """Returns a plain non-negative integer, or None."""
+    """Return a plain non-negative integer, or None."""
     value = data.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def actor_critic_label(data: Mapping[str, Any]) -> str | None:
-    """Returns `ppo`, `a2c` or `trpo` for an actor-critic's plain data, None if they say neither.
+    """Return `ppo`, `a2c` or `trpo` for an actor-critic's plain data, None if they say neither.
 
     Only the names of training settings tell them apart: their policies are the same class.
     """
+    # PPO's keys are a superset of A2C's, so A2C comes last.
     if "clip_range" in data or "n_epochs" in data:
         return "ppo"
     if "cg_max_steps" in data:
@@ -131,6 +134,7 @@ def _positive_int(value: object) -> int | None:
 
 def _int_tuple(value: object) -> tuple[int, ...] | None:
     text = str(value)
+    # A JSON list and the text of a tuple look alike as text; nothing is evaluated.
     if not re.fullmatch(r"\s*[\[(][\d,\s]{0,200}[\])]\s*", text):
         return None
     return tuple(int(number) for number in re.findall(r"\d{1,9}", text))

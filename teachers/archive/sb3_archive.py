@@ -1,4 +1,4 @@
-"""Reads a Stable-Baselines3 archive as data: no pickle in it is ever executed.
+"""Read a Stable-Baselines3 archive as data: no pickle in it is ever executed.
 
 An archive is a zip file (or a folder holding it unpacked) with the JSON member `data`
 and the tensors `policy.pth`. Reading one takes less than 1 GiB of memory, whatever it holds.
@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, continuous_actions, one_line
 from qpd.teachers.archive.plain_data import (
     ActionSpace,
     ObservationSpace,
@@ -25,7 +26,6 @@ from qpd.teachers.archive.plain_data import (
 )
 from qpd.teachers.archive.torch_file import read_state_dict
 from qpd.teachers.archive.zip_input import open_zip, read_member
-from qpd.teachers.errors import TeacherError, continuous_actions, one_line
 
 # A NatureCNN takes 7 MB, and `data` a few hundred kB.
 MAX_ARCHIVE_BYTES = 1 << 30
@@ -36,11 +36,10 @@ _EXPECTED = "expected a Stable-Baselines3 zip with the members 'data' and 'polic
 
 @dataclass(frozen=True)
 class Sb3Archive:
-    """Content of one archive; fields are None where the archive does not say.
+    """The content of one archive; fields are None where the archive does not say.
 
     `sha256` is that of the zip file; for an unpacked folder, that of `data` followed
-    by `policy.pth`. `algo` is what tensors and plain data prove, None where they leave
-    it open.
+    by `policy.pth`. `algo` is what tensors and plain data prove, None if they leave it open.
     """
 
     path: Path
@@ -57,7 +56,7 @@ class Sb3Archive:
 
 
 def read_sb3_archive(path: str | Path) -> Sb3Archive:
-    """Reads a zip file or an unpacked folder of an agent with discrete actions.
+    """Read a zip file or an unpacked folder of an agent with discrete actions.
 
     Raises TeacherError if it is something else. An action space that is not supported is refused
     before the tensors are read: such agents may hold theirs in ways that are not read either.
@@ -73,6 +72,7 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
     action_space = read_action_space(data)
     _refuse_action_space(action_space, path)
     state_dict = _parse_tensors(members["policy.pth"], path)
+    # Absent from old archives.
     version = members.get("_stable_baselines3_version")
     return Sb3Archive(
         path=path,
@@ -99,7 +99,7 @@ def _refuse_action_space(action_space: ActionSpace, path: Path) -> None:
 
 
 def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str | None:
-    """Returns the algorithm: the family from tensor names, the label from plain data."""
+    """Return the algorithm, or None: the family from tensor names, the label from plain data."""
     if _any_key(state_dict, "quantile_net."):
         return "qrdqn"
     if _any_key(state_dict, "q_net."):
@@ -110,6 +110,7 @@ def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str
 
 
 def _continuous_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str:
+    # Only SAC's actor is stochastic; TD3 has twin critics, DDPG one.
     if _any_key(state_dict, "actor.log_std") or _any_key(state_dict, "actor.latent_pi"):
         return "sac"
     return "td3" if _any_key(state_dict, "critic.qf1.") else "ddpg"
@@ -142,6 +143,7 @@ def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
             ErrorCode.TEACHER_DAMAGED,
         )
     with path.open("rb") as file:
+        # Of the file as it is, before anything in it is parsed: the manifest names a teacher by it.
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     members: dict[str, bytes] = {}
     try:
@@ -149,6 +151,8 @@ def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
             names = set(archive.namelist())
             for name in MAX_MEMBER_BYTES:
                 if name in names:
+                    # Before reading: the size that a zip declares is also all that read_member
+                    # unpacks.
                     _check_size(path, name, archive.getinfo(name).file_size)
                     members[name] = read_member(archive, archive.getinfo(name))
     except TeacherError:
@@ -175,7 +179,7 @@ def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
     missing = [name for name in ("data", "policy.pth") if name not in members]
     if missing:
         raise TeacherError(
-            f"{path}: has no member {' or '.join(missing)} (truncated, or something else);"
+            f"{path}: has no member {' or '.join(missing)} (truncated, or not an SB3 zip);"
             f" {_EXPECTED}",
             ErrorCode.TEACHER_DAMAGED,
         )
@@ -183,6 +187,7 @@ def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
 
 def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
     try:
+        # Not qpd.files.json_input, which refuses NaN and infinity: SB3 may write both.
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise TeacherError(
@@ -191,7 +196,7 @@ def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(data, dict):
         raise TeacherError(
-            f"{path}: member 'data' is no JSON object; {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
+            f"{path}: member 'data' is not a JSON object; {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
         )
     return data
 
@@ -201,7 +206,7 @@ def _parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
         return read_state_dict(content, MAX_TENSOR_ELEMENTS)
     except Exception as error:  # a damaged zip or pickle may raise nearly anything
         raise TeacherError(
-            f"{path}: member 'policy.pth' is damaged or holds more than tensors"
+            f"{path}: member 'policy.pth' is damaged or contains more than tensors"
             f" ({one_line(error) or type(error).__name__});"
             " expected a state_dict saved by Stable-Baselines3",
             ErrorCode.TEACHER_DAMAGED,

@@ -1,4 +1,4 @@
-"""Reads a state_dict that `torch.save` wrote (PyTorch >= 1.6), without torch.load.
+"""Read a state_dict that `torch.save` wrote (PyTorch >= 1.6), without torch.load.
 
 Such a file is a zip of uncompressed members: PREFIX/data.pkl says which tensors there are, and
 PREFIX/data/KEY holds their numbers. The pickle is read inertly, so that nothing in it can run or
@@ -18,6 +18,7 @@ from torch import Tensor
 from qpd.teachers.archive.inert_pickle import Recorded, Reference, load_inert
 from qpd.teachers.archive.zip_input import open_zip, read_member
 
+# A convolution's weight has 4.
 _MAX_DIMENSIONS = 8
 _DTYPES = {
     "FloatStorage": torch.float32,
@@ -34,13 +35,14 @@ _DTYPES = {
 
 
 def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
-    """Returns the tensors by name; they are views of one copy of their numbers.
+    """Return the tensors by name; they are views of one copy of their numbers.
 
     Raises ValueError, or another exception, where `content` is damaged, holds more than plain
     tensors, or declares more than `max_elements` numbers (a view may repeat them).
     """
     members = _read_members(content)
     prefix = _prefix(members)
+    # Older files lack this member: they count as this machine's.
     if members.get(f"{prefix}byteorder", sys.byteorder.encode()) != sys.byteorder.encode():
         raise ValueError("its numbers are in the other byte order")
     root = load_inert(members[f"{prefix}data.pkl"], references=True)
@@ -58,15 +60,17 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
             )
         is_empty = 0 in shape
         tensors[name] = (
+            # as_strided checks nothing that `_view` has not: offsets beyond the storage were
+            # refused there.
             flat.new_empty(shape) if is_empty else flat.as_strided(shape, stride, offset)
         )
     if not tensors:
-        raise ValueError("it holds no tensors")
+        raise ValueError("it contains no tensors")
     return tensors
 
 
 def read_param_groups(content: bytes) -> list[dict[str, Any]]:
-    """Returns the settings of an optimizer's state_dict: plain numbers, no tensors.
+    """Return the settings of an optimizer's state_dict: plain numbers, no tensors.
 
     Raises ValueError, or another exception, where `content` is damaged or holds something else.
     """
@@ -74,10 +78,10 @@ def read_param_groups(content: bytes) -> list[dict[str, Any]]:
     root = load_inert(members[f"{_prefix(members)}data.pkl"], references=True)
     groups = root.get("param_groups") if isinstance(root, dict) else None
     if not isinstance(groups, list) or not groups:
-        raise ValueError("it holds no param_groups")
+        raise ValueError("it contains no param_groups")
     for group in groups:
         if not isinstance(group, dict) or not all(map(_is_plain, group.values())):
-            raise ValueError("its param_groups hold more than plain numbers")
+            raise ValueError("its param_groups contain more than plain numbers")
     return groups
 
 
@@ -88,16 +92,17 @@ def _is_plain(value: Any) -> bool:
 
 
 def _read_members(content: bytes) -> dict[str, bytes]:
-    """All members by name: uncompressed, so that together they are no longer than `content`."""
+    """Read all members; uncompressed, together they are no longer than `content`."""
     if not content.startswith(b"PK"):
         raise ValueError(
-            "it is no zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
+            "it is not a zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
             " with a newer one)"
         )
     with open_zip(io.BytesIO(content)) as archive:
         infos = archive.infolist()
+        # Of two members with one name, readers differ in which they take.
         if len({info.filename for info in infos}) < len(infos):
-            raise ValueError("it has a member twice")
+            raise ValueError("it has two members of one name")
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
             raise ValueError("it is compressed; PyTorch never does that")
         if any(info.compress_size != info.file_size for info in infos):
@@ -108,6 +113,7 @@ def _read_members(content: bytes) -> dict[str, bytes]:
 
 
 def _prefix(members: Iterable[str]) -> str:
+    # The prefix is the name that the file had when it was saved: archive/, policy/ ...
     pickles = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(pickles) != 1:
         raise ValueError(f"it has {len(pickles)} members data.pkl instead of one")
@@ -120,7 +126,7 @@ def _items(root: Any) -> list[tuple[Any, Any]]:
     if isinstance(root, Recorded) and root.global_name == "collections.OrderedDict":
         return root.items
     found = root.global_name if isinstance(root, Recorded) else type(root).__name__
-    raise ValueError(f"it holds {found} instead of a state_dict")
+    raise ValueError(f"it contains {found} instead of a state_dict")
 
 
 class _Storages:
@@ -132,7 +138,7 @@ class _Storages:
         self._flat: dict[str, Tensor] = {}
 
     def flat(self, reference: Any) -> Tensor:
-        """The flat tensor that `('storage', TYPE, KEY, device, size)` names."""
+        """Return the flat tensor that `('storage', TYPE, KEY, device, size)` names."""
         key = reference.key if isinstance(reference, Reference) else None
         if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
             raise ValueError("a tensor refers to no storage")
@@ -160,10 +166,12 @@ def _type_name(record: Any) -> str:
 def _view(
     record: Any, storages: _Storages, name: str
 ) -> tuple[Tensor, tuple[int, ...], tuple[int, ...], int]:
-    """Numbers, shape, stride and offset of the tensor that a recorded call would build.
+    """Return numbers, shape, stride and offset of the tensor that a recorded call would build.
 
     The call is `_rebuild_tensor_v2(storage, offset, shape, stride, ...)`, or a parameter's of one.
     """
+    # nn.Parameter wraps a tensor's call; gradients and hooks, its other arguments, are of no use
+    # here.
     if _is_call(record, "torch._utils._rebuild_parameter", 3):
         record = record.arguments[0]
     if not _is_call(record, "torch._utils._rebuild_tensor_v2", 6):
@@ -182,7 +190,7 @@ def _view(
 
 
 def _is_call(record: Any, global_name: str, num_arguments: int) -> bool:
-    """Whether it is such a call; newer versions may have appended arguments."""
+    """Return whether it is such a call; newer versions may have appended arguments."""
     return (
         isinstance(record, Recorded)
         and record.global_name == global_name

@@ -1,4 +1,4 @@
-"""Reads SB3's `vecnormalize.pkl` (observation statistics) without executing the pickle."""
+"""Read SB3's `vecnormalize.pkl` (observation statistics) without executing the pickle."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.inert_pickle import Recorded, as_array, load_inert
-from qpd.teachers.errors import TeacherError, one_line
 
 MAX_PICKLE_BYTES = 16 << 20
 
@@ -27,13 +27,13 @@ class ObservationNormalization:
     clip_obs: float
 
     def apply(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Normalizes observations [..., *shape]; returns float32 of the same shape."""
+        """Normalize observations [..., *shape] and return float32 of the same shape."""
         scaled = (observations - self.mean) / np.sqrt(self.var + self.epsilon)
         return np.clip(scaled, -self.clip_obs, self.clip_obs).astype(np.float32)
 
 
 def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
-    """Returns the statistics, or None where observations were not normalized.
+    """Return the statistics, or None where observations were not normalized.
 
     Raises TeacherError for a file that is too large, damaged, or no VecNormalize.
     """
@@ -58,11 +58,14 @@ def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
 
 def _normalization(root: Any) -> ObservationNormalization | None:
     state = _state(root, "VecNormalize")
+    # Rewards may have been normalized all the same; playing needs none of that.
     if state.get("norm_obs", True) is False:
         return None
+    # One RunningMeanStd per key of a Dict space.
     if isinstance(state.get("obs_rms"), dict):
         raise ValueError("dict observations are not supported")
     statistics = _state(state.get("obs_rms"), "RunningMeanStd")
+    # SB3 keeps them in float64; float32 would move normalized observations in the last bit.
     mean = as_array(statistics.get("mean")).astype(np.float64)
     var = as_array(statistics.get("var")).astype(np.float64)
     epsilon = float(as_array(state.get("epsilon")))

@@ -10,7 +10,7 @@ MAX_DIRECTORY_BYTES = 2 << 20  # the list of members: some 20,000 of them, or 10
 
 @contextmanager
 def open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """Yields the zip in `file`, which must be seekable.
+    """Yield the zip in `file`, which must be seekable.
 
     Raises ValueError for a list of members that is too long, and nearly anything (zipfile's
     errors are many) for damaged files.
@@ -25,7 +25,7 @@ def open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
 
 
 def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Returns a member: no more than the size it declares is ever unpacked.
+    """Return a member: no more than the size it declares is ever unpacked.
 
     `ZipFile.read` unpacks up to 2 GiB before it looks at that size.
     """

@@ -27,12 +27,14 @@ for _name in _MUJOCO:
     RENAMED_ENVIRONMENTS |= {f"{_name}-v{version}": f"{_name}-v5" for version in (1, 2, 3)}
 
 _ALGORITHM_PREFIX = re.compile(rf"^({'|'.join(ALGORITHM_NAMES)})-", re.IGNORECASE)
+# The zoo numbers repeated runs: CartPole-v1_1, CartPole-v1_2 ...
 _ENVIRONMENT_ID = re.compile(r"^([A-Za-z][\w.\-]*-v\d+)(?:_\d+)?$")
+# Names of folders and repositories cannot hold the slash of a namespace: the zoo writes a dash.
 _NAMESPACES = ("ALE", "seals", "phys2d", "tabular")
 
 
 def current_environment_id(env_id: str) -> str:
-    """Returns the id under which gymnasium 1.x knows `env_id`; logs a warning on a change."""
+    """Return the id under which gymnasium 1.x knows `env_id`; logs a warning on a change."""
     current = RENAMED_ENVIRONMENTS.get(env_id, env_id)
     if current != env_id:
         logger.warning(
@@ -43,7 +45,7 @@ def current_environment_id(env_id: str) -> str:
 
 
 def environment_id_from_name(name: str) -> str | None:
-    """Returns the environment id in a file or folder name (without its suffix), or None.
+    """Return the environment id in a file or folder name (without its suffix), or None.
 
     `ppo-BreakoutNoFrameskip-v4`, `BreakoutNoFrameskip-v4` and `BreakoutNoFrameskip-v4_1`
     all give `BreakoutNoFrameskip-v4`; `ALE-Breakout-v5` gives `ALE/Breakout-v5`.
@@ -59,7 +61,7 @@ def environment_id_from_name(name: str) -> str | None:
 
 
 def algorithm_from_name(name: str) -> str | None:
-    """Returns the algorithm in a name: `ppo` (a zoo folder) or `ppo-CartPole-v1`, else None."""
+    """Return the algorithm in a name: `ppo` (a zoo folder) or `ppo-CartPole-v1`, else None."""
     lower = name.lower()
     if lower in ALGORITHM_NAMES:
         return lower

@@ -1,4 +1,4 @@
-"""Fetches RL Zoo agents from the Hugging Face hub, through its own cache.
+"""Fetche RL Zoo agents from the Hugging Face hub, through its own cache.
 
 The zoo's repositories are named `sb3/ppo-BreakoutNoFrameskip-v4` and hold the agent
 twice: as `ppo-BreakoutNoFrameskip-v4.zip`, and unpacked in a folder of that name. The
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.archive.sb3_archive import MAX_ARCHIVE_BYTES
-from qpd.teachers.errors import TeacherError
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +35,20 @@ class _HubUnreachableError(TeacherError):
 
 
 def is_hub_id(source: str) -> bool:
-    """Returns whether `source` reads like `organisation/agent` (one slash, no file suffix)."""
+    """Return whether `source` reads like `organisation/agent` (one slash, no file suffix)."""
     is_file_name = source.endswith((".zip", ".pth", ".pkl"))
     return bool(_HUB_ID.fullmatch(source)) and not is_file_name
 
 
 def download_agent(repo_id: str) -> HubAgent:
-    """Downloads an agent or finds it in the cache.
+    """Download an agent or finds it in the cache.
 
     Raises TeacherError, naming the file to fetch by hand, if the hub cannot be reached
     or does not hold the agent, and for what is no hub id.
     """
     if not is_hub_id(repo_id):
         raise TeacherError(
-            f"{repo_id}: is no hub id; give organisation/agent, such as sb3/ppo-CartPole-v1",
+            f"{repo_id}: is not a hub id; give organisation/agent, such as sb3/ppo-CartPole-v1",
             ErrorCode.TEACHER_NOT_FOUND,
         )
     name = repo_id.split("/")[1]
@@ -90,6 +90,8 @@ class _Repository:
     def __init__(self, repo_id: str) -> None:
         self.repo_id = repo_id
         try:
+            # Optional, and imported late: local teachers need no HTTP client. Not huggingface_sb3,
+            # which breaks rl_zoo3 when both are installed.
             import huggingface_hub
             import huggingface_hub.errors
         except ImportError as error:
@@ -102,7 +104,10 @@ class _Repository:
         self._offline_reason = self._why_offline()
 
     def _why_offline(self) -> str | None:
-        """Asks once: hf_hub_download would try again for half a minute, for every file."""
+        """Return why the hub does not answer, or None.
+
+        Asked once: hf_hub_download would retry for half a minute, for every file.
+        """
         url = self._hub.hf_hub_url(self.repo_id, f"{self.repo_id.split('/')[1]}.zip")
         try:
             self._hub.get_hf_file_metadata(url)
@@ -113,7 +118,7 @@ class _Repository:
         return None
 
     def fetch(self, filename: str) -> Path | None:
-        """Returns the local path of a file, None if the repository exists without it."""
+        """Return the local path of a file, None if the repository exists without it."""
         errors = self._hub.errors
         offline = self._offline_reason
         try:
@@ -144,7 +149,7 @@ class _Repository:
             ) from error
 
     def _check_size(self, filename: str) -> None:
-        """TeacherError for what would fill the disk, and be refused once it is there."""
+        """Raise TeacherError for a file that would be refused, before it is downloaded."""
         url = self._hub.hf_hub_url(self.repo_id, filename)
         try:
             found = self._hub.get_hf_file_metadata(url).size

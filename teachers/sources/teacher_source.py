@@ -1,4 +1,4 @@
-"""Finds the files of a teacher: a zip, an RL Zoo folder, the embedded default, a hub id."""
+"""Find the files of a teacher: a zip, an RL Zoo folder, the embedded default, a hub id."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.sources.environment_ids import algorithm_from_name, environment_id_from_name
 from qpd.teachers.sources.hub import download_agent, is_hub_id
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
@@ -21,7 +21,7 @@ _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3
 
 @dataclass(frozen=True)
 class TeacherFiles:
-    """Where a teacher lies and what its names and settings say about it.
+    """A teacher's files, and what their names and settings say about it.
 
     `seed` and `hyperparameters` (the RL Zoo's config.yml) are those of its training.
     """
@@ -36,7 +36,7 @@ class TeacherFiles:
 
 
 def find_teacher_files(source: str | Path) -> TeacherFiles:
-    """Resolves `source`, downloading from the hub if it is an id; TeacherError if nothing fits."""
+    """Resolve `source`, downloading from the hub if it is an id; TeacherError if nothing fits."""
     text = str(source)
     pretrained = _pretrained(text)
     if pretrained is not None:
@@ -47,6 +47,7 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
     if path.exists():
         archive = _archive_in(path) if path.is_dir() else path
         return _with_side_files(text, archive, _side_folders(path, archive))
+    # A Path is never a hub id, and a mistyped pretrained/NAME should not ask the network.
     if isinstance(source, str) and is_hub_id(source) and not text.startswith("pretrained/"):
         agent = download_agent(source)
         return _with_side_files(source, agent.archive, [agent.folder], source.split("/")[1])
@@ -56,17 +57,17 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
 
 
 def pretrained_names() -> list[str]:
-    """The agents that come with QPD; `embedded` is the PPO agent among them."""
+    """Return the names of the agents shipped with QPD; `embedded` is the PPO agent among them."""
     return sorted(path.name for path in _PRETRAINED.iterdir() if path.is_dir())
 
 
 def comes_with_qpd(source: str) -> bool:
-    """Whether `source` names one of `pretrained_names`, or `embedded`."""
+    """Return whether `source` names one of `pretrained_names`, or `embedded`."""
     return _pretrained(source) is not None
 
 
 def _pretrained(source: str) -> TeacherFiles | None:
-    """`embedded`, or `pretrained/NAME` (`.zip` or not): an agent that comes with QPD."""
+    """Resolve `embedded` or `pretrained/NAME` (`.zip` or not), an agent of QPD, or None."""
     name = source.removeprefix("pretrained/").removesuffix(".zip")
     if source == "embedded":
         name = EMBEDDED_NAME
@@ -78,7 +79,7 @@ def _pretrained(source: str) -> TeacherFiles | None:
 
 
 def _nearest(path: Path) -> str:
-    """A hint at the agent of a similar name: one of QPD's own, or a zip or folder beside `path`."""
+    """Suggest an agent of a similar name: one of QPD's own, or a zip or folder beside `path`."""
     beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     agents = [str(p) for p in beside if p.suffix == ".zip" or p.is_dir()]
     own = ["embedded", *(f"pretrained/{name}" for name in pretrained_names())]
@@ -88,7 +89,10 @@ def _nearest(path: Path) -> str:
 def _archive_in(folder: Path) -> Path:
     if (folder / "policy.pth").is_file():
         return folder
+    # The zoo's layout: ppo/CartPole-v1_1/CartPole-v1.zip, its settings in
+    # ppo/CartPole-v1_1/CartPole-v1/.
     env_name = re.sub(r"_\d+$", "", folder.name)
+    # rl_model_*_steps.zip are the zoo's checkpoints, not the agent.
     zips = sorted(p for p in folder.glob("*.zip") if not re.match(r"rl_model_\d+_steps", p.stem))
     by_stem = {p.stem: p for p in zips}
     named = [p for p in zips if environment_id_from_name(p.stem)]
@@ -98,13 +102,13 @@ def _archive_in(folder: Path) -> Path:
             return choice
     found = ", ".join(p.name for p in zips) or "no zip file"
     raise TeacherError(
-        f"{folder}: holds {found}; expected one agent, such as {env_name}.zip or best_model.zip",
+        f"{folder}: contains {found}; expected one agent, such as {env_name}.zip or best_model.zip",
         ErrorCode.TEACHER_NOT_FOUND,
     )
 
 
 def _side_folders(path: Path, archive: Path) -> list[Path]:
-    """Folders that may hold args.yml, config.yml and vecnormalize.pkl, nearest first."""
+    """Return the folders that may hold args.yml, config.yml and vecnormalize.pkl, nearest first."""
     parent = archive.parent
     folders = [parent / archive.stem]
     if path.is_dir() or archive.stem.startswith(("best_model", "rl_model_")):
@@ -158,7 +162,7 @@ def _first_file(folders: list[Path], names: tuple[str, ...]) -> Path | None:
 
 
 def _normalizes_observations(setting: object) -> bool:
-    """The zoo's `normalize`: a bool, a mapping, or the text of a dict (never evaluated)."""
+    """Interpret the zoo's `normalize`: a bool, a mapping or the text of a dict, never evaluated."""
     if isinstance(setting, dict):
         return bool(setting.get("norm_obs", True))
     if isinstance(setting, str):

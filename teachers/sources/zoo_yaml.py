@@ -1,4 +1,4 @@
-"""Reads the RL Zoo's `args.yml` and `config.yml` without building python objects.
+"""Read the RL Zoo's `args.yml` and `config.yml` without building python objects.
 
 The zoo dumps an OrderedDict, which YAML writes as
 `!!python/object/apply:collections.OrderedDict [[[key, value], ...]]`. Its own reader
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from qpd.errors.codes import ErrorCode
-from qpd.teachers.errors import TeacherError, one_line
+from qpd.teachers.archive.errors import TeacherError, one_line
 
 MAX_YAML_BYTES = 1 << 16  # the zoo's take 1 kB
 
@@ -24,7 +24,7 @@ class _PlainLoader(yaml.SafeLoader):
     """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Refuses `<<`; called by SafeLoader for each mapping."""
+        """Refuse `<<`; called by SafeLoader for each mapping."""
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(
@@ -44,11 +44,11 @@ _PlainLoader.add_multi_constructor("tag:yaml.org,2002:python/", _plain_content)
 
 
 def read_zoo_yaml(path: Path) -> dict[str, Any]:
-    """Returns the settings of an `args.yml` or `config.yml`; TeacherError if it is neither."""
+    """Return the settings of an `args.yml` or `config.yml`; TeacherError if it is neither."""
     try:
         if path.stat().st_size > MAX_YAML_BYTES:
             raise TeacherError(
-                f"{path}: larger than {MAX_YAML_BYTES} bytes; no RL Zoo settings",
+                f"{path}: larger than {MAX_YAML_BYTES} bytes; not RL Zoo settings",
                 ErrorCode.TEACHER_SETTINGS,
             )
         text = path.read_text(encoding="utf-8")
@@ -64,12 +64,13 @@ def read_zoo_yaml(path: Path) -> dict[str, Any]:
 
 
 def _as_settings(content: object, path: Path) -> dict[str, Any]:
+    # config.yml of some versions is a plain mapping, the rest an OrderedDict: [[key, value], ...].
     if isinstance(content, dict):
         return {key: value for key, value in content.items() if isinstance(key, str)}
     pairs = content[0] if isinstance(content, list) and len(content) == 1 else None
     if isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs):
         return {key: value for key, value in pairs if isinstance(key, str)}
     raise TeacherError(
-        f"{path}: holds no settings; expected the mapping that the RL Zoo writes",
+        f"{path}: contains no settings; expected the mapping that the RL Zoo writes",
         ErrorCode.TEACHER_SETTINGS,
     )

@@ -31,7 +31,7 @@ class AtariManager(ExperimentManager):
     """
 
     def __init__(self, *arguments: Any, resume_from: Path | None = None, **options: Any) -> None:
-        """See ExperimentManager."""
+        """Set up the zoo's manager; arguments are ExperimentManager's."""
         super().__init__(*arguments, **options)
         self._resume_from = resume_from
         if resume_from is not None:
@@ -39,9 +39,11 @@ class AtariManager(ExperimentManager):
             self.params_path = f"{self.save_path}/{self.env_name}"
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
-        """All games in one vector environment, with SB3's preprocessing."""
+        """Create all games in one vector environment, with SB3's preprocessing."""
         resumed = 0 if self._resume_from is None else checkpoint_steps(self._resume_from)
         monitor = None if eval_env or no_log else Path(self.save_path) / str(resumed)
+        # Another seed after resuming: the same one would repeat the games that were already learned
+        # from.
         return AtariVecEnv(self.env_name.gym_id, n_envs, (self.seed + resumed) % 2**30, monitor)
 
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
@@ -55,6 +57,7 @@ class AtariManager(ExperimentManager):
             model.num_timesteps = checkpoint_steps(self._resume_from)
             if isinstance(model, OffPolicyAlgorithm):  # its replay buffer is empty again
                 _refill_by_playing(model)
+            # With reset_num_timesteps off, SB3 adds what it is given to the steps done so far.
             self.n_timesteps -= model.num_timesteps
         _fuse_adam(model)
         if compute_precision("auto", model.device) == torch.bfloat16:
@@ -72,6 +75,8 @@ class AtariManager(ExperimentManager):
                     int(self.n_timesteps),
                     callback=self.callbacks,
                     log_interval=1000,
+                    # False keeps num_timesteps, so that schedules and file names go on where they
+                    # were.
                     reset_num_timesteps=not resumed,
                 )
         finally:
@@ -80,20 +85,20 @@ class AtariManager(ExperimentManager):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint with most steps in a zoo folder, or None."""
+    """Return the checkpoint with the most steps in a zoo folder, or None."""
     found = [path for path in folder.glob("rl_model_*_steps.zip") if _CHECKPOINT.match(path.name)]
     return max(found, key=checkpoint_steps, default=None)
 
 
 def checkpoint_steps(path: Path) -> int:
-    """Agent steps that a checkpoint had seen, from its name."""
+    """Return the agent steps that a checkpoint had seen, from its name."""
     match = _CHECKPOINT.fullmatch(path.name)
     assert match is not None
     return int(match.group(1))
 
 
 def _fuse_adam(model: BaseAlgorithm) -> None:
-    """On a CPU, take Adam's step in one kernel: with DQN's small batches a sixth of an update."""
+    """Fuse Adam's step into one kernel on a CPU: with DQN's small batches a sixth of an update."""
     optimizer = model.policy.optimizer
     if isinstance(optimizer, torch.optim.Adam) and model.device.type == "cpu":
         for group in optimizer.param_groups:
@@ -105,6 +110,7 @@ def _refill_by_playing(model: OffPolicyAlgorithm) -> None:
 
     Stable-Baselines3 would fill it at random, as for an agent that knows nothing.
     """
+    # learning_starts counts from step 0 of the training, not from the resumption.
     model.learning_starts += model.num_timesteps
     algorithm: Any = type(model)
 

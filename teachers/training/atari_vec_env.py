@@ -51,7 +51,7 @@ class AtariVecEnv(VecEnv):
             self._results = ResultsWriter(str(monitor), header=header)
 
     def reset(self) -> np.ndarray:
-        """Start the first games; returns the observations."""
+        """Start the first games and return the observations, uint8 [num_envs, 4, 84, 84]."""
         self._env.reset(self._seed)
         self._press_forced_buttons()
         return self._env.observations.copy()
@@ -66,10 +66,13 @@ class AtariVecEnv(VecEnv):
         dones = step.terminated | step.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(dones).tolist():
+            # Before forced buttons overwrite it: SB3 bootstraps from it where TimeLimit.truncated
+            # is set.
             infos[row]["terminal_observation"] = self._env.observations[row].copy()
             infos[row]["TimeLimit.truncated"] = bool(step.truncated[row])
         self._report(step.game_over, step.game_returns, step.game_lengths, infos)
         self._press_forced_buttons()
+        # A copy: SB3 keeps it as its last observation while the next step overwrites ours.
         return self._env.observations.copy(), np.sign(step.rewards), dones, infos
 
     def _press_forced_buttons(self) -> None:
@@ -101,19 +104,19 @@ class AtariVecEnv(VecEnv):
             self._results = None
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Of single environments there is only `render_mode`, and it is None."""
+        """Return `render_mode`, which is None; no other attribute of single environments exists."""
         if attr_name != "render_mode":
             raise AttributeError(f"{type(self).__name__}: environments have no {attr_name}")
         return [None for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refuse: there are no single environments."""
+        """Raise AttributeError: there are no single environments."""
         raise AttributeError(f"{type(self).__name__}: {attr_name} cannot be set")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
-        """Refuse: there are no single environments."""
+        """Raise AttributeError: there are no single environments."""
         raise AttributeError(f"{type(self).__name__}: environments have no {method_name}")
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Tell SB3 that games are reported as by its Monitor and Atari wrappers, being so."""
+        """Return True: games are reported as by SB3's Monitor and Atari wrappers."""
         return [True for _ in self._get_indices(indices)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError
 
 # What `qpd teacher train` sets itself, and what the RL Zoo would execute as Python.
 _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log",
@@ -18,15 +18,16 @@ _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboar
                "rollout_buffer_kwargs", "replay_buffer_class", "rollout_buffer_class")  # fmt: skip
 _OF_THE_ZOO = ("n_envs",)
 _WORDS = {"true": True, "false": False, "none": None}
+# `lin_2.5e-4` falls linearly to 0; the zoo turns such text into a function.
 _SCHEDULE = re.compile(r"lin_[0-9.]+(e-?[0-9]+)?")
 
 
 def read_hyperparameters(assignments: Sequence[str], algorithm: type) -> dict[str, Any]:
-    """`["n_steps=3"]` -> `{"n_steps": 3}`, for a class such as Stable-Baselines3's DQN.
+    """Parse `["n_steps=3"]` into `{"n_steps": 3}`, for a class such as Stable-Baselines3's DQN.
 
     Values are numbers, true, false, none, or the zoo's schedules such as `lin_2.5e-4`. Raises
-    TeacherError for what is no assignment, for names that `algorithm` does not know, and for other
-    values than it wants, as far as its signature tells.
+    TeacherError for anything but an assignment, for names that `algorithm` does not know, and for
+    values that its signature rules out.
     """
     wanted = {
         name: parameter.annotation
@@ -46,13 +47,15 @@ def read_hyperparameters(assignments: Sequence[str], algorithm: type) -> dict[st
 
 
 def is_hyperparameter(value: object) -> bool:
-    """Whether a value of config.yml is one that `read_hyperparameters` may return."""
+    """Return whether a value of config.yml is one that `read_hyperparameters` may return."""
     if isinstance(value, str):
         return _SCHEDULE.fullmatch(value) is not None
     return value is None or isinstance(value, bool | int | float)
 
 
 def _value(text: str, raw: str, wanted: object) -> Any:
+    # `wanted` is int only where the signature says just that; unions such as float | Schedule take
+    # anything that is listed here.
     if raw.lower() in _WORDS and wanted is not int:
         return _WORDS[raw.lower()]
     if _SCHEDULE.fullmatch(raw) and wanted is not int:

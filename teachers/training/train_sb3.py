@@ -1,4 +1,4 @@
-"""Trains a teacher with the RL Zoo's own hyperparameters and training code."""
+"""Train a teacher with the RL Zoo's own hyperparameters and training code."""
 
 import argparse
 import contextlib
@@ -10,7 +10,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.errors import TeacherError, one_line
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
 from qpd.teachers.training.hyperparameters import is_hyperparameter, read_hyperparameters
 
@@ -28,7 +28,7 @@ def train_teacher(
     resume: bool = False,
     assignments: Sequence[str] = (),
 ) -> Path:
-    """Trains an agent into `output_dir/<algo>/<env_id>_<run>/` and returns that folder.
+    """Train an agent into `output_dir/<algo>/<env_id>_<run>/` and return that folder.
 
     Hyperparameters are the RL Zoo's for (algo, env_id), or its defaults where it has
     tuned none; `num_timesteps` (agent steps) overrides its training length, `assignments`
@@ -49,6 +49,7 @@ def train_teacher(
         config = checkpoint.parent / env_id / "config.yml"
         hyperparameters = _hyperparameters_of(config) | hyperparameters
     arguments = _zoo_arguments(algo, env_id, output_dir, num_timesteps, seed, device)
+    # The zoo prints its progress; stdout belongs to this program's own table.
     with contextlib.redirect_stdout(sys.stderr):
         manager = _manager(arguments, checkpoint, hyperparameters)
         model = _set_up(manager, f"{algo} on {env_id}", seed)
@@ -71,7 +72,7 @@ def _check_request(algo: str, num_timesteps: int | None) -> None:
 
 
 def _zoo_algorithms() -> dict[str, Any]:
-    """SB3's classes by the zoo's names; its environments are registered, too."""
+    """Return SB3's classes by the zoo's names; registers the zoo's environments."""
     try:
         import rl_zoo3.import_envs  # noqa: F401 (registers environments)
         from rl_zoo3.utils import ALGOS
@@ -84,7 +85,7 @@ def _zoo_algorithms() -> dict[str, Any]:
 
 
 def _set_up(manager: Any, what: str, seed: int) -> Any:
-    """The model to train, its environments, callbacks and files made."""
+    """Create environments, callbacks and files, and return the model to train."""
     from stable_baselines3.common.utils import set_random_seed
 
     set_random_seed(seed)
@@ -99,7 +100,7 @@ def _set_up(manager: Any, what: str, seed: int) -> Any:
 
 
 def _hyperparameters_of(config: Path) -> dict[str, Any]:
-    """Numbers and schedules in a config.yml; of its other texts the zoo would execute some."""
+    """Read numbers and schedules from a config.yml; other text there the zoo might execute."""
     settings = read_zoo_yaml(config) if config.is_file() else {}
     return {key: value for key, value in settings.items() if is_hyperparameter(value)}
 
@@ -107,7 +108,7 @@ def _hyperparameters_of(config: Path) -> dict[str, Any]:
 def _manager(
     arguments: dict[str, Any], checkpoint: Path | None, hyperparameters: dict[str, Any]
 ) -> Any:
-    """The zoo's manager; for the games that QPD plays itself, the one that uses QPD's."""
+    """Make the zoo's manager, or for games that QPD plays itself the one that uses QPD's."""
     from rl_zoo3.exp_manager import ExperimentManager
 
     from qpd.environments.registry import atari_rom
@@ -117,6 +118,7 @@ def _manager(
     options = {renamed.get(name, name): value for name, value in arguments.items()}
     options |= {"log_interval": -1, "truncate_last_trajectory": True}
     options |= {"hyperparams": hyperparameters}
+    # The zoo wants its parsed command line, and most of the same values a second time as arguments.
     namespace = argparse.Namespace(**arguments)
     env_id = arguments["env"]
     if atari_rom(env_id) is None or not env_id.endswith("NoFrameskip-v4"):
@@ -133,9 +135,13 @@ def _manager(
 
 
 def _checkpoint(folder: Path, env_id: str) -> Path:
-    """The newest checkpoint in the newest of the zoo's folders that has no finished agent."""
+    """Return the newest checkpoint in the newest of the zoo's folders without a finished agent.
+
+    Raises TeacherError if there is none.
+    """
     from qpd.teachers.training.atari_manager import newest_checkpoint
 
+    # By time, not by number: the zoo's _10 sorts before its _2.
     runs = sorted(folder.glob(f"{env_id}_*"), key=lambda run: run.stat().st_mtime, reverse=True)
     for run in runs:
         checkpoint = newest_checkpoint(run)
@@ -187,7 +193,7 @@ def _zoo_arguments(
     seed: int,
     device: str,
 ) -> dict[str, Any]:
-    """What the zoo's command line would parse, as it writes it to args.yml."""
+    """Return what the zoo's command line would parse, as it writes it to args.yml."""
     return {
         "algo": algo,
         "env": env_id,

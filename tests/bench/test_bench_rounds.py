@@ -11,7 +11,7 @@ from qpd.bench.contestant import (
     WrongAnswerError,
 )
 from qpd.bench.rounds import bench_row, forwards_per_second, take_turns
-from qpd.bench.timed_turn import TimedTurn
+from qpd.bench.timed_calls import TimedTurn
 
 
 class Scripted:

@@ -109,7 +109,7 @@ def line_without_median() -> str:
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("no json", "is no JSON"),
+        ("no json", "is not JSON"),
         ("[1]", "it holds no JSON object"),
         ('{"format": "qpd-export"}', "holds nothing that `qpd bench` or `make bench` printed"),
         (json.dumps(record().model_dump() | {"schema_version": 9}), "has schema 9, this QPD reads"),

@@ -46,12 +46,12 @@ ANALYSES = [
     row("analyze fps absent.json", Code.FILE_SYSTEM, "absent.json: No such file"),
     row("analyze fps bare", Code.FILE_SYSTEM, "bare: Is a directory"),
     row("analyze fps empty.json", Code.DEVICE_RECORD, "empty.json", "qpd bench"),
-    row("analyze fps junk.json", Code.DEVICE_RECORD, "junk.json: is no JSON of `qpd bench`"),
-    row("analyze fps list.json", Code.DEVICE_RECORD, "list.json: is no JSON of `qpd bench`"),
+    row("analyze fps junk.json", Code.DEVICE_RECORD, "junk.json: is not JSON from `qpd bench`"),
+    row("analyze fps list.json", Code.DEVICE_RECORD, "list.json: is not JSON from `qpd bench`"),
     row("analyze fps other.json", Code.DEVICE_RECORD, "other.json: holds nothing that `qpd"),
     row("analyze fps oldschema.json", Code.DEVICE_RECORD, "oldschema.json: has schema 0"),
     row("analyze fps norows.json", Code.DEVICE_RECORD, "norows.json: device: Field required"),
-    row("analyze fps latin.json", Code.FILE_SYSTEM, "latin.json: is no text"),
+    row("analyze fps latin.json", Code.FILE_SYSTEM, "latin.json: is not text"),
     row("analyze fps", Code.COMMAND_LINE, "Missing argument"),
     row("analyze fsp junk.json", Code.COMMAND_LINE, "No such command 'fsp'", "fps"),
     row("analyze returns absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
@@ -95,8 +95,8 @@ REPORTS = [
 ]
 
 PUSHES = [
-    row("push run notarepo", Code.COMMAND_LINE, "'notarepo': is no repository's name", "org/name"),
-    row("push run a/b/c", Code.COMMAND_LINE, "'a/b/c': is no repository's name", "org/name"),
+    row("push run notarepo", Code.COMMAND_LINE, "'notarepo': is not a repository name", "org/name"),
+    row("push run a/b/c", Code.COMMAND_LINE, "'a/b/c': is not a repository name", "org/name"),
     row("push absent me/x --dry-run", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
     row("push half me/x --dry-run", Code.RUN_PHASE_MISSING, "half", "`qpd quantize half` makes it"),
     row("push run me/x --dry-run", Code.NOTHING_MEASURED, "run", "`qpd evaluate run --policy qat`"),

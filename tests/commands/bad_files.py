@@ -20,7 +20,7 @@ from qpd.phases.distill import distill
 from qpd.phases.evaluate import evaluate_run
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
-from qpd.phases.session import open_session
+from qpd.phases.student_run import open_student
 from qpd.runs.run_directory import RunDirectory, sealed
 from tests.tiny_run import Follower, recipe_of, work
 
@@ -124,19 +124,18 @@ def make_runs(folder: Path) -> None:
     )
     work(folder / "run", recipe, Follower())
     with RunDirectory.create(folder / "half", recipe) as half:
-        session = open_session(half, prepare(recipe, "cpu"), Follower())
-        distill(session)
-        session.close()
+        with open_student(half, prepare(recipe, "cpu"), Follower()) as (student, play):
+            distill(student, play, Follower())
     shutil.copytree(folder / "half", folder / "nocalibrated")
     with RunDirectory.open(folder / "nocalibrated") as quantized:
-        session = open_session(quantized, prepare(recipe, "cpu"), Follower())
-        quantize(session)
-        session.close()
+        with open_student(quantized, prepare(recipe, "cpu"), Follower()) as (student, play):
+            quantize(student, play, Follower())
     (folder / "nocalibrated" / "checkpoint" / "calibrated.safetensors").unlink()
     RunDirectory.create(folder / "fresh", recipe).close()
     shutil.copytree(folder / "run", folder / "played")
     with RunDirectory.open(folder / "played") as played:
-        evaluate_run(open_session(played, prepare(recipe, "cpu"), Follower()))
+        with open_student(played, prepare(recipe, "cpu"), Follower()) as (student, _):
+            evaluate_run(student, Follower())
 
 
 def make_spoilt_runs(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.paper.evidence import PaperEvidence, paper_evidence
-from qpd.analysis.paper.numbers import PARAMETERS
+from qpd.analysis.paper.published import PARAMETERS
 from tests.analysis.made_up_runs import REFERENCE, make_run
 from tests.command_line import call
 
@@ -88,7 +88,7 @@ def test_a_shells_star_names_more_than_runs(capsys: pytest.CaptureFixture[str]) 
     code, out, err = call(capsys, "analyze", "paper", *names, "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert "left out, as no runs are there: runs/README.md, runs/devices" in found["notes"]
+    assert "left out, as they hold no runs: runs/README.md, runs/devices" in found["notes"]
     assert [row["runs, games"] for row in found["paper_numbers"][:1]] == ["2, 40"]
     # What does not exist is a mistake, and so is no run at all.
     assert call(capsys, "analyze", "paper", "runs/a", "runs/absent")[0] == 2

@@ -84,7 +84,7 @@ def test_state_of_another_environment_is_refused() -> None:
         make_vector_env(BREAKOUT, 2).set_state(state)
     with pytest.raises(ValueError, match="replay differs"):
         env.set_state(state | {"seed": np.array([1])})
-    with pytest.raises(ValueError, match="another max_frames"):
+    with pytest.raises(ValueError, match="different max_frames"):
         make_vector_env(BREAKOUT, 1, max_frames=99).set_state(state)
     with pytest.raises(ValueError, match="another environment"):
         make_vector_env("CartPole-v1", 1).set_state(make_other_cartpole_state())

@@ -112,8 +112,8 @@ def test_breakout_equals_sb3() -> None:
     ours = make_vector_env(BREAKOUT, 3, num_threads=2)
     ours.reset(1)
     twin = Sb3Twin(sb3_vector_env(BREAKOUT, 3), "breakout", 1)
-    lost_lives, scores = compare(ours, twin, 700, random_policy(4))
-    assert lost_lives > 40 and len(scores) > 8 and max(scores) > 2
+    lost_lives, scores = compare(ours, twin, 350, random_policy(4))
+    assert lost_lives > 20 and len(scores) > 3 and max(scores) > 1
 
 
 @pytest.mark.parametrize("max_frames", [6, 10, 402])

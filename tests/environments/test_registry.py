@@ -157,7 +157,7 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("CartPole", "nearest: CartPole-v1"),
         ("Breakout-v4", "unknown environment"),
         ("Pendulum-v1", "continuous actions: not supported yet"),
-        ("FrozenLake-v1", "only flat Box spaces fit"),
+        ("FrozenLake-v1", "only flat Box spaces are supported"),
         ("", "unknown environment"),
     ],
 )

@@ -84,7 +84,7 @@ def test_golden_vectors_tell_students_apart(source: ExportSource) -> None:
     ("arguments", "line"),
     [
         (["--format", "cobol"], "--format cobol: one of c, onnx, litert, sb3"),
-        (["--format", "c", "-o", "{here}"], "holds something that is no export"),
+        (["--format", "c", "-o", "{here}"], "holds something that is not an export"),
     ],
 )
 def test_wrong_input_is_one_line(

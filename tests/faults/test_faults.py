@@ -48,9 +48,9 @@ def test_kills_in_every_phase_change_nothing(
     experiment: Experiment, seconds: dict[str, float], forked: ForkStarter
 ) -> None:
     tally, rng = Tally(), np.random.default_rng(0)
-    kill_one_run(experiment, [forked], seconds, rng, tally, kills_per_place=2)
+    kill_one_run(experiment, [forked], seconds, rng, tally, kills_per_place=1)
     assert tally.findings == []
-    assert tally.total >= 6 and len({place for place, _, _ in tally.kills}) >= 3
+    assert tally.total >= 3 and len({place for place, _, _ in tally.kills}) >= 3
 
 
 # A damage for each file of a run killed in phase 3, and what comes of it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import random
 import time
@@ -11,29 +12,70 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 
+from fuzz.corpus import ARCHIVE, read_corpus, write_corpus
+from fuzz.corpus import main as corpus_main
 from fuzz.mutators import MUTATORS, mutate_safetensors, mutate_zip
 from fuzz.seeds import seeds
 from fuzz.targets import TARGETS, Target
 
-CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 SEEDS = seeds()
+KEPT = read_corpus()
+
+
+@functools.cache
+def outcome(target: str, name: str) -> tuple[bool, float]:
+    """Whether a kept input is accepted, and the seconds of processor that it took."""
+    began = time.process_time()
+    accepted = TARGETS[target].check(KEPT[target][name])
+    return accepted, time.process_time() - began
 
 
 def test_every_target_has_a_corpus_of_modest_size() -> None:
-    assert set(TARGETS) == set(SEEDS) == {path.name for path in CORPUS.iterdir()}
-    assert sum(path.stat().st_size for path in CORPUS.rglob("*") if path.is_file()) < 1 << 20
+    assert set(TARGETS) == set(SEEDS) == set(KEPT)
+    assert all(len(inputs) > 5 for inputs in KEPT.values())
+    assert ARCHIVE.stat().st_size < 1 << 20
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_kept_inputs(name: str) -> None:
-    inputs = sorted((CORPUS / name).iterdir())
-    assert len(inputs) > 5
-    outcomes = {TARGETS[name].check(content) for content in SEEDS[name].values()}
-    for path in inputs:
-        began = time.process_time()
-        outcomes.add(TARGETS[name].check(path.read_bytes()))
-        assert time.process_time() - began < 5, path
-    assert outcomes == {False, True}  # both sides of the parser are reached
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param(target, name, id=f"{target}-{name}")
+        for target, inputs in KEPT.items()
+        for name in inputs
+    ],
+)
+def test_kept_input(target: str, name: str) -> None:
+    _, seconds = outcome(target, name)
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_both_sides_of_a_parser_are_reached(target: str) -> None:
+    outcomes = {TARGETS[target].check(content) for content in SEEDS[target].values()}
+    assert outcomes | {outcome(target, name)[0] for name in KEPT[target]} == {False, True}
+
+
+def test_the_archive_is_the_same_bytes_whoever_writes_it(tmp_path: Path) -> None:
+    """In whatever order the inputs come, and however often."""
+    archive = tmp_path / "corpus.zip"
+    backwards = {target: [*KEPT[target].values()][::-1] * 2 for target in reversed(KEPT)}
+    write_corpus(backwards, archive)
+    assert archive.read_bytes() == ARCHIVE.read_bytes()
+
+
+def test_inputs_are_extracted_added_and_replaced(tmp_path: Path) -> None:
+    archive, folder, new = tmp_path / "corpus.zip", tmp_path / "kept", tmp_path / "new"
+    write_corpus({"grid": [b"one"], "device": [b"two"]}, archive)
+    corpus_main(["extract", str(folder)], archive)
+    (name,) = [path.name for path in (folder / "grid").iterdir()]
+    assert name == "fe05bcdcdc4928012781a5f1a2a77cbb5398e106"  # printf one | sha1sum
+    assert (folder / "grid" / name).read_bytes() == b"one"
+    new.write_bytes(b"three")
+    corpus_main(["add", "grid", str(new), str(folder / "grid" / name)], archive)
+    assert sorted(read_corpus(archive)["grid"].values()) == [b"one", b"three"]
+    corpus_main(["replace", "grid", str(new)], archive)
+    kept = {target: list(inputs.values()) for target, inputs in read_corpus(archive).items()}
+    assert kept == {"device": [b"two"], "grid": [b"three"]}
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -11,9 +11,15 @@ import torch
 
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import write_safetensors
-from qpd.phases.runner import phase_state, restore
+from qpd.phases.runner import initial_state
 from qpd.recipe.schema import DistillSettings
-from qpd.runs.checkpoint import CheckpointError, checkpoint_file, load_checkpoint, save_checkpoint
+from qpd.runs.checkpoint import (
+    CheckpointError,
+    checkpoint_file,
+    load_checkpoint,
+    restore_students,
+    write_checkpoint,
+)
 from qpd.runs.run_directory import RunDirectory
 from qpd.students import Student, StudentArchitecture
 from qpd.training.state import PhaseState
@@ -34,7 +40,7 @@ def run() -> RunDirectory:
         ("{}", "its state lacks phase, states, stream"),
         (json.dumps(WHOLE | {"states": [], "phase": 1}), "its state lacks phase, states"),
         (json.dumps(WHOLE | {"metrics": {"": [1]}}), "its metrics are no text"),
-        ('{"phase": NaN}', "NaN is no JSON number"),
+        ('{"phase": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
@@ -46,20 +52,20 @@ def test_a_made_up_state(tmp_path: Path, run: RunDirectory, state: str, reason: 
 
 
 def test_one_without_metrics_is_read(tmp_path: Path, run: RunDirectory) -> None:
-    save_checkpoint(tmp_path, {}, {k: v for k, v in WHOLE.items() if k != "metrics"})
+    write_checkpoint(tmp_path, {}, {k: v for k, v in WHOLE.items() if k != "metrics"})
     assert load_checkpoint(tmp_path, run) == ({}, WHOLE | {"metrics": {}})
 
 
 class _Member:
-    """As much of a session as `restore` looks at."""
+    """As much of a student's run as `restore_students` looks at."""
 
-    def __init__(self, store: Path, run: RunDirectory) -> None:
-        self.store, self.run, self.label = store, run, ""
+    def __init__(self, run: RunDirectory) -> None:
+        self.run, self.label = run, ""
 
 
 def _state(width: int) -> PhaseState:
     module = Student(StudentArchitecture((4,), 2, (), (width,)))
-    return phase_state(module, DistillSettings(), 0)
+    return initial_state(module, DistillSettings(), 0)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +84,10 @@ def test_a_state_that_does_not_fit(
 ) -> None:
     tensors, plain = _state(width).state_dict()
     named = {f"/{name}": tensor for name, tensor in tensors.items()}
-    save_checkpoint(tmp_path, named, WHOLE | {"states": {"": plain | changes}})
-    member: Any = _Member(tmp_path, run)
+    write_checkpoint(tmp_path, named, WHOLE | {"states": {"": plain | changes}})
+    member: Any = _Member(run)
     with pytest.raises(CheckpointError, match="does not fit") as caught:
-        restore("distill", [(member, _state(3))])
+        restore_students(tmp_path, "distill", [(member, _state(3))])
     assert len(caught.value.lines) == 1 and "\n" not in caught.value.lines[0]
 
 
@@ -90,7 +96,7 @@ def test_one_that_fits_goes_on(tmp_path: Path, run: RunDirectory) -> None:
     before.epoch, before.head_factor = 7, 2.5
     tensors, plain = before.state_dict()
     named = {f"/{name}": tensor for name, tensor in tensors.items()}
-    save_checkpoint(tmp_path, named, WHOLE | {"states": {"": plain}})
-    member: Any = _Member(tmp_path, run)
-    assert restore("distill", [(member, after)])
+    write_checkpoint(tmp_path, named, WHOLE | {"states": {"": plain}})
+    member: Any = _Member(run)
+    assert restore_students(tmp_path, "distill", [(member, after)])
     assert (after.epoch, after.head_factor) == (7, 2.5)

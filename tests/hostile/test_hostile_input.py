@@ -201,14 +201,14 @@ STUDENTS = {
         safetensors_of(b"{" + b",".join(b'"%d":0' % n for n in range(200_000)) + b"}"),
         "a header of",
     ),
-    "nested header": (safetensors_of(b'{"a":' * 100_000), "damaged, or no safetensors"),
+    "nested header": (safetensors_of(b'{"a":' * 100_000), "damaged, or not a safetensors"),
     "overlapping tensors": (
         safetensors_of(student_header(LINEAR, a=ENTRY, b=ENTRY), bytes(24)),
-        "damaged, or no safetensors",
+        "damaged, or not a safetensors",
     ),
     "huge shape": (
         safetensors_of(student_header(LINEAR, a={**ENTRY, "shape": [1 << 40, 1 << 40]}), bytes(24)),
-        "damaged, or no safetensors",
+        "damaged, or not a safetensors",
     ),
     "huge layers": (
         safetensors_of(student_header({**LINEAR, "hidden": [65536] * 16})),
@@ -223,11 +223,11 @@ STUDENTS = {
     "no metadata": (safetensors_of(b'{"__metadata__":null}'), "was not written as"),
     "metadata of the wrong type": (
         safetensors_of(b'{"__metadata__":{"crc32":7}}'),
-        "damaged, or no safetensors",
+        "damaged, or not a safetensors",
     ),
     "checksum of something else": (
         safetensors_of(b'{"__metadata__":{"crc32":"00000000"}}'),
-        "its checksum does not fit",
+        "its checksum does not match",
     ),
     "nested metadata": (
         safetensors_of(student_header(LINEAR).replace(b'"{', b'"' + b"[" * 100_000 + b"{")),

@@ -130,11 +130,11 @@ MANIFEST = (RUN / "manifest.json").read_text()
 MANIFESTS = {
     "nested": ("[" * 1_000_000, "nested too deeply"),
     "many digits": ('{"format_version": 1, "seed": ' + "9" * 1_000_000 + "}", "4300 digits"),
-    "NaN": (MANIFEST.replace('"seed": 0', '"seed": NaN', 1), "NaN is no JSON number"),
-    "beyond floats": (MANIFEST.replace('"seed": 0', '"seed": 1e999', 1), "beyond a float"),
+    "NaN": (MANIFEST.replace('"seed": 0', '"seed": NaN', 1), "NaN is not a JSON number"),
+    "beyond floats": (MANIFEST.replace('"seed": 0', '"seed": 1e999', 1), "too large for a float"),
     "integer beyond floats": (
         MANIFEST.replace('"seed": 0', '"seed": 1' + "0" * 400, 1),
-        "beyond a float",
+        "too large for a float",
     ),
     "keys twice": (MANIFEST.replace('"seed"', '"name": "b", "seed"', 1), "'name' is given twice"),
     "one of many keys twice": (
@@ -181,7 +181,7 @@ DEVICES = {
         ),
         "median_ns is below 1",
     ),
-    "infinite": ('{"median_ns": Infinity}', "Infinity is no JSON number"),
+    "infinite": ('{"median_ns": Infinity}', "Infinity is not a JSON number"),
     "large": (" " * (MAX_JSON_BYTES + 1), "larger than 8 MiB"),
 }
 

@@ -10,10 +10,14 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import huggingface_hub
 import pytest
+from huggingface_hub import constants
+
+from tests.command_line import call
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "runs-reference" / "classic-ppo-cartpole"
@@ -119,6 +123,38 @@ def push(
     )
 
 
+@pytest.fixture
+def push_here(
+    tmp_path: Path,
+    in_an_empty_folder: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """The same in this process; `endpoint` and `token` are what HF_ENDPOINT and HF_TOKEN would."""
+    for key in list(os.environ):
+        if key.lower().endswith("_proxy") or key.startswith("HF_"):
+            monkeypatch.delenv(key)
+    for name in ("HF_TOKEN_PATH", "HF_STORED_TOKENS_PATH"):
+        monkeypatch.setattr(constants, name, str(tmp_path / "no-tokens"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+
+    def push_to(
+        endpoint: str, token: str | None, *arguments: str | Path
+    ) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+        if token is not None:
+            monkeypatch.setenv("HF_TOKEN", token)
+        huggingface_hub.close_session()  # it knows the proxies that there were
+        command = ["push", *map(str, arguments)]
+        return subprocess.CompletedProcess(command, *call(capsys, *command))
+
+    yield push_to
+    huggingface_hub.close_session()
+
+
+Push = Callable[..., subprocess.CompletedProcess[str]]
+
+
 def refused(done: subprocess.CompletedProcess[str]) -> str:
     """The one line of a refusal, without its code."""
     assert done.returncode == 2, done.stderr
@@ -129,21 +165,16 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return text
 
 
-def test_an_upload_arrives_whole(hub: FakeHub, tmp_path: Path) -> None:
+def test_an_upload_arrives_whole(hub: FakeHub, tmp_path: Path, push_here: Push) -> None:
     folder = tmp_path / "kept"
-    done = push(
-        tmp_path, RUN, "me/cartpole", "--formats", "c", "--private", "--json", "-o", folder,
-        HF_ENDPOINT=hub.address, HF_TOKEN="hf_good",
-    )  # fmt: skip
+    arguments = (RUN, "me/cartpole", "--formats", "c", "--private", "--json", "-o", folder)
+    done = push_here(hub.address, "hf_good", *arguments)
     assert refused(done).endswith("exists and is public; make it private on the hub, or leave "
                                   "--private")  # fmt: skip
     assert hub.files == {}
     shutil.rmtree(folder)
     hub.is_private = True
-    done = push(
-        tmp_path, RUN, "me/cartpole", "--formats", "c", "--private", "--json", "-o", folder,
-        HF_ENDPOINT=hub.address, HF_TOKEN="hf_good",
-    )  # fmt: skip
+    done = push(tmp_path, *arguments, HF_ENDPOINT=hub.address, HF_TOKEN="hf_good")
     assert done.returncode == 0, done.stderr
     assert hub.created[-1]["name"] == "cartpole"
     asked = hub.created[-1]
@@ -160,29 +191,33 @@ def test_an_upload_arrives_whole(hub: FakeHub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("token", "said"),
     [
-        ({}, "no token of the Hugging Face hub: `hf auth login`"),
-        ({"HF_TOKEN": "hf_good"}, "the hub cannot be reached (ConnectError); --dry-run -o DIR"),
-        pytest.param(
-            {"HF_TOKEN": "hf_good", "HF_HUB_OFFLINE": "1"},
-            "HF_HUB_OFFLINE is set; --dry-run",
-            marks=pytest.mark.slow,
-        ),
+        (None, "no token of the Hugging Face hub: `hf auth login`"),
+        ("hf_good", "the hub cannot be reached (ConnectError); --dry-run -o DIR"),
     ],
 )
-def test_without_token_or_hub(tmp_path: Path, settings: dict[str, str], said: str) -> None:
-    line = refused(push(tmp_path, RUN, "me/cartpole", "-o", tmp_path / "out", **settings))
-    assert said in line
+def test_without_token_or_hub(
+    tmp_path: Path, push_here: Push, token: str | None, said: str
+) -> None:
+    done = push_here("http://127.0.0.1:9", token, RUN, "me/cartpole", "-o", tmp_path / "out")
+    assert said in refused(done)
     assert not (tmp_path / "out").exists()
 
 
-def test_what_the_hub_refuses(hub: FakeHub, tmp_path: Path) -> None:
-    arguments = (tmp_path, RUN, "me/cartpole", "--formats", "c")
-    line = refused(push(*arguments, HF_ENDPOINT=hub.address, HF_TOKEN="hf_bad"))
+def test_offline(tmp_path: Path, push_here: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    done = push_here("http://127.0.0.1:9", "hf_good", RUN, "me/cartpole", "-o", tmp_path / "out")
+    assert "HF_HUB_OFFLINE is set; --dry-run" in refused(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_the_hub_refuses(hub: FakeHub, push_here: Push) -> None:
+    arguments = (RUN, "me/cartpole", "--formats", "c")
+    line = refused(push_here(hub.address, "hf_bad", *arguments))
     assert "the hub does not know this token" in line
     hub.status = {"/preupload/main": 403}
-    line = refused(push(*arguments, HF_ENDPOINT=hub.address, HF_TOKEN="hf_good"))
+    line = refused(push_here(hub.address, "hf_good", *arguments))
     assert "this token may not write there: it needs write access to me" in line
     assert hub.files == {}
 
@@ -198,7 +233,7 @@ def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixtu
         return only
 
     for bad in ("breakout", "a/b/c", "me/..x", "me/a b", "me/" + "x" * 97, "me/-x", "me/x.git"):
-        assert f"{bad!r}: is no repository's name: it must be org/name" in line(RUN, bad)
+        assert f"{bad!r}: is not a repository name: it must be org/name" in line(RUN, bad)
     assert "is not a run directory" in line(tmp_path / "nothing", "me/x")
     run = tmp_path / "run"
     shutil.copytree(RUN, run)

@@ -16,6 +16,7 @@ from huggingface_hub import ModelCard
 from stable_baselines3 import A2C, DQN
 from stable_baselines3.common.monitor import Monitor
 
+from qpd import cli
 from tests.command_line import call
 
 torch.set_num_threads(1)
@@ -47,7 +48,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def card(trained: Path) -> Path:
     folder = trained.parent / "card"
     command = ["teacher", "card", str(trained), "-o", str(folder), "--episodes", "12", "--half"]
-    subprocess.run([sys.executable, "-m", "qpd.cli", *command], check=True, capture_output=True)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    assert not ended.value.code
     return folder
 
 
@@ -70,7 +73,13 @@ def test_its_numbers_are_those_of_the_games(card: Path, trained: Path) -> None:
     assert result.metric_value == f"{games['mean']:.2f} +/- {games['std']:.2f}"
 
 
-def test_its_examples_run(card: Path, tmp_path: Path) -> None:
+def test_its_examples_run(
+    card: Path,
+    tmp_path: Path,
+    in_an_empty_folder: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(card, copy)
     text = (copy / "README.md").read_text(encoding="utf-8")
@@ -78,11 +87,10 @@ def test_its_examples_run(card: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", python], check=True, cwd=copy)
     evaluate = next(line for line in text.splitlines() if line.startswith("qpd evaluate"))
     arguments = evaluate.split("#")[0].split()[1:]
-    done = subprocess.run(
-        [sys.executable, "-m", "qpd.cli", *arguments, "--json"],
-        check=True, cwd=copy, capture_output=True, text=True,
-    )  # fmt: skip
-    again = json.loads(done.stdout)["return"]
+    monkeypatch.chdir(copy)
+    code, out, err = call(capsys, *arguments, "--json")
+    assert code == 0, err
+    again = json.loads(out)["return"]
     assert again["returns"] == json.loads((copy / "evaluation.json").read_text())["returns"]
 
 

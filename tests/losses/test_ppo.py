@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.losses.ppo import PlayedStep, clipped_objective, generalized_advantages
+from qpd.losses.ppo import clipped_objective
+from qpd.replay.advantages import PlayedStep, generalized_advantages
 
 
 def step(streams: list[int], rewards: list[float], values: list[float], ended: list[bool]):

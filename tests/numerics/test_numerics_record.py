@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qpd.numerics.numerics_record import Arithmetic, arithmetic_of
+from qpd.numerics.numerics_record import NumericsRecord, record_numerics
 from qpd.runs.run_directory import RunDirectory
 from tests.tiny_run import Follower, Interrupt, recipe_of, work, write_teacher
 
@@ -21,9 +21,9 @@ def threads() -> Iterator[None]:
 
 
 def test_differences_are_told_in_words() -> None:
-    began = Arithmetic(device="EPYC", bfloat16=True, threads=1)
+    began = NumericsRecord(device="EPYC", bfloat16=True, threads=1)
     assert began.differences(began) == ""
-    now = Arithmetic(device="Xeon", bfloat16=False, threads=4)
+    now = NumericsRecord(device="Xeon", bfloat16=False, threads=4)
     assert began.differences(now) == (
         "Xeon (EPYC before), float32 (bfloat16 before), 4 threads (1 before)"
     )
@@ -38,17 +38,17 @@ def test_going_on_with_other_threads_is_told_and_the_beginning_is_kept(
     first = Follower(lambda event, name, epoch: event == "batch" and epoch == 2)
     with pytest.raises(Interrupt):
         work(tmp_path / "run", recipe, first)
-    assert not any("goes on with" in note for note in first.notes)
+    assert not any("resumes with" in note for note in first.notes)
 
     torch.set_num_threads(2)
     second = Follower()
     work(tmp_path / "run", recipe, second)
-    assert any("goes on with 2 threads (1 before)" in note for note in second.notes)
+    assert any("resumes with 2 threads (1 before)" in note for note in second.notes)
     with RunDirectory.open(tmp_path / "run", read_only=True) as run:
         assert run.manifest.arithmetic is not None and run.manifest.arithmetic.threads == 1
 
     alone = Follower()
     work(tmp_path / "alone", recipe, alone)
-    assert not any("goes on with" in note for note in alone.notes)
+    assert not any("resumes with" in note for note in alone.notes)
     with RunDirectory.open(tmp_path / "alone", read_only=True) as run:
-        assert run.manifest.arithmetic == arithmetic_of(torch.device("cpu"))
+        assert run.manifest.arithmetic == record_numerics(torch.device("cpu"))

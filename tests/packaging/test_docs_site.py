@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from mkdocs.exceptions import PluginError
 
 from docs_build.cli_reference import cli_page, commands
-from docs_build.equations import render_equations
-from docs_build.markdown_table import find_table, markdown_table
-from docs_build.number_text import number_text
+from docs_build.hook import on_page_markdown, render_equations
+from docs_build.markdown import find_table, markdown_table, number_text
 from docs_build.recipe_reference import recipe_keys, recipe_keys_page
 from docs_build.site_check import broken_links, external_resources, script_addresses
 from qpd.recipe.loading import list_recipes
@@ -142,6 +143,28 @@ def test_pages_quote_the_readme(site: Path) -> None:
     assert "<!-- table" not in text_of(site, "index.html")
 
 
+def test_the_readme_is_short_and_its_results_are_those_of_the_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= 800
+    rows = find_table(readme, "Breakout, PPO teacher").splitlines()[2:]
+    checked = 0
+    for row in rows:
+        _, shown, games, size, run, commit = (cell.strip() for cell in row.strip("|").split("|"))
+        name = re.match("`(.*?)`", run)
+        if name is None:
+            continue  # the teacher is not a run
+        folder = ROOT / "runs-reference" / name[1]
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["git_commit"][:7] == commit.strip("`")
+        assert (folder / "quantized.safetensors").stat().st_size == int(size.replace(",", ""))
+        played = manifest["evaluations"]["qat"]
+        if int(games.replace(",", "")) == len(played["returns"]):
+            low, high = played["interval"]
+            assert shown == f"{played['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            checked += 1
+    assert checked == 2 and len(rows) == 4
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "runs-reference/README.md"])
 def test_relative_links_of_the_repository_lead_somewhere(page: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -150,24 +173,23 @@ def test_relative_links_of_the_repository_lead_somewhere(page: str) -> None:
     assert [link for link in inner if not ((ROOT / page).parent / link).exists()] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("[a](nowhere.md)", "nowhere.md"),
-        ("[a](index.md#nowhere)", "#nowhere"),
-        ("<!-- table from README.md: no such header -->", "no such header"),
-    ],
-)
-def test_a_page_with_a_mistake_does_not_build(tmp_path: Path, text: str, complaint: str) -> None:
+def test_pages_with_mistakes_do_not_build(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     with (tmp_path / "docs" / "index.md").open("a", encoding="utf-8") as page:
-        page.write(f"\n{text}\n")
+        page.write("\n[a](nowhere.md)\n\n[b](index.md#nowhere)\n")
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     hook = str(ROOT / "docs_build" / "hook.py")
     (tmp_path / "mkdocs.yml").write_text(config.replace("docs_build/hook.py", hook))
     done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    said = done.stdout + done.stderr
     assert done.returncode != 0
-    assert complaint in done.stdout + done.stderr
+    assert "nowhere.md" in said and "#nowhere" in said and "2 warnings in strict mode" in said
+
+
+def test_a_quoted_table_that_is_not_there_ends_the_build() -> None:
+    line = "<!-- table from README.md: no such header -->"
+    with pytest.raises(PluginError, match="no such header"):  # which mkdocs ends with
+        on_page_markdown(f"text\n\n{line}\n")
 
 
 def test_the_checker_sees_what_is_broken_and_what_is_external(tmp_path: Path) -> None:
@@ -205,3 +227,21 @@ def test_an_equation_keeps_its_meaning() -> None:
     drawn = render_equations(page)
     assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in drawn
     assert "&#x0003C;" in drawn and drawn.endswith(" and \\(code\\)</p>")
+
+
+def test_each_equation_names_its_function() -> None:
+    """docs/method.md says where each equation is computed: the function is there, and in use."""
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (Eq\. \d|Algorithm 1)[^|]*\| `(\w+)` \| `([\w/.]+)` \|$", page, re.M)
+    assert [row[0] for row in rows] == [*(f"Eq. {i}" for i in range(1, 6)), "Algorithm 1"]
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in ("qpd", "students")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    for equation, function, file in rows:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in text, f"{equation}: {file} has no {function}"
+        assert equation == "Algorithm 1" or equation in text, f"{file} does not name {equation}"
+        uses = sum(len(re.findall(rf"\b{function}\b", source)) for source in sources)
+        assert uses >= 3, f"{function} is defined and imported, but never called"

@@ -1,4 +1,6 @@
-"""Imports go one way: students <- teachers <- qpd <- cli, and analysis reads files only."""
+"""Imports go one way: docs_build/layers.py ranks the folders, and every import is read."""
+
+from __future__ import annotations
 
 import ast
 import sys
@@ -6,126 +8,162 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-OURS = {"qpd", "teachers", "students", "analysis", "recipes"}
+from docs_build.layers import CONTRIBUTING, LAYERS, ROOT, layer_of, purpose, with_layers
+
+TOPS = ("qpd", "teachers", "students", "analysis")
 SB3 = {"stable_baselines3", "sb3_contrib", "rl_zoo3"}
-# What teachers may know of the method: how environments are driven, how a policy acts in them, in
-# which precision, what a batch is, what an error of the user's is, and what it proposes.
-SHARED_WITH_TEACHERS = {
-    "acting",
-    "environment",
-    "environment_types",
-    "error_codes",
-    "nearest_name",
-    "precision",
-    "transition",
-    "user_error",
-}
-# Training: what analysis must never touch.
-TRAINING = {
-    "phase_distill",
-    "phase_finetune",
-    "phase_quantize",
-    "phase_runner",
-    "training_phases",
-    "replay_memory",
-    "distillation_losses",
-}
+# Scripts that are copied into exported folders: they run there, without QPD.
+NOT_OURS = "qpd/export/bundle_files/"
 
 
-def imported(source: str, package: str) -> set[str]:
-    """Return the dotted names a module imports anywhere in it; `package` resolves relative ones."""
+def files() -> dict[str, Path]:
+    """Every module of the packages by its path relative to the repository."""
+    found = {
+        path.relative_to(ROOT).as_posix(): path
+        for top in TOPS
+        for path in sorted((ROOT / top).rglob("*.py"))
+    }
+    found = {name: path for name, path in found.items() if not name.startswith(NOT_OURS)}
+    assert len(found) > 200
+    return found
+
+
+def imported(source: str) -> set[str]:
+    """Return the dotted names a module imports anywhere in it, relative imports excluded."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            above = parents[: len(parents) - node.level + 1] if node.level else []
-            module = ".".join([*above, *([node.module] if node.module else [])])
+            assert node.level == 0, "a relative import"
             # `from qpd import cli` names a module as much as `from qpd.cli import X` does.
-            names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
-def modules(package: str) -> dict[str, set[str]]:
-    """Return the imports of every file of a package, by path relative to the repository."""
-    found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        relative = path.relative_to(ROOT)
-        parent = ".".join(relative.parent.parts)
-        found[relative.as_posix()] = imported(path.read_text(encoding="utf-8"), parent)
-    assert found, f"{package}/ holds no modules"
-    return found
+def file_of(name: str, known: dict[str, Path]) -> str | None:
+    """Return the file that an imported dotted name lies in; None for other people's."""
+    parts = name.split(".")
+    if parts[0] != "qpd":
+        return None
+    # Installed and imported, students/ is qpd.students, and so on.
+    places = [parts[1:], parts] if len(parts) > 1 and parts[1] in TOPS else [parts]
+    for place in places:
+        for end in (len(place), len(place) - 1):
+            stem = "/".join(place[:end])
+            for candidate in (f"{stem}.py", f"{stem}/__init__.py"):
+                if candidate in known:
+                    return candidate
+    raise AssertionError(f"no file of ours holds {name}")
 
 
-def top(name: str) -> str:
-    return name.split(".")[0]
+FILES = files()
+IMPORTS = {name: imported(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 
-def offenders(package: str, forbidden: object, *, but: str = "") -> list[str]:
-    assert callable(forbidden)
-    return [
-        f"{path} imports {name}"
-        for path, names in modules(package).items()
-        for name in sorted(names)
-        if forbidden(name) and not (but and path.startswith(but))
-    ]
+def test_every_file_is_in_a_layer() -> None:
+    faces = ["qpd/__init__.py", "analysis/__init__.py"]
+    assert [name for name in IMPORTS if layer_of(name) is None] == sorted(
+        faces, key=list(IMPORTS).index
+    )
 
 
-def is_second(name: str, wanted: set[str]) -> bool:
-    return top(name) == "qpd" and len(name.split(".")) > 1 and name.split(".")[1] in wanted
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_folder_imports_only_what_stands_before_it(layer: str) -> None:
+    own = [name for name in IMPORTS if layer_of(name) == layer]
+    assert own, "the list names a folder that holds nothing"
+    upward = []
+    for name in own:
+        for target in IMPORTS[name]:
+            file = file_of(target, FILES)
+            if file is None or file == "qpd/__init__.py":  # for __version__
+                continue
+            other = layer_of(file)
+            assert other is not None, f"{name} imports {target}, which is in no layer"
+            if LAYERS.index(other) > LAYERS.index(layer):
+                upward.append(f"{name} imports {target}")
+    assert upward == []
+
+
+def test_no_import_cycles() -> None:
+    """Within a layer, too."""
+    graph = {
+        name: {file_of(target, FILES) for target in targets} - {None, name, "qpd/__init__.py"}
+        for name, targets in IMPORTS.items()
+    }
+    while leaves := [name for name, targets in graph.items() if not targets & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert list(graph) in ([], ["qpd/__init__.py"])
+
+
+def test_contributing_shows_the_list() -> None:
+    page = CONTRIBUTING.read_text(encoding="utf-8")
+    assert with_layers(page) == page, "run `python -m docs_build.layers`"
+    for layer in LAYERS:
+        assert purpose(layer).endswith("."), f"{layer} has no docstring of one sentence"
 
 
 def test_students_import_torch_and_the_standard_library_only() -> None:
-    allowed = {"torch", "students", *sys.stdlib_module_names}
-    assert offenders("students", lambda name: top(name) not in allowed) == []
+    allowed = {"torch", *sys.stdlib_module_names}
+    foreign = [
+        f"{name} imports {target}"
+        for name, targets in IMPORTS.items()
+        if name.startswith("students/")
+        for target in targets
+        if target.split(".")[0] not in allowed and not target.startswith("qpd.students.")
+    ]
+    assert foreign == []
 
 
-@pytest.mark.parametrize("package", ["qpd", "students", "analysis"])
-def test_sb3_appears_in_teachers_and_export_only(package: str) -> None:
-    assert offenders(package, lambda name: top(name) in SB3, but="qpd/export/") == []
-
-
-def test_teachers_know_environments_and_batches_only() -> None:
-    def forbidden(name: str) -> bool:
-        if top(name) == "qpd":
-            return name != "qpd" and not is_second(name, SHARED_WITH_TEACHERS)
-        return top(name) in OURS - {"teachers"}
-
-    assert offenders("teachers", forbidden) == []
+def test_sb3_appears_in_teachers_and_export_only() -> None:
+    found = {name for name, targets in IMPORTS.items() if {t.split(".")[0] for t in targets} & SB3}
+    assert found and all(name.startswith(("teachers/", "qpd/export/")) for name in found)
 
 
 def test_analysis_never_touches_training() -> None:
-    assert offenders("analysis", lambda name: is_second(name, TRAINING)) == []
+    training = ("qpd.phases", "qpd.training", "qpd.losses", "qpd.replay")
+    assert [
+        f"{name} imports {target}"
+        for name, targets in IMPORTS.items()
+        if name.startswith("analysis/")
+        for target in targets
+        if target.startswith(training)
+    ] == []
 
 
-@pytest.mark.parametrize("package", ["qpd", "teachers", "students", "analysis"])
-def test_nobody_imports_the_cli(package: str) -> None:
-    its_own = ("qpd/__main__.py", "qpd/cli.py", "qpd/commands/")
-    found = offenders(package, lambda name: is_second(name, {"cli", "commands"}))
-    assert [line for line in found if not line.startswith(its_own)] == []
-
-
-def test_qpd_imports_analysis_through_the_cli_only() -> None:
-    assert offenders("qpd", lambda name: top(name) == "analysis", but="qpd/commands/") == []
+def test_only_commands_and_what_is_above_import_analysis() -> None:
+    above = ("analysis/", "qpd/commands/", "qpd/cli.py")
+    assert [
+        name
+        for name, targets in IMPORTS.items()
+        if any(t.startswith("qpd.analysis") for t in targets) and not name.startswith(above)
+    ] == []
 
 
 def test_no_grab_bags() -> None:
-    names = {path.stem for package in OURS for path in (ROOT / package).rglob("*.py")}
+    names = {Path(name).stem for name in IMPORTS}
     assert not names & {"utils", "util", "common", "helpers", "misc", "parts"}
+
+
+def test_no_file_is_longer_than_an_idea() -> None:
+    long = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
+    assert {name: lines for name, lines in long.items() if lines > 450} == {}
 
 
 def test_detection_sees_every_form_of_import() -> None:
     source = (
         "import a.b as c\n"
-        "from qpd import phase_runner\n"
-        "from . import near\n"
-        "from ..up import x\n"
+        "from qpd import cli\n"
         "def f():\n    from late import y\n"
         "if TYPE_CHECKING:\n    import typed\n"
     )
-    names = imported(source, "qpd.export")
-    wanted = {"a.b", "qpd.phases.runner", "qpd.export.near", "qpd.up.x", "late.y", "typed"}
-    assert wanted <= names
-    assert is_second("qpd.phases.runner", TRAINING) and not is_second("qpd", TRAINING)
+    assert imported(source) == {"a.b", "qpd.cli", "late.y", "typed"}
+    known = FILES
+    assert file_of("qpd.teachers.load_teacher", known) == "teachers/__init__.py"
+    assert file_of("qpd.teachers.sources.hub.download_agent", known) == "teachers/sources/hub.py"
+    assert file_of("qpd.cli", known) == "qpd/cli.py" and file_of("torch.nn", known) is None
+    assert layer_of("teachers/sources/hub.py") == "teachers/sources"
+    assert layer_of("teachers/sb3_teacher.py") == "teachers"
+    with pytest.raises(AssertionError, match="no file"):
+        file_of("qpd.nowhere.near", known)

@@ -23,7 +23,6 @@ import yaml
 from stable_baselines3 import DQN
 
 from qpd.environments.transition import TransitionBatch
-from qpd.phases.runner import asked_size
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream
@@ -31,9 +30,11 @@ from qpd.runs.checkpoint import load_needed_checkpoint
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, save_student
 from qpd.student_files.quantized import load_integer_student
+from qpd.students.shared_background import MultipliedBlocks
 from qpd.teachers import load_teacher
 from qpd.training import epochs as training_phases
 from qpd.training.epochs import TrainingError
+from qpd.training.optimizer import target_logit_scale
 from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 torch.set_num_threads(1)
@@ -90,7 +91,7 @@ def test_the_head_learns_as_fast_as_its_logits_are_large(
         labels, value = torch.tensor([row]), torch.zeros(1)
         none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
         memory.add(TransitionBatch(none, one + age, one, labels, value))
-    assert asked_size(memory, temperature) == pytest.approx(factor, rel=1e-4)
+    assert target_logit_scale(memory, temperature) == pytest.approx(factor, rel=1e-4)
 
 
 def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> None:
@@ -170,6 +171,26 @@ def test_finished_phases_are_left_alone(finished: Path, teacher_zip: Path, tmp_p
     ]
     assert {name: (path / name).stat().st_mtime_ns for name in STUDENTS} == times
     assert outcome(path) == outcome(finished)
+
+
+def test_phase_1_says_what_background_sharing_left(
+    finished: Path, teacher_zip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunDirectory.open(finished) as run:  # vectors share nothing: nothing is said of it
+        assert "multiplied_blocks" not in run.phase("distill").metrics
+    asked = []
+
+    def measured(memory: ReplayMemory, batch_size: int) -> MultipliedBlocks:
+        asked.append(batch_size)
+        return MultipliedBlocks(0.154, 0.38)
+
+    monkeypatch.setattr(ReplayMemory, "multiplied_blocks", measured)
+    follower = work(tmp_path / "run", recipe_of(teacher_zip), Follower())
+    wanted = "background sharing: 15% of conv 1's blocks and 38% of conv 2's are multiplied"
+    assert follower.notes.count(wanted) == 1 and asked == [16]
+    with RunDirectory.open(tmp_path / "run") as run:
+        assert run.phase("distill").state == "done"
+        assert run.phase("distill").metrics["multiplied_blocks"] == {"conv1": 0.154, "conv2": 0.38}
 
 
 def test_the_seed_decides_the_outcome(finished: Path, teacher_zip: Path, tmp_path: Path) -> None:
@@ -422,11 +443,11 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
             ("distill", 2, signal.SIGKILL, 0.1),
             ("distill", 4, signal.SIGINT, 0.1),
             ("finetune", 1, signal.SIGTERM, 0.1),
-            ("finetune", 2, signal.SIGKILL, 0.1),
         ],
     )
     assert "distill: resumed after epoch" in errors[1]
-    assert "interrupted: the same command goes on" in errors[1]  # SIGINT, as Ctrl-C sends it
+    # SIGINT, as Ctrl-C sends it.
+    assert "interrupted: rerun the same command to resume" in errors[1]
 
 
 @pytest.mark.slow

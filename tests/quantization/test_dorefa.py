@@ -14,7 +14,6 @@ from torch import Tensor
 
 from qpd.quantization.dorefa import (
     dorefa_integers,
-    dorefa_quantize,
     least_squares_scale,
     scaled_integers,
 )
@@ -43,7 +42,7 @@ def test_eq5_by_hand() -> None:
     w = from_tanh([[0.5, -0.5, 0.25, -0.1]])
     assert dorefa_integers(w, 2).tolist() == [[3, -3, 1, -1]]
     expected = torch.tensor([[1, -1, 1 / 3, -1 / 3]], dtype=torch.float64)
-    torch.testing.assert_close(dorefa_quantize(w, 2), expected)
+    torch.testing.assert_close(dorefa_integers(w, 2) / 3, expected)
     # k = 8, M = 255: round(255 f) = round(255, 0, 191.25, 102) -> 2 n - 255.
     assert dorefa_integers(w, 8).tolist() == [[255, -255, 127, -51]]
 
@@ -170,8 +169,8 @@ def test_the_scaled_scheme_restores_the_weights_scale(per_channel: bool) -> None
     restored = scaled_integers(w, scale, 8) * scale[:, None] / 255
     # Half a step each; what the scale clips off costs no more than it saves.
     assert (restored - w).square().mean().sqrt() < w.abs().max() / 255
-    # Eq. 5 as written does not: its weights fill [-1, 1].
-    assert dorefa_quantize(w, 8).abs().max() == 1
+    # Eq. 5 as written does not: its integers fill [-255, 255], weights [-1, 1].
+    assert dorefa_integers(w, 8).abs().max() == 255
 
 
 @given(st.integers(0, 2**31), st.integers(2, 8), st.booleans())

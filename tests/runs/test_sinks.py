@@ -22,6 +22,7 @@ from stable_baselines3 import PPO
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.sinks import check_sinks, tensorboard_sink
+from tests.command_line import call
 
 ROOT = Path(__file__).parents[2]
 STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
@@ -231,13 +232,18 @@ def test_tensorboard_is_optional(
 
 
 def test_wandb_that_cannot_be_served_ends_before_any_work(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_file: Path,
+    tmp_path: Path,
+    in_an_empty_folder: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['wandb'] = None\n")
     arguments = ["run", recipe_file, "--set", "save.wandb=p", "-o", tmp_path / "run"]
-    done = qpd(*arguments, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "wandb", None)
+        code, out, err = call(capsys, *arguments)
     line = 'error: save.wandb: needs the package wandb: pip install "qpd[wandb]" [Q602]'
-    assert (done.returncode, done.stderr.strip()) == (2, line)
+    assert (code, out, err.strip()) == (2, "", line)
     assert not (tmp_path / "run").exists()
     pytest.importorskip("wandb")
     done = qpd(*arguments)

@@ -91,7 +91,7 @@ def test_wrong_inputs_get_one_line(tmp_path: Path, frames: np.ndarray) -> None:
         student.predict(frames[:, :3])
     with pytest.raises(ValueError, match="uint8"):
         student.predict(frames / 255.0)
-    with pytest.raises(StudentFileError, match="holds no student"):
+    with pytest.raises(StudentFileError, match="contains no student"):
         qpd.load_student_policy(tmp_path)
     (tmp_path / "quantized.safetensors").write_bytes(b"nothing of the kind")
     with pytest.raises(StudentFileError, match="damaged"):

@@ -21,7 +21,7 @@ from stable_baselines3 import PPO
 
 from qpd import cli
 from qpd.phases.whole_run import run_all_phases
-from qpd.runs.progress_display import RunProgress
+from qpd.runs.progress import TerminalProgress
 from qpd.runs.run_directory import RunDirectory
 from qpd.sweep.cells import Cell, make_cells
 from qpd.sweep.display import SweepDisplay
@@ -93,7 +93,7 @@ def outcome(run: Path, name: str = "quantized.safetensors") -> tuple[list[dict[s
 
 def alone(cell: Cell, path: Path) -> tuple[list[dict[str, str]], bytes]:
     """What the cell's recipe gives without a sweep."""
-    run_all_phases(cell.recipe, path, RunProgress(Console(stderr=True)))
+    run_all_phases(cell.recipe, path, TerminalProgress(Console(stderr=True)))
     return outcome(path)
 
 
@@ -156,7 +156,7 @@ def test_an_interrupted_sweep_goes_on(
         sweep.run(pool, interrupt)
     ((process, _),) = processes(cell.log)
     assert not is_alive(process)
-    assert "interrupted: the same command goes on" in cell.log.read_text()
+    assert "interrupted: rerun the same command to resume" in cell.log.read_text()
     again, _ = make_sweep(folder, text, tmp_path / "broken")
     (status,) = again.cells.values()
     assert status.state == "interrupted" and status.progress.phase == "distill"

@@ -1,13 +1,18 @@
 """Transitions as the teacher plays them, two halves of the environments in turn."""
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from qpd.environments.acting import ActingRule
 from qpd.environments.registry import make_vector_env
+from qpd.environments.transition import TransitionBatch
 from qpd.recipe.loading import load_recipe
 from qpd.replay.play_stream import PlayStream
 from qpd.teachers import Teacher, load_teacher
@@ -67,6 +72,55 @@ def test_the_student_plays_its_environments(teacher: Teacher) -> None:
         for stream, action in zip(batch.streams, batch.outcome.actions, strict=True):
             taken[bool(stream < 6)].append(int(action))
     assert set(taken[True]) == {3} and set(taken[False]) == {0, 1, 2, 3}
+
+
+class Undecided(torch.nn.Module):
+    """A teacher with the same logits for every state: action 1 is worth a little more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.row = torch.nn.Parameter(torch.tensor([0.0, math.log(2.0)]))
+
+    def forward(self, observations: Tensor) -> SimpleNamespace:
+        count = len(observations)
+        return SimpleNamespace(logits=self.row.expand(count, 2), values=torch.zeros(count))
+
+
+def play_of_half(sharpness: float) -> list[TransitionBatch]:
+    """Six games of CartPole, three of them the student's, whose logits are log 3 apart."""
+
+    def student(observations: np.ndarray) -> np.ndarray:
+        return np.tile(np.array([0.0, math.log(3.0)], np.float32), (len(observations), 1))
+
+    env = make_vector_env("CartPole-v1", 6)
+    env.reset(0)
+    teacher, rng = cast(Teacher, Undecided()), np.random.default_rng(0)
+    rule = ActingRule("sample", sharpness=sharpness)
+    played = collect_transitions(teacher, env, rule, rng, 60, student=student, student_envs=3)
+    return list(played)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 2.0])
+def test_sharpness_is_the_teachers_alone(sharpness: float) -> None:
+    """Chances of action 1: the student's 3 / (1 + 3), the teacher's 2^s / (1 + 2^s)."""
+    chances = {True: 3 / 4, False: 2**sharpness / (1 + 2**sharpness)}
+    for batch in play_of_half(sharpness):
+        assert batch.outcome is not None
+        for stream, action, log_prob in zip(
+            batch.streams, batch.outcome.actions, batch.outcome.log_probs, strict=True
+        ):
+            chance = chances[bool(stream < 3)]
+            assert log_prob == pytest.approx(math.log(chance if action == 1 else 1 - chance))
+        labels = torch.tensor([[0.0, math.log(2.0)]]).expand(len(batch.streams), 2)
+        assert torch.equal(batch.logits, labels)  # what is learned is not sharpened
+
+
+def test_play_draws_the_same_numbers_at_any_sharpness() -> None:
+    """Gumbel-max: one number for each logit, so the student's first actions do not change."""
+    first = [play_of_half(sharpness)[0].outcome for sharpness in (1.0, 2.0)]
+    assert first[0] is not None and first[1] is not None
+    assert first[0].actions[:3].tolist() == first[1].actions[:3].tolist()
+    np.testing.assert_array_equal(first[0].log_probs[:3], first[1].log_probs[:3])
 
 
 def test_pytorch_keeps_its_threads(teacher: Teacher, tmp_path: Path) -> None:

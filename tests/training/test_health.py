@@ -12,7 +12,7 @@ from torch import nn
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student
 from qpd.training.epochs import TrainingError
-from qpd.training.health import trouble
+from qpd.training.health import diagnose_epoch
 from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 torch.set_num_threads(1)
@@ -41,9 +41,9 @@ STATES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.25]])
 
 
 def test_a_good_epoch_is_no_trouble() -> None:
-    assert trouble(GOOD, [], healthy(), STATES) is None
+    assert diagnose_epoch(GOOD, [], healthy(), STATES) is None
     # Ten times the largest of the last losses is allowed, more is a spike.
-    assert trouble(torch.tensor([1.9, 1.0, 0.9]), [0.1, 0.19], healthy(), STATES) is None
+    assert diagnose_epoch(torch.tensor([1.9, 1.0, 0.9]), [0.1, 0.19], healthy(), STATES) is None
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_a_good_epoch_is_no_trouble() -> None:
 def test_trouble_is_named(
     losses: list[float], recent: list[float], module: nn.Module, reason: str
 ) -> None:
-    found = trouble(torch.tensor(losses), recent, module, STATES)
+    found = diagnose_epoch(torch.tensor(losses), recent, module, STATES)
     assert found is not None and reason in found
 
 
 def test_one_state_alone_cannot_show_that_all_are_answered_alike() -> None:
     constant = TwoHeads([[0.0, 0.0], [0.0, 0.0]], [1.0, -1.0])
-    assert trouble(GOOD, [], constant, STATES[:1]) is None
+    assert diagnose_epoch(GOOD, [], constant, STATES[:1]) is None
 
 
 def diverging(teacher_zip: Path, rollbacks: int) -> object:

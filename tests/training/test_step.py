@@ -13,8 +13,8 @@ from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.schema import DistillSettings, FinetuneSettings, RewardSettings
 from qpd.replay.sample import ReplaySample
 from qpd.students import Student, architecture_for
+from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
-from qpd.training.state import make_optimizer
 from qpd.training.step import TrainStep
 
 torch.set_num_threads(1)

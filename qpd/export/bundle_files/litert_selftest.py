@@ -1,6 +1,6 @@
-"""Does LiteRT compute this student's integers here? Needs ai-edge-litert and numpy only.
+"""Check that LiteRT computes this student's integers here; needs only ai-edge-litert and numpy.
 
-Exit code 0: the model gives the golden logits.
+Exits with 0 if the model gives the golden logits.
 """
 
 import sys
@@ -10,11 +10,11 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 FOLDER = Path(__file__).resolve().parent
-TOLERANCE = 0.02  # of the spread of the logits: a level rounded the other way, no overflow
+TOLERANCE = 0.02  # of the logits' spread: allows a level rounded the other way, but no overflow
 
 
 def logits_of(observations: np.ndarray) -> np.ndarray:
-    """Logits float32, one observation at a time; frames channels last, as int8 x - 128."""
+    """Return float32 logits, one observation at a time; frames go in as int8 x - 128, HWC."""
     if observations.ndim == 4:
         observations = np.ascontiguousarray(observations.transpose(0, 2, 3, 1) ^ 128).view(np.int8)
     interpreter = Interpreter(str(FOLDER / "student.tflite"), num_threads=1)
@@ -30,7 +30,7 @@ def logits_of(observations: np.ndarray) -> np.ndarray:
 
 
 def main() -> int:
-    """Compare with the golden logits."""
+    """Compare with the golden logits; return the exit code."""
     with np.load(FOLDER / "golden.npz") as file:
         golden = dict(file)
     logits = logits_of(golden["observations"]).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Does ONNX Runtime compute this student's integers here? Needs onnxruntime and numpy only.
+"""Check that ONNX Runtime computes this student's integers here; needs only onnxruntime and numpy.
 
-Exit code 0: the graphs give the golden logits. x86 processors without VNNI add pairs of 8-bit
-products in 16 bits, which may overflow: where that shows, the quantized graph is tried again with
+Exits with 0 if the graphs give the golden logits. x86 processors without VNNI add pairs of 8-bit
+products in 16 bits, which may overflow: if that shows, the quantized graph is tried again with
 `session.x64quantprecision`, and the advice is printed.
 """
 
@@ -12,11 +12,11 @@ import numpy as np
 import onnxruntime
 
 FOLDER = Path(__file__).resolve().parent
-TOLERANCE = 0.02  # of the spread of the logits: a level rounded the other way, no overflow
+TOLERANCE = 0.02  # of the logits' spread: allows a level rounded the other way, but no overflow
 
 
 def run(model: str, golden: dict, precise: bool = False) -> bool:
-    """Compare one model with the golden logits; print what was found."""
+    """Compare one model with the golden logits, print the outcome, return whether it passed."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     if precise:
@@ -40,7 +40,7 @@ def run(model: str, golden: dict, precise: bool = False) -> bool:
 
 
 def main() -> int:
-    """Test both models."""
+    """Test both models; return the exit code."""
     with np.load(FOLDER / "golden.npz") as file:
         golden = dict(file)
     quantized = run("student_int8.onnx", golden)

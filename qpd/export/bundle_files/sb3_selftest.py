@@ -1,6 +1,6 @@
-"""Does this agent act as the integers say? Needs stable_baselines3 and qpd.
+"""Check that this agent acts as its integers say; needs stable_baselines3 and qpd.
 
-Exit code 0: every golden vector gives the golden action, deterministically.
+Exits with 0 if every golden vector gives the golden action, deterministically.
 """
 
 import sys
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Compare with the golden logits."""
+    """Compare with the golden logits; return the exit code."""
     with np.load(FOLDER / "golden.npz") as file:
         golden = dict(file)
     model = getattr(stable_baselines3, "$ALGO").load(FOLDER / "student.zip", device="cpu")

@@ -1,4 +1,4 @@
-"""The C export: a fixed C99 runtime (`c_runtime/`) and one student's numbers as const arrays."""
+"""The C export: a fixed C99 runtime (`runtime/`) and one student's numbers as const arrays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from qpd.export.c.golden import golden_header
 from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
 from qpd.student_files.quantized import pack_levels
 
-STRIP = 10  # patches gathered at once: more saves unpacking of packed weights, and costs RAM
+STRIP = 10  # patches gathered at once: more unpack packed weights less often, but cost RAM
 
 
 def export_c(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
-    """Sources, Makefile, golden vectors and README of one student, by file name.
+    """Return sources, Makefile, golden vectors and README of one student, by file name.
 
     Raises ExportError for a student whose numbers do not fit the runtime's types.
     """
@@ -37,10 +37,10 @@ def export_c(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
 
 
 def weight_rows(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
-    """int16 `[out, inputs]`: odd integers, inputs in the order in which the runtime reads them.
+    """Return the odd weights int16 `[out, inputs]`, inputs in the runtime's reading order.
 
-    That is (frame, row, column) in the first convolution, else (row, column, channel): the
-    runtime keeps activations channels-last.
+    The first convolution reads (frame, row, column), all others (row, column, channel): the runtime
+    keeps activations channels-last.
     """
     out, weight = layer.weight.shape[0], layer.weight
     if layer.shape.name == "conv1":
@@ -57,8 +57,9 @@ def weight_rows(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
 
 
 def packed_weights(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
-    """The layer's array: int8 `n - 128` at 8 bits, else uint8 rows of packed levels n, whole
-    bytes each.
+    """Return the layer's constants: int8 `n - 128` at 8 bits, else packed levels n, uint8.
+
+    Packed rows begin on whole bytes.
     """
     levels = (weight_rows(student, layer).astype(np.int32) + (2**layer.bits - 1)) // 2
     if layer.bits == 8:
@@ -67,23 +68,24 @@ def packed_weights(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
 
 
 def weight_bytes(student: IntegerStudent) -> int:
-    """Bytes of all constants: packed weights, biases, multipliers and shifts."""
+    """Return the bytes of all constants: packed weights, biases, multipliers and shifts."""
     constants = 0
     for layer in student.layers:
+        # A bias of 4 bytes; hidden layers add a multiplier of 4 and a shift of 1.
         per_output = 4 if layer.multiplier is None else 9
         constants += packed_weights(student, layer).size + per_output * len(layer.bias)
     return constants
 
 
 def arena_bytes(student: IntegerStudent) -> int:
-    """The runtime's static RAM, as QPD_ARENA_BYTES (observation and stack come on top)."""
+    """Return the runtime's static RAM, QPD_ARENA_BYTES, without observation and stack."""
     sizes = _sizes(student)
     scratch = STRIP * sizes["QPD_PATCH_BYTES"] + 4 * sizes["QPD_UNPACKED_BYTES"]
     return sizes["QPD_EVEN_BYTES"] + sizes["QPD_ODD_BYTES"] + scratch + 4 * _strip_outputs(student)
 
 
 def _strip_outputs(student: IntegerStudent) -> int:
-    """Dot products of the largest strip, outputs rounded up to fours."""
+    """Return the dot products in the largest strip, outputs rounded up to fours."""
     return max(-(-len(y.weight) // 4) * 4 * min(STRIP, _side(y)) for y in student.layers)
 
 
@@ -92,12 +94,15 @@ def _check(student: IntegerStudent) -> None:
         name = layer.shape.name
         if layer.largest_accumulator > INT32_MAX:
             raise ExportError(f"{name}: accumulators may exceed int32: the C runtime has no more")
+        # qpd_layer.h keeps them in uint16, as every layer's struct lies in a microcontroller's
+        # flash.
         if max(_geometry(layer).values()) > 65535:
             raise ExportError(f"{name}: rows beyond 65,535 bytes do not fit the C runtime")
 
 
 def _sizes(student: IntegerStudent) -> dict[str, int]:
-    """Bytes of the runtime's buffers, multiples of 4."""
+    """Return the bytes of the runtime's buffers, rounded up to multiples of 4."""
+    # Layers alternate between two buffers; the head writes to the caller's logits instead.
     written = [prod(layer.shape.output_shape) for layer in student.layers[:-1]]
     patches = [prod(layer.weight.shape[1:]) for layer in student.layers if _side(layer) > 1]
     unpacked = [prod(layer.weight.shape[1:]) for layer in student.layers if layer.bits < 8]
@@ -118,7 +123,7 @@ def _side(layer: IntegerLayer) -> int:
 
 
 def _geometry(layer: IntegerLayer) -> dict[str, int]:
-    """Where the layer's patches lie in its input, in bytes; see qpd_layer.h."""
+    """Return where the layer's patches lie in its input, in bytes; see qpd_layer.h."""
     if layer.shape.kind == "linear":
         width = layer.weight.shape[1]
         return dict(
@@ -144,9 +149,9 @@ def _geometry(layer: IntegerLayer) -> dict[str, int]:
 def _student_header(source: ExportSource) -> str:
     student = source.student
     shape = student.architecture.observation_shape
-    # One unit of the logits in bits, as a 32-bit fraction: what qpd_sample needs of the scale.
+    # One unit of the logits in bits, as a 32-bit fraction: qpd_sample takes powers of 2, not of e.
     scale = min(round(student.logit_scale / log(2) * 2**32), 2**32 - 1)
-    # The SIMD path keeps weights 16 outputs abreast, and for conv1 the sums over frames as well.
+    # The VNNI path keeps weights 16 outputs abreast, and for conv1 the sums over frames as well.
     prepared = sum(-(-len(y.weight) // 16) * 16 * prod(y.weight.shape[1:]) for y in student.layers)
     if student.architecture.is_image:
         prepared += -(-len(student.layers[0].weight) // 16) * 16 * 64 * 2
@@ -171,7 +176,7 @@ def _student_header(source: ExportSource) -> str:
             "",
             f'#define QPD_NAME "{_c_string(source.name)}"',
             *lines,
-            "/* What one unit of a logit stands for; the second in bits, times 2^32. */",
+            "/* The value of one unit of a logit; the second in bits, times 2^32. */",
             f"#define QPD_LOGIT_SCALE {student.logit_scale!r}",
             f"#define QPD_LOGIT_BITS_Q32 UINT32_C({scale})",
             "",
@@ -214,6 +219,7 @@ def _layers_header(student: IntegerStudent) -> str:
 
 def _array(declaration: str, values: np.ndarray) -> str:
     flat = [str(value) for value in values.reshape(-1).tolist()]
+    # Wrapped, as C99 guarantees only 4,095 characters per line.
     rows = [",".join(flat[i : i + 32]) for i in range(0, len(flat), 32)]
     return f"{declaration}[{len(flat)}] = {{\n" + ",\n".join(rows) + "};\n"
 
@@ -223,7 +229,10 @@ def _comment(text: str) -> str:
 
 
 def _c_string(text: str) -> str:
-    """Printable ASCII without what ends or escapes a C (or JSON) string."""
+    """Replace what ends or escapes a C or JSON string, and all but printable ASCII.
+
+    The question mark goes as well: two of them begin a trigraph.
+    """
     return "".join(c if " " <= c <= "~" and c not in '"\\?' else "_" for c in text)
 
 

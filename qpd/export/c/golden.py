@@ -1,4 +1,4 @@
-"""Golden vectors as a C header, run-length coded: a microcontroller's flash has to hold them."""
+"""Golden vectors as a C header, run-length coded to fit a microcontroller's flash."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import numpy as np
 from qpd.export.bundle import GoldenVectors
 from qpd.integer.integer_student import IntegerStudent
 
-MOST_VECTORS = 8
+MOST_VECTORS = 8  # of the 16 in golden.npz: noise hardly compresses, and flash is scarce
 
 
 def golden_header(student: IntegerStudent, golden: GoldenVectors) -> str:
-    """The first `MOST_VECTORS` vectors; each observation as (count, level) pairs, count 1..255."""
+    """Return the header with the first `MOST_VECTORS` vectors.
+
+    Each observation is a sequence of (count, level) pairs with counts from 1 to 255.
+    """
     levels = student.encode(golden.observations[:MOST_VECTORS])
     logits = golden.logits[:MOST_VECTORS]
     pairs = np.concatenate([run_lengths(row.reshape(-1)) for row in levels])
@@ -28,11 +31,12 @@ def golden_header(student: IntegerStudent, golden: GoldenVectors) -> str:
 
 
 def run_lengths(levels: np.ndarray) -> np.ndarray:
-    """uint8 `[n]` -> uint8 `[runs, 2]`: (count 1..255, level)."""
+    """Encode uint8 `[n]` as (count 1..255, level) pairs, uint8 `[runs, 2]`."""
     starts = np.flatnonzero(np.r_[True, levels[1:] != levels[:-1]])
     lengths = np.diff(np.r_[starts, len(levels)])
     pairs = []
     for level, length in zip(levels[starts].tolist(), lengths.tolist(), strict=True):
+        # A count is one byte; longer runs are split.
         full, rest = divmod(length, 255)
         pairs += [(255, level)] * full + ([(rest, level)] if rest else [])
     return np.array(pairs, dtype=np.uint8)

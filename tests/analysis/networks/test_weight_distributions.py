@@ -13,10 +13,10 @@ from qpd.analysis.figure_style import paper_style
 from qpd.analysis.networks.weight_distributions import (
     LayerWeights,
     draw_distributions,
+    draw_errors,
     layer_weights,
     weight_tables,
 )
-from qpd.analysis.networks.weight_errors import draw_errors
 from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig

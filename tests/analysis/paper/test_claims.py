@@ -49,7 +49,7 @@ def test_the_critics_loss(tmp_path: Path) -> None:
     assert compared(floats) == compared(integers) == [("half", "one")]
     assert floats.ratio is not None and floats.ratio.value == 2.0
     assert (floats.verdict, integers.verdict) == (Verdict.held, Verdict.undecided)
-    assert integers.why == "the interval of the ratio holds 1"
+    assert integers.why == "the interval of the ratio contains 1"
     assert floats.fewest_runs == 1
     # The other way around it did not hold.
     swapped = results(
@@ -225,7 +225,7 @@ def test_too_few_games_decide_nothing(tmp_path: Path) -> None:
     found = results(half, one)["critic-fp32"]
     assert (found.verdict, found.why) == (
         Verdict.undecided,
-        "only 1 games on one side; 10 are the least",
+        "only 1 games on one side; at least 10 are needed",
     )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qpd.analysis.report.frame_codec import decode_frames, encode_frames
+from qpd.analysis.report.frame_codec import encode_frames
+from tests.analysis.report.decoded_film import decode_frames
 
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.just(3))
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from qpd import cli
-from qpd.analysis.report.frame_codec import decode_frames
+from tests.analysis.report.decoded_film import decode_frames
 
 torch.set_num_threads(1)
 RUNS = Path(__file__).parents[3] / "runs-reference"

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from qpd.analysis.report.frame_codec import decode_frames
 from qpd.analysis.report.html_page import render_page, report_sections
 from qpd.analysis.report.inputs import read_inputs
+from tests.analysis.report.decoded_film import decode_frames
 
 RUN = Path(__file__).parents[3] / "runs-reference" / "quickstart"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -93,6 +93,15 @@ def test_the_figures(returns: pd.DataFrame) -> None:
     assert [text.get_text() for text in axes.texts] == ["XXS, S"]  # 0.7 µs apart
 
 
+def test_students_with_widths_of_their_own_are_all_drawn() -> None:
+    runs = [REFERENCE / name for name in ("breakout-ppo-2kb", "breakout-ppo-6kb")]
+    with paper_style():
+        figure = pareto_figure(pareto_bytes(policy_returns(run_frame(runs))))
+    (axes,) = figure.axes
+    drawn = [float(cost) for box in axes.containers for cost in box[0].get_xdata(orig=False)]
+    assert sorted(drawn) == [3_300, 6_400]
+
+
 def test_what_a_terminal_shows(returns: pd.DataFrame) -> None:
     (shown,) = pareto_tables(pareto_latency(returns, [read_device_record(DEVICE)]))
     first = dict(zip(shown.header, shown.rows[0], strict=True))

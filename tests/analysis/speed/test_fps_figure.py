@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.speed.fps_figure import fps_figure
-from qpd.analysis.speed.fps_table import fps_tables
-from qpd.analysis.speed.paper_fps import PAPER_FPS
+from qpd.analysis.speed.fps_table import PAPER_FPS, fps_tables
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
 

@@ -6,8 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from qpd.analysis.speed.fps_table import FpsTable, fps_tables, write_tables
-from qpd.analysis.speed.paper_fps import COLUMNS, PAPER_FPS
+from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS, FpsTable, fps_tables, write_tables
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
 
@@ -99,7 +98,7 @@ def test_files_of_one_device_are_joined_and_threads_kept_apart() -> None:
 
 def test_a_student_that_is_no_size_of_the_grid_is_told() -> None:
     _, table_2 = fps_tables([device("pi", row("c", "cartpole", 8, 1e6))])
-    assert table_2.notes == ("pi, c, cartpole: not shown: no size of the grid",)
+    assert table_2.notes == ("pi, c, cartpole: not shown: not a size of the grid",)
 
 
 def test_csv_and_markdown(tmp_path: Path) -> None:

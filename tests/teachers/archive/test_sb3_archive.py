@@ -142,7 +142,7 @@ def test_files_that_are_no_zip(tmp_path, content):
 def test_truncated_zip_and_missing_file(cartpole_zip, tmp_path):
     path = tmp_path / "truncated.zip"
     path.write_bytes(cartpole_zip.read_bytes()[:-3000])
-    assert "truncated, or something else" in message_of(path)  # an inner zip is found
+    assert "truncated, or not an SB3 zip" in message_of(path)  # an inner zip is found
     path.write_bytes(cartpole_zip.read_bytes()[:9000])
     assert "damaged" in message_of(path)
     assert "no such file" in message_of(tmp_path / "absent.zip")

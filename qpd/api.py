@@ -1,0 +1,301 @@
+"""The Python API: what the commands do, as functions. Import them from `qpd`.
+
+    import qpd
+
+    run = qpd.distill("quickstart", teacher="agent.zip", overrides={"distill.epochs": 10})
+    run = qpd.quantize(run, weight_bits=4)
+    run = qpd.finetune(run)
+    print(qpd.evaluate(run, episodes=50))
+    student = qpd.load_student_policy(run)
+
+Nothing is printed unless `progress` asks for it. Whatever a user can mend raises a `qpd.UserError`:
+`lines` say what is wrong, where and what would be right; `code` is an entry of the error reference.
+A run that was interrupted, or killed, resumes when the same function is called again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from qpd.errors.codes import ErrorCode
+from qpd.evaluation.games import EvaluationResult
+from qpd.phases.distill import distill as distill_phase
+from qpd.phases.finetune import finetune as finetune_phase
+from qpd.phases.play import Play
+from qpd.phases.preparation import prepare
+from qpd.phases.quantize import quantize as quantize_phase
+from qpd.phases.student_run import StudentRun, open_student
+from qpd.phases.whole_run import run_all_phases
+from qpd.recipe.loading import load_recipe, override_lines, override_recipe
+from qpd.recipe.schema import Recipe, RecipeError
+from qpd.runs.fork import fork_run
+from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
+from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+from qpd.runs.target import Target, load_target, play, record
+from qpd.student_files.distilled import load_student
+
+RecipeSource = Recipe | str | os.PathLike[str]
+RunSource = str | os.PathLike[str]  # a RunDirectory is a path, too
+Overrides = Mapping[str, Any] | Sequence[str] | None
+ProgressChoice = Progress | bool
+
+
+def run(
+    recipe: RecipeSource,
+    *,
+    teacher: str | os.PathLike[str] | None = None,
+    overrides: Overrides = None,
+    seed: int | None = None,
+    device: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+    progress: ProgressChoice = False,
+) -> RunDirectory:
+    """Distil, quantize, finetune and evaluate; resume where an earlier call was interrupted.
+
+    Args:
+        recipe: A recipe file, the name of a shipped one (`quickstart`), or a `Recipe`.
+        teacher: SB3 zip, RL Zoo folder or hub id to imitate in place of the recipe's.
+        overrides: Recipe keys and values, `{"distill.lr": 1e-3}`, or lines `"distill.lr=1e-3"`.
+        seed: Root of all randomness.
+        device: auto, cpu, cuda or cuda:N.
+        output: The run directory; default `runs/<recipe name>`.
+        progress: True for what the terminal shows, on stderr; or an object of your own.
+
+    Returns:
+        The run directory, open for reading.
+
+    Raises:
+        UserError: RecipeError, TeacherError, RunDirectoryError and others, before any work.
+    """
+    resolved = resolve_recipe(recipe, overrides, seed=seed, device=device, teacher=teacher)
+    folder = default_output(resolved) if output is None else Path(output)
+    with _shown(progress) as display:
+        run_all_phases(resolved, folder, display)
+    return open_run(folder)
+
+
+def distill(
+    recipe: RecipeSource,
+    *,
+    teacher: str | os.PathLike[str] | None = None,
+    overrides: Overrides = None,
+    seed: int | None = None,
+    device: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+    progress: ProgressChoice = False,
+) -> RunDirectory:
+    """Run phase 1, full-precision distillation. Arguments, result and errors as `run`."""
+    resolved = resolve_recipe(recipe, overrides, seed=seed, device=device, teacher=teacher)
+    folder = default_output(resolved) if output is None else Path(output)
+    prepared = prepare(resolved, resolved.device)  # what does not fit leaves no directory behind
+    with (
+        _shown(progress) as display,
+        RunDirectory.create(folder, resolved) as opened,
+        open_student(opened, prepared, display) as (student, own_play),
+    ):
+        distill_phase(student, own_play, display)
+    return open_run(folder)
+
+
+def quantize(
+    run: RunSource,
+    *,
+    weight_bits: int | None = None,
+    activation_bits: int | None = None,
+    overrides: Overrides = None,
+    output: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    progress: ProgressChoice = False,
+) -> RunDirectory:
+    """Run phase 2, post-training quantization, of a distilled student.
+
+    `weight_bits` and `activation_bits` (2 to 8) stand for the recipe's `quantize.*` keys;
+    `overrides` may change `quantize.*`, `finetune.*` and `evaluation.*`. With `output` the result
+    is a new run directory from the same distilled student. Otherwise arguments, result and errors
+    are those of `run`.
+    """
+    bits = {"quantize.weight_bits": weight_bits, "quantize.activation_bits": activation_bits}
+    lines = override_lines({key: value for key, value in bits.items() if value is not None})
+    lines = [*lines, *override_lines(overrides)]
+    with _shown(progress) as display:
+        with _open_later(Path(run), "quantize", lines, device, output, display) as (
+            student,
+            own_play,
+        ):
+            quantize_phase(student, own_play, display)
+    return open_run(run if output is None else output)
+
+
+def finetune(
+    run: RunSource,
+    *,
+    overrides: Overrides = None,
+    device: str | None = None,
+    progress: ProgressChoice = False,
+) -> RunDirectory:
+    """Run phase 3, quantization-aware training of a quantized student.
+
+    `overrides` may change `finetune.*`. Otherwise arguments, result and errors as `run`.
+    """
+    lines = override_lines(overrides)
+    with _shown(progress) as display:
+        with _open_later(Path(run), "finetune", lines, device, None, display) as (
+            student,
+            own_play,
+        ):
+            finetune_phase(student, own_play, display)
+    return open_run(run)
+
+
+def evaluate(
+    target: RunSource | Target,
+    *,
+    policy: str | None = None,
+    episodes: int | None = None,
+    acting: str | None = None,
+    epsilon: float | None = None,
+    sharpness: float = 1.0,
+    env: str | None = None,
+    max_frames: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    progress: ProgressChoice = False,
+) -> EvaluationResult:
+    """Play full games with a teacher, or with a student of a run; `print` the result.
+
+    Args:
+        target: A run directory, an SB3 zip, an RL Zoo folder, a hub id, or a loaded `Target`.
+        policy: Of a run: teacher, distilled, ptq or qat; default: the last one made.
+        episodes: Games to play; default: the run's number, or 50.
+        acting: auto, sample, epsilon or greedy; default: the run's.
+        epsilon: Share of random actions under epsilon.
+        sharpness: Factor on the logits when sampling.
+        env: Environment id, if the agent's files don't name it.
+        max_frames: Emulator frames after which a game is cut off.
+        seed: Of the games; default: the run's, or 0.
+        device: auto, cpu, cuda or cuda:N.
+        progress: As in `run`.
+
+    Returns:
+        Returns and lengths of every game, mean and interval.
+
+    A run's policy that plays as its recipe says (no option given) is recorded in its manifest.
+
+    Raises:
+        UserError: TargetError, TeacherError, RunDirectoryError, StudentFileError, DeviceError.
+    """
+    if not isinstance(target, Target):
+        target = load_target(os.fspath(target), policy, env, device)
+    with _shown(progress) as display:
+        result = play(
+            target,
+            display,
+            episodes=episodes,
+            seed=seed,
+            acting=acting,
+            epsilon=epsilon,
+            sharpness=sharpness,
+            max_frames=max_frames,
+        )
+    as_recipe = (episodes, seed, acting, epsilon, max_frames) == (None,) * 5 and sharpness == 1.0
+    if as_recipe and target.run_path is not None:
+        record(target, result)
+    return result
+
+
+def open_run(path: RunSource) -> RunDirectory:
+    """Open a run directory for reading: recipe, manifest, paths of its files.
+
+    Raises RunDirectoryError where there is none, or a damaged one.
+    """
+    return RunDirectory.open(Path(path), read_only=True)
+
+
+def resolve_recipe(
+    recipe: RecipeSource,
+    overrides: Overrides = None,
+    *,
+    seed: int | None = None,
+    device: str | None = None,
+    teacher: str | os.PathLike[str] | None = None,
+) -> Recipe:
+    """Return the recipe with all that the arguments change in it. Raises RecipeError.
+
+    Another teacher also drops the algorithm and the environment that the recipe names: they are the
+    recipe's own teacher's. `overrides` may set them again.
+    """
+    lines = []
+    if teacher is not None:
+        lines += [f"teacher.source={os.fspath(teacher)}", "teacher.algo=null", "teacher.env=null"]
+    lines += override_lines(overrides)
+    lines += [f"seed={seed}"] if seed is not None else []
+    lines += [f"device={device}"] if device is not None else []
+    if isinstance(recipe, Recipe):
+        return override_recipe(recipe, lines)
+    return load_recipe(os.fspath(recipe), lines)
+
+
+def default_output(recipe: Recipe) -> Path:
+    """Return the default output directory."""
+    return Path("runs") / recipe.name
+
+
+@contextmanager
+def _open_later(
+    path: Path,
+    phase: Literal["quantize", "finetune"],
+    lines: Sequence[str],
+    device: str | None,
+    output: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> Iterator[tuple[StudentRun, Play]]:
+    """Open a run directory, or a fork of it in `output`, with other settings from `phase` on."""
+    changeable: tuple[str, ...] = ("finetune.",)
+    if phase == "quantize":
+        changeable = ("quantize.", "finetune.", "evaluation.", "name=")
+    foreign = [line for line in lines if not line.startswith(changeable)]
+    if foreign:
+        allowed = ", ".join(f"{key}*" for key in changeable if key.endswith("."))
+        raise RecipeError(
+            [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign],
+            ErrorCode.RECIPE_OVERRIDE,
+        )
+    with RunDirectory.open(path) as opened:
+        needed: Literal["distill", "quantize"] = "distill" if phase == "quantize" else "quantize"
+        if opened.phase(needed).state != "done":
+            raise RunDirectoryError(
+                [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"],
+                ErrorCode.RUN_PHASE_MISSING,
+            )
+        load_student(opened.distilled_file)  # a damaged one leaves everything as it is
+        changed = override_recipe(opened.recipe, lines)
+        prepared = prepare(changed, device or changed.device)
+        if output is not None:
+            with (
+                fork_run(opened, Path(output), changed) as fork,
+                open_student(fork, prepared, progress) as parts,
+            ):
+                yield parts
+            return
+        if opened.phase(phase).state != "pending" and changed != opened.recipe:
+            raise RunDirectoryError(
+                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"],
+                ErrorCode.RUN_OTHER_RECIPE,
+            )
+        opened.replace_recipe(changed)
+        with open_student(opened, prepared, progress) as parts:
+            yield parts
+
+
+@contextmanager
+def _shown(progress: ProgressChoice) -> Iterator[Progress]:
+    """Give the progress object that was chosen; the terminal's own is started and stopped here."""
+    if progress is True:
+        with TerminalProgress() as display:
+            yield display
+    else:
+        yield SilentProgress() if progress is False else progress

@@ -1,0 +1,130 @@
+"""A student's run directory at work: what a phase is given besides the play."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from qpd.environments.registry import environment_spec
+from qpd.numerics.numerics_record import record_numerics
+from qpd.phases.play import Play
+from qpd.phases.preparation import Prepared, prepare, recipe_architecture
+from qpd.phases.validation import Validation
+from qpd.recipe.schema import Recipe
+from qpd.runs.checkpoint import restore_metrics
+from qpd.runs.manifest import TeacherRecord
+from qpd.runs.progress import Progress
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.sinks import MetricSink, open_sinks
+
+_SHARED_STORE = "stream"
+
+
+@dataclass
+class StudentRun:
+    """A run directory, what its recipe asked for, the games that validate it, its metric sinks.
+
+    `label` tells students apart that share a play; it is empty for a student alone.
+    """
+
+    run: RunDirectory
+    prepared: Prepared
+    validation: Validation
+    label: str = ""
+    _sinks: list[MetricSink] | None = field(default=None, repr=False)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The run's resolved recipe."""
+        return self.run.recipe
+
+    @cached_property
+    def temperature(self) -> float:
+        """Tau of phase 1: the recipe's, else 0.01 for Q-values and 3 for an actor."""
+        return self.recipe.distill.temperature_for(self.prepared.teacher.has_actor_critic)
+
+    def sinks(self) -> list[MetricSink]:
+        """Open, once, where numbers go besides metrics.csv. Raises SinkError."""
+        if self._sinks is None:
+            self._sinks = open_sinks(self.run)
+        return self._sinks
+
+    def close(self) -> None:
+        """Release sinks, environments and the run directory."""
+        for sink in self._sinks or []:
+            sink.close()
+        self.validation.close()
+        self.run.close()
+
+
+@contextmanager
+def open_student(
+    run: RunDirectory, prepared: Prepared, progress: Progress
+) -> Iterator[tuple[StudentRun, Play]]:
+    """Open a run directory for work: the student, and its own play.
+
+    Raises RunDirectoryError where the run began with another teacher.
+    """
+    play = Play(run, prepared)
+    student = _begin(run, prepared, progress, play.store)
+    with ExitStack() as opened:
+        opened.callback(student.close)
+        opened.callback(play.close)
+        yield student, play
+
+
+@contextmanager
+def open_students(
+    members: Mapping[str, Recipe], folder: Path, device: str, progress: Progress
+) -> Iterator[tuple[list[StudentRun], Play]]:
+    """Open `folder/LABEL` for each recipe, and one play for all of them, in `folder/stream`.
+
+    The recipes differ in student and seed; the first one's decides the play. All is known to fit
+    before anything is written. Raises what `prepare` and RunDirectory do.
+    """
+    prepared = prepare(next(iter(members.values())), device)
+    spec = environment_spec(prepared.env_id)
+    fitting = {
+        label: dataclasses.replace(
+            prepared,
+            architecture=recipe_architecture(recipe, spec.observation_shape, spec.num_actions),
+        )
+        for label, recipe in members.items()
+    }
+    store = folder / _SHARED_STORE
+    with ExitStack() as opened:
+        students = []
+        for label, recipe in members.items():
+            run = opened.enter_context(RunDirectory.create(folder / label, recipe))
+            store.mkdir(exist_ok=True)
+            students.append(_begin(run, fitting[label], progress, store, label))
+            opened.callback(students[-1].close)
+        play = Play(students[0].run, prepared, store)
+        opened.callback(play.close)
+        yield students, play
+
+
+def _begin(
+    run: RunDirectory, prepared: Prepared, progress: Progress, store: Path, label: str = ""
+) -> StudentRun:
+    """Record the teacher in the manifest, and bring metrics.csv to the checkpoint's state."""
+    teacher = prepared.teacher
+    run.record_teacher(
+        TeacherRecord(
+            source=teacher.source,
+            sha256=teacher.sha256,
+            algo=teacher.algo,
+            env_id=prepared.env_id,
+            num_parameters=teacher.num_parameters,
+        )
+    )
+    now = record_numerics(prepared.device)
+    changed = run.record_arithmetic(now).differences(now)
+    if changed and any(record.state != "done" for record in run.manifest.phases.values()):
+        progress.note(f"resumes with {changed}: results then match no other run")
+    restore_metrics(store, run, label)
+    return StudentRun(run, prepared, Validation(run.recipe, prepared, progress), label)

@@ -1,0 +1,75 @@
+"""The optimizer of a training phase, its parameter groups and its learning rate schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from qpd.recipe.schema import TrainingPhase
+from qpd.replay.memory import ReplayMemory
+
+
+def make_optimizer(
+    module: nn.Module, settings: TrainingPhase, head_factor: float = 1.0
+) -> torch.optim.Optimizer:
+    """Make the recipe's optimizer, over all parameters that train.
+
+    The actor head learns at `head_factor` times the learning rate: its logits may be so much larger
+    than unit scale (Q-values over a temperature of 0.01; a temperature folded in), and Adam's steps
+    do not grow with them. Ranges and scales of quantizers do not decay.
+    """
+    groups: dict[str, list[nn.Parameter]] = {"trunk": [], "head": [], "quantizers": []}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            is_quantizer = name.startswith(("activation_ranges", "weight_scales"))
+            # `weight_scales.actor` counts as the head, too: the scale moves with its weights.
+            is_head = "actor" in name.split(".")
+            groups["head" if is_head else "quantizers" if is_quantizer else "trunk"].append(
+                parameter
+            )
+    options: list[dict[str, Any]] = [
+        {"name": "trunk", "params": groups["trunk"], "lr_factor": 1.0},
+        {"name": "head", "params": groups["head"], "lr_factor": head_factor},
+        {
+            "name": "quantizers",
+            "params": groups["quantizers"],
+            "lr_factor": 1.0,
+            "weight_decay": 0.0,
+        },
+    ]
+    # PyTorch's optimizers refuse empty groups; phase 1 has no quantizers.
+    options = [group for group in options if group["params"]]
+    common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    # fused: one kernel for all parameters, instead of several small operations for each.
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(options, fused=True, **common)
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(options, fused=True, **common)
+    if settings.optimizer == "rmsprop":
+        return torch.optim.RMSprop(options, **common)
+    return torch.optim.SGD(options, momentum=0.9, **common)
+
+
+def learning_rate(settings: TrainingPhase, done: float) -> float:
+    """Return the learning rate after a share `done` (0 to 1) of the phase's updates."""
+    if settings.lr_schedule == "linear":
+        return settings.lr * max(0.0, 1.0 - done)
+    if settings.lr_schedule == "cosine":
+        return settings.lr * 0.5 * (1.0 + float(np.cos(np.pi * min(done, 1.0))))
+    return settings.lr
+
+
+def target_logit_scale(memory: ReplayMemory, temperature: float) -> float:
+    """Return how large the logits are that Eq. 1 asks for: 1 (unit scale) or larger.
+
+    The actor head has to learn that many times as fast. At a temperature of 1 or more the labels
+    are of unit scale; below it they are the memory's logits divided by the temperature, capped at
+    what logits of unit scale would give. (Q-values of Breakout are 0.13 from their state's mean;
+    over 0.01 that is 13. At 100 times the learning rate the head would only be shaken.)
+    """
+    if temperature >= 1.0:
+        return 1.0
+    return min(max(memory.logit_deviation() / temperature, 1.0), 1.0 / temperature)

@@ -1,0 +1,29 @@
+"""The one exception that everything in this package raises for a bad teacher."""
+
+from pathlib import Path
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+
+
+class TeacherError(UserError, ValueError):
+    """A teacher cannot be found, read or used; the message is one line.
+
+    It says what is wrong, in which file, and what would be right.
+    """
+
+    code = ErrorCode.TEACHER_UNSUPPORTED
+
+
+def continuous_actions(path: Path) -> TeacherError:
+    """Make the error for an agent whose actions are continuous."""
+    return TeacherError(
+        f"{path}: continuous actions are not supported yet; expected an agent with discrete actions"
+        " (PPO, A2C, DQN or QR-DQN)"
+    )
+
+
+def one_line(problem: object) -> str:
+    """Return `problem` as text on a single line of at most 200 characters."""
+    text = " ".join(str(problem).split())
+    return text if len(text) <= 200 else text[:197] + "..."

@@ -1,0 +1,159 @@
+"""The Python API: quiet, typed, resumable, and the same numbers as the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from stable_baselines3 import A2C
+
+import qpd
+from qpd.errors.codes import ErrorCode
+from qpd.files.tensors import crc32_of
+from qpd.recipe.schema import Recipe
+from qpd.runs.progress import SilentProgress
+from qpd.runs.run_directory import RunDirectory
+from tests.command_line import call
+from tests.tiny_run import Follower, recipe_of
+
+
+@pytest.fixture(scope="module")
+def recipe(teacher_zip: Path) -> Recipe:
+    return recipe_of(teacher_zip, distill={"epochs": 2}, finetune={"epochs": 1})
+
+
+@pytest.fixture(scope="module")
+def run(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Phase by phase, as a notebook would."""
+    run = qpd.distill(recipe, output=tmp_path_factory.mktemp("api") / "run")
+    run = qpd.quantize(run, weight_bits=4, activation_bits=6)
+    return qpd.finetune(run, overrides={"finetune.lr": 1e-3})
+
+
+def test_the_phases_leave_a_run_directory(run: RunDirectory) -> None:
+    assert isinstance(run, RunDirectory)
+    assert [run.phase(p).state for p in ("distill", "quantize", "finetune")] == ["done"] * 3
+    assert run.recipe.quantize.weight_bits == 4 and run.recipe.quantize.activation_bits == 6
+    assert run.recipe.finetune.lr == 1e-3 and run.recipe.distill.lr == 0.003
+    assert Path(run) == run.path and run.quantized_file.is_file()
+
+
+def test_nothing_is_printed(run: RunDirectory, capfd: pytest.CaptureFixture[str]) -> None:
+    qpd.distill(run.recipe, output=run)  # done already
+    qpd.evaluate(run, episodes=1)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_progress_is_heard_by_whoever_asks(
+    run: RunDirectory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    follower = Follower()
+    qpd.distill(run.recipe, output=run, progress=follower)
+    assert any("already done" in note for note in follower.notes)
+    qpd.distill(run.recipe, output=run, progress=True)
+    printed = capfd.readouterr()
+    assert printed.out == "" and "already done" in printed.err
+
+
+def test_the_commands_do_the_same(
+    run: RunDirectory, recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, other = tmp_path / "tiny.yaml", tmp_path / "run"
+    file.write_text(recipe.to_yaml())
+    assert call(capsys, "distill", file, "-o", other)[0] == 0
+    bits = ["--set", "quantize.weight_bits=4", "--set", "quantize.activation_bits=6"]
+    assert call(capsys, "quantize", other, *bits)[0] == 0
+    assert call(capsys, "finetune", other, "--set", "finetune.lr=1e-3")[0] == 0
+    for name in ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors"):
+        assert crc32_of((other / name).read_bytes()) == crc32_of((run.path / name).read_bytes())
+    code, out, _ = call(capsys, "evaluate", other, "--episodes", 3, "--seed", 7, "--json")
+    result = qpd.evaluate(run, episodes=3, seed=7)
+    assert code == 0 and json.loads(out)["return"]["returns"] == result.returns.tolist()
+
+
+def test_evaluations(run: RunDirectory) -> None:
+    asked = qpd.evaluate(run, policy="distilled", episodes=2)
+    assert len(asked.returns) == 2
+    assert str(asked).startswith(f"return {asked.mean:.1f} [") and "2 games" in str(asked)
+    assert qpd.open_run(run).manifest.evaluations == {}  # not what the recipe says
+    own = qpd.evaluate(run)
+    assert qpd.open_run(run).manifest.evaluations["qat"]["mean"] == own.mean
+
+
+def test_the_student_acts(run: RunDirectory) -> None:
+    student = qpd.load_student_policy(run)
+    action, _ = student.predict([0.0, 0.0, 0.0, 0.0], deterministic=True)
+    assert int(action) in (0, 1)
+
+
+def test_a_new_run_from_the_same_distilled_student(run: RunDirectory, tmp_path: Path) -> None:
+    other = qpd.quantize(run, weight_bits=2, output=tmp_path / "two-bits")
+    assert other.recipe.quantize.weight_bits == 2 and run.recipe.quantize.weight_bits == 4
+    assert other.distilled_file.read_bytes() == run.distilled_file.read_bytes()
+
+
+def test_all_phases_in_one_call(recipe: Recipe, teacher_zip: Path, tmp_path: Path) -> None:
+    changes = {"distill.epochs": 1, "evaluation.episodes": 2, "student.size": "mlp-8"}
+    run = qpd.run(recipe, overrides=changes, seed=5, teacher=teacher_zip, output=tmp_path / "all")
+    assert run.recipe.seed == 5 and run.recipe.student.size == "mlp-8"
+    assert set(run.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}
+
+
+def test_another_teacher_brings_its_own_algorithm_and_environment(tmp_path: Path) -> None:
+    A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu").save(tmp_path / "a2c.zip")
+    tiny = {"distill.epochs": 1, "replay.capacity": 256, "evaluation.validation_episodes": 1}
+    run = qpd.distill(
+        "classic/ppo-cartpole",  # which names ppo
+        teacher=tmp_path / "a2c.zip",
+        overrides={**tiny, "teacher.env": "CartPole-v1"},
+        output=tmp_path / "run",
+    )
+    assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
+    assert run.recipe.teacher.algo is None and run.recipe.teacher.env == "CartPole-v1"
+
+
+def test_an_interrupted_call_resumes(run: RunDirectory, recipe: Recipe, tmp_path: Path) -> None:
+    class Stop(BaseException):
+        pass
+
+    class Stopping(SilentProgress):
+        def epoch(self, report: object, label: str = "") -> None:
+            raise Stop
+
+    with pytest.raises(Stop):
+        qpd.distill(recipe, output=tmp_path / "again", progress=Stopping())
+    again = qpd.distill(recipe, output=tmp_path / "again")
+    assert again.distilled_file.read_bytes() == run.distilled_file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("call_it", "code", "said"),
+    [
+        (lambda run: qpd.distill("quickstartt"), ErrorCode.RECIPE_NOT_FOUND, "quickstart"),
+        (lambda run: qpd.quantize(run, weight_bits=9), ErrorCode.RECIPE_WRONG_VALUE, "9"),
+        (
+            lambda run: qpd.quantize(run, overrides={"distill.lr": 1.0}),
+            ErrorCode.RECIPE_OVERRIDE,
+            "distill.lr",
+        ),
+        (lambda run: qpd.finetune(run.path / "no"), ErrorCode.RUN_NOT_A_RUN, "no"),
+        (lambda run: qpd.evaluate(run, policy="best"), ErrorCode.STUDENT_MISSING, "best"),
+        (lambda run: qpd.evaluate(run, device="gpu"), ErrorCode.COMMAND_LINE, "gpu"),
+    ],
+)
+def test_mistakes_are_exceptions_with_a_code(
+    run: RunDirectory, call_it: object, code: ErrorCode, said: str
+) -> None:
+    assert callable(call_it)
+    with pytest.raises(qpd.UserError) as caught:
+        call_it(run)
+    assert said in str(caught.value)
+    assert {getattr(line, "code", caught.value.code) for line in caught.value.lines} == {code}
+
+
+def test_the_package_lists_its_api() -> None:
+    assert set(qpd.__all__) <= set(dir(qpd))
+    assert all(getattr(qpd, name) is not None for name in qpd.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'sessions'"):
+        _ = qpd.sessions
