@@ -46,11 +46,13 @@ class StudentsTogether:
     def train(self, samples: int) -> int:
         """Train on at least `samples`; return the student-samples, samples times students."""
         rng, drawn = np.random.default_rng(0), 0
+        draw = self.memory.start_drawing(shared=self.steps[0].reads_shared_frames)
         while drawn < samples:
-            for sample in self.memory.epoch(self.batch_size, rng, samples):
+            for rows in self.memory.shuffled(self.batch_size, rng, samples):
                 # A CUDA graph is for one shape: the smaller last batch would be captured anew.
-                if len(sample.values) < self.batch_size:
+                if len(rows) < self.batch_size:
                     break
+                sample = draw(rows)
                 for step in self.steps:
                     step(sample)
                 drawn += self.batch_size

@@ -63,9 +63,11 @@ def main() -> None:
                 stream.memory.gather(batch)
             return len(rows)
 
+        draw_shared = stream.memory.start_drawing(shared=True)
+
         def draw() -> int:
             for batch in rows.split(arguments.batch):
-                stream.memory.draw(batch)
+                draw_shared(batch)
             return len(rows)
 
         def numpy_gather() -> int:
@@ -98,7 +100,7 @@ def main() -> None:
         # Past the end once, so that every page of the file has been touched.
         fill(memory, arguments.capacity + spare + 256, observations, 64)
         # The votes on the background are part of what a full memory keeps.
-        memory.renew_background()
+        memory.start_drawing(shared=True)
         # Resident and not allocated: the file is mapped, and pages count once they are touched.
         held = resident_bytes() - before
         # What np.zeros((n, 4, 84, 84), np.uint8) takes, the usual replay buffer.

@@ -25,7 +25,8 @@ from benchmarks.breakout_play import RECIPE_MEMORY, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import QpdTraining
 from qpd.numerics.precision import compute_precision
-from qpd.students import Student, architecture_for
+from qpd.students import architecture_for
+from qpd.students.shared_background import SharedFrames
 from qpd.students.shared_background.block_tables import BLOCKS1, BLOCKS2
 from qpd.students.shared_background.plan import BackgroundPlan
 from qpd.students.size_grid import SIZE_GRID
@@ -83,12 +84,10 @@ def main() -> None:
         )
         rows = []
         profiled = programs[arguments.profile]
-        student = profiled.module
-        assert isinstance(student, Student)
         # One batch's plan stands for all: the share of blocks that differ is a property of the
         # memory.
-        sample = profiled.memory.draw(next(profiled.batches))
-        plan = student.background_plan(sample.inputs)
+        drawn = profiled.draw(next(profiled.batches)).inputs
+        plan = drawn.plan if isinstance(drawn, SharedFrames) else None
         for size in arguments.sizes:
             operations = training_operations(size, plan)
             achieved = rates[size] * operations

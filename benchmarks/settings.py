@@ -46,12 +46,13 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     # Only in the first half, as in training: units that start anew need time to learn.
     every = max(1, steps // (2 * RECYCLINGS))
+    draw = memory.start_drawing(shared=update.reads_shared_frames)
     while step < steps:
-        for sample in memory.epoch(settings.batch_size, rng, rows=rows):
+        for batch in memory.shuffled(settings.batch_size, rng, rows=rows):
             for group in optimizer.param_groups:
                 # The schedule runs over these samples, however few, as it does over a whole phase.
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
-            update(sample)
+            update(draw(batch))
             step += 1
             if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
                 some = torch.from_numpy(rng.choice(rows, 4096, replace=False))

@@ -27,8 +27,7 @@ from qpd.students import Student, architecture_for
 from qpd.students.size_grid import SIZE_GRID
 from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
-from qpd.training.state import PhaseState
-from qpd.training.updates import Updates
+from qpd.training.step import TrainStep
 
 
 class QpdTraining:
@@ -41,11 +40,10 @@ class QpdTraining:
         if quantized:
             settings = FinetuneSettings(batch_size=batch_size)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
-        state = PhaseState(
-            self.module, make_optimizer(self.module, settings, 1.0), np.random.default_rng(0)
-        )
-        self.updates = Updates([(training_plan(settings, 3.0), state)], self.memory)
-        self.batches = self._endless(state.shuffle)
+        optimizer = make_optimizer(self.module, settings, 1.0)
+        self.step = TrainStep(training_plan(settings, 3.0), self.module, optimizer)
+        self.draw = self.memory.start_drawing(shared=self.step.reads_shared_frames)
+        self.batches = self._endless(np.random.default_rng(0))
 
     def _endless(self, rng: np.random.Generator) -> Iterator[torch.Tensor]:
         while True:
@@ -58,7 +56,7 @@ class QpdTraining:
         # Shuffling is drawn before the steps, as an epoch does it once for thousands of them.
         batches = list(islice(self.batches, count))
         for rows in batches:
-            self.updates.step(0, self.updates.draw(rows))
+            self.step(self.draw(rows))
         return count * self.batch_size
 
 

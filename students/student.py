@@ -9,7 +9,7 @@ PyTorch's ordinary layout; only the arithmetic uses the other one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,7 @@ from torch.nn import functional as F
 from qpd.students.affine import affine_levels
 from qpd.students.architecture import LayerShape, StudentArchitecture
 from qpd.students.heads import both_heads
-from qpd.students.shared_background.convolution import first_convolution, second_convolution
-from qpd.students.shared_background.plan import BackgroundPlan
-from qpd.students.shared_background.shared_frames import SharedFrames, plan_of
+from qpd.students.shared_background import SharedFrames
 
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
@@ -30,6 +28,21 @@ class StudentOutputs(NamedTuple):
 
     logits: Tensor
     values: Tensor
+
+
+class LayerMap(Protocol):
+    """Apply one layer; `apply_layer` says how."""
+
+    def __call__(
+        self,
+        shape: LayerShape,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectified: bool = False,
+        levels: float = 1.0,
+    ) -> Tensor:
+        """Map `inputs`, in units of 1 / `levels`; where `rectified`, ReLU follows."""
 
 
 def space_to_depth(frames: Tensor) -> Tensor:
@@ -47,11 +60,10 @@ def apply_layer(
     inputs: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    plan: BackgroundPlan | None = None,
     rectified: bool = False,
     levels: float = 1.0,
 ) -> Tensor:
-    """One layer's linear map, `weight` in ordinary layout; where `rectified`, then ReLU.
+    """Apply one layer's linear map, `weight` in ordinary layout; where `rectified`, then ReLU.
 
     Inputs are in units of 1 / `levels`, as 8-bit pixels are of 1 / 255; for the first layer alone.
 
@@ -59,15 +71,7 @@ def apply_layer(
     others channels-last `[batch, in, height, width]`; a linear layer flattens images as
     `(height, width, channel)`, which is a view, and permutes the weight instead, unless that is the
     larger of the two.
-
-    With a `plan` of the observations, what they share is multiplied once in the first two
-    convolutions, of which the first reads nothing but the plan; between them are rows,
-    `[n, channels]`, in place of images.
     """
-    if plan is not None and shape.name == "conv1":
-        return first_convolution(plan, weight, bias, compute_dtype(weight), rectified, levels)
-    if plan is not None and shape.name == "conv2":
-        return second_convolution(plan, inputs, weight, bias, rectified)
     weight = weight if levels == 1.0 else weight / levels
     mapped = _ordinary_layer(shape, inputs.to(compute_dtype(weight)), weight, bias)
     # Not in place: on the view that a layer may return, autograd would copy it all again.
@@ -133,8 +137,6 @@ def _column_pairs(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 class Student(nn.Module):
     """Shared trunk, actor head and (for training only) critic head.
 
-    With `shares_background` off, training multiplies in the order that playing does.
-
     Vector observations are mapped to `[0, 255]` by `input_low` and `input_high`, float32
     `[features]`: the same 8-bit input that frames have by nature (Eq. 4 of the QPD paper).
     """
@@ -144,7 +146,6 @@ class Student(nn.Module):
 
     def __init__(self, architecture: StudentArchitecture, seed: int = 0) -> None:
         super().__init__()
-        self.shares_background = True
         self.architecture = architecture
         self.shapes = architecture.layer_shapes()
         self.layers = nn.ModuleDict(
@@ -204,35 +205,31 @@ class Student(nn.Module):
         low, high = self.input_low, self.input_high
         return affine_levels(observations, low, high, INPUT_LEVELS, rounded=False)
 
-    def background_plan(self, encoded: Tensor | SharedFrames) -> BackgroundPlan | None:
-        """What these encoded frames share, where sharing it speeds a training step up."""
-        if not (self.architecture.is_image and self.shares_background):
-            return None
-        return plan_of(encoded, self.layer("conv1").weight)
+    def inputs_and_layers(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
+        """Return what layer 1 reads, as `encode` has it, and the function that applies layers.
 
-    def inputs(self, observations: Tensor | SharedFrames) -> tuple[Tensor, BackgroundPlan | None]:
-        """What the first layer reads, as `encode` has it, and the plan that it goes by instead."""
+        That is `apply_layer`, unless the observations come as a draw that knows what they share:
+        all that a student knows of background sharing.
+        """
         if isinstance(observations, SharedFrames):
-            plan = self.background_plan(observations)
-            return observations.stacked if plan is None else observations.frames[:0], plan
-        encoded = self.encode(observations)
-        return encoded, self.background_plan(encoded)
+            return observations.layers(apply_layer, compute_dtype(self.actor.weight))
+        return self.encode(observations), apply_layer
 
-    def hidden_activations(self, observations: Tensor) -> Iterator[Tensor]:
-        """Activations of each hidden layer in turn, float `[batch, channels, ...]`."""
-        return self._hidden(self.encode(observations), None)
+    def hidden_activations(self, observations: Tensor | SharedFrames) -> Iterator[Tensor]:
+        """Yield the activations of each hidden layer in turn, float `[batch, channels, ...]`.
 
-    def _hidden(self, hidden: Tensor, plan: BackgroundPlan | None) -> Iterator[Tensor]:
-        """The same of encoded observations; with a `plan`, conv 1's are rows."""
+        Where what observations share is multiplied once, conv 1's are rows, `[n, channels]`.
+        """
+        hidden, apply = self.inputs_and_layers(observations)
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
             levels = INPUT_LEVELS if position == 0 else 1.0
-            hidden = apply_layer(shape, hidden, module.weight, module.bias, plan, True, levels)
+            hidden = apply(shape, hidden, module.weight, module.bias, True, levels)
             yield hidden
 
     def features(self, observations: Tensor | SharedFrames) -> Tensor:
-        """Activations of the last shared layer, float `[batch, width]`."""
-        for hidden in self._hidden(*self.inputs(observations)):
+        """Compute the activations of the last shared layer, float `[batch, width]`."""
+        for hidden in self.hidden_activations(observations):
             last = hidden
         return last
 
@@ -245,10 +242,6 @@ class Student(nn.Module):
         with torch.no_grad():
             self.actor.weight.mul_(factor)
             self.actor.bias.mul_(factor)
-
-    def deployed_parameters(self) -> dict[str, Tensor]:
-        """Parameters without the critic head, by name."""
-        return {k: v for k, v in self.named_parameters() if not k.startswith("critic.")}
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:

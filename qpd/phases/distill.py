@@ -56,6 +56,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
         for (student, state), network in zip(pairs, networks, strict=True)
     ]
     run_phase(list(zip(waiting, plans, states, strict=True)), play, progress)
+    _tell_sharing(waiting, play, progress)
     for (student, state), network in zip(pairs, networks, strict=True):
         _finish(student, network, state, play)
 
@@ -67,6 +68,16 @@ def _tell_labels(student: StudentRun, play: Play, progress: Progress) -> None:
         f"labels at temperature {student.temperature:g}: the best action has {best:.0%} on "
         f"average, {entropy:.2f} nats of entropy"
     )
+
+
+def _tell_sharing(students: Sequence[StudentRun], play: Play, progress: Progress) -> None:
+    """Say and record what background sharing left to multiply, where draws were shared."""
+    blocks = play.memory.multiplied_blocks(students[0].recipe.distill.batch_size)
+    if blocks is None:
+        return
+    progress.note(f"background sharing: {blocks}")
+    for student in students:
+        student.run.set_phase("distill", "running", multiplied_blocks=blocks._asdict())
 
 
 def _network(student: StudentRun) -> Student:

@@ -42,7 +42,6 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     dtype = torch.float32
     if recipe.finetune.reward is not None:
         dtype = compute_precision(recipe.finetune.precision, device)
-        simulation.student.shares_background = False
     temperature = recipe.finetune.temperature_for(student.prepared.teacher.has_actor_critic)
     plan = PhasePlan(
         "finetune",

@@ -15,9 +15,8 @@ from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from qpd.students import Student, StudentOutputs
-from qpd.students.shared_background.plan import BackgroundPlan
-from qpd.students.shared_background.shared_frames import SharedFrames
-from qpd.students.student import INPUT_LEVELS, apply_layer, compute_dtype
+from qpd.students.shared_background import SharedFrames
+from qpd.students.student import INPUT_LEVELS, LayerMap, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
 
@@ -104,20 +103,20 @@ class QuantizedStudent(nn.Module):
         position: int,
         levels: Tensor,
         dtype: torch.dtype,
-        plan: BackgroundPlan | None = None,
+        apply: LayerMap = apply_layer,
     ) -> tuple[Tensor, Tensor]:
         """Return integer accumulators of layer `position` (no bias), and its scale `[out]`.
 
-        `dtype` is the arithmetic's; see `apply_layer` for the `plan`.
+        `dtype` is the arithmetic's; `apply` applies the layer.
         """
         integers, scale = self.integer_weight(position, dtype)
         shape = self.student.shapes[position]
-        return apply_layer(shape, levels, integers, None, plan), scale
+        return apply(shape, levels, integers, None), scale
 
     def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:
         """Return the last shared layer's levels, `[batch, width]`, and the value of one level."""
         dtype = compute_dtype(self.student.actor.weight)
-        encoded, plan = self.student.inputs(observations)
+        encoded, apply = self.student.inputs_and_layers(observations)
         levels = self._rounded(encoded)
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / INPUT_LEVELS
@@ -125,7 +124,7 @@ class QuantizedStudent(nn.Module):
             # Autocast would round gains, scales and biases to bfloat16, whose 8 bits of mantissa
             # cannot hold them; only the products of integers run in `dtype`.
             with torch.autocast(levels.device.type, enabled=False):
-                acc, scale = self.accumulate(position, levels, dtype, plan)
+                acc, scale = self.accumulate(position, levels, dtype, apply)
                 next_step = self.activation_ranges[position] / top
                 gain = scale * step / next_step
                 # Rounded in units of the accumulator, as the engine's int32 bias is.

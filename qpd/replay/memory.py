@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,8 @@ from torch import Tensor
 
 from qpd.environments.transition import TransitionBatch
 from qpd.files.tensors import DamagedFileError
-from qpd.replay.background import ReplayBackground
 from qpd.replay.sample import ReplaySample
-from qpd.students.shared_background.block_tables import FRAMES
-from qpd.students.shared_background.shared_frames import SharedFrames
+from qpd.students.shared_background import MultipliedBlocks, SharedBackground, SharedFrames
 from qpd.students.student import space_to_depth
 
 CPU = torch.device("cpu")
@@ -59,8 +57,8 @@ class ReplayMemory:
         self._ring_rows = capacity + margin + spare
         row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
         dtype = np.dtype(np.uint8 if self.is_image else np.float32)
-        self.num_rows = self._ring_rows + 1
-        shape = (self.num_rows, *row_shape)
+        count = self._ring_rows + 1
+        shape = (count, *row_shape)
         self.frame_file = frame_file
         self._file = None if frame_file is None else _mapped_rows(frame_file, shape, dtype)
         rows = np.zeros(shape, dtype) if self._file is None else self._file
@@ -68,7 +66,6 @@ class ReplayMemory:
         self.device = device
         self._rows = torch.from_numpy(rows)
         self._copy = None if device == CPU else self._rows.to(device, copy=True)
-        count = shape[0]
         self._logits = torch.zeros(count, num_actions, device=device)
         self._values = torch.zeros(count, device=device)
         self._actions = torch.zeros(count, dtype=torch.int64, device=device)
@@ -78,8 +75,7 @@ class ReplayMemory:
         self._newest = np.zeros((num_envs, self.frame_stack), np.int32)  # latest rows, oldest first
         self._checksums = np.zeros(count, np.uint32)
         self._checksums[0] = zlib.crc32(bytes(self.frame_bytes // count))
-        stacks = self.is_image and self.frame_stack == FRAMES and device == CPU
-        self.background = ReplayBackground(self._rows) if stacks else None
+        self.background = SharedBackground(self._rows, self._stack)
         self.num_added = 0
 
     def __len__(self) -> int:
@@ -88,11 +84,11 @@ class ReplayMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes held, frames and teacher outputs together."""
+        """Count the bytes held, frames and teacher outputs together."""
         outputs = [self._logits, self._values, self._actions, self._log_probs, self._advantages]
         parts = [self._rows, self._stack, *outputs]
-        others = 0 if self.background is None else self.background.num_bytes
-        return others + sum(part.numel() * part.element_size() for part in parts)
+        held = sum(part.numel() * part.element_size() for part in parts)
+        return held + self.background.num_bytes
 
     def add(self, batch: TransitionBatch) -> np.ndarray:
         """Store one vector step's transitions; the oldest make room. Returns their ring rows."""
@@ -106,8 +102,6 @@ class ReplayMemory:
             stored = space_to_depth(stored[:, -1].contiguous())
         self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
         self._checksums[rows] = [zlib.crc32(row.tobytes()) for row in stored.numpy()]
-        if self.background is not None:
-            self.background.note(rows, stored)
         index = index.to(self.device)
         if self._copy is not None:
             self._copy[index] = stored.to(self.device)
@@ -153,14 +147,22 @@ class ReplayMemory:
             frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
         return self._sample(frames, rows)
 
-    def draw(self, rows: Tensor) -> ReplaySample:
-        """As `gather`, for a training step on the CPU: frames stay where they lie until it has seen
-        how little of them it reads, if it is known what they have in common.
+    def start_drawing(self, shared: bool) -> Callable[[Tensor], ReplaySample]:
+        """Return the function that draws an epoch's batches, by ring rows int64 `[batch]`.
+
+        That is `gather`, unless draws may be `shared`: these leave the frames where they lie, and
+        know what they have in common. Nobody may add transitions before this returns; what is
+        added later cannot be drawn before it is called again.
         """
-        if self.background is None or self.background.pixels is None:
-            return self.gather(rows)
-        stack = self._stack.index_select(0, rows)
-        return self._sample(self.background.observations(stack), rows)
+        drawable = torch.from_numpy(self.transition_rows())
+        if not (shared and self.background.renew(drawable, self.num_added)):
+            return self.gather
+        return lambda rows: self._sample(self.background.observations(rows), rows)
+
+    def multiplied_blocks(self, batch_size: int) -> MultipliedBlocks | None:
+        """Measure what a shuffled batch still multiplies; None where no draws are shared."""
+        rows = self.shuffled(batch_size, np.random.default_rng(0))[0]
+        return self.background.multiplied(rows)
 
     def _sample(self, inputs: Tensor | SharedFrames, rows: Tensor) -> ReplaySample:
         return ReplaySample(
@@ -171,11 +173,6 @@ class ReplayMemory:
             self._log_probs.index_select(0, rows),
             self._advantages.index_select(0, rows),
         )
-
-    def renew_background(self) -> None:
-        """Before an epoch, where nobody adds: see what frames have in common, if that is due."""
-        if self.background is not None and len(self):
-            self.background.renew(self.transition_rows(), self.num_added)
 
     def shuffled(
         self,
@@ -190,23 +187,6 @@ class ReplayMemory:
         """
         order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
         return order.to(self.device)[:num_samples].split(batch_size)
-
-    def epoch(
-        self,
-        batch_size: int,
-        rng: np.random.Generator,
-        num_samples: int | None = None,
-        rows: np.ndarray | None = None,
-    ) -> Iterator[ReplaySample]:
-        """The transitions in the batches of `shuffled`."""
-        return map(self.gather, self.shuffled(batch_size, rng, num_samples, rows))
-
-    def labels(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Ring rows of each transition's frames, int32 `[n, frame_stack]`, logits, values."""
-        stack, logits, values = (
-            column.index_select(0, rows) for column in (self._stack, self._logits, self._values)
-        )
-        return stack, logits, values
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
         """Smallest and largest value of each vector feature in memory, float32 `[features]`."""
@@ -244,7 +224,7 @@ class ReplayMemory:
             "newest": torch.from_numpy(self._newest),
             "checksums": torch.from_numpy(self._checksums.view(np.int32)),
             "num_added": torch.tensor(self.num_added),
-            **({} if self.background is None else self.background.state_dict()),
+            **self.background.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -255,8 +235,7 @@ class ReplayMemory:
             self._copy.copy_(self._rows)
         self._newest[...] = state["newest"].numpy()
         self._checksums[...] = state["checksums"].numpy().view(np.uint32)
-        if self.background is not None:
-            self.background.load_state_dict(state)
+        self.background.load_state_dict(state)
         self.num_added = int(state["num_added"])
 
     def check_frames(self, drawn: bool = True) -> None:

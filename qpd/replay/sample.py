@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qpd.students.shared_background.shared_frames import SharedFrames
+from qpd.students.shared_background import SharedFrames
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class ReplaySample:
 
     @property
     def observations(self) -> Tensor:
-        """Whole: uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`."""
+        """Return them whole: uint8 `[batch, 4, 21, 21, 16]` or float32 `[batch, features]`."""
         return self.inputs.stacked if isinstance(self.inputs, SharedFrames) else self.inputs
 
     def to(self, device: torch.device) -> ReplaySample:
-        """The same on `device`."""
+        """Copy everything to `device`; nothing where it is there already, as `SharedFrames` are."""
         if device == self.values.device:
             return self
         fields = (getattr(self, name) for name in self.__dataclass_fields__)

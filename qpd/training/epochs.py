@@ -18,12 +18,13 @@ from qpd.errors.user_error import UserError
 from qpd.machine.cores import usable_cores
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream, Rollout
+from qpd.replay.sample import ReplaySample
 from qpd.runs.epoch_report import EpochReport
 from qpd.training.health import REMEMBERED, StateCopy, diagnose_epoch
 from qpd.training.optimizer import learning_rate
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
-from qpd.training.updates import Updates
+from qpd.training.step import TrainStep
 
 
 class TrainingError(UserError, RuntimeError):
@@ -76,7 +77,7 @@ def train_together(
     epoch = max(trainee.state.epoch for trainee in trainees)
     if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
         return
-    updates = Updates([(t.plan, t.state) for t in trainees], stream.memory)
+    steps = [TrainStep(t.plan, t.state.module, t.state.optimizer) for t in trainees]
     while epoch < settings.epochs:
         active = {
             number: trainee
@@ -85,12 +86,12 @@ def train_together(
         }
         if not active:
             return
-        _one_epoch(active, updates, stream)
+        _one_epoch(active, steps, stream)
         epoch += 1
         save()
 
 
-def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream) -> None:
+def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: PlayStream) -> None:
     """Collect, train, validate and report; the first trainee's randomness shuffles."""
     trainees = list(active.values())
     lead = trainees[0]
@@ -101,7 +102,7 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
         rollout = stream.rollout(plan.acting_policy(), plan.reward)
     # Drawn before new play is added: the rows stay valid while the collection writes spare rows.
     batches = _batches(plan, state, stream.memory, rollout)
-    updates.prepare()
+    draw = stream.memory.start_drawing(shared=steps[0].reads_shared_frames)
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))
@@ -109,7 +110,7 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
     began = time.perf_counter()
     try:
-        sums, count, last = _train_epoch(active, updates, batches)
+        sums, count, last = _train_epoch(active, steps, draw, batches)
     finally:
         trained = time.perf_counter()
         if collection is not None:
@@ -209,7 +210,10 @@ class _Collection:
 
 
 def _train_epoch(
-    active: dict[int, Trainee], updates: Updates, batches: list[Tensor]
+    active: dict[int, Trainee],
+    steps: Sequence[TrainStep],
+    draw: Callable[[Tensor], ReplaySample],
+    batches: list[Tensor],
 ) -> tuple[list[Tensor], int, Tensor]:
     """One pass over the batches: each student's loss sums (total, actor, critic), the number of
     samples drawn, and the last observations that were.
@@ -222,14 +226,14 @@ def _train_epoch(
     count, gathering, began = 0, 0.0, time.perf_counter()
     for index, rows in enumerate(batches):
         asked = time.perf_counter()
-        sample = updates.draw(rows)
+        sample = draw(rows).to(device)
         gathering += time.perf_counter() - asked
         done = (lead.state.epoch + count / total) / settings.epochs
         for number, trainee in active.items():
             for group in trainee.state.optimizer.param_groups:
                 factor = trainee.state.lr_scale * group["lr_factor"]
                 group["lr"] = learning_rate(settings, done) * factor
-            sums[number] += updates.step(number, sample) * len(rows)
+            sums[number] += steps[number](sample) * len(rows)
         count += len(rows)
         if index % 16 == 15:  # reading a loss waits for a GPU
             speed = count / (time.perf_counter() - began)

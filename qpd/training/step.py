@@ -74,6 +74,13 @@ class TrainStep:
             self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, mode=mode)
         self._compiled_size = 0
 
+    @property
+    def reads_shared_frames(self) -> bool:
+        """Tell whether samples may come as `SharedFrames`; False here switches sharing off."""
+        # On a GPU it does not pay, and a compiled graph cannot depend on what the frames hold. With
+        # rewards, who plays must be who trains, in the very arithmetic of playing.
+        return self._device.type == "cpu" and self._compiled is None and self._plan.reward is None
+
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
             outputs = self._module(sample.inputs)

@@ -32,6 +32,20 @@ MAX_OWN = 0.75  # share of conv 2's blocks that differ, above which sharing does
 MULTIPLE = 256  # of rows that a matrix product has: oneDNN compiles a kernel for each new number
 
 
+class MultipliedBlocks(NamedTuple):
+    """Shares, 0 to 1, of the first two convolutions' blocks that a batch multiplies."""
+
+    conv1: float
+    conv2: float
+
+    def __str__(self) -> str:
+        if self == (1.0, 1.0):
+            return "none, observations have too little in common"
+        return (
+            f"{self.conv1:.0%} of conv 1's blocks and {self.conv2:.0%} of conv 2's are multiplied"
+        )
+
+
 class BackgroundPlan(NamedTuple):
     """What the first two convolutions do for a batch of observations.
 
@@ -52,35 +66,42 @@ class BackgroundPlan(NamedTuple):
 
     @property
     def batch(self) -> int:
-        """How many observations."""
+        """Count the observations."""
         return len(self.index2) // RESULTS2
 
     @property
     def num_own1(self) -> int:
-        """Blocks of conv 1 that differ."""
+        """Count the blocks of conv 1 that differ."""
         return len(self.place1)
 
     @property
     def num_own2(self) -> int:
-        """Blocks of conv 2 that differ."""
+        """Count the blocks of conv 2 that differ."""
         return len(self.gradients2) // 4
 
     @property
     def num_blocks1(self) -> int:
-        """Blocks of conv 1 that are multiplied."""
+        """Count the blocks of conv 1 that are multiplied, the background's and fillers included."""
         return len(self.pixels)
 
     @property
     def num_blocks2(self) -> int:
-        """Blocks of conv 2 that are multiplied."""
+        """Count the blocks of conv 2 that are multiplied, the background's and fillers included."""
         return len(self.index1) // 4
+
+    @property
+    def multiplied(self) -> MultipliedBlocks:
+        """Compare what is multiplied with all blocks of all observations."""
+        all1, all2 = self.batch * BLOCKS1, self.batch * BLOCKS2
+        return MultipliedBlocks(self.num_blocks1 / all1, self.num_blocks2 / all2)
 
 
 def make_plan(
     frames: Tensor, stack: Tensor, differs: Tensor, background: Tensor
 ) -> BackgroundPlan | None:
-    """The plan of observations as `SharedFrames` has them; None where they differ too much."""
+    """Plan for observations as `SharedFrames` has them; None where they differ too much."""
     batch = len(stack)
+    # By place first, so that the own blocks of a place lie together and a sum over them is one.
     own2 = _where(_second_blocks(differs.t().contiguous()))
     if len(own2) > MAX_OWN * batch * BLOCKS2:
         return None
@@ -88,6 +109,7 @@ def make_plan(
     numbers1 = own1.int()
     sample1 = numbers1.div(BLOCKS1, rounding_mode="trunc")
     place1 = numbers1 - sample1 * BLOCKS1
+    # A block that is not an observation's own is the background's of that place.
     first2 = _following(own2, BLOCKS2 + 1)[:, None].expand(BLOCKS2 + 1, batch).contiguous()
     first2 = _numbered(first2, own2).t().contiguous()  # row of conv 1 [batch, 101]: a block's first
     rows2 = (first2 + corner_numbers(1)[:, None, None]).view(-1)
@@ -103,41 +125,47 @@ def make_plan(
 
 
 def _second_blocks(differs: Tensor) -> Tensor:
-    """Blocks of conv 2, which reads 3x3 of conv 1's: bool by place, `[441, n]` -> `[100, n]`."""
+    """Find conv 2's blocks that differ: bool by place, of conv 1's `[441, n]` -> `[100, n]`."""
+    # Its four results of conv 1 read 3x3 of these blocks: first down, then across.
     differs = differs.view(SIDE1, SIDE1, -1)
     rows = differs[:-2:2] | differs[1:-1:2] | differs[2::2]
     return (rows[:, :-2:2] | rows[:, 1:-1:2] | rows[:, 2::2]).view(BLOCKS2, -1)
 
 
 def _where(differs: Tensor) -> Tensor:
-    """Which entries are true, int64 `[n]`; NumPy's way takes a third of PyTorch's time."""
+    """Find the entries that are true, int64 `[n]`."""
+    # NumPy's way takes a third of PyTorch's time.
     return torch.from_numpy(differs.view(-1).numpy().nonzero()[0])
 
 
 def _filled(count: int) -> int:
-    """The next multiple of `MULTIPLE`."""
+    """Round up to a multiple of `MULTIPLE`."""
     return -(-count // MULTIPLE) * MULTIPLE
 
 
 def _following(own: Tensor, count: int) -> Tensor:
-    """4 * number of the `count` blocks that follow the `own`, int32 `[count]`."""
+    """Number the `count` blocks that follow the `own`, times 4: int32 `[count]`."""
     return torch.arange(4 * len(own), 4 * (len(own) + count), 4, dtype=torch.int32)
 
 
 def _numbered(slots: Tensor, own: Tensor) -> Tensor:
-    """`slots` with 4 * number in the places, flat, that are in `own`; in place."""
+    """Write 4 * number into those `slots`, int32, whose flat places are in `own`; in place."""
     numbers = torch.arange(0, 4 * len(own), 4, dtype=torch.int32)
     slots.view(-1).index_copy_(0, own, numbers)
     return slots
 
 
 def _pixels(frames: Tensor, stack1: Tensor, place1: Tensor, background: Tensor) -> Tensor:
-    """What conv 1 multiplies; `stack1` int32 `[num_own1, 4]`: the frames of each own block."""
+    """Copy what conv 1 multiplies, uint8 `[blocks, 64]`: the own blocks, the background, fillers.
+
+    `stack1` int32 `[num_own1, 4]`: the frames of each own block.
+    """
     own = len(place1)
     pixels = torch.empty(_filled(own + BLOCKS1), FRAMES * PIXELS, dtype=torch.uint8)
-    if len(frames) * BLOCKS1 > torch.iinfo(torch.int32).max:
+    if len(frames) * BLOCKS1 > torch.iinfo(torch.int32).max:  # from 4.9 million frames on
         stack1 = stack1.long()
     rows = torch.add(place1[:, None], stack1, alpha=BLOCKS1)
+    # Straight from where the frames lie, 8 pixels at a time.
     words = frames.view(-1, PIXELS).view(torch.int64)
     into = pixels[:own].view(torch.int64).view(-1, 2)
     torch.index_select(words, 0, rows.view(-1), out=into)
@@ -148,7 +176,7 @@ def _pixels(frames: Tensor, stack1: Tensor, place1: Tensor, background: Tensor) 
 
 
 def _first_index(own1: Tensor, own2: Tensor, batch: int) -> Tensor:
-    """`BackgroundPlan.index1`."""
+    """Make `BackgroundPlan.index1`: which rows of conv 1's table add up to each of its results."""
     slots = _following(own1, BLOCKS1).expand(batch + 1, BLOCKS1).contiguous()
     slots = _numbered(slots, own1).view(-1)  # first row in the table; after the batch, background's
     read, of_background = blocks_read(batch)

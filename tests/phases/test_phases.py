@@ -30,6 +30,7 @@ from qpd.runs.checkpoint import load_needed_checkpoint
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, save_student
 from qpd.student_files.quantized import load_integer_student
+from qpd.students.shared_background import MultipliedBlocks
 from qpd.teachers import load_teacher
 from qpd.training import epochs as training_phases
 from qpd.training.epochs import TrainingError
@@ -170,6 +171,26 @@ def test_finished_phases_are_left_alone(finished: Path, teacher_zip: Path, tmp_p
     ]
     assert {name: (path / name).stat().st_mtime_ns for name in STUDENTS} == times
     assert outcome(path) == outcome(finished)
+
+
+def test_phase_1_says_what_background_sharing_left(
+    finished: Path, teacher_zip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunDirectory.open(finished) as run:  # vectors share nothing: nothing is said of it
+        assert "multiplied_blocks" not in run.phase("distill").metrics
+    asked = []
+
+    def measured(memory: ReplayMemory, batch_size: int) -> MultipliedBlocks:
+        asked.append(batch_size)
+        return MultipliedBlocks(0.154, 0.38)
+
+    monkeypatch.setattr(ReplayMemory, "multiplied_blocks", measured)
+    follower = work(tmp_path / "run", recipe_of(teacher_zip), Follower())
+    wanted = "background sharing: 15% of conv 1's blocks and 38% of conv 2's are multiplied"
+    assert follower.notes.count(wanted) == 1 and asked == [16]
+    with RunDirectory.open(tmp_path / "run") as run:
+        assert run.phase("distill").state == "done"
+        assert run.phase("distill").metrics["multiplied_blocks"] == {"conv1": 0.154, "conv2": 0.38}
 
 
 def test_the_seed_decides_the_outcome(finished: Path, teacher_zip: Path, tmp_path: Path) -> None:

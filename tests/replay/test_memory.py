@@ -122,14 +122,15 @@ def test_an_epoch_draws_every_transition_once_in_random_order(shape: tuple[int, 
     fill_with_ids(memory, 130, shape)
     orders = []
     for seed in (1, 1, 2):
-        batches = list(memory.epoch(32, np.random.default_rng(seed)))
+        shuffled = memory.shuffled(32, np.random.default_rng(seed))
+        batches = [memory.gather(rows) for rows in shuffled]
         assert [len(batch.values) for batch in batches] == [32, 32, 32, 4]
         orders.append([v for batch in batches for v in batch.values.tolist()])
     assert sorted(orders[0]) == list(range(30, 130))
     assert orders[0] == orders[1] != orders[2]
     assert orders[0] != sorted(orders[0])
-    part = [v for b in memory.epoch(32, np.random.default_rng(1), 50) for v in b.values.tolist()]
-    assert part == orders[0][:50]
+    part = [memory.gather(rows) for rows in memory.shuffled(32, np.random.default_rng(1), 50)]
+    assert [value for batch in part for value in batch.values.tolist()] == orders[0][:50]
 
 
 @pytest.mark.parametrize("shape", [FRAMES, (4,)])

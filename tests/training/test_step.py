@@ -64,6 +64,25 @@ def test_the_compiled_step_is_the_plain_one(kind: str) -> None:
     assert plain[0, 0] != plain[4, 0]  # it does train
 
 
+@pytest.mark.parametrize(
+    ("settings", "reward", "shared"),
+    [
+        (DistillSettings(compile="off"), None, True),
+        (DistillSettings(compile="auto"), None, True),
+        (DistillSettings(compile="on"), None, False),
+        (FinetuneSettings(), None, True),
+        (FinetuneSettings(), RewardSettings(), False),
+    ],
+)
+def test_draws_are_shared_unless_compiled_or_rewarded(
+    settings: Any, reward: RewardSettings | None, shared: bool
+) -> None:
+    module = torch.nn.Linear(2, 2)
+    plan = PhasePlan("distill", settings, 3.0, 1.0, 1, never, never, reward)
+    step = TrainStep(plan, module, torch.optim.SGD(module.parameters()))
+    assert step.reads_shared_frames == shared
+
+
 def test_bfloat16_trains_as_float32_does() -> None:
     """One step's losses agree to the 8 bits of bfloat16; four more do not run apart."""
     student = Student(architecture_for("XXS", (4, 84, 84), 4), 0)

@@ -1,4 +1,7 @@
-"""What observations share is multiplied once: the same function, the same gradients."""
+"""What observations share is multiplied once: the same function, the same gradients.
+
+At the end: ReLU by the bits is ReLU.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,21 @@ from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import Student, StudentArchitecture
-from qpd.students.shared_background.convolution import first_convolution, second_convolution
-from qpd.students.shared_background.plan import (
-    BackgroundPlan,
+from qpd.students.shared_background import SharedFrames
+from qpd.students.shared_background.background import MIN_BATCH, most_frequent
+from qpd.students.shared_background.convolution import (
+    first_convolution,
+    rectified_gradient,
+    rectify,
+    second_convolution,
 )
-from qpd.students.shared_background.shared_frames import (
-    MIN_BATCH,
-    differing_blocks,
-    most_frequent,
-    plan_of,
-)
-from qpd.students.student import space_to_depth
+from qpd.students.shared_background.plan import BackgroundPlan
+from qpd.students.student import apply_layer, space_to_depth
 
 torch.set_num_threads(1)
 
-WEIGHT = torch.zeros(1, 4, 8, 8, requires_grad=True)  # something that learns
+VOTERS = 27  # of the observations, for the background of these tests
+FLOATS = [torch.bfloat16, torch.float32]
 
 
 def play(batch: int, share: float, seed: int, corner: bool = False) -> Tensor:
@@ -45,8 +48,13 @@ def play(batch: int, share: float, seed: int, corner: bool = False) -> Tensor:
     return frames
 
 
+def sharing(blocked: Tensor) -> SharedFrames:
+    """The observations, uint8 `[batch, 4, 21, 21, 16]`, as a draw that knows what they share."""
+    return SharedFrames.of(blocked, most_frequent(blocked[:VOTERS, -1]))
+
+
 def made_plan(frames: Tensor) -> BackgroundPlan:
-    plan = plan_of(space_to_depth(frames), WEIGHT)
+    plan = sharing(space_to_depth(frames)).plan
     assert plan is not None
     return plan
 
@@ -61,10 +69,10 @@ def generic_student(architecture: StudentArchitecture) -> Student:
     return student
 
 
-def gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
+def gradients(module: torch.nn.Module, observations: Tensor | SharedFrames) -> dict[str, Tensor]:
     """Gradients of a loss on both heads."""
     module.zero_grad()
-    outputs = module(frames)
+    outputs = module(observations)
     (outputs.logits.square().sum() + outputs.values.sum()).backward()
     return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
 
@@ -142,25 +150,6 @@ def test_only_what_differs_is_multiplied() -> None:
     assert plan.num_blocks2 == 256  # 5 and the background's 100, filled up
 
 
-def test_the_background_is_what_is_seen_most_often() -> None:
-    frames = torch.zeros(27, 21, 21, 16, dtype=torch.uint8)
-    frames[::3, 3, 4] = 7  # one of each three neighbours
-    frames[:, 5, 6] = 8
-    frames[9:18, 5, 6] = 0
-    background = most_frequent(frames)
-    assert background[3 * 21 + 4].tolist() == [0] * 16
-    assert background[5 * 21 + 6].tolist() == [8] * 16
-    assert background.sum() == 16 * 8
-    differing = differing_blocks(frames, background)
-    assert differing.sum() == 9 + 9
-
-
-def ordinary_gradients(module: torch.nn.Module, frames: Tensor) -> dict[str, Tensor]:
-    """The same by the ordinary convolutions: batches too small to have a plan, summed."""
-    halves = [gradients(module, part) for part in frames.split(MIN_BATCH // 2)]
-    return {name: sum(half[name] for half in halves) for name in halves[0]}  # type: ignore[misc]
-
-
 def calibrated(config: QuantizationConfig, frames: Tensor) -> QuantizedStudent:
     architecture = StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,))
     quantized = QuantizedStudent(generic_student(architecture), config)
@@ -172,11 +161,10 @@ def calibrated(config: QuantizationConfig, frames: Tensor) -> QuantizedStudent:
 def test_a_student_learns_the_same_with_a_plan(channels: tuple[int, ...]) -> None:
     student = generic_student(StudentArchitecture((4, 84, 84), 4, channels, (32,)))
     frames = space_to_depth(play(MIN_BATCH, 0.01, 4))
-    assert student.background_plan(frames) is not None
-    with torch.no_grad():  # nothing learns: the ordinary convolutions
-        plain = student(frames)
-    torch.testing.assert_close(student(frames).logits, plain.logits, rtol=1e-4, atol=1e-5)
-    shared, ordinary = gradients(student, frames), ordinary_gradients(student, frames)
+    draw = sharing(frames)
+    assert draw.plan is not None
+    torch.testing.assert_close(student(draw).logits, student(frames).logits, rtol=1e-4, atol=1e-5)
+    shared, ordinary = gradients(student, draw), gradients(student, frames)
     assert shared.keys() == dict(student.named_parameters()).keys()
     for name, gradient in ordinary.items():
         assert (shared[name] - gradient).norm() < 1e-4 * gradient.norm(), name
@@ -193,12 +181,13 @@ def test_a_student_learns_the_same_with_a_plan(channels: tuple[int, ...]) -> Non
 def test_a_quantized_student_computes_the_same_integers(config: QuantizationConfig) -> None:
     frames = space_to_depth(play(MIN_BATCH, 0.01, 5))
     quantized = calibrated(config, frames)
-    assert quantized.student.background_plan(frames) is not None
+    draw = sharing(frames)
+    assert draw.plan is not None
     with torch.no_grad():
         plain = quantized(frames)
     assert plain.logits.std(0).min() > 0
-    torch.testing.assert_close(quantized(frames).logits, plain.logits, rtol=0, atol=0)
-    shared, ordinary = gradients(quantized, frames), ordinary_gradients(quantized, frames)
+    torch.testing.assert_close(quantized(draw).logits, plain.logits, rtol=0, atol=0)
+    shared, ordinary = gradients(quantized, draw), gradients(quantized, frames)
     assert shared.keys() == ordinary.keys()
     for name, gradient in ordinary.items():
         assert (shared[name] - gradient).norm() < 1e-3 * gradient.norm(), name
@@ -213,12 +202,13 @@ def test_bfloat16_is_about_as_exact_as_with_ordinary_convolutions(quantized: boo
         frames = space_to_depth(play(MIN_BATCH, 0.02, seed))
         student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
         module = calibrated(QuantizationConfig(), frames) if quantized else student
-        exact = ordinary_gradients(module, frames)
+        draw, exact = sharing(frames), gradients(module, frames)
+        assert draw.plan is not None
         with torch.no_grad():
             exact_logits = module(frames).logits
         with torch.autocast("cpu", torch.bfloat16):
-            logits = module(frames).logits.detach()
-            shared, ordinary = gradients(module, frames), ordinary_gradients(module, frames)
+            logits = module(draw).logits.detach()
+            shared, ordinary = gradients(module, draw), gradients(module, frames)
             with torch.no_grad():
                 plain = module(frames).logits
         assert logits.dtype == torch.float32
@@ -239,10 +229,10 @@ def test_what_no_two_observations_share_adds_nothing_to_the_background(
     screens[..., 20:50, 20:50] = play(MIN_BATCH, 1.0, 12)[..., 20:50, 20:50]
     frames = space_to_depth(screens)
     student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
-    assert student.background_plan(frames) is not None
-    exact = ordinary_gradients(student, frames)
+    draw, exact = sharing(frames), gradients(student, frames)
+    assert draw.plan is not None
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        shared, ordinary = gradients(student, frames), ordinary_gradients(student, frames)
+        shared, ordinary = gradients(student, draw), gradients(student, frames)
     for name, gradient in exact.items():
         rounding = (ordinary[name] - gradient).norm()
         assert (shared[name] - gradient).norm() < 2 * rounding + 1e-4 * gradient.norm(), name
@@ -250,20 +240,54 @@ def test_what_no_two_observations_share_adds_nothing_to_the_background(
 
 def test_where_sharing_does_not_pay_the_convolutions_are_ordinary() -> None:
     frames = space_to_depth(play(MIN_BATCH, 0.01, 7))
-    assert plan_of(frames, WEIGHT) is not None
-    with torch.no_grad():
-        assert plan_of(frames, WEIGHT) is None
-    assert plan_of(frames, WEIGHT.detach()) is None
-    assert plan_of(frames[1:], WEIGHT) is None
-    assert plan_of(frames.float(), WEIGHT) is None
+    assert sharing(frames).plan is not None
+    for observations in (frames[1:], space_to_depth(play(MIN_BATCH, 0.9, 8))):
+        draw = sharing(observations)
+        assert draw.plan is None
+        inputs, apply = draw.layers(apply_layer, torch.float32)
+        assert torch.equal(inputs, observations) and apply is apply_layer
+
+
+def test_whole_observations_take_the_ordinary_convolutions() -> None:
+    frames = space_to_depth(play(MIN_BATCH, 0.01, 7))
     student = generic_student(StudentArchitecture((4, 84, 84), 4, (16, 16, 16), (32,)))
-    assert student.background_plan(frames) is not None
-    student.shares_background = False
-    assert student.background_plan(frames) is None
-    assert plan_of(space_to_depth(play(MIN_BATCH, 0.9, 8)), WEIGHT) is None
+    inputs, apply = student.inputs_and_layers(frames)
+    assert inputs is frames and apply is apply_layer
+    inputs, apply = student.inputs_and_layers(sharing(frames))
+    assert inputs.shape[1:] == (64,) and apply is not apply_layer
 
 
-def test_a_compiled_step_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its graph may not depend on what the frames hold; torch itself says whether it compiles.
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert plan_of(space_to_depth(play(MIN_BATCH, 0.01, 7)), WEIGHT) is None
+def test_the_shares_are_of_what_is_multiplied() -> None:
+    frames = play(MIN_BATCH, 0.0, 3)
+    frames[17, 2, 40:44, 8:12] += 1  # 1 block of conv 1's, in 4 of conv 2's
+    blocks = made_plan(frames).multiplied
+    # 1 + 441 of the background, and 4 + 100, filled up to multiples of 256.
+    assert blocks == (512 / (441 * MIN_BATCH), 256 / (100 * MIN_BATCH))
+    assert str(blocks) == "2% of conv 1's blocks and 4% of conv 2's are multiplied"
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@settings(deadline=None)
+@given(numbers=st.lists(st.floats(width=32, allow_nan=False), min_size=1))
+def test_rectifying_is_relu(dtype: torch.dtype, numbers: list[float]) -> None:
+    values = torch.tensor([*numbers, -0.0, float("inf"), -float("inf")]).to(dtype).requires_grad_()
+    expected = torch.relu(values)
+    gradient = torch.linspace(-3, 3, len(values)).to(dtype)
+    (expected_gradient,) = torch.autograd.grad(expected, values, gradient)
+    rectified = rectify(values.detach().clone())
+    assert torch.equal(rectified, expected)
+    assert torch.equal(rectified_gradient(gradient, rectified), expected_gradient)
+
+
+def test_only_a_nan_of_positive_sign_passes() -> None:
+    bits = torch.tensor([0x7FC0, 0xFFC0 - 0x10000], dtype=torch.int16)
+    rectified = rectify(bits.view(torch.bfloat16))
+    assert rectified.isnan().tolist() == [True, False] and rectified[1] == 0
+
+
+def test_a_gradient_can_be_written_into_a_part_of_another() -> None:
+    activations = torch.tensor([[0.0, 2.0], [1.0, 0.0]], dtype=torch.bfloat16)
+    whole = torch.full((2, 3), 9.0, dtype=torch.bfloat16)
+    gradient = torch.tensor(-5.0, dtype=torch.bfloat16).expand(2, 2)  # what sum() hands back
+    rectified_gradient(gradient, activations, out=whole[:, :2])
+    assert whole.tolist() == [[0.0, -5.0, 9.0], [-5.0, 0.0, 9.0]]

@@ -8,12 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from qpd.environments.transition import TransitionBatch
 from qpd.replay.memory import BLOCKED_FRAME, ReplayMemory
 from qpd.students import Student, StudentArchitecture
-from qpd.students.shared_background.shared_frames import SharedFrames, plan_of
+from qpd.students.shared_background import MultipliedBlocks, SharedFrames
+from qpd.students.shared_background.background import (
+    VOTERS,
+    _voters,
+    differing_blocks,
+    most_frequent,
+    packed,
+    unpacked,
+)
 
 torch.set_num_threads(1)
 
@@ -41,13 +51,13 @@ def play(memory: ReplayMemory, steps: int, seed: int, scene_seed: int = 0) -> No
 
 
 def background(memory: ReplayMemory) -> Tensor:
-    assert memory.background is not None and memory.background.pixels is not None
+    assert memory.background.pixels is not None
     return memory.background.pixels
 
 
 def assert_draws_are_right(memory: ReplayMemory) -> None:
     rows = torch.from_numpy(memory.transition_rows())
-    whole, drawn = memory.gather(rows), memory.draw(rows)
+    whole, drawn = memory.gather(rows), memory.start_drawing(shared=True)(rows)
     assert isinstance(drawn.inputs, SharedFrames)
     assert torch.equal(drawn.observations, whole.observations)
     assert torch.equal(drawn.logits, whole.logits)
@@ -61,25 +71,43 @@ def test_draws_tell_what_differs_whenever_it_was_added(tmp_path: Path) -> None:
     memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, tmp_path / "frames", spare=30)
     play(memory, 40, 1)
     rows = torch.from_numpy(memory.transition_rows())
-    assert isinstance(memory.draw(rows).inputs, Tensor)  # nobody has voted yet
-    memory.renew_background()
+    assert isinstance(memory.start_drawing(shared=False)(rows).inputs, Tensor)
+    assert memory.background.pixels is None  # nobody has asked for a vote
     assert_draws_are_right(memory)
     for seed in range(2, 8):  # around the ring, more than once
         play(memory, 25, seed)
         assert_draws_are_right(memory)
 
 
+def test_what_an_epoch_draws_is_right_while_others_are_added(tmp_path: Path) -> None:
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, tmp_path / "frames", spare=40)
+    play(memory, 90, 1)
+    memory.start_drawing(shared=True)
+    play(memory, 10, 2)
+    rows = torch.from_numpy(memory.transition_rows())
+    draw = memory.start_drawing(shared=True)
+    before = draw(rows)
+    assert isinstance(before.inputs, SharedFrames)
+    observations, differs = before.observations, before.inputs.differs
+    play(memory, 10, 3, scene_seed=1)  # into spare rows
+    after = draw(rows)
+    assert isinstance(after.inputs, SharedFrames)
+    assert torch.equal(after.observations, observations)
+    assert torch.equal(after.inputs.differs, differs)
+    assert_draws_are_right(memory)
+
+
 def test_there_is_a_vote_once_the_memory_is_another(tmp_path: Path) -> None:
     memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4)
-    memory.renew_background()  # nothing to vote on
+    memory.start_drawing(shared=True)  # nothing to vote on
     play(memory, CAPACITY // STREAMS, 1)
-    memory.renew_background()
+    memory.start_drawing(shared=True)
     before = background(memory)
     play(memory, CAPACITY // STREAMS - 1, 2, scene_seed=1)  # all but 4 transitions are others now
-    memory.renew_background()
+    memory.start_drawing(shared=True)
     assert background(memory) is before
     play(memory, 1, 3, scene_seed=1)
-    memory.renew_background()
+    memory.start_drawing(shared=True)
     assert not torch.equal(background(memory), before)
     assert_draws_are_right(memory)
 
@@ -88,7 +116,7 @@ def test_a_restored_memory_draws_and_votes_like_one_never_interrupted(tmp_path: 
     def filled(file: Path | None) -> ReplayMemory:
         memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, file)
         play(memory, CAPACITY // STREAMS, 1)
-        memory.renew_background()
+        memory.start_drawing(shared=True)
         play(memory, 40, 2)
         return memory
 
@@ -98,12 +126,10 @@ def test_a_restored_memory_draws_and_votes_like_one_never_interrupted(tmp_path: 
     restored = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, tmp_path / "frames")
     restored.load_state_dict(state)
     for one in (restored, twin):
-        one.renew_background()
         assert_draws_are_right(one)
     assert torch.equal(background(restored), background(twin))
     for one in (restored, twin):
         play(one, 40, 3, scene_seed=1)  # 80 steps since the vote: it is due
-        one.renew_background()
         assert_draws_are_right(one)
     assert torch.equal(background(restored), background(twin))
 
@@ -114,7 +140,6 @@ def test_a_checkpoint_from_before_there_were_backgrounds_is_read(tmp_path: Path)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     assert "background" not in state
     memory.load_state_dict(state)
-    memory.renew_background()
     assert_draws_are_right(memory)
 
 
@@ -123,8 +148,8 @@ def test_vectors_have_no_background() -> None:
     none = np.zeros(1, np.int64)
     observation = np.ones((1, 3), np.float32)
     memory.add(TransitionBatch(observation, none, none, torch.zeros(1, 2), torch.zeros(1)))
-    memory.renew_background()
-    sample = memory.draw(torch.tensor([1]))
+    sample = memory.start_drawing(shared=True)(torch.tensor([1]))
+    assert memory.multiplied_blocks(64) is None
     assert torch.equal(sample.observations, torch.ones(1, 3))
 
 
@@ -132,16 +157,17 @@ def test_vectors_have_no_background() -> None:
 def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
     memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4)
     play(memory, CAPACITY // STREAMS, 1)
-    memory.renew_background()
+    draw = memory.start_drawing(shared=True)
     if share == "nothing in common":  # as where the vote was on other scenes
         background(memory).add_(1)
-        memory.background.note(np.arange(memory.num_rows), memory.background._frames)  # type: ignore
+        memory.background.load_state_dict(memory.state_dict())
+        draw = memory.start_drawing(shared=True)
     rows = torch.from_numpy(memory.transition_rows()[:96])
     student = Student(StudentArchitecture((4, 84, 84), 4, (8, 8, 8), (16,)), 0)
-    drawn, whole = memory.draw(rows).inputs, memory.gather(rows).inputs
-    plan = student.background_plan(drawn)
-    assert plan is student.background_plan(drawn)  # made once, for a group's students too
-    assert (plan is None) == (share == "nothing in common")
+    drawn, whole = draw(rows).inputs, memory.gather(rows).inputs
+    assert isinstance(drawn, SharedFrames)
+    assert drawn.plan is drawn.plan  # made once, for a group's students too
+    assert (drawn.plan is None) == (share == "nothing in common")
     gradients = []
     for inputs in (drawn, whole):
         student.zero_grad()
@@ -150,6 +176,49 @@ def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
         gradients.append({name: p.grad.clone() for name, p in student.named_parameters()})
     for name, gradient in gradients[1].items():
         assert (gradients[0][name] - gradient).norm() <= 1e-4 * gradient.norm(), name
+
+
+def test_a_memory_tells_what_its_batches_multiply() -> None:
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4)
+    play(memory, CAPACITY // STREAMS, 1)
+    assert memory.multiplied_blocks(96) is None  # nobody has voted: no draws were shared
+    draw = memory.start_drawing(shared=True)
+    drawn = draw(memory.shuffled(96, np.random.default_rng(0))[0]).inputs
+    assert isinstance(drawn, SharedFrames) and drawn.plan is not None
+    blocks = memory.multiplied_blocks(96)
+    assert blocks == drawn.plan.multiplied
+    assert blocks is not None and 0 < blocks.conv1 < blocks.conv2 < 1
+    assert memory.multiplied_blocks(63) is None  # too few to share anything
+    play(memory, CAPACITY // STREAMS, 2, scene_seed=1)  # another game, and no vote on it yet
+    assert memory.multiplied_blocks(96) == MultipliedBlocks(1.0, 1.0)
+    assert str(memory.multiplied_blocks(96)) == "none, observations have too little in common"
+
+
+@given(st.integers(1, 600_000))
+def test_voters_are_spread_evenly(count: int) -> None:
+    wanted = np.linspace(0, count - 1, VOTERS).astype(np.int64)
+    assert _voters(count).tolist() == wanted.tolist()
+
+
+@given(st.integers(0, 9), st.integers(0, 99), st.sampled_from([0.0, 0.2, 1.0]))
+def test_differences_are_kept_in_bits(count: int, seed: int, share: float) -> None:
+    differs = torch.rand(count, 441, generator=torch.Generator().manual_seed(seed)) < share
+    bits = packed(differs)
+    assert bits.shape == (count, 56) and bits.dtype == torch.uint8
+    assert torch.equal(unpacked(bits), differs)
+
+
+def test_the_background_is_what_is_seen_most_often() -> None:
+    frames = torch.zeros(27, 21, 21, 16, dtype=torch.uint8)
+    frames[::3, 3, 4] = 7  # one of each three neighbours
+    frames[:, 5, 6] = 8
+    frames[9:18, 5, 6] = 0
+    background = most_frequent(frames)
+    assert background[3 * 21 + 4].tolist() == [0] * 16
+    assert background[5 * 21 + 6].tolist() == [8] * 16
+    assert background.sum() == 16 * 8
+    differing = differing_blocks(frames, background)
+    assert differing.sum() == 9 + 9
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="wants files with holes, and without names")
@@ -169,8 +238,8 @@ def test_blocks_beyond_32_bits_are_found(tmp_path: Path) -> None:
     nothing = torch.zeros(441, 16, dtype=torch.uint8)
     shared = SharedFrames(frames, stack, differs, nothing)
     student = Student(StudentArchitecture((4, 84, 84), 4, (8, 8, 8), (16,)), 0)
-    assert plan_of(shared, student.layer("conv1").weight) is not None
-    with torch.no_grad():  # the ordinary convolutions, of whole observations
+    assert shared.plan is not None
+    with torch.no_grad():
         plain = student(shared.stacked)
     assert not torch.allclose(plain.logits[5], plain.logits[4])
     torch.testing.assert_close(student(shared).logits, plain.logits, rtol=1e-4, atol=1e-6)
