@@ -45,13 +45,12 @@ def checksum(path: Path, changed_ns: int) -> int:
 
 def snapshot(folder: Path) -> dict[str, int | None]:
     """A checksum of every file, None for a folder; locks are no content."""
-    return {
-        str(path.relative_to(folder)): checksum(path, path.stat().st_mtime_ns)
-        if path.is_file()
-        else None
-        for path in folder.rglob("*")
-        if path.name != LOCK_NAME
-    }
+    found: dict[str, int | None] = {}
+    for parent, folders, names in os.walk(folder):
+        found |= dict.fromkeys([os.path.join(parent, name) for name in folders])
+        for path in (Path(parent, name) for name in names if name != LOCK_NAME):
+            found[str(path)] = checksum(path, path.stat().st_mtime_ns)
+    return found
 
 
 def in_this_process(

@@ -224,7 +224,10 @@ def test_what_is_wrong_is_one_line(
     assert not list(tmp_path.rglob("*.html"))
 
 
-def test_the_map_shows_the_states_by_value(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_map_shows_the_states_by_value(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qpd.commands.report.MAP_STATES", 500)
     run = RUNS / "classic-ppo-lunarlander"
     code, out, _ = call(capsys, run, "-o", "lander.html", "--no-video", "--umap", "--json")
     assert code == 0 and "features" in json.loads(out)["left_out"]  # its teacher is not shipped
