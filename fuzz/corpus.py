@@ -19,7 +19,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def read_corpus(archive: Path = ARCHIVE) -> dict[str, dict[str, bytes]]:
-    """The kept inputs of each target by name, both in order."""
+    """Return the kept inputs of each target by name, both in order."""
     kept: dict[str, dict[str, bytes]] = {}
     with zipfile.ZipFile(archive) as opened:
         for member in sorted(opened.namelist()):

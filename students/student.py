@@ -116,7 +116,7 @@ class _Flattened(torch.autograd.Function):
 
 
 def _pairs_columns(inputs: Tensor, weight: Tensor, stride: int) -> bool:
-    """Whether `_column_pairs` applies and pays: with 64 channels and more it costs time."""
+    """Return whether `_column_pairs` applies and pays: with 64 channels or more it costs time."""
     divides = inputs.shape[-1] % 2 == 0 and weight.shape[-1] % 2 == 0
     return stride == 2 and divides and inputs.shape[1] <= 32
 
@@ -171,13 +171,13 @@ class Student(nn.Module):
             nn.init.zeros_(self.bias(name))
 
     def layer(self, name: str) -> nn.Conv2d | nn.Linear:
-        """The module called `name`: a trunk layer, `actor` or `critic`."""
+        """Return the module called `name`: a trunk layer, `actor` or `critic`."""
         module = getattr(self, name) if name in ("actor", "critic") else self.layers[name]
         assert isinstance(module, nn.Conv2d | nn.Linear)
         return module
 
     def bias(self, name: str) -> Tensor:
-        """The bias of the layer called `name`, `[out]`."""
+        """Return the bias of the layer called `name`, `[out]`."""
         bias = self.layer(name).bias
         assert bias is not None
         return bias
@@ -245,7 +245,7 @@ class Student(nn.Module):
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
-    """The dtype that activations have: autocast's where it is on, else the parameters'."""
+    """Return the activations' dtype: autocast's where it is on, else the parameters'."""
     kind = parameter.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
 

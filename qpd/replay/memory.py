@@ -138,7 +138,7 @@ class ReplayMemory:
         return (first + np.arange(len(self))) % self._ring_rows + 1
 
     def gather(self, rows: Tensor) -> ReplaySample:
-        """The transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
+        """Gather the transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
         rows = rows.to(self.device)
         source = self._rows if self._copy is None else self._copy
         stack = self._stack.index_select(0, rows).flatten()
@@ -216,7 +216,7 @@ class ReplayMemory:
         return float(-(labels * log_labels).sum(1).mean()), float(labels.amax(1).mean())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All but the observations, which the frame file holds."""
+        """Return all but the observations, which the frame file holds."""
         return {
             "logits": self._logits.cpu(),
             "values": self._values.cpu(),
@@ -259,7 +259,7 @@ class ReplayMemory:
 
 
 def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
-    """The file's rows, made with all their disk space reserved: a full disk shows here, as OSError.
+    """Map the file's rows, with all their disk space reserved: a full disk raises OSError here.
 
     A file of another size is made anew.
     """

@@ -25,7 +25,7 @@ _LARGEST = 4096  # if they are not larger: of that size they take 67 MB
 
 
 def _kept(table: Callable[[int], T]) -> Callable[[int], T]:
-    """`table`, which remembers what it made for the last sizes."""
+    """Let `table` remember what it made for the last sizes."""
     remembered = lru_cache(maxsize=_BATCHES)(table)
 
     @wraps(table)
@@ -37,13 +37,13 @@ def _kept(table: Callable[[int], T]) -> Callable[[int], T]:
 
 @cache
 def corner_numbers(count: int) -> Tensor:
-    """0, 1, 2, 3, `count` times, int32."""
+    """Return 0, 1, 2, 3, `count` times, int32."""
     return torch.arange(4, dtype=torch.int32).repeat(count)
 
 
 @_kept
 def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
-    """The blocks of conv 1 that the four results of each block of conv 2 read, four each.
+    """List the blocks of conv 1 that the four results of each block of conv 2 read, four each.
 
     Int32 `[100 * batch, 16]`, by place; and the background's, `[100, 16]`.
     """
@@ -57,7 +57,7 @@ def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
 
 @_kept
 def rows_read(batch: int) -> Tensor:
-    """The parts of blocks that each result of conv 2 reads, as entries of that array, int32.
+    """List the parts of blocks that each result of conv 2 reads, as entries of that array.
 
     Four for each of its 81 results for each observation, flat.
     """
@@ -70,7 +70,7 @@ def rows_read(batch: int) -> Tensor:
 
 @_kept
 def parents_in_rows(batch: int) -> Tensor:
-    """Of conv 1's blocks the parts of conv 2's that they are corners of, as entries of that array.
+    """List the parts of conv 2's blocks that conv 1's are corners of, as entries of that array.
 
     Int32 `[batch * 441, 4]`; a filler's where there is none.
     """
@@ -81,7 +81,7 @@ def parents_in_rows(batch: int) -> Tensor:
 
 @_kept
 def parents_in_results(batch: int) -> Tensor:
-    """Of conv 2's blocks the results that they are corners of, int32 `[100 * batch, 4]`, by place.
+    """List the results that conv 2's blocks are corners of, int32 `[100 * batch, 4]`, by place.
 
     Each observation has 82 results, the last of which stands for none.
     """
@@ -92,20 +92,20 @@ def parents_in_results(batch: int) -> Tensor:
 
 @cache
 def first_spread() -> tuple[Tensor, Tensor]:
-    """Of the corners of conv 1's blocks: rows, int32 `[441 * 4]`; if any, bool `[441 * 4, 1]`."""
+    """List the rows of conv 1's blocks' corners, int32 `[441 * 4]`; if any, bool `[441 * 4, 1]`."""
     blocks, parts, inside = _parents_in_blocks()
     return torch.where(inside, blocks * 4 + parts, 0).view(-1).int(), inside.view(-1, 1)
 
 
 @cache
 def second_spread() -> tuple[Tensor, Tensor]:
-    """Of the corners of conv 2's blocks the result, and if any, as in `first_spread`."""
+    """List the results of conv 2's blocks' corners, and if any, as in `first_spread`."""
     parents, inside = _parents(SIDE2)
     return torch.where(inside, parents, 0).view(-1).int(), inside.view(-1, 1)
 
 
 def _parents(side: int) -> tuple[Tensor, Tensor]:
-    """The results of which a block is the top left, top right ... part: int64 `[side^2, 4]`.
+    """List the results of which a block is the top left, top right ... part: int64 `[side^2, 4]`.
 
     Of `side - 1` squared results; their number where there is none, and then the second, bool, is
     false.
@@ -119,7 +119,7 @@ def _parents(side: int) -> tuple[Tensor, Tensor]:
 
 
 def _parents_in_blocks() -> tuple[Tensor, Tensor, Tensor]:
-    """`_parents` of conv 1's blocks, as conv 2 reads them: its block, part of it; whether any.
+    """List `_parents` of conv 1's blocks as conv 2 reads them: its block, part of it; whether any.
 
     Block 100, part 0, where there is none.
     """

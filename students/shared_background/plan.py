@@ -144,7 +144,7 @@ def _filled(count: int) -> int:
 
 
 def _following(own: Tensor, count: int) -> Tensor:
-    """Number the `count` blocks that follow the `own`, times 4: int32 `[count]`."""
+    """Return 4 times the numbers of the `count` blocks after the `own`, int32 `[count]`."""
     return torch.arange(4 * len(own), 4 * (len(own) + count), 4, dtype=torch.int32)
 
 

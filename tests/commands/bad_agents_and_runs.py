@@ -36,7 +36,7 @@ AGENTS = [
     row("teacher info textargs", Code.TEACHER_SETTINGS, "args.yml: contains no settings"),
     row("teacher info normalized", Code.TEACHER_SETTINGS, "vecnormalize.pkl is missing; put it"),
     row("teacher info badstatistics", Code.TEACHER_SETTINGS, "vecnormalize.pkl", "VecNormalize"),
-    row("teacher info acrobot.zip", Code.TEACHER_UNCLEAR, "acrobot.zip: its files don't name", "--env"),
+    row("teacher info acrobot.zip", Code.TEACHER_UNCLEAR, "its files don't name its", "--env"),
     row("teacher info agnet.zip", Code.TEACHER_NOT_FOUND, "agnet.zip", "did you mean agent.zip?"),
     row("teacher info agent.zip --episodes -1", Code.COMMAND_LINE, "--episodes", "-1"),
     row("teacher info agent.zip --seed -1", Code.COMMAND_LINE, "--seed", "-1"),
