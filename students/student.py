@@ -46,7 +46,7 @@ class LayerMap(Protocol):
 
 
 def space_to_depth(frames: Tensor) -> Tensor:
-    """Frames `[..., 84, 84]` -> `[..., 21, 21, 16]`: each 4x4 patch becomes 16 channels."""
+    """Block frames `[..., 84, 84]` -> `[..., 21, 21, 16]`: each 4x4 patch becomes 16 channels."""
     lead = frames.shape[:-2]
     if frames.dtype == torch.uint8 and frames.is_contiguous() and frames.numel():
         words = frames.view(torch.int32).view(*lead, 21, 4, 21)  # 4 pixels at a time: 7x faster
@@ -82,6 +82,7 @@ def _ordinary_layer(
     shape: LayerShape, inputs: Tensor, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     if shape.kind == "conv" and inputs.dim() == 5:
+        # Conv 1, as the module's docstring has it: four frames deep, 2x2 blocks of 16 channels.
         out = weight.shape[0]
         blocked = weight.reshape(out, 4, 2, 4, 2, 4).permute(0, 3, 5, 1, 2, 4)
         blocked = blocked.reshape(out, 16, 4, 2, 2).contiguous(memory_format=torch.channels_last_3d)
@@ -94,7 +95,7 @@ def _ordinary_layer(
         return F.conv2d(inputs, weight, bias, strides)
     if inputs.dim() == 4:
         channels, height, width = inputs.shape[1:]
-        if weight.numel() >= inputs.numel():
+        if weight.numel() >= inputs.numel():  # the smaller of the two is copied
             return F.linear(_Flattened.apply(inputs), weight, bias)
         weight = weight.view(-1, channels, height, width).permute(0, 2, 3, 1).flatten(1)
         inputs = inputs.permute(0, 2, 3, 1).flatten(1)
@@ -102,7 +103,7 @@ def _ordinary_layer(
 
 
 class _Flattened(torch.autograd.Function):
-    """Images `[batch, channels, height, width]`, channels-last, as rows; so is their gradient."""
+    """Flatten images `[batch, channels, height, width]`; they and their gradient channels-last."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor) -> Tensor:
@@ -111,18 +112,19 @@ class _Flattened(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        # Autograd would hand on a gradient in the other layout, for the convolution to convert.
         images = gradients[0].reshape(ctx.shape)
         return images.contiguous(memory_format=torch.channels_last)
 
 
 def _pairs_columns(inputs: Tensor, weight: Tensor, stride: int) -> bool:
-    """Return whether `_column_pairs` applies and pays: with 64 channels or more it costs time."""
+    """Tell whether `_column_pairs` applies and pays: with 64 channels and more it costs time."""
     divides = inputs.shape[-1] % 2 == 0 and weight.shape[-1] % 2 == 0
     return stride == 2 and divides and inputs.shape[1] <= 32
 
 
 def _column_pairs(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Two columns of `inputs`, channels-last, as one of twice the channels; `weight` to fit.
+    """View two columns of `inputs`, channels-last, as one of twice the channels; `weight` to fit.
 
     A stride of 2 across columns is then one of 1, and the inputs are a view. The gradient for a
     layer of 16 channels takes half the time on a CPU with AVX512-BF16.
@@ -152,6 +154,7 @@ class Student(nn.Module):
             {shape.name: _make_layer(shape) for shape in self.shapes if shape.name != "actor"}
         )
         features = self.shapes[-1].weight_shape[1]
+        # Both heads read the same features; exports leave the critic out.
         self.actor = nn.Linear(features, architecture.num_actions)
         self.critic = nn.Linear(features, 1)
         if not architecture.is_image:
@@ -161,7 +164,8 @@ class Student(nn.Module):
         self._initialise(seed)
 
     def _initialise(self, seed: int) -> None:
-        """Orthogonal weights, as SB3's actor-critic policies; a small actor, as there."""
+        """Draw orthogonal weights, as SB3's actor-critic policies do; a small actor, as there."""
+        # A generator of its own: a student's start must not depend on what else has drawn.
         generator = torch.Generator().manual_seed(seed)
         gains = {"actor": 0.01, "critic": 1.0}
         for name, module in [*self.layers.items(), ("actor", self.actor), ("critic", self.critic)]:
@@ -195,7 +199,7 @@ class Student(nn.Module):
             self.critic.weight.mul_(max(deviation, 1e-3))
 
     def encode(self, observations: Tensor) -> Tensor:
-        """Observations as layer 1 reads them, levels in [0, 255]: uint8 frames, float vectors.
+        """Turn observations into what layer 1 reads, levels in [0, 255]: uint8 or float32.
 
         uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass);
         float `[batch, features]` -> the same shape, clipped to the input range, not rounded.
@@ -223,6 +227,8 @@ class Student(nn.Module):
         hidden, apply = self.inputs_and_layers(observations)
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
+            # 1 / 255 goes into layer 1's weight, which is far smaller than the pixels; and whole
+            # levels are exact in bfloat16.
             levels = INPUT_LEVELS if position == 0 else 1.0
             hidden = apply(shape, hidden, module.weight, module.bias, True, levels)
             yield hidden
@@ -234,7 +240,7 @@ class Student(nn.Module):
         return last
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
-        """Logits and values, float32, of frames (blocked or not) or vector observations."""
+        """Compute logits and values, float32, of frames (blocked or not) or vector observations."""
         return StudentOutputs(*both_heads(self.features(observations), self.actor, self.critic))
 
     def scale_logits(self, factor: float) -> None:
@@ -245,7 +251,7 @@ class Student(nn.Module):
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
-    """Return the activations' dtype: autocast's where it is on, else the parameters'."""
+    """Choose the dtype of activations: autocast's where it is on, else the parameters'."""
     kind = parameter.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
 

@@ -53,11 +53,12 @@ class ReplayMemory:
         self.capacity, self.num_envs = capacity, num_envs
         self.is_image = len(observation_shape) == 3
         self.frame_stack = observation_shape[0] if self.is_image else 1
+        # The oldest transition kept may be stacked upon frames of up to three vector steps before.
         margin = num_envs * self.frame_stack if self.is_image else 0
         self._ring_rows = capacity + margin + spare
         row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
         dtype = np.dtype(np.uint8 if self.is_image else np.float32)
-        count = self._ring_rows + 1
+        count = self._ring_rows + 1  # and the empty frame
         shape = (count, *row_shape)
         self.frame_file = frame_file
         self._file = None if frame_file is None else _mapped_rows(frame_file, shape, dtype)
@@ -66,6 +67,7 @@ class ReplayMemory:
         self.device = device
         self._rows = torch.from_numpy(rows)
         self._copy = None if device == CPU else self._rows.to(device, copy=True)
+        # All but the frames lives on the device that reads it.
         self._logits = torch.zeros(count, num_actions, device=device)
         self._values = torch.zeros(count, device=device)
         self._actions = torch.zeros(count, dtype=torch.int64, device=device)
@@ -79,7 +81,7 @@ class ReplayMemory:
         self.num_added = 0
 
     def __len__(self) -> int:
-        """Transitions that can be drawn."""
+        """Count the transitions that can be drawn."""
         return min(self.num_added, self.capacity)
 
     @property
@@ -99,8 +101,10 @@ class ReplayMemory:
         index = torch.from_numpy(rows)
         stored = torch.from_numpy(batch.observations)
         if self.is_image:
+            # The three older frames of the stack are in the memory already, or are empty.
             stored = space_to_depth(stored[:, -1].contiguous())
         self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
+        # A frame file is synced at checkpoints alone: after a power cut its pages may be any age.
         self._checksums[rows] = [zlib.crc32(row.tobytes()) for row in stored.numpy()]
         index = index.to(self.device)
         if self._copy is not None:
@@ -124,7 +128,10 @@ class ReplayMemory:
         self._advantages[index] = torch.from_numpy(advantages).float().to(self.device)
 
     def _stack_rows(self, batch: TransitionBatch, rows: np.ndarray) -> np.ndarray:
-        """Rows of each new observation's frames, oldest first, 0 where the episode has none."""
+        """Return the rows of each new observation's frames, int32 `[n, frame_stack]`.
+
+        Oldest first; 0, the empty frame, where the episode had not begun.
+        """
         history = np.roll(self._newest[batch.streams], -1, axis=1)
         history[:, -1] = rows
         older_by = np.arange(self.frame_stack - 1, -1, -1)
@@ -133,12 +140,12 @@ class ReplayMemory:
         return history
 
     def transition_rows(self) -> np.ndarray:
-        """Ring rows of the transitions that can be drawn, oldest first, int64 `[len(self)]`."""
+        """Return the rows of transitions that can be drawn, oldest first, int64 `[len(self)]`."""
         first = self.num_added - len(self)
         return (first + np.arange(len(self))) % self._ring_rows + 1
 
     def gather(self, rows: Tensor) -> ReplaySample:
-        """Gather the transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
+        """Copy the transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
         rows = rows.to(self.device)
         source = self._rows if self._copy is None else self._copy
         stack = self._stack.index_select(0, rows).flatten()
@@ -161,6 +168,7 @@ class ReplayMemory:
 
     def multiplied_blocks(self, batch_size: int) -> MultipliedBlocks | None:
         """Measure what a shuffled batch still multiplies; None where no draws are shared."""
+        # Its own randomness: measuring must not change what training draws next.
         rows = self.shuffled(batch_size, np.random.default_rng(0))[0]
         return self.background.multiplied(rows)
 
@@ -181,32 +189,34 @@ class ReplayMemory:
         num_samples: int | None = None,
         rows: np.ndarray | None = None,
     ) -> tuple[Tensor, ...]:
-        """Rows of every transition (or those at `rows`) once, in batches, on the memory's device.
+        """Shuffle the rows of all transitions, or `rows`, int64 `[n]`, into batches of int64.
 
-        `num_samples` stops earlier. Whatever is added while they are drawn, these stay as they are.
+        On the memory's device; `num_samples` stops earlier. Whatever is added while they are drawn,
+        these stay as they are.
         """
         order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
         return order.to(self.device)[:num_samples].split(batch_size)
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
-        """Smallest and largest value of each vector feature in memory, float32 `[features]`."""
+        """Find the smallest and largest value of each vector feature, float32 `[features]`."""
         rows = self._rows.index_select(0, torch.from_numpy(self.transition_rows()))
         return rows.amin(0), rows.amax(0)
 
     def value_moments(self) -> tuple[float, float]:
-        """Mean and standard deviation of the teacher's values in memory."""
+        """Compute mean and standard deviation of the teacher's values in memory."""
         rows = torch.from_numpy(self.transition_rows()).to(self.device)
         values = self._values.index_select(0, rows)
         return float(values.mean()), float(values.std(correction=0))
 
     def logit_deviation(self) -> float:
-        """Root mean square of the teacher's logits in memory, each state's mean taken off."""
+        """Compute the teacher's logits' root mean square in memory, less each state's mean."""
         rows = torch.from_numpy(self.transition_rows()).to(self.device)
         logits = self._logits.index_select(0, rows)
+        # A softmax does not see the mean, and neither does Eq. 1.
         return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
 
     def label_entropy(self, temperature: float) -> tuple[float, float]:
-        """Means over the memory of the labels' entropy in nats and of their best action's share.
+        """Average the labels' entropy in nats, and their best action's share, over the memory.
 
         Of `softmax(logits / temperature)`, the left side of Eq. 1.
         """
@@ -217,12 +227,13 @@ class ReplayMemory:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all but the observations, which the frame file holds."""
+        # Not what the reward term needs: a rollout is drawn from in the epoch that played it.
         return {
             "logits": self._logits.cpu(),
             "values": self._values.cpu(),
             "stack": self._stack.cpu(),
             "newest": torch.from_numpy(self._newest),
-            "checksums": torch.from_numpy(self._checksums.view(np.int32)),
+            "checksums": torch.from_numpy(self._checksums.view(np.int32)),  # no uint32 there
             "num_added": torch.tensor(self.num_added),
             **self.background.state_dict(),
         }
@@ -244,7 +255,7 @@ class ReplayMemory:
         All that can be drawn, or, unless they are `drawn`, those that a next one is stacked upon.
         Raises DamagedFileError.
         """
-        rows = [self._newest.ravel()]
+        rows = [self._newest.ravel()]  # of every stream, for the next observation's stack
         if drawn:
             rows.append(self._stack.cpu().numpy()[self.transition_rows()].ravel())
         frames = self._rows.numpy()
@@ -259,9 +270,9 @@ class ReplayMemory:
 
 
 def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
-    """Map the file's rows, with all their disk space reserved: a full disk raises OSError here.
+    """Map the file's rows, `shape`; all their disk space is reserved, so a full disk shows here.
 
-    A file of another size is made anew.
+    A file of another size is made anew. Raises OSError.
     """
     size = int(np.prod(shape)) * dtype.itemsize
     if not path.is_file() or path.stat().st_size != size:

@@ -19,6 +19,7 @@ class ReplaySample:
     float32, all `[batch]`.
     """
 
+    # Frames as they lie in the memory cost a step on a CPU less than whole observations.
     inputs: Tensor | SharedFrames
     logits: Tensor
     values: Tensor
@@ -35,5 +36,6 @@ class ReplaySample:
         """Copy everything to `device`; nothing where it is there already, as `SharedFrames` are."""
         if device == self.values.device:
             return self
+        # Only a memory on the CPU draws `SharedFrames`, and only for students there.
         fields = (getattr(self, name) for name in self.__dataclass_fields__)
         return ReplaySample(*(field.to(device, non_blocking=True) for field in fields))

@@ -53,7 +53,7 @@ def backward(
 
 
 class TrainStep:
-    """Updates `module` by `plan`; a call takes a sample on the module's device.
+    """Update `module` by `plan`; a call takes a sample on the module's device.
 
     With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
     size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
@@ -70,6 +70,7 @@ class TrainStep:
         wanted = plan.settings.compile
         self._compiled: Losses | None = None
         if wanted == "on" or (wanted == "auto" and self._device.type == "cuda"):
+            # fullgraph: a graph that breaks would be slow without a word.
             mode = "reduce-overhead" if self._device.type == "cuda" else None
             self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, mode=mode)
         self._compiled_size = 0
@@ -77,7 +78,7 @@ class TrainStep:
     @property
     def reads_shared_frames(self) -> bool:
         """Tell whether samples may come as `SharedFrames`; False here switches sharing off."""
-        # On a GPU it does not pay, and a compiled graph cannot depend on what the frames hold. With
+        # Plans are made on a CPU, and a compiled graph cannot depend on what the frames hold. With
         # rewards, who plays must be who trains, in the very arithmetic of playing.
         return self._device.type == "cpu" and self._compiled is None and self._plan.reward is None
 
@@ -104,6 +105,7 @@ class TrainStep:
             return backward(self._module, sample, self._plan.objective, self._dtype)
         losses: Losses = self._losses
         if self._compiled is not None:
+            # One size: each further one would be compiled for, for seconds to minutes.
             self._compiled_size = self._compiled_size or len(sample.values)
             if len(sample.values) == self._compiled_size:
                 torch.compiler.cudagraph_mark_step_begin()

@@ -20,7 +20,7 @@ FRAMES, PIXELS = 4, 16  # stacked frames; pixels of a block in each
 SIDE1, SIDE2, SIDE3 = 21, 10, 9  # blocks that conv 1 reads, that conv 2 reads, results of conv 2
 BLOCKS1, BLOCKS2, RESULTS2 = SIDE1**2, SIDE2**2, SIDE3**2
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))  # rows and columns of a 2x2 block's parts, in order
-_BATCHES = 4  # sizes of batches (or of parts of them) whose tables are kept,
+_BATCHES = 4  # sizes of batches whose tables are kept: an epoch's, and its last, smaller one
 _LARGEST = 4096  # if they are not larger: of that size they take 67 MB
 
 
@@ -37,29 +37,30 @@ def _kept(table: Callable[[int], T]) -> Callable[[int], T]:
 
 @cache
 def corner_numbers(count: int) -> Tensor:
-    """Return 0, 1, 2, 3, `count` times, int32."""
+    """Repeat 0, 1, 2, 3 `count` times, int32 `[4 * count]`."""
     return torch.arange(4, dtype=torch.int32).repeat(count)
 
 
 @_kept
 def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
-    """List the blocks of conv 1 that the four results of each block of conv 2 read, four each.
+    """Number the blocks of conv 1 that the four results of each block of conv 2 read, four each.
 
     Int32 `[100 * batch, 16]`, by place; and the background's, `[100, 16]`.
     """
     corners = torch.tensor([row * SIDE1 + column for row, column in CORNERS])
-    sides = torch.arange(SIDE2) * 2
+    sides = torch.arange(SIDE2) * 2  # conv 2 has a stride of 2
     first = (sides[:, None] * SIDE1 + sides).view(-1, 1)
     read = first + (corners[:, None] + corners).view(-1)
+    # By place: the batch's blocks at the first place, then those at the second ...
     each = read[:, None] + (torch.arange(batch) * BLOCKS1)[:, None]
     return each.view(-1, 16).int(), (read + batch * BLOCKS1).int()
 
 
 @_kept
 def rows_read(batch: int) -> Tensor:
-    """List the parts of blocks that each result of conv 2 reads, as entries of that array.
+    """Number the parts of blocks that each result of conv 2 reads, as entries of that array.
 
-    Four for each of its 81 results for each observation, flat.
+    Int32, flat: four for each of its 81 results for each observation.
     """
     sides = torch.arange(SIDE3)
     corners = torch.tensor([row * SIDE2 + column for row, column in CORNERS])
@@ -70,7 +71,7 @@ def rows_read(batch: int) -> Tensor:
 
 @_kept
 def parents_in_rows(batch: int) -> Tensor:
-    """List the parts of conv 2's blocks that conv 1's are corners of, as entries of that array.
+    """Number, for conv 1's blocks, the parts of conv 2's that they are corners of, as such entries.
 
     Int32 `[batch * 441, 4]`; a filler's where there is none.
     """
@@ -81,9 +82,10 @@ def parents_in_rows(batch: int) -> Tensor:
 
 @_kept
 def parents_in_results(batch: int) -> Tensor:
-    """List the results that conv 2's blocks are corners of, int32 `[100 * batch, 4]`, by place.
+    """Number, for conv 2's blocks, the results that they are corners of.
 
-    Each observation has 82 results, the last of which stands for none.
+    Int32 `[100 * batch, 4]`, by place. Each observation has 82 results, the last of which stands
+    for none.
     """
     parents, _ = _parents(SIDE2)
     each = parents[:, None] + (torch.arange(batch) * (RESULTS2 + 1))[:, None]
@@ -92,24 +94,28 @@ def parents_in_results(batch: int) -> Tensor:
 
 @cache
 def first_spread() -> tuple[Tensor, Tensor]:
-    """List the rows of conv 1's blocks' corners, int32 `[441 * 4]`; if any, bool `[441 * 4, 1]`."""
+    """Find the row of each corner of conv 1's blocks; and whether there is one.
+
+    Int32 `[441 * 4]` and bool `[441 * 4, 1]`.
+    """
     blocks, parts, inside = _parents_in_blocks()
     return torch.where(inside, blocks * 4 + parts, 0).view(-1).int(), inside.view(-1, 1)
 
 
 @cache
 def second_spread() -> tuple[Tensor, Tensor]:
-    """List the results of conv 2's blocks' corners, and if any, as in `first_spread`."""
+    """Find the result of each corner of conv 2's blocks, and if any, as in `first_spread`."""
     parents, inside = _parents(SIDE2)
     return torch.where(inside, parents, 0).view(-1).int(), inside.view(-1, 1)
 
 
 def _parents(side: int) -> tuple[Tensor, Tensor]:
-    """List the results of which a block is the top left, top right ... part: int64 `[side^2, 4]`.
+    """Number the results of which a block is the top left, top right ... part: int64 `[side^2, 4]`.
 
     Of `side - 1` squared results; their number where there is none, and then the second, bool, is
     false.
     """
+    # Blocks at the edges are part of fewer than four results.
     none = (side - 1) ** 2
     parents = torch.full((side, side, 4), none)
     results = torch.arange(none).view(side - 1, side - 1)
@@ -119,9 +125,9 @@ def _parents(side: int) -> tuple[Tensor, Tensor]:
 
 
 def _parents_in_blocks() -> tuple[Tensor, Tensor, Tensor]:
-    """List `_parents` of conv 1's blocks as conv 2 reads them: its block, part of it; whether any.
+    """Tell `_parents` of conv 1's blocks as conv 2 reads them: its block, part of it; whether any.
 
-    Block 100, part 0, where there is none.
+    Int64, int64 and bool `[441, 4]`; block 100, part 0, where there is none.
     """
     parents, inside = _parents(SIDE1)
     row, column = parents // (SIDE1 - 1), parents % (SIDE1 - 1)

@@ -44,7 +44,7 @@ class NamedLayer(Protocol):
 
 
 class SharedLayers:
-    """Apply the first two convolutions by a plan, in `dtype`, and other layers as `ordinary` does.
+    """Apply the first two convolutions by a plan, in `dtype`, other layers as `ordinary` does.
 
     A call takes what a student's `apply_layer` does. Between those two convolutions are rows,
     `[n, channels]`, in place of images.
@@ -86,7 +86,7 @@ def first_convolution(
     `weight` `[out, 4, 8, 8]`, to be divided by `levels`, and `bias` `[out]`. Gradients of rows that
     are fillers' must be 0, as `second_convolution` gives them.
     """
-    # Autocast would cast again what the functions below keep in float32 on purpose.
+    # The functions below choose their dtypes; autocast would look at every operation again.
     with torch.autocast("cpu", enabled=False):
         return _FirstConvolution.apply(weight, bias, plan, dtype, rectified, levels)
 
