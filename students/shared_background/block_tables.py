@@ -43,7 +43,7 @@ def corner_numbers(count: int) -> Tensor:
 
 @_kept
 def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
-    """Number the blocks of conv 1 that the four results of each block of conv 2 read, four each.
+    """List the blocks of conv 1 that the four results of each block of conv 2 read, four each.
 
     Int32 `[100 * batch, 16]`, by place; and the background's, `[100, 16]`.
     """
@@ -58,7 +58,7 @@ def blocks_read(batch: int) -> tuple[Tensor, Tensor]:
 
 @_kept
 def rows_read(batch: int) -> Tensor:
-    """Number the parts of blocks that each result of conv 2 reads, as entries of that array.
+    """List the parts of blocks that each result of conv 2 reads, as entries of that array.
 
     Int32, flat: four for each of its 81 results for each observation.
     """
@@ -71,7 +71,7 @@ def rows_read(batch: int) -> Tensor:
 
 @_kept
 def parents_in_rows(batch: int) -> Tensor:
-    """Number, for conv 1's blocks, the parts of conv 2's that they are corners of, as such entries.
+    """List, for conv 1's blocks, the parts of conv 2's that they are corners of, as such entries.
 
     Int32 `[batch * 441, 4]`; a filler's where there is none.
     """
@@ -82,7 +82,7 @@ def parents_in_rows(batch: int) -> Tensor:
 
 @_kept
 def parents_in_results(batch: int) -> Tensor:
-    """Number, for conv 2's blocks, the results that they are corners of.
+    """List, for conv 2's blocks, the results that they are corners of.
 
     Int32 `[100 * batch, 4]`, by place. Each observation has 82 results, the last of which stands
     for none.
@@ -110,7 +110,7 @@ def second_spread() -> tuple[Tensor, Tensor]:
 
 
 def _parents(side: int) -> tuple[Tensor, Tensor]:
-    """Number the results of which a block is the top left, top right ... part: int64 `[side^2, 4]`.
+    """List the results of which a block is the top left, top right ... part: int64 `[side^2, 4]`.
 
     Of `side - 1` squared results; their number where there is none, and then the second, bool, is
     false.
