@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
+from qpd.machine.allocator import keep_freed_memory
 from qpd.phases.distill import distill as distill_phase
 from qpd.phases.finetune import finetune as finetune_phase
 from qpd.phases.play import Play
@@ -43,7 +44,7 @@ from qpd.teachers.sources.teacher_source import find_teacher_files
 RecipeSource = Recipe | str | os.PathLike[str]
 RunSource = str | os.PathLike[str]  # a RunDirectory is a path, too
 Overrides = Mapping[str, Any] | Sequence[str] | None
-ProgressChoice = Progress | bool
+ProgressChoice = Progress | bool | None
 
 
 def run(
@@ -58,6 +59,8 @@ def run(
 ) -> RunDirectory:
     """Distil, quantize, finetune and evaluate; resume where an earlier call was interrupted.
 
+    Training sets glibc's malloc thresholds for the whole process (`qpd.machine.allocator`).
+
     Args:
         recipe: A recipe file, the name of a shipped one (`quickstart`), or a `Recipe`.
         teacher: SB3 zip, RL Zoo folder or hub id to imitate in place of the recipe's.
@@ -71,8 +74,11 @@ def run(
         The run directory, open for reading.
 
     Raises:
-        UserError: RecipeError, TeacherError, RunDirectoryError and others, before any work.
+        UserError: What a user can mend: RecipeError, TeacherError, RunDirectoryError and others
+            before any work, TrainingError and CheckpointError during it.
+        OSError: A full disk, or a folder that may not be written.
     """
+    keep_freed_memory()
     resolved = resolve_recipe(recipe, overrides, seed=seed, device=device, teacher=teacher)
     folder = default_output(resolved) if output is None else Path(output)
     with _shown(progress) as display:
@@ -91,6 +97,7 @@ def distill(
     progress: ProgressChoice = False,
 ) -> RunDirectory:
     """Run phase 1, full-precision distillation. Arguments, result and errors as `run`."""
+    keep_freed_memory()
     resolved = resolve_recipe(recipe, overrides, seed=seed, device=device, teacher=teacher)
     folder = default_output(resolved) if output is None else Path(output)
     prepared = prepare(resolved, resolved.device)  # what does not fit leaves no directory behind
@@ -143,6 +150,7 @@ def finetune(
 
     `overrides` may change `finetune.*`. Otherwise arguments, result and errors as `run`.
     """
+    keep_freed_memory()
     lines = override_lines(overrides)
     with _shown(progress) as display:
         with _open_later(Path(run), "finetune", lines, device, None, display) as (
@@ -171,7 +179,8 @@ def evaluate(
 
     Args:
         target: A run directory, an SB3 zip, an RL Zoo folder, a hub id, or a loaded `Target`.
-        policy: Of a run: teacher, distilled, ptq or qat; default: the last one made.
+        policy: Of a run: teacher, distilled, ptq or qat; default: the last one made. With `env`
+            and `device` it says how to load; a loaded `Target` has been.
         episodes: Games to play; default: the run's number, or 50.
         acting: auto, sample, epsilon or greedy; default: the run's.
         epsilon: Share of random actions under epsilon.
@@ -191,7 +200,8 @@ def evaluate(
         UserError: TargetError, TeacherError, RunDirectoryError, StudentFileError, DeviceError.
     """
     if not isinstance(target, Target):
-        target = load_target(os.fspath(target), policy, env, device)
+        source = target if isinstance(target, str) else Path(target)
+        target = load_target(source, policy, env, device)
     with _shown(progress) as display:
         result = play(
             target,
@@ -227,28 +237,35 @@ def resolve_recipe(
 ) -> Recipe:
     """Return the recipe with all that the arguments change in it. Raises RecipeError.
 
-    Where another teacher's files name its algorithm or its environment, the recipe's, which are
-    those of its own teacher, are dropped. `overrides` may set them again.
+    If another teacher's files name its algorithm or its environment, `teacher.algo` or
+    `teacher.env` of the recipe, which belong to its own teacher, become null; `overrides` may set
+    them again. A `teacher` that is a Path is never taken for a hub id.
     """
-    lines = [] if teacher is None else _teacher_lines(os.fspath(teacher))
-    lines += override_lines(overrides)
-    lines += [f"seed={seed}"] if seed is not None else []
-    lines += [f"device={device}"] if device is not None else []
-    if isinstance(recipe, Recipe):
-        return override_recipe(recipe, lines)
-    return load_recipe(os.fspath(recipe), lines)
+
+    def resolved(lines: list[str]) -> Recipe:
+        if isinstance(recipe, Recipe):
+            return override_recipe(recipe, lines)
+        return load_recipe(os.fspath(recipe), lines)
+
+    changes = override_lines(overrides)
+    changes += [f"seed={seed}"] if seed is not None else []
+    changes += [f"device={device}"] if device is not None else []
+    if teacher is None:
+        return resolved(changes)
+    source = os.path.abspath(teacher) if isinstance(teacher, os.PathLike) else teacher
+    named = override_lines({"teacher.source": source})
+    resolved([*named, *changes])  # every mistake is told before anything is fetched
+    return resolved([*named, *_told_by(teacher), *changes])
 
 
-def _teacher_lines(source: str) -> list[str]:
-    """Return the overrides that put another agent in place of the recipe's."""
-    lines = [f"teacher.source={source}"]
+def _told_by(teacher: str | os.PathLike[str]) -> list[str]:
+    """Return the overrides that unset what the agent's own files say."""
     try:
-        files = find_teacher_files(source)
-    except TeacherError:  # said by `prepare`, beside everything else that does not fit
-        return lines
-    lines += ["teacher.algo=null"] if files.algo_hint is not None else []
-    lines += ["teacher.env=null"] if files.env_id is not None else []
-    return lines
+        files = find_teacher_files(teacher if isinstance(teacher, str) else Path(teacher))
+    except TeacherError:  # raised again by `prepare`, which says what is wrong with the agent
+        return []
+    lines = ["teacher.algo=null"] if files.algo_hint is not None else []
+    return [*lines, "teacher.env=null"] if files.env_id is not None else lines
 
 
 def default_output(recipe: Recipe) -> Path:
@@ -305,9 +322,11 @@ def _open_later(
 
 @contextmanager
 def _shown(progress: ProgressChoice) -> Iterator[Progress]:
-    """Give the progress object that was chosen; the terminal's own is started and stopped here."""
+    """Give the progress object that was chosen; the terminal's is started and stopped here."""
     if progress is True:
-        with TerminalProgress() as display:
-            yield display
+        progress = TerminalProgress()
+    if isinstance(progress, TerminalProgress):
+        with progress:
+            yield progress
     else:
-        yield SilentProgress() if progress is False else progress
+        yield progress or SilentProgress()

@@ -1,3 +1,3 @@
-"""The version of QPD, apart from its face: whoever needs the number need not import the rest."""
+"""The version of QPD, importable without the rest of the package."""
 
 __version__ = "0.1.0"

@@ -212,8 +212,8 @@ class Student(nn.Module):
     def inputs_and_layers(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
         """Return what layer 1 reads, as `encode` has it, and the function that applies layers.
 
-        That is `apply_layer`, unless the observations come as a draw that knows what they share:
-        all that a student knows of background sharing.
+        That is `apply_layer`, or for `SharedFrames` the function that shares the background;
+        students know of it nowhere else.
         """
         if isinstance(observations, SharedFrames):
             return observations.layers(apply_layer, compute_dtype(self.actor.weight))

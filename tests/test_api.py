@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from stable_baselines3 import A2C
 
@@ -12,7 +14,7 @@ import qpd
 from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.files.tensors import crc32_of
-from qpd.recipe.schema import Recipe
+from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
 from tests.command_line import call
@@ -155,6 +157,50 @@ def test_mistakes_are_exceptions_with_a_code(
         call_it(run)
     assert said in str(caught.value)
     assert {getattr(line, "code", caught.value.code) for line in caught.value.lines} == {code}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"seed": np.int64(3), "distill.lr": np.float32(0.5)}, (3, 0.5)),
+        ({"seed": 3, "distill": {"lr": 0.5}}, (3, 0.5)),
+        (["seed=3", "distill.lr=0.5"], (3, 0.5)),
+        ("seed=3", (3, 0.003)),
+    ],
+)
+def test_overrides_in_every_form(recipe: Recipe, overrides: Any, expected: tuple[Any, ...]) -> None:
+    resolved = resolve_recipe(recipe, overrides)
+    assert (resolved.seed, resolved.distill.lr) == expected
+
+
+@pytest.mark.parametrize("value", [{"name": None}, {"distill.lr": object()}])
+def test_values_that_no_recipe_holds(recipe: Recipe, value: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(value))):
+        resolve_recipe(recipe, value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("episodes", 0), ("epsilon", 2.0), ("seed", -1), ("max_frames", 1), ("sharpness", 0.0)],
+)
+def test_evaluations_out_of_bounds(run: RunDirectory, option: str, value: float) -> None:
+    with pytest.raises(qpd.UserError, match=option.replace("_", "-")):
+        qpd.evaluate(run, **{option: value})  # type: ignore[arg-type]
+
+
+def test_a_path_is_never_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(qpd.UserError, match="no such file or folder"):
+        qpd.evaluate(Path("runs/typo"))
+
+
+def test_recipe_mistakes_are_told_before_an_agent_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(RecipeError, match="lrr"):
+        qpd.distill("quickstart", teacher="sb3/nobody", overrides={"distill.lrr": 1})
 
 
 def test_the_package_lists_its_api() -> None:

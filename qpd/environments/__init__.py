@@ -1,1 +1,1 @@
-"""Environments: Atari and gymnasium behind one interface, transitions and action rules."""
+"""Environments: Atari and gymnasium behind one interface, frame stacks, action rules."""

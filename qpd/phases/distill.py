@@ -62,7 +62,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
 
 
 def _tell_labels(student: StudentRun, play: Play, progress: Progress) -> None:
-    """Say how decided the teacher is at this temperature: what the choice of it decides."""
+    """Report how confident the labels are at this temperature."""
     entropy, best = play.memory.label_entropy(student.temperature)
     progress.note(
         f"labels at temperature {student.temperature:g}: the best action has {best:.0%} on "

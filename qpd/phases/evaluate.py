@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,22 +52,22 @@ def evaluate_run(
         return
     run.set_phase("evaluate", "running")
     env: VectorEnvironment | None = None
-    for entrant in _entrants(student):
-        if entrant.name in run.manifest.evaluations:  # an interrupted evaluation resumes here
-            continue
-        if _is_known(student, entrant, progress, shared_games):
-            continue
-        if env is None:
-            parallel = settings.num_envs or min(settings.episodes, MAX_PARALLEL_GAMES)
-            env = make_env(student.recipe, student.prepared, parallel)
-        evaluation = _evaluate(student, entrant, env, progress)
-        if shared_games is not None and entrant.checksum is not None:
-            try:
-                shared_games.keep(student, entrant.checksum, entrant.rule, evaluation)
-            except OSError as error:  # this run has what it needs
-                progress.note(f"{entrant.name}: other runs play it, too: {error}")
-    if env is not None:
-        env.close()
+    with ExitStack() as opened:
+        for entrant in _entrants(student):
+            if entrant.name in run.manifest.evaluations:  # an interrupted evaluation resumes here
+                continue
+            if _is_known(student, entrant, progress, shared_games):
+                continue
+            if env is None:
+                parallel = settings.num_envs or min(settings.episodes, MAX_PARALLEL_GAMES)
+                env = make_env(student.recipe, student.prepared, parallel)
+                opened.callback(env.close)
+            evaluation = _evaluate(student, entrant, env, progress)
+            if shared_games is not None and entrant.checksum is not None:
+                try:
+                    shared_games.keep(student, entrant.checksum, entrant.rule, evaluation)
+                except OSError as error:  # this run has what it needs
+                    progress.note(f"{entrant.name}: other runs play it, too: {error}")
     for sink in student.sinks():
         sink.evaluated(final_scalars(run.manifest.evaluations))
     run.set_phase("evaluate", "done", metrics_crc32=metrics_checksum(run))

@@ -38,7 +38,8 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
         state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from
         play.save("finetune", [(student, state)])
-    # With rewards, who plays must be who trains, in its very arithmetic.
+    # With rewards the acting policy must use training's arithmetic: else the probability ratios of
+    # PPO are wrong.
     dtype = torch.float32
     if recipe.finetune.reward is not None:
         dtype = compute_precision(recipe.finetune.precision, device)

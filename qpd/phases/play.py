@@ -1,4 +1,8 @@
-"""The play that one student, or several at once, draw from, with the checkpoint that resumes it."""
+"""The play that one student, or several at once, draw from, with the checkpoint that resumes it.
+
+A resumed run is restored in two places: its memory when `Play.stream` is first asked for, its
+students by `Play.restore`; both read the file that `qpd.runs.checkpoint` describes.
+"""
 
 from __future__ import annotations
 

@@ -65,6 +65,8 @@ def run_phase(
     members: Sequence[tuple[StudentRun, PhasePlan, PhaseState]], play: Play, progress: Progress
 ) -> None:
     """Train the members on one play; a checkpoint follows the metrics rows of each epoch."""
+    # Opened first: damaged frames must be found before anything is recorded or cut off.
+    stream = play.stream
     plan = members[0][1]
     phase: PhaseName = "distill" if plan.name == "distill" else "finetune"
     epoch = max(state.epoch for _, _, state in members)
@@ -81,7 +83,7 @@ def run_phase(
             trainees.append(Trainee(own_plan, state, observer, student.label))
         states = [(student, state) for student, _, state in members]
         # Metrics first, checkpoint second: a kill in between leaves rows that resuming cuts off.
-        train_together(trainees, play.stream, lambda: play.save(phase, states))
+        train_together(trainees, stream, lambda: play.save(phase, states))
 
 
 @dataclass

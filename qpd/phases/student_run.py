@@ -53,10 +53,10 @@ class StudentRun:
             self._sinks = open_sinks(self.run)
         return self._sinks
 
-    def close(self) -> None:
-        """Release sinks, environments and the run directory."""
+    def close(self, failed: bool = False) -> None:
+        """Release sinks, environments and the run directory; `failed` after an error."""
         for sink in self._sinks or []:
-            sink.close()
+            sink.close(failed)
         self.validation.close()
         self.run.close()
 
@@ -72,7 +72,7 @@ def open_student(
     play = Play(run, prepared)
     student = _begin(run, prepared, progress, play.store)
     with ExitStack() as opened:
-        opened.callback(student.close)
+        opened.push(lambda kind, *_: student.close(kind is not None))
         opened.callback(play.close)
         yield student, play
 
@@ -101,8 +101,9 @@ def open_students(
         for label, recipe in members.items():
             run = opened.enter_context(RunDirectory.create(folder / label, recipe))
             store.mkdir(exist_ok=True)
-            students.append(_begin(run, fitting[label], progress, store, label))
-            opened.callback(students[-1].close)
+            student = _begin(run, fitting[label], progress, store, label)
+            opened.push(lambda kind, *_, student=student: student.close(kind is not None))
+            students.append(student)
         play = Play(students[0].run, prepared, store)
         opened.callback(play.close)
         yield students, play

@@ -1,8 +1,8 @@
 """The quantized student as training sees it: integers carried in floats, straight-through.
 
 Every tensor that flows between layers holds integers (levels 0..2^k - 1); weights are the odd
-integers of `dorefa`. So the forward pass is the integer engine's, but for the rounding of the
-accumulator, or of its few parts, where it is kept in bfloat16.
+integers of `dorefa`. The forward pass equals the integer engine's, except where an
+accumulator, or a few parts of it, is rounded to bfloat16.
 """
 
 from __future__ import annotations

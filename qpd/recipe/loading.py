@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
 from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field, section_model
-from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.schema import Recipe, RecipeError, flat_settings
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
 
 OVERRIDE = "--set"
@@ -252,17 +252,41 @@ def _no_yaml(label: str, mistake: str) -> CodedLine:
 
 
 def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
-    """Return overrides as lines `key=value`; a mapping's values become JSON, which YAML reads."""
+    """Return overrides as lines `key=value`; a mapping's values become JSON, which YAML reads.
+
+    A mapping may be nested by section. Raises RecipeError for values that no recipe can hold.
+    """
     if overrides is None:
         return []
-    if isinstance(overrides, Mapping):
-        return [f"{key}={value_text(value)}" for key, value in overrides.items()]
-    return list(overrides)
+    if isinstance(overrides, str):  # a sequence of characters otherwise
+        return [overrides]
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    lines, mistakes = [], []
+    for key, value in flat_settings(overrides).items():
+        field = recipe_field(tuple(key.split(".")))
+        if value is None and field is not None and field.is_required():
+            line = f"{key}: None: a value is required"
+            mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+            continue
+        try:
+            lines.append(f"{key}={value_text(value)}")
+        except (TypeError, ValueError):
+            line = f"{key}: {value!r:.40}: must be a number, text, a list or None"
+            mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+    if mistakes:
+        raise RecipeError(mistakes)
+    return lines
 
 
 def value_text(value: Any) -> str:
     """Return a value as the right side of an override; text is quoted, so that it stays text."""
-    return json.dumps(value, ensure_ascii=False, default=os.fspath)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's and PyTorch's scalars as Python's, a path as text; TypeError for the rest."""
+    return value.item() if hasattr(value, "item") else os.fspath(value)
 
 
 def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:

@@ -1,1 +1,1 @@
-"""The rolling replay memory and the play that fills it."""
+"""The rolling replay memory, which stacks frames when it is read, and the play that fills it."""

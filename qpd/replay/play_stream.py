@@ -27,7 +27,7 @@ from qpd.teachers.rollout_collector import OVERLAP_FROM, collect_transitions
 
 @dataclass(frozen=True)
 class Rollout:
-    """Ring rows int64 `[n]` of what was played, and returns float64 of the games that ended."""
+    """A rollout: its ring rows, int64 `[n]`, and the returns, float64, of the games that ended."""
 
     rows: np.ndarray
     game_returns: np.ndarray
@@ -161,7 +161,7 @@ class PlayStream:
         return tensors, plain
 
     def load_state_dict(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-        """Go on exactly where `state_dict` was called."""
+        """Restore what `state_dict` returned; play continues from there."""
         self.memory.load_state_dict(_without_prefix(tensors, "replay."))
         state = _without_prefix(tensors, "environment.")
         self.env.set_state({name: tensor.numpy() for name, tensor in state.items()})

@@ -1,7 +1,8 @@
 """The checkpoint of a training phase: one file, replaced atomically, that killed runs resume from.
 
 `state.safetensors` in the checkpoint folder holds everything that resuming needs but the frames,
-which lie beside it in `replay.bin`:
+which lie beside it in `replay.bin`, and phase 2's student in floats, `calibrated.safetensors`, from
+which phase 3 starts:
 
 - tensors `replay.*` and `environment.*`: the memory's columns and the emulators' states;
 - tensors `LABEL/model.*`, `LABEL/best.*`, `LABEL/optimizer.*` of each student in training (LABEL is
@@ -161,6 +162,9 @@ def open_stream(
         stream.close()
         reason = f"does not fit ({error!r:.200})"
         raise CheckpointError.of(checkpoint_file(folder), reason, run) from error
+    except BaseException:  # Ctrl-C while gigabytes of frames are checked
+        stream.close()
+        raise
     return stream
 
 

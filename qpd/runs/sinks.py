@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,8 +41,8 @@ class MetricSink(Protocol):
     def evaluated(self, scalars: Mapping[str, float]) -> None:
         """Hear of the returns that end the run."""
 
-    def close(self) -> None:
-        """Write what is pending, and end."""
+    def close(self, failed: bool = False) -> None:
+        """Write what is pending, and end; `failed` if an error ended the work."""
 
 
 def check_sinks(recipe: Recipe) -> None:
@@ -80,7 +79,7 @@ def tensorboard_sink(folder: Path, recipe: Recipe) -> TensorBoardSink | None:
 
 
 class TensorBoardSink:
-    """Writers open at their first epoch, which replaces it and all later ones of a former process.
+    """Write events; an earlier process's epochs from the first one on are discarded.
 
     Each phase has a folder of its own: phases then lie over each other as runs of one experiment,
     and a resumed phase discards events of no other.
@@ -120,7 +119,7 @@ class TensorBoardSink:
         writer.add_hparams(plain, dict(scalars), run_name=".", global_step=0)
         writer.flush()
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         """Close all files."""
         for writer in self._writers.values():
             writer.close()
@@ -207,9 +206,9 @@ class WandbSink:
         """Send the final returns: they become the run's summary, by which W&B sorts its table."""
         self._run.summary.update(dict(scalars))
 
-    def close(self) -> None:
-        """End; the run counts as failed where an exception is on its way."""
-        self._run.finish(exit_code=0 if sys.exc_info()[0] is None else 1)
+    def close(self, failed: bool = False) -> None:
+        """End; the W&B run counts as failed where the work has."""
+        self._run.finish(exit_code=int(failed))
 
 
 def _run_id(run: RunDirectory) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+
+MAX_SEED = 2**30  # seeds of games are derived from it by adding
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,10 @@ class Target:
     max_frames: int | None = None
 
 
-def load_target(source: str, policy: str | None, env_id: str | None, device: str) -> Target:
+def load_target(source: str | Path, policy: str | None, env_id: str | None, device: str) -> Target:
     """Load a run directory's `policy` (default: the last one made), or else a teacher.
+
+    A Path is never taken for a hub id.
 
     Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or DeviceError, one line
     each.
@@ -148,20 +153,29 @@ def play(
 
     Raises TargetError where policy and environment do not fit.
     """
+    for name, given, least, most in (
+        ("episodes", episodes, 1, math.inf),
+        ("epsilon", epsilon, 0.0, 1.0),
+        ("seed", seed, 0, MAX_SEED),
+        ("max-frames", max_frames, 4, math.inf),
+    ):
+        if given is not None and not least <= given <= most:
+            bounds = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
+            raise TargetError(f"--{name} {given:g}: must be {bounds}", ErrorCode.COMMAND_LINE)
     if not 0.0 < sharpness < math.inf:
         raise TargetError(
             f"--sharpness {sharpness:g}: must be a finite number above 0", ErrorCode.COMMAND_LINE
         )
     spec = environment_spec(target.env_id)
-    name = target.teacher.source if target.teacher is not None else target.run_path
+    played = target.teacher.source if target.teacher is not None else target.run_path
     if spec.num_actions != target.num_actions:
         raise TargetError(
-            f"{name}: has {target.num_actions} actions, {target.env_id} has {spec.num_actions}",
+            f"{played}: has {target.num_actions} actions, {target.env_id} has {spec.num_actions}",
             ErrorCode.TEACHER_WRONG_ENVIRONMENT,
         )
     if spec.observation_shape != target.observation_shape:
         raise TargetError(
-            f"{name}: reads observations of shape {target.observation_shape}, {target.env_id} "
+            f"{played}: reads observations of shape {target.observation_shape}, {target.env_id} "
             f"gives {spec.observation_shape}",
             ErrorCode.TEACHER_WRONG_ENVIRONMENT,
         )
@@ -175,19 +189,18 @@ def play(
         )
     except ValueError as error:
         raise TargetError(f"--{error}", ErrorCode.COMMAND_LINE) from error
-    cap, episodes = max_frames or target.max_frames, episodes or target.episodes
+    cap = target.max_frames if max_frames is None else max_frames
+    episodes = target.episodes if episodes is None else episodes
     seed = target.seed if seed is None else seed
-    env = make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)
-    result = evaluate(
-        target.policy,
-        env,
-        episodes,
-        rule,
-        seed,
-        lambda done: progress.episodes(f"playing {target.label}", done, episodes),
-    )
-    env.close()
-    return result
+    with closing(make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)) as env:
+        return evaluate(
+            target.policy,
+            env,
+            episodes,
+            rule,
+            seed,
+            lambda done: progress.episodes(f"playing {target.label}", done, episodes),
+        )
 
 
 def record(target: Target, result: EvaluationResult) -> None:

@@ -3,7 +3,7 @@
 Cells that agree in all but student, seed, phase 2 and phase 3 form a batch; those that also agree
 in student and seed share one distilled student (a member). A batch lives in `OUTPUT/.shared/KEY-N`.
 Its `recipes/LABEL.yaml` fix the members for good, so a grid may grow while a batch is unfinished,
-and newcomers form the next batch. As in `qpd distill --students`, the first member's seed decides
+and newcomers form the next batch. The first member's seed decides
 the play and every minibatch goes to all; where students collect (collection.student_fraction), each
 member plays an equal share of the students' games.
 """

@@ -52,7 +52,7 @@ def recycle_dormant_units(
 
 
 def _forget(optimizer: torch.optim.Optimizer, parameter: Tensor, units: Tensor) -> None:
-    """Reset the optimizer's memory of `units` of `parameter`; other optimizers have other ones."""
+    """Reset the optimizer state of `units` of `parameter`: its tensors depend on the optimizer."""
     state = optimizer.state.get(parameter, {})
     for name, moment in state.items():
         if isinstance(moment, Tensor) and moment.shape == parameter.shape:

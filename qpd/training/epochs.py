@@ -48,7 +48,7 @@ class PhaseObserver(Protocol):
 
 @dataclass(frozen=True)
 class Trainee:
-    """One student in training: its plan, its state, who follows it, and what it is called."""
+    """One student in training: its plan, its state, its observer and its label."""
 
     plan: PhasePlan
     state: PhaseState
@@ -70,8 +70,8 @@ def train_together(
     Their settings are the same. Runs the epochs that none has seen yet, up to the limit; a student
     that has settled stops earlier. Where students collect, each plays a share of their games. A
     reward term wants a student alone. `save` is called when an epoch has been observed.
-    A bad epoch is undone (see training_health). Raises TrainingError when the recipe allows no
-    more of that.
+    A bad epoch is undone (see `qpd.training.health`). Raises TrainingError when the recipe allows
+    no more of that.
     """
     settings = trainees[0].plan.settings
     epoch = max(trainee.state.epoch for trainee in trainees)
@@ -203,7 +203,7 @@ class _Collection:
             stream.refresh(student)
 
     def wait(self) -> None:
-        """Until all of it is in the memory; raises what went wrong there."""
+        """Wait until all new play is in the memory; re-raise an error of the thread."""
         if self._thread is not None:
             with self._thread:
                 self._done.result()

@@ -79,7 +79,7 @@ class TrainStep:
     def reads_shared_frames(self) -> bool:
         """Tell whether samples may come as `SharedFrames`; False here switches sharing off."""
         # Plans are made on a CPU, and a compiled graph cannot depend on what the frames hold. With
-        # rewards, who plays must be who trains, in the very arithmetic of playing.
+        # rewards, the acting policy must use the same arithmetic, or PPO's ratios are wrong.
         return self._device.type == "cpu" and self._compiled is None and self._plan.reward is None
 
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:

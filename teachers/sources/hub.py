@@ -1,4 +1,4 @@
-"""Fetche RL Zoo agents from the Hugging Face hub, through its own cache.
+"""Fetch RL Zoo agents from the Hugging Face hub, through its own cache.
 
 The zoo's repositories are named `sb3/ppo-BreakoutNoFrameskip-v4` and hold the agent
 twice: as `ppo-BreakoutNoFrameskip-v4.zip`, and unpacked in a folder of that name. The
@@ -41,7 +41,7 @@ def is_hub_id(source: str) -> bool:
 
 
 def download_agent(repo_id: str) -> HubAgent:
-    """Download an agent or finds it in the cache.
+    """Download an agent or find it in the cache.
 
     Raises TeacherError, naming the file to fetch by hand, if the hub cannot be reached
     or does not hold the agent, and for what is no hub id.

@@ -32,7 +32,7 @@ from qpd.student_files.distilled import load_student, save_student
 from qpd.student_files.quantized import load_integer_student
 from qpd.students.shared_background import MultipliedBlocks
 from qpd.teachers import load_teacher
-from qpd.training import epochs as training_phases
+from qpd.training import epochs
 from qpd.training.epochs import TrainingError
 from qpd.training.optimizer import target_logit_scale
 from tests.tiny_run import Follower, Interrupt, recipe_of, work
@@ -255,7 +255,7 @@ def test_collecting_beside_training_changes_no_number(
 
     monkeypatch.setattr(PlayStream, "refresh", spy)
     for cores in (1, 64):
-        monkeypatch.setattr(training_phases, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(epochs, "usable_cores", lambda cores=cores: cores)
         work(tmp_path / str(cores), recipe, Follower())
     assert outcome(tmp_path / "1") == outcome(tmp_path / "64")
     assert threads == [True] * 10 + [False] * 10
