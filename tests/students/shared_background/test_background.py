@@ -16,6 +16,7 @@ from qpd.environments.transition import TransitionBatch
 from qpd.replay.memory import BLOCKED_FRAME, ReplayMemory
 from qpd.students import Student, StudentArchitecture
 from qpd.students.shared_background import MultipliedBlocks, SharedFrames
+from qpd.students.shared_background import background as background_module
 from qpd.students.shared_background.background import (
     VOTERS,
     _voters,
@@ -95,6 +96,23 @@ def test_what_an_epoch_draws_is_right_while_others_are_added(tmp_path: Path) -> 
     assert torch.equal(after.observations, observations)
     assert torch.equal(after.inputs.differs, differs)
     assert_draws_are_right(memory)
+
+
+def test_between_votes_only_new_frames_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4)
+    play(memory, CAPACITY // STREAMS, 1)
+    memory.start_drawing(shared=True)
+    compared: list[int] = []
+
+    def counted(frames: Tensor, pixels: Tensor) -> Tensor:
+        compared.append(len(frames))
+        return differing_blocks(frames, pixels)
+
+    monkeypatch.setattr(background_module, "differing_blocks", counted)
+    play(memory, 10, 2)
+    memory.start_drawing(shared=True)
+    memory.start_drawing(shared=True)  # nothing new
+    assert sum(compared) == 10 * STREAMS
 
 
 def test_there_is_a_vote_once_the_memory_is_another(tmp_path: Path) -> None:

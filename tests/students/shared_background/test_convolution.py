@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -92,11 +92,16 @@ def check(frames: Tensor, seed: int, rectified: bool) -> BackgroundPlan:
     else:
         rows = F.relu(first_convolution(plan, weight1, bias1, torch.float32))
         shared = F.relu(second_convolution(plan, rows, weight2, bias2))
-    hidden = F.relu(F.conv2d(frames.float(), weight1, bias1, 4))
-    plain = F.relu(F.conv2d(hidden, weight2, bias2, 2))
+    sums1 = F.conv2d(frames.float(), weight1, bias1, 4)
+    sums2 = F.conv2d(F.relu(sums1), weight2, bias2, 2)
+    plain = F.relu(sums2)
     assert plain.std() > 0.05
     torch.testing.assert_close(shared, plain, rtol=1e-4, atol=1e-5)
-    towards = torch.randn(plain.shape, generator=generator)
+    # Where a sum is 0 but for rounding, ReLU goes either way, and a gradient is there or not: none
+    # is asked of conv 2 there, and none at all where conv 1 has such a sum (one case in 18).
+    if sums1.abs().min() < 1e-5:
+        return plan
+    towards = torch.randn(plain.shape, generator=generator) * (sums2.abs() > 1e-4)
     for ours, theirs in zip(
         torch.autograd.grad(shared, parameters, towards),
         torch.autograd.grad(plain, parameters, towards),
@@ -108,6 +113,7 @@ def check(frames: Tensor, seed: int, rectified: bool) -> BackgroundPlan:
 
 
 @settings(max_examples=12, deadline=None)
+@example(batch=66, share=0.02, seed=85, corner=False, rectified=False)  # one sum is 2e-7
 @given(
     batch=st.integers(MIN_BATCH, MIN_BATCH + 9),
     share=st.sampled_from([0.0, 0.001, 0.02]),
