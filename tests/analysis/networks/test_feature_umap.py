@@ -13,6 +13,7 @@ from qpd.analysis.figure_style import paper_style
 from qpd.analysis.networks.feature_umap import (
     FeatureMap,
     draw_features,
+    embed,
     feature_map,
     neighbours_alike,
     value_thirds,
@@ -50,6 +51,17 @@ def test_neighbours_by_hand() -> None:
     # with 9 of 10: 10 * 0.9 / 11.
     alike = neighbours_alike(points[:11], np.array(["high"] + ["low"] * 10))
     assert alike == pytest.approx(9 / 11)
+
+
+def test_a_map_keeps_clouds_apart_and_its_seed_decides() -> None:
+    points = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    points[20:40, 1] += 50.0
+    points[40:, 3] -= 50.0
+    places = embed(points)
+    assert places.shape == (60, 2)
+    assert neighbours_alike(places, np.repeat(["low", "medium", "high"], 20)) == 1.0
+    np.testing.assert_array_equal(places, embed(points))
+    assert not np.allclose(places, embed(points, seed=1))
 
 
 def test_both_runs_are_shown_the_same_states(features: FeatureMap) -> None:
