@@ -164,7 +164,7 @@ def test_manifests(reader: BoundedReader, tmp_path: Path, name: str) -> None:
 
 DEVICES = {
     "nested": ("[" * 1_000_000, "nested too deeply"),
-    "many lines": ("{}\n" * MIB, "no JSON"),
+    "many lines": ("{}\n" * MIB, "not JSON"),
     "a time of almost nothing": (
         json.dumps(
             {
