@@ -429,12 +429,12 @@ def assert_survives_signals(
 
 def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
     # Epochs of 512 updates, some 0.2 s or more: the signals arrive in the middle of one.
-    longer = {"batch_size": 8, "epochs": 8}
+    longer = {"batch_size": 8, "epochs": 5}
     recipe = recipe_of(
         teacher_zip,
         replay={"capacity": 4096, "refresh_fraction": 0.1},
         distill=longer,
-        finetune={**longer, "epochs": 4},
+        finetune={**longer, "epochs": 2},
     )
     errors = assert_survives_signals(
         recipe,
