@@ -13,6 +13,7 @@ from qpd.environments.registry import EnvironmentConfigError
 from qpd.runs.target import TargetError
 from qpd.student_files.distilled import StudentFileError
 from qpd.teachers import TeacherError
+from qpd.version import pip_install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +30,7 @@ def feature_map_section(inputs: ReportInputs) -> Section | None:
         return None
     # A missing package or teacher costs this section, never the page.
     if find_spec("umap") is None:
-        return Section(KEY, TITLE, left_out='The map needs umap-learn: pip install "qpd[analysis]"')
+        return Section(KEY, TITLE, left_out=f"The map needs umap-learn: {pip_install('analysis')}")
     inputs.note("mapping the student's last layer")
     try:
         features = feature_map([inputs.path], inputs.map_states, games=GAMES, thinning=THINNING)

@@ -13,6 +13,7 @@ from qpd.bench.device_record import DeviceRecord
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.runs.run_directory import RunDirectory
+from qpd.version import pip_install
 
 STUDENTS = ("qat", "ptq", "distilled")  # latest phase first
 
@@ -62,7 +63,7 @@ def require_packages() -> None:
     for package in ("jinja2", "matplotlib"):
         if find_spec(package) is None:
             raise ReportError(
-                f'a report needs {package}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+                f"a report needs {package}: {pip_install('analysis')}", ErrorCode.PACKAGE_MISSING
             )
 
 

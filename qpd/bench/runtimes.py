@@ -22,6 +22,7 @@ from qpd.export.bundle import ExportError, GoldenVectors
 from qpd.machine.description import cxx_compiler
 from qpd.student_files.distilled import save_student
 from qpd.teachers import load_teacher
+from qpd.version import pip_install
 
 BASELINE = "torch"  # the teacher in PyTorch eager: every ratio's denominator
 NO_CXX = "torch.compile needs a C++ compiler: g++, clang++ or c++"
@@ -111,7 +112,7 @@ def _start_torch(
 
 
 def _start_onnx(contestant: Contestant, task: Task, model: BenchModel, name: str) -> None:
-    _require("onnxruntime", 'onnxruntime is missing: pip install "qpd[onnx]"')
+    _require("onnxruntime", f"onnxruntime is missing: {pip_install('onnx')}")
     from qpd.export.onnx_graph import export_onnx
 
     file = task.folder / name

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
+from qpd.version import pip_install
 
 _PACKAGES = ("pandas", "matplotlib", "umap", "sklearn", "numba")
 
@@ -21,5 +22,5 @@ def analysis_extra(command: str = "qpd analyze") -> Iterator[None]:
         if name not in _PACKAGES:
             raise
         raise TargetError(
-            f'{command} needs {name}: pip install "qpd[analysis]"', ErrorCode.PACKAGE_MISSING
+            f"{command} needs {name}: {pip_install('analysis')}", ErrorCode.PACKAGE_MISSING
         ) from error

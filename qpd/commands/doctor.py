@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.machine.cores import usable_cores
 from qpd.machine.description import c_compiler, cpu_model, system
-from qpd.version import __version__
+from qpd.version import DISTRIBUTION, __version__, pip_install
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -102,12 +102,14 @@ def _packages() -> Iterator[Check]:
     yield Check("packages", "python", "ok", platform.python_version())
     extras: dict[str, list[str]] = {}
     try:
-        lines = metadata.requires("qpd") or []
+        lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        remedy = 'pip install -c constraints.txt -e . in QPD\'s checkout, or pip install "qpd"'
-        yield Check("packages", "qpd", "broken", f"{__version__}, not installed", remedy)
+        remedy = (
+            f"pip install -c constraints.txt -e . in QPD's checkout, or pip install {DISTRIBUTION}"
+        )
+        yield Check("packages", DISTRIBUTION, "broken", f"{__version__}, not installed", remedy)
         return
-    yield Check("packages", "qpd", "ok", f"{__version__} in {Path(__file__).parents[1]}")
+    yield Check("packages", DISTRIBUTION, "ok", f"{__version__} in {Path(__file__).parents[1]}")
     for line in lines:
         requirement = Requirement(line)
         extra = _EXTRA.search(str(requirement.marker or ""))
@@ -121,6 +123,18 @@ def _packages() -> Iterator[Check]:
         remedy = "pip uninstall huggingface_sb3; pip install --force-reinstall rl_zoo3"
         detail = "overwrites a module that the RL Zoo needs"
         yield Check("packages", "huggingface_sb3", "broken", detail, remedy)
+    yield from namesake_checks(_version("qpd"))
+
+
+def namesake_checks(version: str | None) -> Iterator[Check]:
+    """Check that the index's other `qpd`, whose modules would mix with QPD's, is not installed.
+
+    `version` is the one installed, or None.
+    """
+    if version is not None:
+        remedy = f"pip uninstall qpd; pip install --force-reinstall {DISTRIBUTION}"
+        detail = f"{version}: another project's package of this name (or QPD before its renaming)"
+        yield Check("packages", "qpd", "broken", detail, remedy)
 
 
 def _version(package: str) -> str | None:
@@ -147,12 +161,12 @@ def requirement_check(topic: str, requirement: Requirement) -> Check:
 
 def extra_check(name: str, requirements: list[Requirement]) -> Check:
     """Check that all packages of an extra are installed, except QPD's own extras inside it."""
-    direct = [one for one in requirements if one.name.lower() != "qpd"]
+    direct = [one for one in requirements if one.name.lower() != DISTRIBUTION]
     applies = [one for one in direct if one.marker is None or one.marker.evaluate({"extra": name})]
     lacking = [one.name for one in applies if not _fits(one)]
     if lacking:
         detail = f"without {', '.join(lacking)}"
-        return Check("extras", name, "missing", detail, f'pip install "qpd[{name}]"')
+        return Check("extras", name, "missing", detail, pip_install(name))
     return Check("extras", name, "ok", ", ".join(one.name for one in applies))
 
 

@@ -25,6 +25,7 @@ from qpd.environments.interface import (
     VectorStep,
 )
 from qpd.errors.codes import ErrorCode
+from qpd.version import pip_install
 
 __all__ = [
     "EnvironmentConfigError",
@@ -145,7 +146,7 @@ def _gym_spec(env_id: str) -> EnvironmentSpec:
     except (ImportError, gymnasium.error.Error) as error:
         # gymnasium's own message names its extra, not ours.
         if "box2d" in str(spec.entry_point):
-            hint = f'{env_id} needs Box2D: pip install "qpd[box2d]"'
+            hint = f"{env_id} needs Box2D: {pip_install('box2d')}"
             raise EnvironmentConfigError(hint, ErrorCode.PACKAGE_MISSING) from error
         raise EnvironmentConfigError(f"{env_id}: {error}") from error
     observation_space, action_space = env.observation_space, env.action_space

@@ -18,6 +18,7 @@ from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
+from qpd.version import pip_install
 
 INPUT, OUTPUT = "observations", "logits"
 ZERO_POINT = -128  # TensorFlow Lite's 8-bit kernels take signed activations only
@@ -58,7 +59,7 @@ class _Graph:
             import flatbuffers
             from ai_edge_litert import schema_py_generated as schema
         except ImportError as error:
-            message = 'the litert export needs ai-edge-litert: pip install "qpd[litert]"'
+            message = f"the litert export needs ai-edge-litert: {pip_install('litert')}"
             raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
         self.flatbuffers, self.schema, self.student = flatbuffers, schema, source.student
         self.tensors: list[Any] = []

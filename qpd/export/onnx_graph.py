@@ -16,7 +16,7 @@ from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
-from qpd.version import __version__
+from qpd.version import __version__, pip_install
 
 if TYPE_CHECKING:
     import onnx
@@ -79,7 +79,7 @@ class _Graph:
             import onnx
         except ImportError as error:
             raise ExportError(
-                'the onnx export needs onnx: pip install "qpd[onnx]"', ErrorCode.PACKAGE_MISSING
+                f"the onnx export needs onnx: {pip_install('onnx')}", ErrorCode.PACKAGE_MISSING
             ) from error
         self.onnx, self.student = onnx, student
         self.nodes: list[onnx.NodeProto] = []

@@ -13,7 +13,7 @@ import numpy as np
 from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.student_files.origin import acting_hint
-from qpd.version import __version__
+from qpd.version import __version__, pip_install
 
 
 def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
@@ -33,7 +33,7 @@ def bundle_text(name: str, fields: Mapping[str, str]) -> bytes:
     text = files("qpd.export").joinpath("bundle_files", name).read_text(encoding="utf-8")
     # substitute(), not safe_substitute(): a field that was forgotten fails here and not in a
     # reader's shell.
-    return Template(text).substitute(fields).encode()
+    return Template(text).substitute({"pip_install_train": pip_install("train"), **fields}).encode()
 
 
 def model_metadata(source: ExportSource) -> dict[str, str]:

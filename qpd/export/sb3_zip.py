@@ -20,6 +20,7 @@ from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.student_files.origin import imitates_policy
 from qpd.student_files.quantized import pack_student
+from qpd.version import pip_install
 
 EXPLORATION_RATE = 0.01  # as the RL Zoo evaluates DQN
 
@@ -47,7 +48,7 @@ def sb3_zip(source: ExportSource) -> bytes:
     try:
         from stable_baselines3 import DQN, PPO
     except ImportError as error:
-        message = 'the sb3 export needs stable_baselines3: pip install "qpd[train]"'
+        message = f"the sb3 export needs stable_baselines3: {pip_install('train')}"
         raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
     is_image = source.student.architecture.is_image
     common: dict[str, Any] = {

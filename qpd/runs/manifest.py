@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from qpd.numerics.numerics_record import NumericsRecord
 from qpd.recipe.schema import Name
+from qpd.version import __version__
 
 FORMAT_VERSION: Final = 1
 
@@ -151,8 +152,8 @@ def date_now() -> str:
 
 def _versions() -> dict[str, str]:
     """Return the installed versions of all that can change a result."""
-    found = {"python": platform.python_version()}
-    for package in ("qpd", "torch", "numpy", "gymnasium", "ale-py"):
+    found = {"python": platform.python_version(), "qpd": __version__}
+    for package in ("torch", "numpy", "gymnasium", "ale-py"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

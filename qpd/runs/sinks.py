@@ -16,6 +16,7 @@ from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_text
 from qpd.recipe.schema import Recipe, flat_settings
 from qpd.runs.run_directory import RunDirectory
+from qpd.version import pip_install
 
 HISTOGRAM_BINS = 64
 
@@ -144,7 +145,7 @@ def check_wandb() -> None:
     """Raise SinkError where wandb is not installed, or would have to ask for a key."""
     if find_spec("wandb") is None:
         raise SinkError(
-            'save.wandb: needs the package wandb: pip install "qpd[wandb]"',
+            f"save.wandb: needs the package wandb: {pip_install('wandb')}",
             ErrorCode.PACKAGE_MISSING,
         )
     import wandb

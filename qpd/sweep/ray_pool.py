@@ -21,6 +21,7 @@ from typing import Any
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.sweep.worker import INTERRUPTED, Job, supervise
+from qpd.version import pip_install
 
 LOCAL = "local"
 _MAX_LOST_WORKERS = 3
@@ -113,7 +114,7 @@ def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[
 def require_ray() -> None:
     """Raise SweepError if Ray is not installed, without the slow import."""
     if importlib.util.find_spec("ray") is None:
-        raise SweepError('qpd sweep needs Ray: pip install "qpd[sweep]"', ErrorCode.PACKAGE_MISSING)
+        raise SweepError(f"qpd sweep needs Ray: {pip_install('sweep')}", ErrorCode.PACKAGE_MISSING)
 
 
 def _import_ray(address: str) -> ModuleType:

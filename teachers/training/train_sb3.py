@@ -13,6 +13,7 @@ from qpd.errors.nearest_name import did_you_mean
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
 from qpd.teachers.training.hyperparameters import is_hyperparameter, read_hyperparameters
+from qpd.version import pip_install
 
 TRAINABLE_ALGORITHMS = ("ppo", "a2c", "dqn", "qrdqn")
 SAVE_FREQUENCY = 250_000  # agent steps between checkpoints
@@ -78,7 +79,7 @@ def _zoo_algorithms() -> dict[str, Any]:
         from rl_zoo3.utils import ALGOS
     except ImportError as error:
         raise TeacherError(
-            f'training needs the RL Zoo ({one_line(error)}); pip install "qpd[train]"',
+            f"training needs the RL Zoo ({one_line(error)}); {pip_install('train')}",
             ErrorCode.PACKAGE_MISSING,
         ) from error
     return dict(ALGOS)

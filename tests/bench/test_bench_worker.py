@@ -16,8 +16,8 @@ from qpd.bench.runtimes import start_student
 from qpd.bench.timed_observations import noise_frames
 from qpd.bench.worker_process import WorkerProcess
 
-pytest.importorskip("onnxruntime", reason='pip install "qpd[onnx]"')
-pytest.importorskip("onnx", reason='pip install "qpd[onnx]"')
+pytest.importorskip("onnxruntime", reason='pip install "qpd-rl[onnx]"')
+pytest.importorskip("onnx", reason='pip install "qpd-rl[onnx]"')
 RUN = Path(__file__).parents[2] / "runs-reference" / "classic-ppo-cartpole"
 
 
@@ -91,7 +91,7 @@ def test_a_missing_package_is_skipped_with_the_extra_that_brings_it(
 
     for name in ("onnxruntime", "onnx", "ai_edge_litert", "flatbuffers"):
         monkeypatch.setitem(sys.modules, name, None)  # what `import` then finds is: not installed
-    for runtime, extra in (("onnx-int8", "qpd[onnx]"), ("litert-int8", "qpd[litert]")):
+    for runtime, extra in (("onnx-int8", "qpd-rl[onnx]"), ("litert-int8", "qpd-rl[litert]")):
         contestant = start_student(runtime, cartpole, 1, tmp_path / runtime, noise_frames())
         assert isinstance(contestant.error, MissingError)
         assert extra in str(contestant.error)

@@ -97,7 +97,7 @@ def test_fps_draws_its_tables(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, _ = call(capsys, "analyze", "fps", DEVICE, "-o", "bare")
     assert code == 0 and files("bare") == tables
-    assert 'not drawn: qpd analyze needs matplotlib: pip install "qpd[analysis]"' in out
+    assert 'not drawn: qpd analyze needs matplotlib: pip install "qpd-rl[analysis]"' in out
 
 
 def test_without_pandas(
@@ -107,7 +107,9 @@ def test_without_pandas(
     for command in (["returns", CARTPOLE], ["sizes"], ["pareto", CARTPOLE]):
         code, out, err = call(capsys, "analyze", *command, "-o", "t")
         assert (code, out) == (2, "") and not Path("t").exists()
-        assert err.strip().endswith('qpd analyze needs pandas: pip install "qpd[analysis]" [Q602]')
+        assert err.strip().endswith(
+            'qpd analyze needs pandas: pip install "qpd-rl[analysis]" [Q602]'
+        )
 
 
 @pytest.mark.parametrize("command", ["returns", "sizes", "pareto"])

@@ -112,4 +112,4 @@ def test_a_missing_package_names_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     line = error_line(call(capsys, "analyze", "quantization", str(RUNS / "quickstart")))
-    assert line == 'error: qpd analyze needs pandas: pip install "qpd[analysis]" [Q602]'
+    assert line == 'error: qpd analyze needs pandas: pip install "qpd-rl[analysis]" [Q602]'

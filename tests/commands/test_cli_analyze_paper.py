@@ -244,7 +244,7 @@ def test_without_matplotlib_nothing_is_half_written(
     make_run(Path("run"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = call(capsys, "analyze", "paper", "run", "-o", "t")
-    assert code == 2 and 'qpd analyze needs matplotlib: pip install "qpd[analysis]"' in err
+    assert code == 2 and 'qpd analyze needs matplotlib: pip install "qpd-rl[analysis]"' in err
     assert not Path("t").exists()
 
 

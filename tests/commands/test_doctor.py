@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from qpd.commands.doctor import Check, doctor, examine, extra_check, is_healthy, requirement_check
+from qpd.commands.doctor import (
+    Check,
+    doctor,
+    examine,
+    extra_check,
+    is_healthy,
+    namesake_checks,
+    requirement_check,
+)
 
 
 def run_doctor(extra_path: Path | None = None) -> tuple[int, dict]:
@@ -58,7 +66,7 @@ def test_an_old_or_absent_package_is_broken_and_the_remedy_is_exact() -> None:
 def test_an_extra_names_what_it_lacks() -> None:
     lacking = extra_check("onnx", [Requirement("numpy"), Requirement("no-such-package-at-all")])
     assert (lacking.state, lacking.detail) == ("missing", "without no-such-package-at-all")
-    assert lacking.remedy == 'pip install "qpd[onnx]"'
+    assert lacking.remedy == 'pip install "qpd-rl[onnx]"'
     elsewhere = Requirement("no-such-package-at-all; sys_platform == 'nowhere'")
     assert extra_check("x", [Requirement("numpy"), elsewhere]).state == "ok"
 
@@ -74,4 +82,11 @@ def test_the_printed_remedy_names_the_extra(
     lacking = extra_check("onnx", [Requirement("no-such-package-at-all")])
     monkeypatch.setattr("qpd.commands.doctor.examine", lambda: [lacking])
     doctor()
-    assert 'pip install "qpd[onnx]"' in capsys.readouterr().out  # brackets are markup to rich
+    assert 'pip install "qpd-rl[onnx]"' in capsys.readouterr().out  # brackets are markup to rich
+
+
+def test_the_other_project_of_this_name_is_broken() -> None:
+    (found,) = namesake_checks("0.4.4")
+    assert (found.name, found.state) == ("qpd", "broken") and "another project" in found.detail
+    assert found.remedy == "pip uninstall qpd; pip install --force-reinstall qpd-rl"
+    assert not list(namesake_checks(None))

@@ -307,4 +307,4 @@ def test_missing_package_names_its_extra(
         main(["export", str(RUNS / "classic-ppo-cartpole"), "--format", target, "-o", str(folder)])
     lines = capsys.readouterr().err.strip().splitlines()
     assert refused.value.code == 2 and not folder.exists()
-    assert len(lines) == 1 and f'pip install "qpd[{extra}]"' in lines[0]
+    assert len(lines) == 1 and f'pip install "qpd-rl[{extra}]"' in lines[0]

@@ -192,5 +192,5 @@ def test_the_wheel_works_with_only_what_it_declares(environment: Path, tmp_path:
 
     for command, extra in NEEDS_AN_EXTRA:
         said = run(qpd, *command.split(), cwd=tmp_path, code=2)
-        assert f'pip install "qpd[{extra}]"' in said and len(said.splitlines()) == 1, said
+        assert f'pip install "qpd-rl[{extra}]"' in said and len(said.splitlines()) == 1, said
         assert not list(tmp_path.glob("new*")), command

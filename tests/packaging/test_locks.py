@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from qpd.version import DISTRIBUTION
+
 ROOT = Path(__file__).parents[2]
 PYTORCH = {"torch"}  # in a lock of its own: with CUDA and without
 
@@ -33,7 +35,7 @@ def declared(*extras: str) -> list[Requirement]:
     while waiting:
         for text in project["optional-dependencies"][waiting.pop()]:
             requirement = Requirement(text)
-            if requirement.name == "qpd":
+            if requirement.name == DISTRIBUTION:
                 waiting.extend(requirement.extras)
             else:
                 found.append(requirement)

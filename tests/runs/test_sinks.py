@@ -242,7 +242,7 @@ def test_wandb_that_cannot_be_served_ends_before_any_work(
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "wandb", None)
         code, out, err = call(capsys, *arguments)
-    line = 'error: save.wandb: needs the package wandb: pip install "qpd[wandb]" [Q602]'
+    line = 'error: save.wandb: needs the package wandb: pip install "qpd-rl[wandb]" [Q602]'
     assert (code, out, err.strip()) == (2, "", line)
     assert not (tmp_path / "run").exists()
     pytest.importorskip("wandb")

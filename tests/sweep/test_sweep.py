@@ -248,7 +248,7 @@ def test_the_command_line_without_a_pool(
     assert "seed=0: was made with another recipe: distill.lr: was 0.003, now 0.1" in err
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, err = call(capsys, str(grid), "-o", str(tmp_path / "new"))
-    assert (code, err) == (2, 'error: qpd sweep needs Ray: pip install "qpd[sweep]" [Q602]\n')
+    assert (code, err) == (2, 'error: qpd sweep needs Ray: pip install "qpd-rl[sweep]" [Q602]\n')
     code, _, err = call(capsys, str(grid), "-o", str(output / "seed=0"))
     assert code == 2 and "is a run directory; a sweep needs a folder of its own" in err
 
