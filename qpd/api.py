@@ -24,6 +24,7 @@ from typing import Any, Literal
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
+from qpd.phases.agent_recipe import AgentSource, agent_lines, choose_recipe, told_by_agent
 from qpd.phases.distill import distill as distill_phase
 from qpd.phases.finetune import finetune as finetune_phase
 from qpd.phases.play import Play
@@ -38,8 +39,6 @@ from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.target import Target, load_target, play, record
 from qpd.student_files.distilled import load_student
-from qpd.teachers import TeacherError
-from qpd.teachers.sources.teacher_source import find_teacher_files
 
 RecipeSource = Recipe | str | os.PathLike[str]
 RunSource = str | os.PathLike[str]  # a RunDirectory is a path, too
@@ -48,9 +47,10 @@ ProgressChoice = Progress | bool | None
 
 
 def run(
-    recipe: RecipeSource,
+    recipe: RecipeSource | None = None,
     *,
-    teacher: str | os.PathLike[str] | None = None,
+    teacher: AgentSource | None = None,
+    vecnormalize: AgentSource | None = None,
     overrides: Overrides = None,
     seed: int | None = None,
     device: str | None = None,
@@ -62,8 +62,10 @@ def run(
     Training sets glibc's malloc thresholds for the whole process (`qpd.machine.allocator`).
 
     Args:
-        recipe: A recipe file, the name of a shipped one (`quickstart`), or a `Recipe`.
+        recipe: A recipe file, the name of a shipped one (`quickstart`), or a `Recipe`; default:
+            the shipped one that fits the teacher.
         teacher: SB3 zip, RL Zoo folder or hub id to imitate in place of the recipe's.
+        vecnormalize: VecNormalize's statistics, if they do not lie beside the teacher.
         overrides: Recipe keys and values, `{"distill.lr": 1e-3}`, or lines `"distill.lr=1e-3"`.
         seed: Root of all randomness.
         device: auto, cpu, cuda or cuda:N.
@@ -79,7 +81,9 @@ def run(
         OSError: A full disk, or a folder that may not be written.
     """
     keep_freed_memory()
-    resolved = resolve_recipe(recipe, overrides, seed=seed, device=device, teacher=teacher)
+    resolved = resolve_recipe(
+        recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
+    )
     folder = default_output(resolved) if output is None else Path(output)
     with _shown(progress) as display:
         run_all_phases(resolved, folder, display)
@@ -87,9 +91,10 @@ def run(
 
 
 def distill(
-    recipe: RecipeSource,
+    recipe: RecipeSource | None = None,
     *,
-    teacher: str | os.PathLike[str] | None = None,
+    teacher: AgentSource | None = None,
+    vecnormalize: AgentSource | None = None,
     overrides: Overrides = None,
     seed: int | None = None,
     device: str | None = None,
@@ -98,7 +103,9 @@ def distill(
 ) -> RunDirectory:
     """Run phase 1, full-precision distillation. Arguments, result and errors as `run`."""
     keep_freed_memory()
-    resolved = resolve_recipe(recipe, overrides, seed=seed, device=device, teacher=teacher)
+    resolved = resolve_recipe(
+        recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
+    )
     folder = default_output(resolved) if output is None else Path(output)
     prepared = prepare(resolved, resolved.device)  # what does not fit leaves no directory behind
     with (
@@ -170,6 +177,7 @@ def evaluate(
     epsilon: float | None = None,
     sharpness: float = 1.0,
     env: str | None = None,
+    vecnormalize: AgentSource | None = None,
     max_frames: int | None = None,
     seed: int | None = None,
     device: str = "auto",
@@ -179,13 +187,14 @@ def evaluate(
 
     Args:
         target: A run directory, an SB3 zip, an RL Zoo folder, a hub id, or a loaded `Target`.
-        policy: Of a run: teacher, distilled, ptq or qat; default: the last one made. With `env`
-            and `device` it says how to load; a loaded `Target` has been.
+        policy: Of a run: teacher, distilled, ptq or qat; default: the last one made. With `env`,
+            `vecnormalize` and `device` it says how to load; a loaded `Target` has been.
         episodes: Games to play; default: the run's number, or 50.
         acting: auto, sample, epsilon or greedy; default: the run's.
         epsilon: Share of random actions under epsilon.
         sharpness: Factor on the logits when sampling.
         env: Environment id, if the agent's files don't name it.
+        vecnormalize: VecNormalize's statistics, if they do not lie beside the agent.
         max_frames: Emulator frames after which a game is cut off.
         seed: Of the games; default: the run's, or 0.
         device: auto, cpu, cuda or cuda:N.
@@ -201,7 +210,8 @@ def evaluate(
     """
     if not isinstance(target, Target):
         source = target if isinstance(target, str) else Path(target)
-        target = load_target(source, policy, env, device)
+        statistics = None if vecnormalize is None else Path(vecnormalize)
+        target = load_target(source, policy, env, device, statistics)
     with _shown(progress) as display:
         result = play(
             target,
@@ -228,44 +238,42 @@ def open_run(path: RunSource) -> RunDirectory:
 
 
 def resolve_recipe(
-    recipe: RecipeSource,
+    recipe: RecipeSource | None,
     overrides: Overrides = None,
     *,
     seed: int | None = None,
     device: str | None = None,
-    teacher: str | os.PathLike[str] | None = None,
+    teacher: AgentSource | None = None,
+    vecnormalize: AgentSource | None = None,
 ) -> Recipe:
     """Return the recipe with all that the arguments change in it. Raises RecipeError.
 
     If another teacher's files name its algorithm or its environment, `teacher.algo` or
     `teacher.env` of the recipe, which belong to its own teacher, become null; `overrides` may set
-    them again. A `teacher` that is a Path is never taken for a hub id.
+    them again. A `teacher` that is a Path is never taken for a hub id. Without a recipe, the
+    teacher decides which of the shipped ones it is (then also TeacherError), and the run is named
+    after it.
     """
+    changes = override_lines(overrides)
+    changes += [f"seed={seed}"] if seed is not None else []
+    changes += [f"device={device}"] if device is not None else []
+    named = [] if teacher is None else agent_lines(teacher, vecnormalize)
+    if teacher is None and vecnormalize is not None:
+        named = override_lines({"teacher.vecnormalize": os.path.abspath(vecnormalize)})
+    if recipe is None:
+        recipe, name = choose_recipe(named if teacher is not None else [], changes)
+        changes = [*name, *changes]
 
     def resolved(lines: list[str]) -> Recipe:
         if isinstance(recipe, Recipe):
             return override_recipe(recipe, lines)
+        assert recipe is not None
         return load_recipe(os.fspath(recipe), lines)
 
-    changes = override_lines(overrides)
-    changes += [f"seed={seed}"] if seed is not None else []
-    changes += [f"device={device}"] if device is not None else []
+    found = resolved([*named, *changes])  # every mistake is told before anything is fetched
     if teacher is None:
-        return resolved(changes)
-    source = os.path.abspath(teacher) if isinstance(teacher, os.PathLike) else teacher
-    named = override_lines({"teacher.source": source})
-    resolved([*named, *changes])  # every mistake is told before anything is fetched
-    return resolved([*named, *_told_by(teacher), *changes])
-
-
-def _told_by(teacher: str | os.PathLike[str]) -> list[str]:
-    """Return the overrides that unset what the agent's own files say."""
-    try:
-        files = find_teacher_files(teacher if isinstance(teacher, str) else Path(teacher))
-    except TeacherError:  # raised again by `prepare`, which says what is wrong with the agent
-        return []
-    lines = ["teacher.algo=null"] if files.algo_hint is not None else []
-    return [*lines, "teacher.env=null"] if files.env_id is not None else lines
+        return found
+    return resolved([*named, *told_by_agent(teacher), *changes])
 
 
 def default_output(recipe: Recipe) -> Path:

@@ -16,7 +16,7 @@ from qpd.commands.bench import bench
 from qpd.commands.doctor import doctor
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
-from qpd.commands.output import AsJson, Device, print_json, print_run, print_table
+from qpd.commands.output import AsJson, Device, VecNormalize, print_json, print_run, print_table
 from qpd.commands.push import push
 from qpd.commands.report import report
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
@@ -42,13 +42,16 @@ Overrides = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="root of all randomness")]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="run directory; default runs/<recipe name>")
+    Path | None, typer.Option("-o", "--output", help="run directory; default runs/NAME")
 ]
 TeacherOption = Annotated[
     str | None,
     typer.Option("--teacher", help="SB3 zip, zoo folder or hub id, instead of the recipe's"),
 ]
-RecipeArgument = Annotated[str, typer.Argument(help="recipe file, or the name of a shipped one")]
+RecipeArgument = Annotated[
+    str | None,
+    typer.Argument(help="recipe file, or the name of a shipped one; default: as fits --teacher"),
+]
 RunArgument = Annotated[Path, typer.Argument(help="run directory")]
 
 
@@ -69,12 +72,13 @@ def _root(
 
 @app.command()
 def run(
-    recipe: RecipeArgument,
+    recipe: RecipeArgument = None,
     set_: Overrides = None,
     seed: Seed = None,
     device: Device = None,
     output: Output = None,
     teacher: TeacherOption = None,
+    vecnormalize: VecNormalize = None,
     as_json: AsJson = False,
 ) -> None:
     """Distil, quantize, finetune and evaluate; resume a run that was interrupted."""
@@ -83,6 +87,7 @@ def run(
     done = api.run(
         recipe,
         teacher=teacher,
+        vecnormalize=vecnormalize,
         overrides=set_,
         seed=seed,
         device=device,
@@ -94,12 +99,13 @@ def run(
 
 @app.command()
 def distill(
-    recipe: RecipeArgument,
+    recipe: RecipeArgument = None,
     set_: Overrides = None,
     seed: Seed = None,
     device: Device = None,
     output: Output = None,
     teacher: TeacherOption = None,
+    vecnormalize: VecNormalize = None,
     as_json: AsJson = False,
 ) -> None:
     """Distil a full-precision student (phase 1); for several on one play, see `qpd sweep`."""
@@ -108,6 +114,7 @@ def distill(
     done = api.distill(
         recipe,
         teacher=teacher,
+        vecnormalize=vecnormalize,
         overrides=set_,
         seed=seed,
         device=device,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qpd.errors.codes import ErrorCode
+from qpd.recipe.schema import TeacherSettings
 from qpd.teachers.archive.agent_identity import (
     ACTOR_CRITIC_ALGORITHMS,
     choose_algo,
@@ -58,6 +59,7 @@ class Teacher(nn.Module):
         num_parameters: weights and biases, critic included, nothing counted twice.
         num_timesteps: agent steps it was trained for, None where unknown.
         normalization: statistics applied to observations inside forward, or None.
+        files: where all this was read.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Teacher(nn.Module):
         is_image: bool,
         scales_images: bool,
         archive: Sb3Archive,
-        source: str,
+        files: TeacherFiles,
         normalization: ObservationNormalization | None,
     ) -> None:
         """Freeze `network`; the fields are described above."""
@@ -85,7 +87,8 @@ class Teacher(nn.Module):
         self.is_image = is_image
         self.has_actor_critic = isinstance(network, ActorCriticNetwork)
         self.sha256 = _identity(archive.sha256, normalization)
-        self.source = source
+        self.files = files
+        self.source = files.source
         self.num_timesteps = archive.num_timesteps
         self.num_parameters = sum(p.numel() for p in network.parameters())
         self.normalization = normalization
@@ -178,15 +181,17 @@ def load_teacher(
     algo: str | None = None,
     env_id: str | None = None,
     num_actions: int | None = None,
+    vec_normalize: str | Path | None = None,
     device: str | torch.device = "cpu",
 ) -> Teacher:
     """Load a frozen teacher; nothing stored in its files is ever executed.
 
     `source` is an SB3 zip, an RL Zoo folder, `embedded`, or a hub id such as
     `sb3/ppo-BreakoutNoFrameskip-v4`. `algo`, `env_id` and `num_actions` are needed only
-    where files and names do not tell. Raises TeacherError for anything unusable.
+    where files and names do not tell; `vec_normalize` is a file of VecNormalize's statistics that
+    does not lie beside the agent. Raises TeacherError for anything unusable.
     """
-    files = find_teacher_files(source)
+    files = find_teacher_files(source, vec_normalize)
     try:
         archive = read_sb3_archive(files.archive)
         teacher = _build_teacher(archive, files, algo, env_id, num_actions)
@@ -196,6 +201,16 @@ def load_teacher(
             raise
         raise TeacherError(f"{files.archive}: {one_line(error)}", error.code) from error
     return teacher.to(device)
+
+
+def load_recipe_teacher(settings: TeacherSettings) -> Teacher:
+    """Load the teacher that a recipe names. Raises TeacherError."""
+    return load_teacher(
+        settings.source,
+        algo=settings.algo,
+        env_id=settings.env,
+        vec_normalize=settings.vecnormalize,
+    )
 
 
 def _build_teacher(
@@ -230,7 +245,7 @@ def _build_teacher(
         # SB3 divides uint8 images by 255 inside the policy, unless normalize_images says no.
         scales_images=read_policy_option(archive.data, "normalize_images") != "False",
         archive=archive,
-        source=files.source,
+        files=files,
         normalization=normalization,
     )
     _try_forward(teacher)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.commands.output import AsJson, Device, print_json, print_table, progress
+from qpd.commands.output import AsJson, Device, VecNormalize, print_json, print_table, progress
 from qpd.commands.teacher_card import teacher_card
+
+if TYPE_CHECKING:
+    from qpd.teachers import Teacher
 
 teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 
@@ -32,6 +35,7 @@ def evaluate(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    vecnormalize: VecNormalize = None,
     max_frames: Annotated[
         int | None, typer.Option(min=4, help="cut games off after so many emulator frames")
     ] = None,
@@ -52,7 +56,7 @@ def evaluate(
     from qpd import api
     from qpd.runs.target import load_target
 
-    loaded = load_target(target, policy, env, device or "auto")
+    loaded = load_target(target, policy, env, device or "auto", vecnormalize)
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
@@ -87,13 +91,14 @@ def teacher_info(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    vecnormalize: VecNormalize = None,
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Describe an agent, and measure its mean return."""
-    from qpd.runs.target import load_target, play
+    """Describe an agent, and measure its mean return beside a random policy's."""
+    from qpd.runs.target import load_target, play, play_randomly
 
-    loaded = load_target(source, "teacher", env, "auto")
+    loaded = load_target(source, "teacher", env, "auto", vecnormalize)
     teacher = loaded.teacher
     assert teacher is not None
     info: dict[str, Any] = {
@@ -104,21 +109,38 @@ def teacher_info(
         "num_actions": teacher.num_actions,
         "num_parameters": teacher.num_parameters,
         "normalizes_observations": teacher.normalization is not None,
+        "vecnormalize": _normalization(teacher),
         "sha256": teacher.sha256,
     }
     if episodes:
         with progress() as display:
             result = play(loaded, display, episodes=episodes, seed=seed)
+            random = play_randomly(loaded, display, episodes=episodes, seed=seed)
         info["return"] = result.to_json()
+        info["random_return"] = random.to_json()
     if as_json:
         print_json(info)
         return
-    rows = [[key, str(value)] for key, value in info.items() if key != "return"]
+    rows = [[key, str(value)] for key, value in info.items() if not key.endswith("return")]
     if episodes:
-        low, high = result.interval()
-        text = f"{result.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games, {result.acting}"
-        rows.append(["return", text])
+        for name, played in (("return", result), ("a random policy's", random)):
+            low, high = played.interval()
+            text = f"{played.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games"
+            rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
+
+
+def _normalization(teacher: Teacher) -> str:
+    """Say which file normalizes the observations, or where one was looked for."""
+    files = teacher.files
+    if files.vec_normalize is not None:
+        used = (
+            "" if teacher.normalization is not None else ", which leaves observations as they are"
+        )
+        return f"{files.vec_normalize}{used}"
+    if teacher.is_image or not files.side_folders:
+        return "none"
+    return f"none in {', '.join(map(str, files.side_folders))}; --vecnormalize FILE gives one"
 
 
 @teacher_app.command("pull")

@@ -16,6 +16,10 @@ stderr = Console(stderr=True)
 stdout = Console(width=None if sys.stdout.isatty() else 140)
 
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
+VecNormalize = Annotated[
+    Path | None,
+    typer.Option("--vecnormalize", help="VecNormalize's statistics, if not beside the agent"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, print_json, print_table, progress
+from qpd.commands.output import AsJson, VecNormalize, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from qpd.hub.teacher_folder import AgentFiles, TrainingRecord
@@ -24,6 +24,7 @@ def teacher_card(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    vecnormalize: VecNormalize = None,
     seed: Annotated[int, typer.Option(min=0, max=2**30, help="seed of the games")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +35,7 @@ def teacher_card(
     from qpd.runs.target import play
 
     check_new(output)
-    agent = read_agent(source, env)
+    agent = read_agent(source, env, vecnormalize)
     record = _training_record(agent)
     with progress() as display:
         page = write_teacher_folder(

@@ -45,3 +45,12 @@ def shared_policy(policies: Sequence[Policy]) -> Policy:
         return np.concatenate([answer(share) for answer, share in answers if len(share)])
 
     return policy
+
+
+def uniform_policy(num_actions: int) -> Policy:
+    """Make a policy that, sampled, takes every action equally often."""
+
+    def policy(observations: np.ndarray) -> np.ndarray:
+        return np.zeros((len(observations), num_actions), np.float32)
+
+    return policy

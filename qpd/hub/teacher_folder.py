@@ -58,16 +58,16 @@ class TeacherPage:
     training: TrainingRecord | None
 
 
-def read_agent(source: str, env_id: str | None) -> AgentFiles:
+def read_agent(source: str, env_id: str | None, vec_normalize: Path | None = None) -> AgentFiles:
     """Read a zip file and what lies beside it.
 
     Raises TeacherError if it is no agent, or if nothing names its environment.
     """
-    files = find_teacher_files(source)
+    files = find_teacher_files(source, vec_normalize)
     # The hub keeps an unpacked copy beside the zip; a card is for the file that SB3 loads.
     if files.archive.is_dir():
         raise TeacherError(f"{files.archive}: is an unpacked agent; expected its zip file")
-    teacher = load_teacher(source, env_id=env_id)
+    teacher = load_teacher(source, env_id=env_id, vec_normalize=vec_normalize)
     if teacher.env_id is None:
         raise TeacherError(
             f"{source}: its files don't name the environment: name it with --env",

@@ -6,7 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-Purpose = Literal["collection", "shuffle", "student", "validation", "evaluation", "calibration"]
+Purpose = Literal[
+    "collection", "shuffle", "student", "validation", "evaluation", "calibration", "first_games"
+]
 # The position is part of the seed: append new purposes, never reorder, or every recorded run
 # becomes irreproducible.
 _PURPOSES: tuple[Purpose, ...] = (
@@ -16,6 +18,7 @@ _PURPOSES: tuple[Purpose, ...] = (
     "validation",
     "evaluation",
     "calibration",
+    "first_games",
 )
 
 

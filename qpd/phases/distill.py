@@ -9,6 +9,7 @@ import torch
 
 from qpd.environments.policy import network_policy
 from qpd.numerics.random_seeds import seed_for
+from qpd.phases.first_games import play_first_games
 from qpd.phases.play import Play
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
@@ -45,6 +46,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     ]
     pairs = list(zip(waiting, states, strict=True))
     if not play.restore("distill", pairs):
+        play_first_games(waiting[0], progress)
         states[0].add_time("collect", play.fill(progress))  # the play is counted once
         _tell_labels(waiting[0], play, progress)
         for (student, state), network in zip(pairs, networks, strict=True):

@@ -14,7 +14,7 @@ from qpd.recipe.schema import Recipe
 from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS
 from qpd.students import StudentArchitecture, architecture_for
-from qpd.teachers import Teacher, load_teacher
+from qpd.teachers import Teacher, load_recipe_teacher
 
 
 class PreparationError(UserError, ValueError):
@@ -41,7 +41,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     """
     check_sinks(recipe)
     settings = recipe.teacher
-    teacher = load_teacher(settings.source, algo=settings.algo, env_id=settings.env)
+    teacher = load_recipe_teacher(settings)
     env_id = teacher.env_id  # the recipe's if it names one, by its present name
     if env_id is None:
         raise PreparationError(

@@ -56,7 +56,7 @@ def recipes_folder() -> Path:
 
 
 def list_recipes() -> list[ShippedRecipe]:
-    """Return the shipped recipes, sorted by name.
+    """Return the shipped recipes, sorted by name, those for one's own agent first.
 
     Files named base.yaml are only inherited from; NAME-grid.yaml are grids (`qpd.sweep.grid`).
     """
@@ -68,7 +68,7 @@ def list_recipes() -> list[ShippedRecipe]:
         first = path.read_text(encoding="utf-8").split("\n", 1)[0]
         name = path.relative_to(folder).with_suffix("").as_posix()
         found.append(ShippedRecipe(name, path, first.lstrip("# ").strip()))
-    return found
+    return sorted(found, key=lambda recipe: not recipe.name.startswith("agent/"))
 
 
 def load_recipe(

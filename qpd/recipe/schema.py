@@ -105,6 +105,11 @@ class TeacherSettings(RecipeSection):
     env: str | None = Field(
         None, min_length=1, description="environment id; null = read it from the source"
     )
+    vecnormalize: str | None = Field(
+        None,
+        min_length=1,
+        description="VecNormalize's statistics (vecnormalize.pkl); null = beside the agent",
+    )
 
 
 class EnvironmentSettings(RecipeSection):

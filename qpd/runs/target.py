@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qpd.environments.acting import resolve_acting
-from qpd.environments.policy import Policy, network_policy
+from qpd.environments.policy import Policy, network_policy, uniform_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -22,7 +22,7 @@ from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.quantized import load_integer_student
-from qpd.teachers import Teacher, load_teacher
+from qpd.teachers import Teacher, load_recipe_teacher, load_teacher
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 MAX_SEED = 2**30  # seeds of games are derived from it by adding
@@ -51,10 +51,16 @@ class Target:
     max_frames: int | None = None
 
 
-def load_target(source: str | Path, policy: str | None, env_id: str | None, device: str) -> Target:
+def load_target(
+    source: str | Path,
+    policy: str | None,
+    env_id: str | None,
+    device: str,
+    vec_normalize: str | Path | None = None,
+) -> Target:
     """Load a run directory's `policy` (default: the last one made), or else a teacher.
 
-    A Path is never taken for a hub id.
+    A Path is never taken for a hub id. `vec_normalize` belongs to a teacher.
 
     Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or DeviceError, one line
     each.
@@ -67,7 +73,7 @@ def load_target(source: str | Path, policy: str | None, env_id: str | None, devi
             f"--policy {policy}: {source} is no run directory; only teacher is there",
             ErrorCode.STUDENT_MISSING,
         )
-    return _from_teacher(load_teacher(source, env_id=env_id), device)
+    return _from_teacher(load_teacher(source, env_id=env_id, vec_normalize=vec_normalize), device)
 
 
 def _from_teacher(teacher: Teacher, device: str) -> Target:
@@ -101,9 +107,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
     name = policy or (made[-1] if made else "teacher")
     if name == "teacher":
-        teacher = load_teacher(
-            recipe.teacher.source, algo=recipe.teacher.algo, env_id=recipe.teacher.env
-        )
+        teacher = load_recipe_teacher(recipe.teacher)
         # A path may hold another agent by now: its return must not be booked as this run's.
         if teacher.sha256 != record.sha256:
             raise TargetError(
@@ -201,6 +205,14 @@ def play(
             seed,
             lambda done: progress.episodes(f"playing {target.label}", done, episodes),
         )
+
+
+def play_randomly(
+    target: Target, progress: Progress, *, episodes: int, seed: int
+) -> EvaluationResult:
+    """Play the target's games with actions drawn at random."""
+    random = replace(target, label="a random policy", policy=uniform_policy(target.num_actions))
+    return play(random, progress, episodes=episodes, seed=seed, acting="sample")
 
 
 def record(target: Target, result: EvaluationResult) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
 EMBEDDED_NAME = "ppo-BreakoutNoFrameskip-v4"
 # A folder for each agent, as the hub has them.
 _PRETRAINED = Path(__file__).parents[1] / "pretrained"
+NORMALIZATION_NAMES = ("vecnormalize.pkl", "vec_normalize.pkl")  # the zoo's, the hub's
 _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3/ppo-CartPole-v1"
 
 
@@ -29,14 +30,30 @@ class TeacherFiles:
     source: str
     archive: Path  # a zip file, or the folder of an unpacked one
     vec_normalize: Path | None = None
+    side_folders: tuple[Path, ...] = ()  # where it was looked for, nearest first
     algo_hint: str | None = None
     env_id: str | None = None
     seed: int | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
 
-def find_teacher_files(source: str | Path) -> TeacherFiles:
-    """Resolve `source`, downloading from the hub if it is an id; TeacherError if nothing fits."""
+def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = None) -> TeacherFiles:
+    """Resolve `source`, downloading from the hub if it is an id.
+
+    `vec_normalize` is used in place of what lies beside the agent. Raises TeacherError if nothing
+    fits.
+    """
+    given = Path(vec_normalize).expanduser() if vec_normalize is not None else None
+    if given is not None and not given.is_file():
+        raise TeacherError(
+            f"{given}: no such file; expected the vecnormalize.pkl that was saved with the agent",
+            ErrorCode.TEACHER_SETTINGS,
+        )
+    files = _find(source, given)
+    return files if given is None else replace(files, vec_normalize=given)
+
+
+def _find(source: str | Path, given: Path | None) -> TeacherFiles:
     text = str(source)
     pretrained = _pretrained(text)
     if pretrained is not None:
@@ -46,11 +63,12 @@ def find_teacher_files(source: str | Path) -> TeacherFiles:
         path = Path(f"{path}.zip")  # as SB3's own load() does
     if path.exists():
         archive = _archive_in(path) if path.is_dir() else path
-        return _with_side_files(text, archive, _side_folders(path, archive))
+        return _with_side_files(text, archive, _side_folders(path, archive), given)
     # A Path is never a hub id, and a mistyped pretrained/NAME should not ask the network.
     if isinstance(source, str) and is_hub_id(source) and not text.startswith("pretrained/"):
         agent = download_agent(source)
-        return _with_side_files(source, agent.archive, [agent.folder], source.split("/")[1])
+        name = source.split("/")[1]
+        return _with_side_files(source, agent.archive, [agent.folder], given, name)
     raise TeacherError(
         f"{text}: no such file or folder; {_ACCEPTED}{_nearest(path)}", ErrorCode.TEACHER_NOT_FOUND
     )
@@ -75,7 +93,7 @@ def _pretrained(source: str) -> TeacherFiles | None:
         return None
     algo, env_id = algorithm_from_name(name), environment_id_from_name(name)
     archive = _PRETRAINED / name / f"{name}.zip"
-    return TeacherFiles(f"pretrained/{name}", archive, None, algo, env_id)
+    return TeacherFiles(f"pretrained/{name}", archive, algo_hint=algo, env_id=env_id)
 
 
 def _nearest(path: Path) -> str:
@@ -117,7 +135,7 @@ def _side_folders(path: Path, archive: Path) -> list[Path]:
 
 
 def _with_side_files(
-    source: str, archive: Path, folders: list[Path], name: str | None = None
+    source: str, archive: Path, folders: list[Path], given: Path | None, name: str | None = None
 ) -> TeacherFiles:
     args = _settings(folders, "args.yml")
     config = _settings(folders, "config.yml")
@@ -125,17 +143,18 @@ def _with_side_files(
     names = [name] if name else [_stem(absolute), absolute.parent.name, absolute.parent.parent.name]
     env_ids = [environment_id_from_name(n) for n in names[:2]]
     algos = [algorithm_from_name(n) for n in names]
-    vec_normalize = _first_file(folders, ("vecnormalize.pkl", "vec_normalize.pkl"))
+    vec_normalize = given or _first_file(folders, NORMALIZATION_NAMES)
     if vec_normalize is None and _normalizes_observations(config.get("normalize")):
         raise TeacherError(
             f"{archive}: its config.yml says that observations were normalized, but"
-            f" vecnormalize.pkl is missing; put it into {folders[0]}",
+            f" vecnormalize.pkl is missing; put it into {folders[0]}, or give --vecnormalize FILE",
             ErrorCode.TEACHER_SETTINGS,
         )
     return TeacherFiles(
         source=source,
         archive=archive,
         vec_normalize=vec_normalize,
+        side_folders=tuple(folders),
         algo_hint=_text(args.get("algo")) or next((a for a in algos if a), None),
         env_id=_text(args.get("env")) or next((e for e in env_ids if e), None),
         seed=args["seed"] if type(args.get("seed")) is int else None,

@@ -1,0 +1,52 @@
+"""The recipe for a user's own agent: what its files say replaces what a recipe says of another."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from qpd.errors.codes import ErrorCode
+from qpd.recipe.loading import load_recipe, override_lines
+from qpd.recipe.schema import RecipeError
+from qpd.teachers import TeacherError, load_recipe_teacher
+from qpd.teachers.sources.teacher_source import find_teacher_files
+
+IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
+
+AgentSource = str | os.PathLike[str]
+
+
+def agent_lines(teacher: AgentSource, vec_normalize: AgentSource | None) -> list[str]:
+    """Return the overrides that name an agent in a recipe; a Path is never taken for a hub id."""
+    source = os.path.abspath(teacher) if isinstance(teacher, os.PathLike) else teacher
+    statistics = None if vec_normalize is None else os.path.abspath(vec_normalize)
+    return override_lines({"teacher.source": source, "teacher.vecnormalize": statistics})
+
+
+def told_by_agent(teacher: AgentSource) -> list[str]:
+    """Return the overrides that unset what the agent's own files say: algorithm, environment."""
+    try:
+        files = find_teacher_files(teacher if isinstance(teacher, str) else Path(teacher))
+    except TeacherError:  # raised again by `prepare`, which says what is wrong with the agent
+        return []
+    lines = ["teacher.algo=null"] if files.algo_hint is not None else []
+    return [*lines, "teacher.env=null"] if files.env_id is not None else lines
+
+
+def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the shipped recipe that fits the agent, and the override that names the run after it.
+
+    `named` and `changes` are overrides: those of `agent_lines`, and the user's. Raises RecipeError
+    for mistakes in them, and TeacherError.
+    """
+    if not named:
+        raise RecipeError(
+            ["no recipe: give one (`qpd recipes` lists them), or --teacher AGENT"],
+            ErrorCode.COMMAND_LINE,
+        )
+    agent = load_recipe_teacher(load_recipe(VECTOR_RECIPE, [*named, *changes]).teacher)
+    words = [agent.algo, agent.env_id or "unknown"]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words))[:100]
+    return IMAGE_RECIPE if agent.is_image else VECTOR_RECIPE, [f"name={name}"]

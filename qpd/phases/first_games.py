@@ -1,0 +1,60 @@
+"""A few games of the teacher before anything learns from it, beside those of a random policy.
+
+An agent whose VecNormalize file is missing, or that is played in the wrong environment, loads
+without a word and plays badly.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from qpd.environments.acting import ActingRule
+from qpd.environments.policy import network_policy, uniform_policy
+from qpd.evaluation.games import EvaluationResult, evaluate
+from qpd.numerics.random_seeds import seed_for
+from qpd.phases.student_run import StudentRun
+from qpd.phases.validation import acting_rule, make_env
+from qpd.runs.progress import Progress
+
+_MOST_GAMES = 8  # of each; enough to notice a teacher that does nothing
+
+
+def play_first_games(student: StudentRun, progress: Progress) -> None:
+    """Play them once in a run, record both mean returns and report them.
+
+    Warns where the teacher's mean is not above the random policy's 95% interval.
+    """
+    run, recipe, prepared = student.run, student.recipe, student.prepared
+    if "first_games" in run.phase("distill").metrics:
+        return
+    count = min(_MOST_GAMES, recipe.evaluation.validation_episodes)
+    seed = seed_for(recipe.seed, "first_games")
+    entrants = {
+        "teacher": (network_policy(prepared.teacher), acting_rule(recipe, prepared)),
+        "random policy": (uniform_policy(prepared.teacher.num_actions), ActingRule("sample")),
+    }
+    results: dict[str, EvaluationResult] = {}
+    with closing(make_env(recipe, prepared, count)) as env:
+        for name, (policy, rule) in entrants.items():
+
+            def tell(done: int, name: str = name) -> None:
+                progress.episodes(f"first games of the {name}", done, count)
+
+            results[name] = evaluate(policy, env, count, rule, seed, tell)
+    teacher, random = results["teacher"], results["random policy"]
+    found = {"teacher": teacher.mean, "random": random.mean, "episodes": count}
+    run.set_phase("distill", run.phase("distill").state, first_games=found)
+    progress.note(
+        f"first games: the teacher's return is {teacher.mean:.1f}, a random policy's"
+        f" {random.mean:.1f} ({count} games each)"
+    )
+    if teacher.mean <= random.interval()[1]:
+        progress.note(f"warning: this teacher plays no better than at random{_advice(student)}")
+
+
+def _advice(student: StudentRun) -> str:
+    """Say what is usually wrong with such an agent."""
+    teacher = student.prepared.teacher
+    if teacher.is_image or teacher.normalization is not None:
+        return "; is its environment the one it was trained in?"
+    return "; if it was trained with VecNormalize, give its file: --vecnormalize FILE"

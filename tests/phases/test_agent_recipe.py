@@ -1,0 +1,46 @@
+"""`--teacher AGENT` needs no recipe: the agent's observations choose one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stable_baselines3 import A2C
+
+import qpd
+from qpd.api import default_output, resolve_recipe
+from qpd.errors.codes import ErrorCode
+from qpd.recipe.loading import list_recipes
+from tests.command_line import call
+
+
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_a_run_of_ones_own_agent_needs_no_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    model = A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu")
+    model.save("a2c-CartPole-v1.zip")
+    tiny = ("distill.epochs=1", "finetune.epochs=1", "replay.capacity=256", "student.size=mlp-8")
+    games = ("evaluation.episodes=2", "evaluation.validation_episodes=2")
+    overrides = [word for line in (*tiny, *games) for word in ("--set", line)]
+    code, out, err = call(capsys, "run", "--teacher", "a2c-CartPole-v1.zip", *overrides)
+    assert code == 0, err
+    run = qpd.open_run("runs/a2c-CartPole-v1")
+    assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
+    assert set(run.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}
+
+
+def test_images_and_vectors_have_recipes_of_their_own(teacher_zip: Path) -> None:
+    atari = resolve_recipe(None, teacher="embedded")
+    assert (atari.name, atari.student.size) == ("ppo-BreakoutNoFrameskip-v4", "S")
+    vector = resolve_recipe(None, ["seed=4", "student.size=mlp-8"], teacher=teacher_zip)
+    assert (vector.name, vector.student.size, vector.seed) == ("ppo-CartPole-v1", "mlp-8", 4)
+    assert default_output(vector) == Path("runs/ppo-CartPole-v1")
+    assert resolve_recipe(None, ["name=mine"], teacher=teacher_zip).name == "mine"
+    assert [recipe.name for recipe in list_recipes()][:2] == ["agent/atari", "agent/vector"]
+
+
+def test_neither_recipe_nor_teacher(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "run")
+    assert (code, out) == (2, "") and err.startswith("error: no recipe: give one (`qpd recipes`")
+    with pytest.raises(qpd.UserError) as caught:
+        qpd.distill(overrides={"distill.lr": "high"}, teacher="embedded")
+    assert caught.value.code is ErrorCode.RECIPE_WRONG_VALUE

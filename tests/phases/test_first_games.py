@@ -1,0 +1,109 @@
+"""The teacher plays first: what plays no better than at random is told before it is imitated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+import qpd
+from qpd.errors.codes import ErrorCode
+from tests.command_line import call
+from tests.tiny_run import Follower
+
+TINY = {
+    "distill.epochs": 1,
+    "replay.capacity": 256,
+    "student.size": "mlp-8",
+    "evaluation.validation_episodes": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An agent that balances the pole, if its observations are normalized; without, it falls.
+
+    It pushes to the side to which the pole leans and falls; the statistics say that the mean angle
+    is 5, which the network's bias undoes.
+    """
+    folder = tmp_path_factory.mktemp("normalized")
+    env = VecNormalize(make_vec_env("CartPole-v1"))
+    env.obs_rms.mean = np.array([0.0, 0.0, 5.0, 0.0])
+    env.obs_rms.var = np.ones(4)
+    env.save(str(folder / "statistics.pkl"))
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, seed=0, device="cpu")
+    with torch.no_grad():
+        first, second = model.policy.mlp_extractor.policy_net[0::2]
+        for layer in (first, second, model.policy.action_net):
+            layer.weight.zero_()
+            layer.bias.zero_()
+        first.weight[0, 2], first.weight[0, 3] = 0.1, 0.1
+        first.bias[0] = 0.5
+        second.weight[0, 0] = 1.0
+        model.policy.action_net.weight[:, 0] = torch.tensor([-100.0, 100.0])
+    model.save(folder / "ppo-CartPole-v1.zip")
+    return folder / "ppo-CartPole-v1.zip"
+
+
+def test_a_teacher_without_its_statistics_is_told_before_it_is_imitated(
+    agent: Path, tmp_path: Path
+) -> None:
+    follower = Follower()
+    run = qpd.distill(
+        "agent/vector", teacher=agent, overrides=TINY, output=tmp_path / "a", progress=follower
+    )
+    games, warning = follower.notes[:2]
+    assert (
+        games.startswith("first games: the teacher's return is 8.8, a random")
+        and "8 games each" in games
+    )
+    assert warning.startswith("warning: this teacher plays no better than at random")
+    assert warning.endswith("--vecnormalize FILE")
+    found = run.phase("distill").metrics["first_games"]
+    assert found["teacher"] < 11 < found["random"] and found["episodes"] == 8
+
+    follower = Follower()
+    run = qpd.distill(
+        "agent/vector",
+        teacher=agent,
+        vecnormalize=agent.with_name("statistics.pkl"),
+        overrides=TINY,
+        output=tmp_path / "b",
+        progress=follower,
+    )
+    assert run.phase("distill").metrics["first_games"]["teacher"] > 100
+    assert not any("warning" in note for note in follower.notes)
+    assert run.recipe.teacher.vecnormalize == str(agent.with_name("statistics.pkl"))
+    assert qpd.evaluate(run, policy="teacher", episodes=4).mean > 100  # it is found again
+
+    again = Follower()
+    qpd.distill(run.recipe, output=tmp_path / "b", progress=again)
+    assert not any("first games" in note for note in again.notes)  # once in a run
+
+
+def test_info_names_the_file_or_where_it_looked(
+    agent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def info(*options: object) -> dict:
+        code, out, _ = call(capsys, "teacher", "info", agent, "--episodes", "4", "--json", *options)
+        assert code == 0
+        return json.loads(out)
+
+    without = info()
+    assert without["vecnormalize"].startswith(f"none in {agent.with_suffix('')}, {agent.parent};")
+    assert without["return"]["mean"] < without["random_return"]["mean"]
+    found = info("--vecnormalize", agent.with_name("statistics.pkl"))
+    assert found["vecnormalize"] == str(agent.with_name("statistics.pkl"))
+    assert found["return"]["mean"] > 100 > found["random_return"]["mean"]
+
+
+def test_a_file_that_is_not_there(agent: Path) -> None:
+    with pytest.raises(qpd.UserError, match="no such file; expected the vecnormalize") as caught:
+        qpd.evaluate(agent, vecnormalize=agent.with_name("none.pkl"))
+    assert caught.value.code is ErrorCode.TEACHER_SETTINGS
