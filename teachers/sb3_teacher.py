@@ -14,7 +14,7 @@ from qpd.teachers.archive.agent_identity import (
     ACTOR_CRITIC_ALGORITHMS,
     choose_algo,
     choose_num_actions,
-    refuse_continuous,
+    refuse_unsupported,
 )
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import ActionSpace, class_name, read_policy_option
@@ -220,7 +220,7 @@ def _build_teacher(
     env_id: str | None,
     num_actions: int | None,
 ) -> Teacher:
-    refuse_continuous(archive)
+    refuse_unsupported(archive, files.algo_hint)
     algo = choose_algo(archive, algo, files.algo_hint)
     env_id = env_id or files.env_id
     env_id = current_environment_id(env_id) if env_id else None

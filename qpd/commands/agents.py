@@ -43,7 +43,7 @@ def evaluate(
         int | None,
         typer.Option(min=0, max=2**30, help="seed of the games; default: the run's, or 0"),
     ] = None,
-    gif: Annotated[Path | None, typer.Option(help="also film a game (Atari)")] = None,
+    gif: Annotated[Path | None, typer.Option(help="also film a game")] = None,
     gif_seconds: Annotated[float, typer.Option(min=1.0, help="length of the film")] = 40.0,
     device: Device = None,
     as_json: AsJson = False,

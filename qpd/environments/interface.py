@@ -39,6 +39,19 @@ class EnvironmentSpec:
     is_atari: bool
     frame_stack: int
 
+    def misfit(self, observation_shape: tuple[int, ...], num_actions: int) -> str | None:
+        """Say in what a policy with these sizes does not fit; None if it does."""
+        own = self.observation_shape
+        if observation_shape != own:
+            said = f"sees observations of shape {observation_shape}, {self.env_id} gives {own}"
+            times, rest = divmod(observation_shape[0], own[0])
+            if len(own) == len(observation_shape) == 1 and times > 1 and rest == 0:
+                said += f": {times} of them stacked (VecFrameStack)? QPD stacks images only"
+            return said
+        if num_actions != self.num_actions:
+            return f"has {num_actions} actions, {self.env_id} has {self.num_actions}"
+        return None
+
 
 @dataclass(frozen=True)
 class VectorStep:

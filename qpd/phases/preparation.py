@@ -49,16 +49,9 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
             ErrorCode.TEACHER_UNCLEAR,
         )
     spec = environment_spec(env_id)
-    if spec.observation_shape != teacher.observation_shape:
-        raise PreparationError(
-            f"teacher {teacher.source} reads observations of shape {teacher.observation_shape}, "
-            f"environment {env_id} gives {spec.observation_shape}"
-        )
-    if spec.num_actions != teacher.num_actions:
-        raise PreparationError(
-            f"teacher {teacher.source} has {teacher.num_actions} actions, "
-            f"environment {env_id} {spec.num_actions}"
-        )
+    misfit = spec.misfit(teacher.observation_shape, teacher.num_actions)
+    if misfit is not None:
+        raise PreparationError(f"teacher {teacher.source} {misfit}")
     if recipe.finetune.reward is not None and teacher.normalization is not None:
         raise PreparationError(
             f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "

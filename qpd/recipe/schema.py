@@ -99,7 +99,7 @@ class TeacherSettings(RecipeSection):
         min_length=1,
         description="an SB3 zip, a zoo folder, a hub id (sb3/ppo-CartPole-v1), or 'embedded'",
     )
-    algo: Literal["ppo", "a2c", "dqn", "qrdqn"] | None = Field(
+    algo: Literal["ppo", "a2c", "trpo", "dqn", "qrdqn"] | None = Field(
         None, description="the teacher's algorithm; null = read it from the source"
     )
     env: str | None = Field(

@@ -172,17 +172,9 @@ def play(
         )
     spec = environment_spec(target.env_id)
     played = target.teacher.source if target.teacher is not None else target.run_path
-    if spec.num_actions != target.num_actions:
-        raise TargetError(
-            f"{played}: has {target.num_actions} actions, {target.env_id} has {spec.num_actions}",
-            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
-        )
-    if spec.observation_shape != target.observation_shape:
-        raise TargetError(
-            f"{played}: reads observations of shape {target.observation_shape}, {target.env_id} "
-            f"gives {spec.observation_shape}",
-            ErrorCode.TEACHER_WRONG_ENVIRONMENT,
-        )
+    misfit = spec.misfit(target.observation_shape, target.num_actions)
+    if misfit is not None:
+        raise TargetError(f"{played}: {misfit}", ErrorCode.TEACHER_WRONG_ENVIRONMENT)
     try:
         rule = resolve_acting(
             acting or target.acting,

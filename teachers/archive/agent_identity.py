@@ -1,5 +1,7 @@
 """An archive's algorithm and its number of actions: proofs first, hints last."""
 
+from collections.abc import Mapping
+
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.errors import TeacherError, continuous_actions, one_line
 from qpd.teachers.archive.plain_data import read_int, read_policy_option
@@ -7,13 +9,32 @@ from qpd.teachers.archive.sb3_archive import Sb3Archive
 
 ACTOR_CRITIC_ALGORITHMS = ("ppo", "a2c", "trpo")
 Q_ALGORITHMS = ("dqn", "qrdqn")
+_KNOWN = (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)
 
 
-def refuse_continuous(archive: Sb3Archive) -> None:
-    """Raise TeacherError where the tensors are those of an agent with continuous actions.
+_EXPECTED = "expected PPO, A2C, TRPO, DQN or QR-DQN"
 
-    `read_sb3_archive` has refused those whose action space says so.
+
+def refuse_unsupported(archive: Sb3Archive, hint: str | None) -> None:
+    """Raise TeacherError for an agent that cannot be imitated, and say what it is.
+
+    `hint` is the algorithm that its args.yml or its name gives. `read_sb3_archive` has refused
+    action spaces that are not supported.
     """
+    policy = archive.data.get("policy_class")
+    module = str(policy.get("__module__", "")) if isinstance(policy, Mapping) else ""
+    if "recurrent" in module or any(key.startswith("lstm_") for key in archive.state_dict):
+        raise TeacherError(
+            "is a recurrent agent (RecurrentPPO), whose actions depend on past observations;"
+            " expected a policy without memory, for example PPO on stacked frames"
+        )
+    if "maskable" in module or hint == "ppo_mask":
+        raise TeacherError(
+            "is a MaskablePPO agent: the environment's action masks would be dropped, and it plays"
+            f" otherwise without them; {_EXPECTED}"
+        )
+    if hint is not None and archive.algo is None and hint not in _KNOWN:
+        raise TeacherError(f"is an agent of {hint.upper()} by its args.yml or name; {_EXPECTED}")
     # log_std: PPO and A2C with a Gaussian policy; actor.: SAC, TD3 and DDPG.
     if any(key.startswith(("log_std", "actor.")) for key in archive.state_dict):
         raise continuous_actions(archive.path)
@@ -24,10 +45,9 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
 
     Raises TeacherError if `asked` contradicts the archive, or the algorithm is unknown.
     """
-    known = (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)
     asked = asked.lower() if asked else None
-    if asked is not None and asked not in known:
-        raise TeacherError(f"algorithm '{asked}' is unknown; expected one of {', '.join(known)}")
+    if asked is not None and asked not in _KNOWN:
+        raise TeacherError(f"algorithm '{asked}' is unknown; expected one of {', '.join(_KNOWN)}")
     # PPO and A2C save the same tensors: only `data` or a name tells the two apart.
     is_actor_critic = any(key.startswith("action_net.") for key in archive.state_dict)
     if archive.algo is None and not is_actor_critic:
@@ -38,7 +58,8 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
         )
     if asked is not None and archive.algo is not None and asked != archive.algo:
         raise TeacherError(
-            f"this is a {archive.algo} agent, not {asked} as requested", ErrorCode.TEACHER_UNCLEAR
+            f"this is an agent of {archive.algo}, not of {asked} as requested",
+            ErrorCode.TEACHER_UNCLEAR,
         )
     family = ACTOR_CRITIC_ALGORITHMS if is_actor_critic else Q_ALGORITHMS
     # The file name comes last: people rename files.

@@ -6,7 +6,7 @@ import re
 logger = logging.getLogger(__name__)
 
 ALGORITHM_NAMES = ("ppo", "a2c", "dqn", "qrdqn", "trpo", "sac", "td3", "ddpg", "tqc", "ars",
-                   "crossq", "ppo_lstm", "her")  # fmt: skip
+                   "crossq", "ppo_lstm", "ppo_mask", "her")  # fmt: skip
 
 # old id -> id in gymnasium 1.x, which no longer runs the old one
 RENAMED_ENVIRONMENTS = {

@@ -80,7 +80,7 @@ FITTING = [
         "(4, 84, 84)", "CartPole-v1"),
     row("run ci --set teacher.env=SpaceInvadersNoFrameskip-v4", Code.TEACHER_WRONG_ENVIRONMENT,
         "4 actions", "SpaceInvaders", "6"),
-    row("run ci --set teacher.algo=dqn", Code.TEACHER_UNCLEAR, "is a ppo agent, not dqn"),
+    row("run ci --set teacher.algo=dqn", Code.TEACHER_UNCLEAR, "an agent of ppo, not of dqn"),
     row("run ci --set teacher.env=BreakoutNoFrameskp-v4", Code.ENVIRONMENT_UNKNOWN,
         "BreakoutNoFrameskip-v4"),
     row(f"{RUN} --set student.hidden=[4000,4000]", Code.RECIPE_WRONG_VALUE, "student: 16,0",

@@ -253,7 +253,7 @@ def test_wrong_observations_are_refused():
 
 def test_arguments_that_contradict_the_archive():
     for options, expected in (
-        ({"algo": "dqn"}, "this is a ppo agent, not dqn"),
+        ({"algo": "dqn"}, "this is an agent of ppo, not of dqn"),
         ({"algo": "zork"}, "'zork' is unknown"),
         ({"num_actions": 6}, "network has 4 actions, num_actions says 6"),
     ):

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import numpy as np
+from ale_py.vector_env import AtariVectorEnv
 
 from qpd.environments.acting import ActingRule
+from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.policy import Policy
-from qpd.environments.registry import EnvironmentConfigError, environment_spec, make_vector_env
-from qpd.evaluation.video import AGENT_STEPS_PER_SECOND, film
+from qpd.environments.registry import (
+    EnvironmentConfigError,
+    atari_rom,
+    environment_spec,
+    make_vector_env,
+)
 from qpd.machine.torch_threads import torch_threads
 
+SCREEN = (210, 160)  # of the Atari 2600, in pixels
+AGENT_STEPS_PER_SECOND = 15  # the console shows 60 frames, an action lasts four
 MAX_GYM_WIDTH = 320  # pixels of a rendered frame; larger ones are shrunk
 
 
@@ -90,26 +99,60 @@ def _film_atari(
     # buttons it pressed.
     buttons = env.get_state()["game_actions"].astype(np.int64)
     env.close()
-    frames = film(env_id, seed, buttons.tolist())
+    frames = film_buttons(env_id, seed, buttons.tolist())
     probabilities = np.stack([*asked, silent], axis=1)
     rate = float(AGENT_STEPS_PER_SECOND)
     return FilmedGame(frames, probabilities, buttons, np.array(scores), ended, rate)
 
 
+def film_buttons(
+    env_id: str,
+    seed: int,
+    buttons: list[int],
+    *,
+    size: tuple[int, int] = SCREEN,
+    grey: bool = False,
+) -> np.ndarray:
+    """Film an Atari game again from its seed and buttons.
+
+    Returns uint8 `[steps + 1, height, width, 3]`, or `[..., 1]` in grey.
+
+    Raises EnvironmentConfigError outside Atari.
+    """
+    rom = atari_rom(env_id)
+    if rom is None:
+        raise EnvironmentConfigError(f"{env_id}: only Atari games can be filmed")
+    # The agent's environment draws 84x84 grey frames and nothing else, so the game is played again
+    # in colour: same seed, same no-ops, same buttons, same game.
+    env = AtariVectorEnv(
+        rom,
+        1,
+        num_threads=1,
+        grayscale=grey,
+        img_height=size[0],
+        img_width=size[1],
+        stack_num=1,
+        noop_max=30,
+        use_fire_reset=False,
+        repeat_action_probability=0.0,
+        autoreset_mode="NextStep",
+    )
+    frame, _ = env.reset(seed=np.array([emulator_seed(seed, 0)]))
+    shape = (*size, 1 if grey else 3)
+    # Copies: ALE may write the next frame into the array that it returned.
+    frames = [frame.reshape(shape).copy()]
+    for button in buttons:
+        frame, *_ = env.step(np.array([button]))
+        frames.append(frame.reshape(shape).copy())
+    env.close()
+    return np.stack(frames)
+
+
 def _film_gym(
     players: list[Player], env_id: str, seed: int, seconds: float, max_frames: int | None
 ) -> FilmedGame:
-    # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
-    for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(variable, "dummy")
-    try:
-        env = gymnasium.make(env_id, render_mode="rgb_array", max_episode_steps=max_frames)
-        observation, _ = env.reset(seed=seed)
-        # The first picture is taken inside the try: some environments fail only when they render.
-        frames = [_shrunk(env.render())]
-    except (gymnasium.error.Error, ImportError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise EnvironmentConfigError(f"{env_id} cannot be drawn: {reason}") from error
+    env, observation, picture = _begin_rendered(env_id, seed, max_frames)
+    frames = [picture]
     rate = float(env.metadata.get("render_fps", 30))
     rng = np.random.default_rng([seed, 0xE7A1])
     asked: list[np.ndarray] = []
@@ -127,6 +170,30 @@ def _film_gym(
     probabilities = np.stack([*asked, np.full_like(asked[0], np.nan)], axis=1)
     scored = np.array(scores)
     return FilmedGame(np.stack(frames), probabilities, np.array(buttons), scored, ended, rate)
+
+
+def check_drawable(env_id: str) -> None:
+    """Raise EnvironmentConfigError, before anything is played, if no picture can be made."""
+    if not environment_spec(env_id).is_atari:
+        env, _, _ = _begin_rendered(env_id, 0, None)
+        env.close()
+
+
+def _begin_rendered(
+    env_id: str, seed: int, max_frames: int | None
+) -> tuple[gymnasium.Env[Any, Any], Any, np.ndarray]:
+    """Make an environment that draws, and return it with its first observation and picture."""
+    # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
+    for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(variable, "dummy")
+    try:
+        env = gymnasium.make(env_id, render_mode="rgb_array", max_episode_steps=max_frames)
+        observation, _ = env.reset(seed=seed)
+        # Inside the try: some environments fail only when they render.
+        return env, observation, _shrunk(env.render())
+    except (gymnasium.error.Error, ImportError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise EnvironmentConfigError(f"{env_id} cannot be drawn: {reason}") from error
 
 
 def _shrunk(frame: object) -> np.ndarray:

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.analysis.report.games import Player, film_game
 from qpd.environments.acting import ActingRule
 from qpd.environments.registry import EnvironmentConfigError, make_vector_env
-from qpd.evaluation.video import AGENT_STEPS_PER_SECOND, film, play_buttons
+from qpd.evaluation.filmed_game import (
+    AGENT_STEPS_PER_SECOND,
+    Player,
+    film_buttons,
+    film_game,
+)
 
 GAME = "BreakoutNoFrameskip-v4"
 
@@ -31,9 +35,9 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
     rule = ActingRule("sample")
     players = [Player("a", uneven, rule), Player("b", listener, rule)]
     game = film_game(players, GAME, seed=8, seconds=6, max_frames=None)
-    buttons = play_buttons(uneven, GAME, rule, seed=8, max_steps=6 * AGENT_STEPS_PER_SECOND)
-    assert game.buttons.tolist() == buttons and len(buttons) == 90
-    assert np.array_equal(game.frames, film(GAME, 8, buttons))
+    buttons = game.buttons.tolist()
+    assert len(buttons) == 6 * AGENT_STEPS_PER_SECOND == 90
+    assert game.frames.shape == (91, 210, 160, 3)
     own, other = game.probabilities
     asked = ~np.isnan(own).any(axis=1)
     # FIRE and RIGHT are pressed by the wrapper; the last picture is followed by no action.
@@ -43,9 +47,15 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
     # Both were asked about the same observations, in order.
     mine = rule.probabilities(uneven(np.concatenate(heard)))
     np.testing.assert_allclose(own[asked], mine, rtol=1e-6)
+    # The same buttons in the environment itself, forced steps included: what the policy saw.
+    grey = film_buttons(GAME, 8, buttons, size=(84, 84), grey=True)
     env = make_vector_env(GAME, 1)
     env.reset(8)
-    returns = [float(env.step(np.array([button])).game_returns[0]) for button in buttons]
+    returns = []
+    for step, button in enumerate(buttons):
+        if env.acting[0]:
+            assert np.array_equal(env.observations[0, -1], grey[step][..., 0]), step
+        returns.append(float(env.step(np.array([button])).game_returns[0]))
     env.close()
     assert game.scores.tolist() == [0.0, *returns] and returns[-1] > 1 and not game.ended
 

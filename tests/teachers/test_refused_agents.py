@@ -1,0 +1,65 @@
+"""Agents that QPD cannot imitate are named for what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gymnasium.spaces import Box
+from sb3_contrib import ARS, MaskablePPO, RecurrentPPO
+from sb3_contrib.common.envs import InvalidActionEnvDiscrete
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecFrameStack
+
+import qpd
+from qpd.phases.preparation import PreparationError
+from qpd.runs.target import TargetError
+from qpd.teachers import TeacherError, load_teacher
+
+
+class _Maskable(InvalidActionEnvDiscrete):
+    """As sb3_contrib's, whose observations are one number, but in a vector."""
+
+    def __init__(self) -> None:
+        super().__init__(dim=4, n_invalid_actions=1)
+        self.observation_space = Box(0.0, 1.0, (3,))
+
+
+@pytest.fixture
+def stacked(tmp_path: Path) -> Path:
+    env = VecFrameStack(make_vec_env("CartPole-v1"), 3)
+    PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu").save(
+        tmp_path / "ppo-CartPole-v1.zip"
+    )
+    return tmp_path / "ppo-CartPole-v1.zip"
+
+
+def test_a_recurrent_agent(tmp_path: Path) -> None:
+    RecurrentPPO("MlpLstmPolicy", "CartPole-v1", n_steps=8, device="cpu").save(tmp_path / "a.zip")
+    with pytest.raises(TeacherError, match=r"a\.zip: is a recurrent agent .* stacked frames"):
+        load_teacher(tmp_path / "a.zip")
+
+
+def test_a_maskable_agent_does_not_lose_its_masks_unnoticed(tmp_path: Path) -> None:
+    MaskablePPO("MlpPolicy", _Maskable(), n_steps=8, device="cpu").save(tmp_path / "a.zip")
+    with pytest.raises(TeacherError, match=r"is a MaskablePPO agent: .*masks would be dropped"):
+        load_teacher(tmp_path / "a.zip", algo="ppo")
+
+
+def test_an_agent_of_another_algorithm_is_named_as_its_args_name_it(tmp_path: Path) -> None:
+    ARS("LinearPolicy", "CartPole-v1", device="cpu").save(tmp_path / "CartPole-v1.zip")
+    (tmp_path / "args.yml").write_text(
+        "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - ars\n"
+    )
+    with pytest.raises(TeacherError, match="is an agent of ARS by its args.yml or name; expected"):
+        load_teacher(tmp_path)
+
+
+def test_stacked_vectors_are_recognised(stacked: Path, tmp_path: Path) -> None:
+    said = r"\(12,\), CartPole-v1 gives \(4,\): 3 of them stacked \(VecFrameStack\)\?"
+    with pytest.raises(TargetError, match=said):
+        qpd.evaluate(stacked)
+    with pytest.raises(PreparationError, match=said):
+        qpd.distill("agent/vector", teacher=stacked, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
