@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from qpd.analysis.report.blocks import Section
 from qpd.analysis.report.feature_map import feature_map_section
@@ -19,6 +21,9 @@ from qpd.analysis.report.training import training_section
 from qpd.analysis.report.usage import usage_section
 from qpd.analysis.report.video import video_section
 from qpd.version import __version__
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 # In the order of the page. A section that returns None is left out without a word.
 SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
@@ -53,6 +58,7 @@ def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["code_spans"] = _code_spans
     style, script = _page_file("report.css"), _page_file("player.js")
     # The page's content security policy allows this one script by its hash, and no other.
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
@@ -64,6 +70,13 @@ def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
         script_sha256=digest,
         version=__version__,
     )
+
+
+def _code_spans(text: str) -> Markup:
+    """Escape a sentence for HTML; what stands between backquotes becomes code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _page_file(name: str) -> str:

@@ -47,7 +47,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
     return {
         "student": source.name,
         "env_id": env_id,
-        "preprocessing": frames if student.architecture.is_image else f"none: {env_id}'s vector",
+        "preprocessing": frames if student.architecture.is_image else f"{env_id}'s vector as it is",
         "logit_scale": repr(student.logit_scale),
         "actions": json.dumps(names) if names else f"0..{student.architecture.num_actions - 1}",
         "acting": acting_hint(source.about),

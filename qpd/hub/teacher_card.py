@@ -148,11 +148,12 @@ def _training(page: TeacherPage) -> str:
 
 def _limits(page: TeacherPage) -> str:
     measured = page.measured
+    is_image = page.agent.teacher.is_image
+    preprocessing = ", with the preprocessing of Stable-Baselines3's wrappers" if is_image else ""
     lines = [
         "- The return is that of one training run; the variation between seeds was not "
         "measured here.",
-        f"- It was played on {code(page.agent.env_id)} only, with QPD's preprocessing (that of "
-        "Stable-Baselines3's wrappers).",
+        f"- It was played on {code(page.agent.env_id)} only{preprocessing}.",
     ]
     if measured.distinct_games < measured.episodes:
         lines.append(

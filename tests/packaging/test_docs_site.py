@@ -229,6 +229,16 @@ def test_an_equation_keeps_its_meaning() -> None:
     assert "&#x0003C;" in drawn and drawn.endswith(" and \\(code\\)</p>")
 
 
+def test_contributing_says_where_to_look() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| `([\w/]+\.py)` \| ([^|]*) \|$", page, re.M)
+    assert len(rows) >= 8
+    for file, names in rows:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"\b(def|class) {name}\b", text), f"{file} has no {name}"
+
+
 def test_each_equation_names_its_function() -> None:
     """docs/method.md says where each equation is computed: the function is there, and in use."""
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
