@@ -62,7 +62,8 @@ class QpdTraining:
 
 def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
     """Return the plan of a phase that takes steps and never plays."""
-    return PhasePlan("distill", settings, temperature, 1.0, 1, _unused, _unused)
+    weight = settings.actor_weight_for(has_actor_critic=True)
+    return PhasePlan("distill", settings, weight, temperature, 1.0, 1, _unused, _unused)
 
 
 def _unused() -> Any:

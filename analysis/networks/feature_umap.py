@@ -91,7 +91,8 @@ def feature_map(
                 max_frames=target.max_frames,
             )
         states = played[key]
-        name, weight = str(run.path), run.recipe.distill.actor_weight
+        name = str(run.path)
+        weight = run.recipe.distill.actor_weight_for(target.is_actor_critic)
         features, columns = _run_student(student, states)
         values = columns[f"{critic}_value"]
         thirds = value_thirds(values)

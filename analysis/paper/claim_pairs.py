@@ -14,6 +14,7 @@ from qpd.analysis.paper.verdict import ScorePair
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples
 from qpd.recipe.schema import DistillSettings
+from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 _TEMPERATURE = "distill.temperature"
 _TEMPERATURES = (_TEMPERATURE, "finetune.temperature")
@@ -164,7 +165,7 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
 
 def _at_the_papers(group: PolicyGroup) -> bool:
     """Return whether every phase that the group went through was at the paper's temperature."""
-    has_critic = group.settings["distill.actor_weight"] is not None
+    has_critic = group.teacher in ACTOR_CRITIC_ALGORITHMS
     # The recipe's defaults are the paper's: 3 for logits, 0.01 for Q-values.
     papers = DistillSettings().temperature_for(has_critic)
     return all(group.settings.get(key, papers) == papers for key in _TEMPERATURES)

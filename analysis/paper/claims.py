@@ -19,6 +19,7 @@ from qpd.analysis.paper.claim_pairs import (
     pairs_between,
 )
 from qpd.analysis.returns.policy_groups import PolicyGroup
+from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 ENVIRONMENT = "Breakout"
 # Our own bounds, for claims that the paper makes without a number.
@@ -87,7 +88,7 @@ def critic_helps(quantized: bool) -> Claim:
         return Side(f"{name} lambda {weight:g}", policy, settings, also)
 
     def find(groups: Sequence[PolicyGroup]) -> Found:
-        # DQN teachers have no critic, so that a lambda of their recipes means nothing.
+        # DQN teachers have no critic; the paper claims nothing about a lambda of theirs.
         actor_critic = [group for group in groups if _has_critic(group)]
         return pairs_between(actor_critic, side(0.5), side(1.0), _LAMBDAS)
 
@@ -238,4 +239,4 @@ def phase_3_alone_fails(scheme: str) -> Claim:
 
 
 def _has_critic(group: PolicyGroup) -> bool:
-    return group.settings.get("distill.actor_weight") is not None
+    return group.teacher in ACTOR_CRITIC_ALGORITHMS

@@ -163,7 +163,7 @@ def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
     return {
         "size": recipe.student.size or "custom",
         **bits,
-        "lambda": recipe.distill.actor_weight if has_critic else np.nan,
+        "lambda": made_by["distill.actor_weight"],
         "temperature": made_by["distill.temperature"],
         "settings": made_by,
         "recipe_key": _digest(plain),

@@ -18,10 +18,9 @@ _LATER_SECTIONS: dict[str, set[str]] = {
 def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str, Any]:
     """Return each key that `policy` (distilled, ptq or qat) depends on, with its value.
 
-    Temperatures that the recipe leaves open are resolved by the teacher's kind; the actor's weight
-    is None for a teacher without a critic. How the best epoch was chosen
-    (`evaluation.validation_episodes`, `evaluation.validate_every`) is included; the seed and the
-    number of reported games are not.
+    Temperatures and lambdas that the recipe leaves open are resolved by the teacher's kind. How the
+    best epoch was chosen (`evaluation.validation_episodes`, `evaluation.validate_every`) is
+    included; the seed and the number of reported games are not.
     """
     sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
     sections["environment"].pop("num_threads")  # only speed: games are the same for any number
@@ -29,7 +28,7 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
         if name in sections:
             phase = sections[name]
             phase["temperature"] = settings.temperature_for(has_critic)
-            phase["actor_weight"] = phase["actor_weight"] if has_critic else None
+            phase["actor_weight"] = settings.actor_weight_for(has_critic)
     sections["evaluation"] = {
         key: getattr(recipe.evaluation, key) for key in ("validation_episodes", "validate_every")
     }

@@ -106,6 +106,7 @@ def _plan(
     return PhasePlan(
         "distill",
         student.recipe.distill,
+        student.recipe.distill.actor_weight_for(student.prepared.teacher.has_actor_critic),
         student.temperature,
         1.0,
         student.recipe.evaluation.validate_every,

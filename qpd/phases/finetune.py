@@ -47,6 +47,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     plan = PhasePlan(
         "finetune",
         recipe.finetune,
+        recipe.finetune.actor_weight_for(student.prepared.teacher.has_actor_critic),
         temperature,
         recipe.student.logit_scale(temperature),
         recipe.evaluation.validate_every,

@@ -226,7 +226,12 @@ class TrainingPhase(RecipeSection):
     temperature: float | None = Field(
         None, gt=0, description="tau of Eq. 1; null = 0.01 for Q-values, 3 for logits"
     )
-    actor_weight: float = Field(0.5, ge=0, le=1, description="lambda of Eq. 2; 1 = actor only")
+    actor_weight: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="lambda of Eq. 2; 1 = Eq. 1 alone; null = 1 for Q-values, 0.5 for logits",
+    )
     loss: Literal["forward_kl", "reverse_kl"] = Field(
         "forward_kl", description="forward = KL(teacher || student), as in the paper"
     )
@@ -254,6 +259,15 @@ class TrainingPhase(RecipeSection):
         if self.temperature is not None:
             return self.temperature
         return 3.0 if has_actor_critic else 0.01
+
+    def actor_weight_for(self, has_actor_critic: bool) -> float:
+        """Return lambda of Eq. 2: the recipe's, else 0.5, or 1 for Q-values, which have no critic.
+
+        The QPD paper trains students of DQN by Eq. 1 alone.
+        """
+        if self.actor_weight is not None:
+            return self.actor_weight
+        return 0.5 if has_actor_critic else 1.0
 
 
 class DistillSettings(TrainingPhase):

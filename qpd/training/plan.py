@@ -15,14 +15,16 @@ from qpd.recipe.schema import RewardSettings, TrainingPhase
 class PhasePlan:
     """All that distinguishes phase 1 from phase 3, for the loop that trains both.
 
-    `teacher_temperature` and `student_temperature` divide the logits in Eq. 1. `acting_policy`
-    plays where the student collects; `validate` plays the validation episodes; `after_update`
-    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half. With
-    `reward` the student plays before each epoch, which trains on that rollout alone.
+    `actor_weight` is lambda of Eq. 2; `teacher_temperature` and `student_temperature` divide the
+    logits in Eq. 1. `acting_policy` plays where the student collects; `validate` plays the
+    validation episodes; `after_update` keeps parameters in their domain; `after_early_epoch`
+    follows the epochs of the first half. With `reward` the student plays before each epoch, which
+    trains on that rollout alone.
     """
 
     name: str
     settings: TrainingPhase
+    actor_weight: float
     teacher_temperature: float
     student_temperature: float
     validate_every: int
@@ -37,7 +39,7 @@ class PhasePlan:
         """What the phase minimises, without the reward term."""
         return Objective(
             self.settings.loss,
-            self.settings.actor_weight,
+            self.actor_weight,
             self.teacher_temperature,
             self.student_temperature,
         )

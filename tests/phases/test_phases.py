@@ -119,6 +119,9 @@ def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> 
         assert deviation > 0.02  # or the factor would be 1 whatever it is made of
         factor = plain["states"][""]["head_factor"]
         assert factor == pytest.approx(float(deviation) / 0.01 * fold, rel=1e-4)
+        # Without a critic the loss is Eq. 1 alone, unless the recipe names a lambda.
+        assert follower.reports[-1].loss == follower.reports[-1].actor_loss > 0
+        assert follower.reports[-1].critic_loss > 0
 
 
 def test_the_phases_write_students_and_metrics(finished: Path) -> None:

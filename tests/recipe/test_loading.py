@@ -70,7 +70,7 @@ def test_paper_grid_differs_in_teacher_and_size_only() -> None:
             assert recipe.replay.refresh_fraction == 0.1
             for phase in (recipe.distill, recipe.finetune):
                 assert (phase.epochs, phase.temperature) == (600, temperature)
-                assert phase.actor_weight == 0.5
+                assert phase.actor_weight == (1.0 if algo == "dqn" else 0.5)
             assert recipe.evaluation.validation_episodes == 50
 
 
@@ -173,7 +173,7 @@ def test_all_mistakes_at_once_with_file_line_and_nearest_key(tmp_path: Path) -> 
     assert "did you mean forward_kl?" in text
     assert "mine.yaml:7: distill.epochs: '3' must be a whole number" in text
     assert "mine.yaml:9: quantize.weight_bits: 9 must be less than or equal to 8" in text
-    assert "mine.yaml:11: teacher.algo: 'sac' must be ppo, a2c, dqn or qrdqn" in text
+    assert "mine.yaml:11: teacher.algo: 'sac' must be ppo, a2c, trpo, dqn or qrdqn" in text
     assert "--set: finetune.lrr: unknown key; did you mean finetune.lr?" in text
     assert "--set replay.capacity: must be key=value" in text
 

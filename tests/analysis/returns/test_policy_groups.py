@@ -51,13 +51,13 @@ def test_fp32_students_differ_in_phase_1_alone(tmp_path: Path) -> None:
     assert differing_keys(*integers, ("finetune.", "student.size")) == ["quantize.weight_bits"]
 
 
-def test_temperatures_left_to_the_teacher_are_told(tmp_path: Path) -> None:
+def test_temperatures_and_lambdas_left_to_the_teacher_are_told(tmp_path: Path) -> None:
     found = groups(
         make_run(tmp_path / "left", TWO),
         make_run(tmp_path / "said", TWO, seed=1, changes=["distill.temperature=3"]),
-        make_run(tmp_path / "dqn", TWO, algo="dqn"),
+        make_run(tmp_path / "dqn", TWO, algo="dqn", changes=["distill.actor_weight=null"]),
     )
     same = only(found, "distilled", "left")
     assert same.num_runs == 2 and same.settings["distill.temperature"] == 3.0
     values = only(found, "distilled", "dqn").settings
-    assert (values["distill.temperature"], values["distill.actor_weight"]) == (0.01, None)
+    assert (values["distill.temperature"], values["distill.actor_weight"]) == (0.01, 1.0)

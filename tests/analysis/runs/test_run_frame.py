@@ -60,9 +60,9 @@ def test_a_reference_run() -> None:
     assert (mixed["first_layer_bits"], mixed["weight_bits"], mixed["last_layer_bits"]) == (8, 2, 8)
 
 
-def test_a_teacher_of_q_values_has_no_lambda_and_its_own_temperature() -> None:
+def test_a_teacher_of_q_values_has_its_own_temperature() -> None:
     frame = run_frame([REFERENCE / "classic-dqn-cartpole"]).set_index("policy")
-    assert np.isnan(frame.loc["qat", "lambda"]) and frame.loc["qat", "temperature"] == 0.01
+    assert (frame.loc["qat", "lambda"], frame.loc["qat", "temperature"]) == (0.5, 0.01)
     assert frame.loc["qat", "size"] == "mlp-32"
 
 
