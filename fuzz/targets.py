@@ -17,6 +17,8 @@ from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.sweep.grid import load_grid
 from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.archive.compact_agent import compact_agent
+from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from qpd.teachers.archive.vec_normalize import read_vec_normalize
 from qpd.teachers.sources.teacher_source import find_teacher_files
 
@@ -62,6 +64,13 @@ def _recipe_with_overrides(path: Path) -> object:
     return load_recipe(path, lines)
 
 
+def _agent(path: Path) -> object:
+    """Read an agent, and what `qpd teacher card --half` reads of it beside the weights."""
+    teacher = load_teacher(path)
+    compact_agent(read_sb3_archive(path))
+    return teacher
+
+
 def _student(path: Path) -> object:
     try:
         stored_architecture(path)
@@ -72,7 +81,7 @@ def _student(path: Path) -> object:
 
 
 TARGETS = {
-    "sb3_zip": Target("agent.zip", load_teacher, TeacherError),
+    "sb3_zip": Target("agent.zip", _agent, TeacherError),
     "vec_normalize": Target("vecnormalize.pkl", read_vec_normalize, TeacherError),
     "zoo_yaml": Target(
         "args.yml", lambda path: find_teacher_files(path.parent / "args.yml"), TeacherError

@@ -44,10 +44,13 @@ def _from_bytes(raw: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
 
 def _plain_dtype(record: Any) -> np.dtype[Any]:
     name = record.arguments[0] if isinstance(record, Recorded) and record.arguments else None
+    # Text first of all: hashing or printing tuples that share others may take for ever.
+    if type(name) is not str:
+        raise ValueError(f"a number type is {type(name).__name__}, not text")
     if name not in _PLAIN_DTYPES or not record.global_name.startswith("numpy"):
         raise ValueError(f"number type {name!r} is not one of {sorted(_PLAIN_DTYPES)}")
     state = record.state
     order = state[1] if isinstance(state, tuple) and len(state) > 1 else "|"
-    if order not in ("<", ">", "|", "="):
-        raise ValueError(f"byte order {order!r} is unknown")
+    if type(order) is not str or order not in ("<", ">", "|", "="):
+        raise ValueError("a byte order is unknown")
     return np.dtype(name).newbyteorder(order)
