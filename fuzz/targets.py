@@ -1,6 +1,7 @@
 """One target per parser of foreign files, which returns or raises the parser's own error.
 
-`check` swallows that error and nothing else, so any other exception is a finding.
+`check` swallows that error and nothing else, so any other exception is a finding, and so is an
+input that takes too much time or memory (`fuzz.measured`).
 """
 
 import tempfile
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzz.measured import bounded_work
 from qpd.bench.device_record import BenchError, read_device_record
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import RecipeError
@@ -40,7 +42,8 @@ class Target:
             path = Path(folder) / self.file_name
             path.write_bytes(content)
             try:
-                self.read(path)
+                with bounded_work():
+                    self.read(path)
             except self.error as error:
                 _check_message(error)
                 return False
