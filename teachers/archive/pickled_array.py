@@ -50,7 +50,11 @@ def _plain_dtype(record: Any) -> np.dtype[Any]:
     if name not in _PLAIN_DTYPES or not record.global_name.startswith("numpy"):
         raise ValueError(f"number type {name!r} is not one of {sorted(_PLAIN_DTYPES)}")
     state = record.state
-    order = state[1] if isinstance(state, tuple) and len(state) > 1 else "|"
-    if type(order) is not str or order not in ("<", ">", "|", "="):
+    order: Any = state[1] if isinstance(state, tuple) and len(state) > 1 else "|"
+    if not _is_byte_order(order):
         raise ValueError("a byte order is unknown")
     return np.dtype(name).newbyteorder(order)
+
+
+def _is_byte_order(value: Any) -> bool:
+    return type(value) is str and value in ("<", ">", "|", "=")
