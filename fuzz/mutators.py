@@ -19,7 +19,9 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # zip's earliest date: equal members are equal b
 _NUMBERS = (0, 1, 2, 3, 127, 128, 255)  # where counts and signed bytes turn over
 _JSON_WORDS = b"0 -1 1e999 NaN null true [ ] { } , : 999999999999999999999999"
 # Opcodes: MARK, TUPLE, REDUCE, APPEND, ... Readers of pickles are most easily led astray by these.
-_PICKLE_WORDS = rb"( ) t R b } u s . \x81 \x85 \x86 \x93 \x94 h\0 Q K\1 J\377\377\377\177"
+_PICKLE_WORDS = (
+    rb"( ) t R b } u s . 2 2\x86 q\0 \x81 \x85 \x86 \x93 \x94 h\0 Q K\1 J\377\377\377\177"
+)
 _WORDS = [
     *_JSON_WORDS.split(),
     *(word.decode("unicode_escape").encode("latin-1") for word in _PICKLE_WORDS.split()),

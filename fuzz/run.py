@@ -4,6 +4,8 @@ import sys
 
 import atheris
 
+from fuzz.measured import MAX_ADDED_BYTES, MAX_CLOCK_SECONDS
+
 # The parsers and the pure Python under them, in which coverage is counted.
 _INSTRUMENTED = ["qpd", "teachers", "students", "yaml", "zipfile", "pickletools"]
 
@@ -16,8 +18,9 @@ def main() -> None:
         from fuzz.targets import TARGETS
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
         sys.exit(f"usage: python -m fuzz.run {{{','.join(TARGETS)}}} [options] CORPUS...")
-    # libFuzzer parses the rest of the command line itself.
-    name = sys.argv.pop(1)
+    # libFuzzer parses the rest of the command line itself, where options may be given again.
+    name = sys.argv[1]
+    sys.argv[1:2] = [f"-timeout={MAX_CLOCK_SECONDS}", f"-rss_limit_mb={MAX_ADDED_BYTES >> 20}"]
     # libFuzzer restarts itself by this command, in a shell, to merge corpora.
     sys.argv[0] = f"{sys.executable} -m fuzz.run {name}"
 

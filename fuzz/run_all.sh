@@ -12,7 +12,7 @@ python=${PYTHON:-python}
 for target in "$@"; do
     mkdir -p "$work/corpus/$target"
     nice -n 5 "$python" -m fuzz.run "$target" -max_total_time=$((minutes * 60)) \
-        -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
+        -max_len=8192 -print_final_stats=1 \
         -artifact_prefix="$work/finding-$target-" \
         "$work/corpus/$target" "$work/seeds/$target" "$work/kept/$target" \
         >"$work/$target.log" 2>&1

@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import safetensors.torch
@@ -81,12 +82,18 @@ def _sb3_zips() -> dict[str, bytes]:
             }
         ),
         "q": _zip({"data": json.dumps(data).encode(), "policy.pth": _saved(q_net)}),
+        "optimizer": _zip({"data": json.dumps(data).encode(), "policy.pth": pth, **_optimizer()}),
         # Nested deeper than Python's recursion limit.
         "deep": _zip({"data": b"[" * 3000, "policy.pth": pth}),
     }
 
 
-def _saved(tensors: dict[str, torch.Tensor]) -> bytes:
+def _optimizer() -> dict[str, bytes]:
+    group = {"lr": 3e-4, "betas": (0.9, 0.999), "params": [0, 1, 2], "foreach": None}
+    return {"policy.optimizer.pth": _saved({"state": {}, "param_groups": [group]})}
+
+
+def _saved(tensors: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save(tensors, buffer)
     return buffer.getvalue()
@@ -97,7 +104,9 @@ def _vec_normalize() -> dict[str, bytes]:
     found = {f"protocol-{n}": pickle.dumps(environment, n) for n in (2, 4, 5)}
     # A dictionary key of 300 nested tuples: hashing it recurses.
     nested = b"\x80\x04}(" + b")" + b"\x85" * 300 + b"K\x01u."
-    return found | {"nested-key": nested}
+    # Pairs of one and the same, 60 deep: a tree of 2^60 to whoever visits it all.
+    shared = b"\x80\x04})" + b"2\x86" * 60 + b"K\x01s."
+    return found | {"nested-key": nested, "shared-key": shared}
 
 
 def _safetensors(tensors: dict[str, torch.Tensor], about: dict[str, str]) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """One target per parser of foreign files, which returns or raises the parser's own error.
 
-`check` swallows that error and nothing else, so any other exception is a finding.
+`check` swallows that error and nothing else, so any other exception is a finding, and so is an
+input that takes too much time or memory (`fuzz.measured`).
 """
 
 import tempfile
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzz.measured import bounded_work
 from qpd.bench.device_record import BenchError, read_device_record
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import RecipeError
@@ -17,6 +19,8 @@ from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.sweep.grid import load_grid
 from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.archive.compact_agent import compact_agent
+from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from qpd.teachers.archive.vec_normalize import read_vec_normalize
 from qpd.teachers.sources.teacher_source import find_teacher_files
 
@@ -38,7 +42,8 @@ class Target:
             path = Path(folder) / self.file_name
             path.write_bytes(content)
             try:
-                self.read(path)
+                with bounded_work():
+                    self.read(path)
             except self.error as error:
                 _check_message(error)
                 return False
@@ -62,6 +67,13 @@ def _recipe_with_overrides(path: Path) -> object:
     return load_recipe(path, lines)
 
 
+def _agent(path: Path) -> object:
+    """Read an agent, and what `qpd teacher card --half` reads of it beside the weights."""
+    teacher = load_teacher(path)
+    compact_agent(read_sb3_archive(path))
+    return teacher
+
+
 def _student(path: Path) -> object:
     try:
         stored_architecture(path)
@@ -72,7 +84,7 @@ def _student(path: Path) -> object:
 
 
 TARGETS = {
-    "sb3_zip": Target("agent.zip", load_teacher, TeacherError),
+    "sb3_zip": Target("agent.zip", _agent, TeacherError),
     "vec_normalize": Target("vecnormalize.pkl", read_vec_normalize, TeacherError),
     "zoo_yaml": Target(
         "args.yml", lambda path: find_teacher_files(path.parent / "args.yml"), TeacherError

@@ -14,7 +14,7 @@ from torch import Tensor
 from qpd.environments.acting import ActingRule
 from qpd.environments.registry import VectorEnvironment, VectorStep
 from qpd.environments.transition import StepOutcome, TransitionBatch
-from qpd.teachers.sb3_teacher import Teacher
+from qpd.teachers.sb3_teacher import Teacher, TeacherOutputs, check_outputs
 
 StudentPolicy = Callable[[np.ndarray], np.ndarray]
 OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
@@ -70,6 +70,7 @@ def collect_transitions(
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
     given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
     The rule's sharpness is the teacher's alone: a student's logits come with its own folded in.
+    Raises TeacherError where the teacher's outputs are not finite.
     """
     halves = 2 if env.num_envs >= OVERLAP_FROM else 1
     groups = [np.arange(env.num_envs) % halves == half for half in range(halves)]
@@ -109,6 +110,7 @@ def _decide(
     with torch.inference_mode():
         outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
         logits, values = outputs.logits.cpu(), outputs.values.cpu()
+        check_outputs(teacher, TeacherOutputs(logits, values))
         acting_logits = rule.sharpness * logits.numpy().astype(np.float64)
         by_student = streams < student_envs
         if student is not None and by_student.any():

@@ -33,6 +33,7 @@ from qpd.teachers.sources.environment_ids import current_environment_id
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
 _ATARI_SIZE = 84
+_MAX_OUTPUT = 1e18  # the critic's loss squares values, and float32 ends at 3.4e38
 _Network = ActorCriticNetwork | QNetwork
 
 
@@ -252,15 +253,37 @@ def _build_teacher(
     return teacher
 
 
+def check_outputs(teacher: Teacher, outputs: TeacherOutputs) -> TeacherOutputs:
+    """Return a teacher's outputs as they are.
+
+    Raises TeacherError where one is NaN or infinite, or so large that its square is in float32.
+    """
+    for name, values in zip(outputs._fields, outputs, strict=True):
+        # Not `>=`: NaN compares false, and must be refused as well.
+        if values.numel() and not bool(values.abs().amax() < _MAX_OUTPUT):
+            raise TeacherError(
+                f"{teacher.source}: its {name} are not finite, or beyond {_MAX_OUTPUT:.0e};"
+                " use an agent whose training did not diverge",
+                ErrorCode.TEACHER_NOT_FINITE,
+            )
+    return outputs
+
+
 def _try_forward(teacher: Teacher) -> None:
-    """Run one forward pass at loading; TeacherError if the layers do not fit each other."""
+    """Run a forward pass of extreme observations at loading.
+
+    Raises TeacherError if the layers do not fit each other, or outputs are not finite.
+    """
+    extremes = (0, 255) if teacher.is_image else (0, 1, -1)
     dtype = torch.uint8 if teacher.is_image else torch.float32
+    batch = torch.tensor(extremes, dtype=dtype).view(-1, *(1,) * len(teacher.observation_shape))
     try:
         with torch.inference_mode():
-            teacher(torch.zeros(1, *teacher.observation_shape, dtype=dtype))
+            outputs = teacher(batch.expand(-1, *teacher.observation_shape).contiguous())
     except RuntimeError as error:
         line = f"layers do not fit each other ({one_line(error)})"
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED) from error
+    check_outputs(teacher, outputs)
 
 
 def _build_network(archive: Sb3Archive, algo: str, num_quantiles: int) -> _Network:

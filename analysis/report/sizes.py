@@ -10,8 +10,9 @@ from qpd.analysis.report.blocks import Picture, Pictures, Section, Table
 from qpd.analysis.report.figure_uri import figure_uri
 from qpd.analysis.report.inputs import STUDENTS, ReportInputs
 from qpd.analysis.runs.run_table import LABELS
+from qpd.files.bounded_read import read_file
 from qpd.files.json_input import parse_json
-from qpd.student_files.distilled import StudentFileError, check_size
+from qpd.student_files.distilled import MAX_FILE_BYTES, StudentFileError, check_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ def tensor_bytes(path: Path) -> dict[str, int]:
     """
     try:
         check_size(path)
-        data = path.read_bytes()
+        data = read_file(path, MAX_FILE_BYTES)
         # safetensors: 8 bytes with the header's length, the header in JSON, then the tensors. The
         # library gives names and shapes, but not where the bytes lie.
         end = 8 + int.from_bytes(data[:8], "little")

@@ -5,6 +5,7 @@ Read from the `*.monitor.csv` files that Stable-Baselines3's Monitor and `qpd te
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from qpd.analysis.figure_style import COLOURS, new_figure, paper_style, save_tables
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
+from qpd.files.bounded_read import read_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(\d+)\.monitor\.csv")
 # The zoo puts Monitor below its frame-skip wrapper: a game's length is in emulator frames.
+_MAX_MONITOR_BYTES = 256 << 20  # ten million games
 _FRAME_SKIP = 4
 # The RL Zoo numbers its files by environment, `qpd teacher train` by the step it resumed from,
 # which is at least this many.
@@ -94,10 +97,10 @@ def _read(path: Path) -> DataFrame:
     import pandas as pd
 
     try:
-        with path.open(encoding="utf-8") as file:
-            header = json.loads(file.readline().removeprefix("#"))
-            began = float(header["t_start"])
-            table = pd.read_csv(file)
+        file = io.StringIO(read_file(path, _MAX_MONITOR_BYTES).decode("utf-8"))
+        header = json.loads(file.readline().removeprefix("#"))
+        began = float(header["t_start"])
+        table = pd.read_csv(file)
         table = table[["r", "l", "t"]].apply(pd.to_numeric)
         if "NoFrameskip" in str(header.get("env_id")) and header.get("unit") != "agent steps":
             # `qpd teacher train` writes agent steps already, and says so in the header.

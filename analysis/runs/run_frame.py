@@ -17,10 +17,11 @@ import numpy as np
 
 from qpd.analysis.runs.student_settings import student_settings
 from qpd.errors.codes import ErrorCode
+from qpd.files.bounded_read import read_file
 from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import PhaseName
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
-from qpd.student_files.distilled import check_size, stored_architecture
+from qpd.student_files.distilled import MAX_FILE_BYTES, check_size, stored_architecture
 from qpd.student_files.origin import imitates_policy
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _tensor_digest(path: Path) -> str:
     if not path.is_file():
         return ""
     check_size(path)
-    data = path.read_bytes()
+    data = read_file(path, MAX_FILE_BYTES)
     return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()[:16]
 
 

@@ -11,6 +11,7 @@ from qpd.bench.c_json import record_of_c_lines
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_json
+from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.files.json_input import MAX_JSON_BYTES, parse_json
 
 FORMAT, SCHEMA_VERSION = "qpd-device", 1
@@ -132,12 +133,10 @@ def read_device_record(path: Path) -> DeviceRecord:
 
 
 def _read_text(path: Path) -> str:
-    with path.open("rb") as file:
-        # Never more than the limit: the file may be anybody's, or no file at all but /dev/zero.
-        content = file.read(MAX_JSON_BYTES + 1)
-    if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
-    return content.decode("utf-8")
+    try:
+        return read_file(path, MAX_JSON_BYTES).decode("utf-8")
+    except TooLargeError:
+        raise ValueError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB") from None
 
 
 def _json_objects(text: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import typer
 from qpd.commands.output import AsJson, print_json, print_table, print_text, progress
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
+from qpd.errors.terminal_text import printable
 
 if TYPE_CHECKING:
     from qpd.bench.device_record import BenchRow, DeviceRecord
@@ -64,6 +65,7 @@ def bench(
 
     chosen = _runtimes(runtimes, over_ssh=ssh is not None)
     settings = BenchSettings(chosen, _threads(threads), rounds, seconds, _frames(frames))
+    _check_device_name(device_name)
     refuse_foreign_file(output)
     note = progress().note
     models = _models(runs or [], sizes)
@@ -77,6 +79,18 @@ def bench(
         return
     _print(record)
     print(f"{output}: the device's JSON, for qpd analyze fps")
+
+
+def _check_device_name(name: str | None) -> None:
+    from qpd.bench.device_record import BenchError
+
+    # It becomes a column of tables and a label of figures.
+    if name is not None and (not name.strip() or len(name) > 100 or printable(name) != name):
+        raise BenchError(
+            f"--device-name {name[:100]}: one line of 1 to 100 characters, none of them a control"
+            " character",
+            ErrorCode.COMMAND_LINE,
+        )
 
 
 def _runtimes(text: str, over_ssh: bool) -> tuple[str, ...]:

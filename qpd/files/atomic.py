@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from qpd.files.bounded_read import open_regular
 from qpd.files.tensors import seal_header
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def copy_file(source: str | Path, path: str | Path) -> None:
     """Replace `path` by a copy of `source`."""
-    with open(source, "rb") as original, replace_file(Path(path)) as file:
+    with open_regular(source) as original, replace_file(Path(path)) as file:
         shutil.copyfileobj(original, file, 1 << 20)
 
 

@@ -8,33 +8,30 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
+from qpd.files.bounded_read import TooLargeError, read_file
+
 MAX_JSON_BYTES = 8 << 20  # a manifest with 10,000 games takes 0.3 MB
 
 
 def read_json(path: Path) -> Any:
     """Return the content of the JSON file `path`. Raises OSError, or ValueError as `parse_json`."""
-    with path.open("rb") as file:
-        # Read, not stat: a pipe or /proc file has no size to ask for.
-        content = file.read(MAX_JSON_BYTES + 1)
-    if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
+    try:
+        content = read_file(path, MAX_JSON_BYTES)
+    except TooLargeError:
+        raise TooLargeError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB") from None
     return parse_json(content.decode("utf-8"))
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str, *, any_number: bool = False) -> Any:
     """Return the value of one JSON document.
 
     Raises ValueError, with a one-line message, for anything else: also for NaN and infinities,
-    numbers beyond floats, duplicate keys, invalid Unicode and nesting too deep to read.
+    numbers beyond floats, duplicate keys, invalid Unicode and nesting too deep to read. With
+    `any_number` such numbers are read as Python's own reader does: other programs write them.
     """
+    strict = {} if any_number else _STRICT_NUMBERS
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_float=_finite_float,
-            parse_int=_finite_int,
-        )
+        value = json.loads(text, object_pairs_hook=_object, **strict)
         if "\\u" in text:  # half of a surrogate pair cannot be written again
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
@@ -73,3 +70,10 @@ def _finite_float(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is too large for a float")
     return value
+
+
+_STRICT_NUMBERS: dict[str, Any] = {
+    "parse_constant": _refuse_constant,
+    "parse_float": _finite_float,
+    "parse_int": _finite_int,
+}

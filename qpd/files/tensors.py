@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qpd.files.bounded_read import read_file
 from qpd.files.json_input import parse_json
 
 if TYPE_CHECKING:
@@ -44,17 +45,24 @@ def seal_header(header: dict[str, Any], data: memoryview) -> bytes:
     return text + b" " * (-len(text) % 8)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def read_tensors(
+    path: Path, most_bytes: int | None = None
+) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Read the metadata (without the checksum) and tensors of a safetensors file.
 
+    Args:
+        path: The file.
+        most_bytes: The longest that such a file may be; None for what QPD itself wrote.
+
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or is no regular one.
+        TooLargeError: It is longer.
         DamagedFileError: It is not a safetensors file, or differs from what was written.
     """
     # Imported here: it pulls in torch, which commands that read no tensors should not wait for.
     import safetensors.torch
 
-    data = path.read_bytes()
+    data = read_file(path, most_bytes)
     try:
         tensors = safetensors.torch.load(data)
         # The format: 8 bytes of header length, little-endian, the JSON header, the tensors' bytes.

@@ -9,13 +9,14 @@ from pathlib import Path
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
 from qpd.files.atomic import copy_file, write_bytes, write_json, write_text
+from qpd.files.bounded_read import read_file
 from qpd.hub.contents import agent_file_name, new_hub_folder, zoo_results
 from qpd.hub.measured_return import MeasuredReturn
 from qpd.runs.manifest import date_now
 from qpd.runs.target import Target, load_target
 from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.archive.compact_agent import compact_agent
-from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
+from qpd.teachers.archive.sb3_archive import MAX_ARCHIVE_BYTES, Sb3Archive, read_sb3_archive
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
 NORMALIZATION = "vecnormalize.pkl"
@@ -91,7 +92,7 @@ def write_teacher_folder(
     """
     name = agent_file_name(agent.teacher.algo, agent.env_id)
     original = agent.files.archive
-    content = compact_agent(agent.archive) if half else original.read_bytes()
+    content = compact_agent(agent.archive) if half else read_file(original, MAX_ARCHIVE_BYTES)
     # Played inside the temporary folder: a failure leaves nothing half-written behind.
     with new_hub_folder(folder) as fresh:
         write_bytes(fresh / name, content)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
+from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field, section_model
 from qpd.recipe.schema import Recipe, RecipeError, flat_settings
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
@@ -225,17 +226,14 @@ def file_label(path: Path) -> str:
 def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
     """Return what a file says, or None; `mistakes` gets a line for each thing that is wrong."""
     try:
-        with path.open("rb") as file:
-            # Bounded, also for a device or a pipe, which have no size.
-            raw = file.read(MAX_RECIPE_BYTES + 1)
-        if len(raw) > MAX_RECIPE_BYTES:
-            mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is not a recipe"))
-            return None
         # -sig: editors on Windows begin UTF-8 files with a byte order mark.
-        text = raw.decode("utf-8-sig")
+        text = read_file(path, MAX_RECIPE_BYTES).decode("utf-8-sig")
     except OSError as error:
         line = f"{label}: cannot be read: {error.strerror}"
         mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
+        return None
+    except TooLargeError:
+        mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is not a recipe"))
         return None
     except UnicodeDecodeError:
         mistakes.append(_no_yaml(label, "is not UTF-8 text; this is not a recipe"))

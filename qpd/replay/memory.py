@@ -283,7 +283,9 @@ def _mapped_rows(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.memm
                     os.posix_fallocate(file.fileno(), 0, size)
                 else:
                     file.truncate(size)
-        except OSError:
+        except OSError as error:
             path.unlink(missing_ok=True)
-            raise
+            # Reserving space fails without a name, and without saying what to change.
+            reason = f"{error.strerror or error}: the frames of replay.capacity take {size:,} bytes"
+            raise OSError(error.errno, reason, str(path)) from error
     return np.memmap(path, dtype, mode="r+", shape=shape)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import errors_name, write_text
+from qpd.files.bounded_read import TooLargeError, read_file
 
 KEY_COLUMNS = ("phase", "epoch")
 _EPOCH = re.compile(r"[0-9]{1,9}")
@@ -40,12 +41,10 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a metrics.csv with their ends; raises as `read_metrics` does."""
-    with path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise MetricsLogError(f"{path}: is larger than {_MAX_BYTES >> 20} MiB")
     try:
-        return content.decode("utf-8").splitlines(keepends=True)
+        return read_file(path, _MAX_BYTES).decode("utf-8").splitlines(keepends=True)
+    except TooLargeError as error:
+        raise MetricsLogError(f"{path}: is larger than {_MAX_BYTES >> 20} MiB") from error
     except UnicodeDecodeError as error:
         raise MetricsLogError(f"{path}: is no CSV file: {error}") from error
 

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
+from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
@@ -143,10 +144,14 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
         raise RunDirectoryError(
             [f"{path}: is not a whole run directory: recipe.yaml is missing; {way}"]
         )
-    if file.stat().st_size > MAX_RECIPE_BYTES:
-        raise RunDirectoryError([f"{file}: is larger than {MAX_RECIPE_BYTES >> 10} KiB; {way}"])
+    try:
+        content = read_file(file, MAX_RECIPE_BYTES)
+    except TooLargeError as error:
+        raise RunDirectoryError(
+            [f"{file}: is larger than {MAX_RECIPE_BYTES >> 10} KiB; {way}"]
+        ) from error
     known = manifest.recipe_crc32
-    if known and crc32_of(file.read_bytes()) not in known:
+    if known and crc32_of(content) not in known:
         raise RunDirectoryError(
             [f"{file}: is damaged or was edited; put a copy of it back, or {way}"]
         )
@@ -324,7 +329,7 @@ class RunDirectory:
 
     def metrics_bytes(self) -> bytes:
         """Return the content of metrics.csv, empty if there is none."""
-        return self.metrics_file.read_bytes() if self.metrics_file.is_file() else b""
+        return read_file(self.metrics_file, None) if self.metrics_file.is_file() else b""
 
     @property
     def keeps_memory(self) -> bool:
@@ -386,7 +391,7 @@ class RunDirectory:
         if crc32_of(text) in self._manifest.recipe_crc32 or (
             not self.recipe_file.exists() and not started
         ):
-            if not self.recipe_file.exists() or self.recipe_file.read_bytes() != text:
+            if not self.recipe_file.exists() or read_file(self.recipe_file, None) != text:
                 self.replace_recipe(recipe)
             return
         differences = recipe_differences(read_recipe(self.path, self._manifest), recipe)

@@ -13,7 +13,7 @@ import numpy as np
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.files.atomic import write_text
+from qpd.files.atomic import errors_name, write_text
 from qpd.recipe.schema import Recipe, flat_settings
 from qpd.runs.run_directory import RunDirectory
 from qpd.version import pip_install
@@ -97,7 +97,20 @@ class TensorBoardSink:
         scalars: Mapping[str, float],
         histograms: Mapping[str, np.ndarray],
     ) -> None:
-        """Write one epoch; it is on the disk on return. The recipe's text goes before the first."""
+        """Write one epoch; it is on the disk on return. The recipe's text goes before the first.
+
+        Raises OSError, which names the folder: the writer's own names nothing.
+        """
+        with errors_name(self._folder):
+            self._write_epoch(phase, epoch, scalars, histograms)
+
+    def _write_epoch(
+        self,
+        phase: str,
+        epoch: int,
+        scalars: Mapping[str, float],
+        histograms: Mapping[str, np.ndarray],
+    ) -> None:
         first_step = 0 if epoch == 1 else epoch
         writer = self._writer(phase, first_step)
         if first_step == 0:
@@ -116,14 +129,16 @@ class TensorBoardSink:
             for key, value in settings.items()
         }
         writer = self._writer("evaluate", 0)
-        # Run name ".": the same folder, not one named after the time.
-        writer.add_hparams(plain, dict(scalars), run_name=".", global_step=0)
-        writer.flush()
+        with errors_name(self._folder):
+            # Run name ".": the same folder, not one named after the time.
+            writer.add_hparams(plain, dict(scalars), run_name=".", global_step=0)
+            writer.flush()
 
     def close(self, failed: bool = False) -> None:
         """Close all files."""
-        for writer in self._writers.values():
-            writer.close()
+        with errors_name(self._folder):
+            for writer in self._writers.values():
+                writer.close()
         self._writers.clear()
 
     def _writer(self, phase: str, first_step: int) -> Any:

@@ -13,6 +13,7 @@ import torch
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_safetensors
+from qpd.files.bounded_read import TooLargeError, open_regular
 from qpd.files.json_input import parse_json
 from qpd.files.tensors import DamagedFileError, read_tensors
 from qpd.students import Student, StudentArchitecture
@@ -142,7 +143,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
     try:
         check_size(path)
         if with_tensors:
-            return read_tensors(path)
+            return read_tensors(path, MAX_FILE_BYTES)
         # Reads the header only, not the tensors.
         with safetensors.safe_open(path, framework="pt") as file:
             return dict(file.metadata() or {}), {}
@@ -150,8 +151,8 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
         raise StudentFileError(
             f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
         ) from error
-    except (safetensors.SafetensorError, DamagedFileError, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except (safetensors.SafetensorError, DamagedFileError, TooLargeError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise StudentFileError(
             f"{path}: is damaged, or not a safetensors file: {reason}"
         ) from error
@@ -159,7 +160,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
 
 def check_size(path: Path) -> None:
     """Raise StudentFileError if a file or its header is larger than any student's, or OSError."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         # The safetensors format begins with the header's length: checked before the library
         # allocates it.
         header_bytes = int.from_bytes(file.read(8), "little")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from qpd.errors.codes import ErrorCode
+from qpd.files.bounded_read import open_regular
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.archive.torch_file import read_param_groups
@@ -65,7 +66,7 @@ def compact_agent(archive: Sb3Archive) -> bytes:
 
 def _other_members(path: Path) -> dict[str, bytes]:
     """Read what an SB3 zip holds beside data and weights; unknown members are left out."""
-    with path.open("rb") as file, open_zip(file) as source:
+    with open_regular(path) as file, open_zip(file) as source:
         found = {info.filename: info for info in source.infolist()}
         for name, most in _MOST_BYTES.items():
             if name in found and found[name].file_size > most:

@@ -6,6 +6,7 @@ used here; nothing is ever unpickled. Old archives spell keys and values differe
 (`shape`/`_shape`, `'n': '4'`/`4`), and any of them may be missing.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,12 +83,12 @@ def class_name(text: str) -> str:
 
 
 def read_float(data: Mapping[str, Any], key: str) -> float | None:
-    """Return a plain number, or None if it is missing, not a number or too large for a float."""
+    """Return a plain number, or None if it is missing, no number, not finite or too large."""
     value = data.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value)
+        return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
 

@@ -5,15 +5,17 @@ and the tensors `policy.pth`. Reading one takes less than 1 GiB of memory, whate
 """
 
 import hashlib
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch import Tensor
 
 from qpd.errors.codes import ErrorCode
+from qpd.files.bounded_read import TooLargeError, open_regular, read_file
+from qpd.files.json_input import parse_json
 from qpd.teachers.archive.errors import TeacherError, continuous_actions, one_line
 from qpd.teachers.archive.plain_data import (
     ActionSpace,
@@ -64,6 +66,10 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
     path = Path(path)
     try:
         members, sha256 = _read_folder(path) if path.is_dir() else _read_zip(path)
+    except FileNotFoundError as error:
+        raise TeacherError(
+            f"{path}: no such file; {_EXPECTED}", ErrorCode.TEACHER_NOT_FOUND
+        ) from error
     except OSError as error:
         raise TeacherError(
             f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
@@ -124,10 +130,12 @@ def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
     members: dict[str, bytes] = {}
     for name in MAX_MEMBER_BYTES:
         member = path / name
-        if not member.is_file():
+        if not member.exists():
             continue
-        _check_size(path, name, member.stat().st_size)
-        members[name] = member.read_bytes()
+        try:
+            members[name] = read_file(member, MAX_MEMBER_BYTES[name])
+        except TooLargeError as error:
+            raise TeacherError(f"{member}: {error}", ErrorCode.TEACHER_DAMAGED) from error
     _check_members(path, members)
     digest = hashlib.sha256(members["data"])
     digest.update(members["policy.pth"])
@@ -135,19 +143,24 @@ def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:
 
 
 def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
-    if not path.is_file():
-        raise TeacherError(f"{path}: no such file; {_EXPECTED}", ErrorCode.TEACHER_NOT_FOUND)
-    if path.stat().st_size > MAX_ARCHIVE_BYTES:
-        raise TeacherError(
-            f"{path}: {path.stat().st_size} bytes; at most {MAX_ARCHIVE_BYTES} are read",
-            ErrorCode.TEACHER_DAMAGED,
-        )
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        num_bytes = os.fstat(file.fileno()).st_size
+        if num_bytes > MAX_ARCHIVE_BYTES:
+            raise TeacherError(
+                f"{path}: {num_bytes} bytes; at most {MAX_ARCHIVE_BYTES} are read",
+                ErrorCode.TEACHER_DAMAGED,
+            )
         # Of the file as it is, before anything in it is parsed: the manifest names a teacher by it.
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        members = _read_members(path, file)
+    _check_members(path, members)
+    return members, sha256
+
+
+def _read_members(path: Path, file: BinaryIO) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
     try:
-        with path.open("rb") as file, open_zip(file) as archive:
+        with open_zip(file) as archive:
             names = set(archive.namelist())
             for name in MAX_MEMBER_BYTES:
                 if name in names:
@@ -162,8 +175,7 @@ def _read_zip(path: Path) -> tuple[dict[str, bytes], str]:
             f"{path}: damaged or not a zip file ({one_line(error)}); {_EXPECTED}",
             ErrorCode.TEACHER_DAMAGED,
         ) from error
-    _check_members(path, members)
-    return members, sha256
+    return members
 
 
 def _check_size(path: Path, name: str, num_bytes: int) -> None:
@@ -187,9 +199,9 @@ def _check_members(path: Path, members: Mapping[str, bytes]) -> None:
 
 def _parse_data(content: bytes, path: Path) -> dict[str, Any]:
     try:
-        # Not qpd.files.json_input, which refuses NaN and infinity: SB3 may write both.
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        # SB3 writes NaN and infinities, for example for `max_grad_norm`.
+        data = parse_json(content.decode("utf-8"), any_number=True)
+    except ValueError as error:
         raise TeacherError(
             f"{path}: member 'data' is not JSON ({one_line(error)}); {_EXPECTED}",
             ErrorCode.TEACHER_DAMAGED,

@@ -15,11 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qpd.teachers.archive.inert_pickle import Recorded, Reference, load_inert
+from qpd.teachers.archive.inert_pickle import Global, Recorded, Reference, load_inert
 from qpd.teachers.archive.zip_input import open_zip, read_member
 
 # A convolution's weight has 4.
 _MAX_DIMENSIONS = 8
+_MAX_KEY = 100  # characters of a storage's key; torch counts: 0, 1, 2 ...
+_MAX_TENSORS = 10_000  # a NatureCNN's agent has some 30
+_MAX_SETTINGS = 100_000  # of an optimizer: a number for each tensor, and a dozen more
 _DTYPES = {
     "FloatStorage": torch.float32,
     "DoubleStorage": torch.float64,
@@ -49,7 +52,10 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
     storages = _Storages(members, prefix)
     tensors: dict[str, Tensor] = {}
     num_elements = 0
-    for name, record in _items(root):
+    items = _items(root)
+    if len(items) > _MAX_TENSORS:
+        raise ValueError(f"it names {len(items)} tensors; at most {_MAX_TENSORS} are read")
+    for name, record in items:
         if not isinstance(name, str):
             raise ValueError(f"the name of a tensor is of type {type(name).__name__}")
         flat, shape, stride, offset = _view(record, storages, name)
@@ -79,16 +85,20 @@ def read_param_groups(content: bytes) -> list[dict[str, Any]]:
     groups = root.get("param_groups") if isinstance(root, dict) else None
     if not isinstance(groups, list) or not groups:
         raise ValueError("it contains no param_groups")
+    num_values = 0  # counted as often as they are named: a pickle may name one list a million times
     for group in groups:
-        if not isinstance(group, dict) or not all(map(_is_plain, group.values())):
+        if not isinstance(group, dict):
             raise ValueError("its param_groups contain more than plain numbers")
+        num_values += 1 + len(group)
+        for value in group.values():
+            # Flat: `betas` and `params` are lists of numbers.
+            parts = value if isinstance(value, list | tuple) else (value,)
+            num_values += len(parts)
+            if num_values > _MAX_SETTINGS:
+                raise ValueError(f"its param_groups name more than {_MAX_SETTINGS} values")
+            if not all(x is None or isinstance(x, bool | int | float | str) for x in parts):
+                raise ValueError("its param_groups contain more than plain numbers")
     return groups
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _read_members(content: bytes) -> dict[str, bytes]:
@@ -143,7 +153,9 @@ class _Storages:
         if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
             raise ValueError("a tensor refers to no storage")
         name, dtype = key[2], _DTYPES.get(_type_name(key[1]))
-        content = self._members.get(f"{self._prefix}data/{name}") if type(name) is str else None
+        # Thousands of tensors may share one name of megabytes, which is joined to the prefix.
+        is_name = type(name) is str and len(name) <= _MAX_KEY
+        content = self._members.get(f"{self._prefix}data/{name}") if is_name else None
         if content is None or dtype is None:
             raise ValueError("a storage is missing, or of an unknown type")
         if name not in self._flat:
@@ -158,8 +170,9 @@ class _Storages:
 
 
 def _type_name(record: Any) -> str:
-    is_class = isinstance(record, type) and issubclass(record, Recorded)
-    module, _, name = record.global_name.rpartition(".") if is_class else ("", "", "")
+    module, _, name = (
+        record.global_name.rpartition(".") if isinstance(record, Global) else ("",) * 3
+    )
     return name if module == "torch" else ""
 
 
@@ -181,7 +194,7 @@ def _view(
     flat = storages.flat(reference)
     if not _are_sizes((offset,)) or not _are_sizes(shape) or not _are_sizes(stride):
         raise ValueError(f"the shape of {name[:100]!r} is damaged")
-    if len(shape) != len(stride) or len(shape) > _MAX_DIMENSIONS:
+    if len(shape) != len(stride):
         raise ValueError(f"the shape of {name[:100]!r} is damaged")
     last = offset + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if 0 not in shape and last >= flat.numel():
@@ -199,4 +212,6 @@ def _is_call(record: Any, global_name: str, num_arguments: int) -> bool:
 
 
 def _are_sizes(values: Any) -> bool:
-    return isinstance(values, tuple) and all(type(n) is int and 0 <= n < 1 << 40 for n in values)
+    if not isinstance(values, tuple) or len(values) > _MAX_DIMENSIONS:
+        return False
+    return all(type(n) is int and 0 <= n < 1 << 40 for n in values)

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.errors.codes import ErrorCode
+from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.inert_pickle import Recorded, as_array, load_inert
-
-MAX_PICKLE_BYTES = 16 << 20
+from qpd.teachers.archive.inert_pickle import MAX_PICKLE_BYTES, Recorded, load_inert
+from qpd.teachers.archive.pickled_array import as_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,9 @@ def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
     """
     path = Path(path)
     try:
-        num_bytes = path.stat().st_size
-        if num_bytes > MAX_PICKLE_BYTES:
-            raise TeacherError(
-                f"{path}: {num_bytes} bytes; at most {MAX_PICKLE_BYTES} are read",
-                ErrorCode.TEACHER_SETTINGS,
-            )
-        return _normalization(load_inert(path.read_bytes()))
-    except TeacherError:
-        raise
+        return _normalization(load_inert(read_file(path, MAX_PICKLE_BYTES)))
+    except TooLargeError as error:
+        raise TeacherError(f"{path}: {error}", ErrorCode.TEACHER_SETTINGS) from error
     except Exception as error:  # a damaged pickle may raise nearly anything
         raise TeacherError(
             f"{path}: not readable as a VecNormalize pickle ({one_line(error)});"

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from qpd.errors.codes import ErrorCode
+from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.teachers.archive.errors import TeacherError, one_line
 
 MAX_YAML_BYTES = 1 << 16  # the zoo's take 1 kB
@@ -46,15 +47,13 @@ _PlainLoader.add_multi_constructor("tag:yaml.org,2002:python/", _plain_content)
 def read_zoo_yaml(path: Path) -> dict[str, Any]:
     """Return the settings of an `args.yml` or `config.yml`; TeacherError if it is neither."""
     try:
-        if path.stat().st_size > MAX_YAML_BYTES:
-            raise TeacherError(
-                f"{path}: larger than {MAX_YAML_BYTES} bytes; not RL Zoo settings",
-                ErrorCode.TEACHER_SETTINGS,
-            )
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, MAX_YAML_BYTES).decode("utf-8")
         content = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader)
-    except TeacherError:
-        raise
+    except TooLargeError as error:
+        raise TeacherError(
+            f"{path}: larger than {MAX_YAML_BYTES} bytes; not RL Zoo settings",
+            ErrorCode.TEACHER_SETTINGS,
+        ) from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise TeacherError(
             f"{path}: not readable as RL Zoo settings ({one_line(error)})",

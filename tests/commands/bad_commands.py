@@ -41,6 +41,8 @@ BENCHES = [
     ),
     row("bench run -o no/device.json", Code.FILE_SYSTEM, "no/device.json", "does not exist"),
     row("bench run -o bare", Code.OUTPUT_TAKEN, "bare: exists and is not a device", "another -o"),
+    row("bench run --device-name 'a\nb'", Code.COMMAND_LINE, "--device-name a\\nb: one line"),
+    row("bench run --device-name ''", Code.COMMAND_LINE, "--device-name : one line of 1 to 100"),
     row("bench run --ssh me@", Code.COMMAND_LINE, "--ssh me@", "user@host"),
     row("bench run --ssh -x", Code.COMMAND_LINE, "--ssh -x", "user@host"),
     row("bench run --ssh me@127.0.0.1:9 --runtimes torch", Code.COMMAND_LINE, "over ssh"),

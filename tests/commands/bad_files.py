@@ -22,6 +22,7 @@ from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
 from qpd.phases.student_run import open_student
 from qpd.runs.run_directory import RunDirectory, sealed
+from tests.hostile.hostile_files import sharing_key, with_data_pkl
 from tests.tiny_run import Follower, recipe_of, work
 
 SEAL = "crc32"  # what a manifest keeps its own checksum under
@@ -53,11 +54,14 @@ def make_agents(folder: Path) -> None:
         rezip(folder, name, **{member: None})
     rezip(folder, "notjson.zip", data=b"{")
     rezip(folder, "listdata.zip", data=b"[]")
+    rezip(folder, "twice.zip", data=b'{"n_epochs": 4, "n_epochs": 5}')
+    rezip(folder, "sharing.zip", **{"policy.pth": with_data_pkl(sharing_key())})
     rezip(folder, "cutpolicy.zip", **{"policy.pth": tensors_of(folder)[1][:2000]})
     rezip(folder, "pickle.zip", **{"policy.pth": pickle.dumps({"a": print})})
     rezip(folder, "textpolicy.zip", **{"policy.pth": b"weights"})
     retensor(folder, "nan.zip", lambda t: t["action_net.weight"].fill_(float("nan")))
     retensor(folder, "inf.zip", lambda t: t["value_net.bias"].fill_(float("inf")))
+    retensor(folder, "vast.zip", lambda t: t["action_net.weight"].fill_(3e38))
     retensor(folder, "nohead.zip", lambda t: [t.pop("action_net.weight"), t.pop("value_net.bias")])
     retensor(folder, "nobias.zip", lambda t: t.pop("value_net.bias"))
     retensor(folder, "sac.zip", lambda t: [t.clear(), t.update({"net.weight": torch.ones(2)})])
@@ -110,6 +114,7 @@ def make_zoo_folders(folder: Path) -> None:
     zoo("badargs", "CartPole-v1.zip", args_yml=b"a: [\n")
     zoo("textargs", "CartPole-v1.zip", args_yml=b"hello\n")
     zoo("normalized", "CartPole-v1.zip", config_yml=b"normalize: true\n")
+    zoo("sharingstatistics", "CartPole-v1.zip", vecnormalize_pkl=sharing_key())
     zoo("badstatistics", "CartPole-v1.zip", vecnormalize_pkl=b"statistics")
 
 

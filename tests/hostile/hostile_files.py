@@ -132,6 +132,22 @@ def nested_tuple_key(depth: int) -> bytes:
     return b"\x80\x04}(" + b")" + b"\x85" * depth + b"K\x01u."
 
 
+def sharing_key(depth: int = 60) -> bytes:
+    """A pickle of 2 `depth` bytes whose key is a tree of 2^`depth` tuples: each is a pair of one.
+
+    A dict, or a set, would visit them all to hash it.
+    """
+    return b"\x80\x02})" + b"2\x86" * depth + b"K\x01s."
+
+
+def sharing_lists(depth: int = 60) -> list[Any]:
+    """Lists nested likewise."""
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
 def safetensors_of(header: bytes, data: bytes = b"", length: int | None = None) -> bytes:
     """A safetensors file that declares `length` bytes of header."""
     declared = len(header) if length is None else length

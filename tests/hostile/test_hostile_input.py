@@ -29,6 +29,8 @@ from tests.hostile.hostile_files import (
     rebuilt_tensor,
     safetensors_of,
     saved,
+    sharing_key,
+    sharing_lists,
     student_header,
     tiny_agent,
     torch_file_with,
@@ -86,6 +88,22 @@ def test_no_pickle_in_an_archive_or_beside_it_runs(reader: BoundedReader, tmp_pa
     assert target.is_dir()
 
 
+def _many_tensors() -> bytes:
+    """A pickle of 40,000 tensors of one storage, whose key has 8 million characters."""
+    key = b"X\0\0\x80\0" + b"0" * (8 << 20)
+    storage = b"(U\7storagectorch\nFloatStorage\n" + key + b"U\3cpuK\3tQ"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\0)))NtRq\0" + b"0"
+    names = b"".join(b"X\4\0\0\0%04xh\0" % number for number in range(40_000))
+    return b"\x80\x02" + tensor + b"}(" + names + b"u."
+
+
+def _statistics_of_type(number_type: bytes) -> bytes:
+    """A VecNormalize whose mean has, for the name of its number type, what these opcodes push."""
+    mean = b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(" + number_type + b"tRC\0tR"
+    rms = b"ca.b\nRunningMeanStd\n)\x81}X\4\0\0\0mean" + mean + b"sb"
+    return b"\x80\x04ca.b\nVecNormalize\n)\x81}X\7\0\0\0obs_rms" + rms + b"sb."
+
+
 POLICIES = {
     "a second pickle": (torch_file_with({"other/data.pkl": b"N."}), "2 members data.pkl"),
     "TorchScript": (torch_file_with({"x/constants.pkl": b"N.", "x/data.pkl": b"N."}), "2 members"),
@@ -103,11 +121,14 @@ POLICIES = {
     "backwards": (with_data_pkl(rebuilt_tensor((2,), (-1,), 2)), "shape of 'a' is damaged"),
     "negative shape": (with_data_pkl(rebuilt_tensor((-1,), (1,))), "shape of 'a' is damaged"),
     "many axes": (with_data_pkl(rebuilt_tensor((1,) * 70, (1,) * 70)), "shape of 'a'"),
-    "nested tuples": (with_data_pkl(nested_tuple_key(400_000)), "30000 tuples"),
+    "nested tuples": (with_data_pkl(nested_tuple_key(400_000)), "has tuple as a key"),
+    "tuples that share": (with_data_pkl(sharing_key()), "has tuple as a key"),
+    "a pickle of 17 MB": (with_data_pkl(bytes(17 << 20)), "at most 16777216 are read"),
+    "one name for many": (with_data_pkl(_many_tensors()), "at most 10000 are read"),
     "endless steps": (with_data_pkl(b"\x80\x02" + b"N0" * 2_000_000 + b"N."), "1000000 steps"),
     "many classes": (
         with_data_pkl(b"\x80\x02" + b"".join(b"ca\n%d\n0" % n for n in range(5000)) + b"N."),
-        "1000 different globals",
+        "contains NoneType",
     ),
 }
 
@@ -177,6 +198,23 @@ def test_names_that_lead_elsewhere_are_only_names(reader: BoundedReader, tmp_pat
 
 
 PICKLES = {
+    "tuples that share": sharing_key(),
+    "a set of them": b"\x80\x04\x8f()" + b"2\x86" * 60 + b"\x90.",
+    "a frozen set of them": b"\x80\x04()" + b"2\x86" * 60 + b"\x91.",
+    "the same in old sets": b"c__builtin__\nset\n(]()" + b"2\x86" * 60 + b"etR.",
+    "a number type of them": _statistics_of_type(b")" + b"2\x86" * 60),
+    "numbers as keys": b"\x80\x02}("
+    + b"".join(b"J" + n.to_bytes(4, "little") + b"N" for n in range(400_000))
+    + b"u.",
+    "one long text as a key": b"\x80\x02X\0\0\x80\0"
+    + b"a" * (8 << 20)
+    + b"q\0}"
+    + b"h\0Ns" * 300_000
+    + b".",
+    "long integers": b"\x80\x02\x8b\0\0\xf0\0" + b"\x7f" * (15 << 20) + b"0N.",
+    "deep objects": b"\x80\x02)ca\nb\nq\x000" + b"\x85q\1h\0h\1R" * 140_000 + b".",
+    "deep states": b"\x80\x02ca\nb\nq\0)R" + b"h\0)R" * 200_000 + b"b" * 200_000 + b".",
+    "marks": b"(" * 999_000 + b".",
     "nested tuples": nested_tuple_key(400_000),
     "endless steps": b"\x80\x02" + b"N0" * 8_000_000 + b"N.",
     "many classes": b"\x80\x02" + b"".join(b"ca\n%d\n0" % n for n in range(100_000)) + b"N.",
@@ -191,6 +229,16 @@ PICKLES = {
 def test_pickles_beside_an_agent(reader: BoundedReader, tmp_path: Path, name: str) -> None:
     path = write(tmp_path, "vecnormalize.pkl", PICKLES[name])
     refused(reader.read("vec_normalize", path), "vecnormalize.pkl", most_mib=300)
+
+
+def test_lists_that_share_in_an_optimizer(reader: BoundedReader, tmp_path: Path) -> None:
+    groups = [{"lr": 0.1, "params": sharing_lists()}]
+    many: list[dict[str, list[int]]] = [{str(n): [0] * 100 for n in range(30)}] * 100
+    for found in (groups, [{"lr": sharing_lists()}], many):
+        optimizer = saved({"state": {}, "param_groups": found})
+        content = agent(**{"policy.optimizer_pth": optimizer})
+        path = write(tmp_path, "agent.zip", content)
+        refused(reader.read("sb3_zip", path), "its param_groups")
 
 
 LINEAR = {"observation_shape": [2], "num_actions": 2, "conv_channels": [], "hidden": [3]}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -315,3 +317,18 @@ def test_how_decided_labels_are_depends_on_the_temperature() -> None:
     expected = ((first + math.log(2)) / 2, (0.75 + 0.5) / 2)
     assert memory.label_entropy(0.01) == pytest.approx(expected, rel=1e-5)
     assert memory.label_entropy(100.0) == pytest.approx((math.log(2), 0.5), rel=1e-4)
+
+
+def test_a_disk_without_room_is_named_with_the_key(tmp_path: Path) -> None:
+    """4 environments and 100 transitions of 7 float32: 28 bytes a row; files may have 1,000."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError) as caught:
+            ReplayMemory(100, 4, (7,), ACTIONS, tmp_path / "replay.bin")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(tmp_path / "replay.bin")
+    assert "the frames of replay.capacity take" in (caught.value.strerror or "")
+    assert list(tmp_path.iterdir()) == []

@@ -220,6 +220,29 @@ def test_a_resumed_phase_shows_each_epoch_once(tmp_path: Path) -> None:
     assert len(shown.Tensors("recipe/text_summary")) == 1
 
 
+def test_a_full_disk_names_the_folder(tmp_path: Path) -> None:
+    """In a process of its own, as TensorBoard's thread prints what it raises."""
+    pytest.importorskip("tensorboard")
+    program = """if True:
+        import resource, sys
+        from pathlib import Path
+        import numpy as np
+        from qpd.recipe.loading import load_recipe
+        from qpd.runs.sinks import tensorboard_sink
+
+        sink = tensorboard_sink(Path(sys.argv[1]), load_recipe("ci"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, -1))
+        try:
+            for epoch in range(1, 9):
+                sink.epoch("distill", epoch, {"loss/total": 1.0}, {"w": np.arange(1000.0)})
+        except OSError as error:
+            print(error.filename, error.strerror)
+    """
+    command = [sys.executable, "-c", program, str(tmp_path / "tensorboard")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == f"{tmp_path / 'tensorboard'} File too large\n", done.stderr
+
+
 def test_tensorboard_is_optional(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

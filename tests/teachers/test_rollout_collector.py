@@ -15,7 +15,7 @@ from qpd.environments.registry import make_vector_env
 from qpd.environments.transition import TransitionBatch
 from qpd.recipe.loading import load_recipe
 from qpd.replay.play_stream import PlayStream
-from qpd.teachers import Teacher, load_teacher
+from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.rollout_collector import collect_transitions
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -24,6 +24,17 @@ BREAKOUT = "BreakoutNoFrameskip-v4"
 @pytest.fixture(scope="module")
 def teacher() -> Teacher:
     return load_teacher("embedded")
+
+
+def test_a_teacher_that_overflows_in_play_only(teacher_zip: Path) -> None:
+    """What it answers to zeros and ones is finite, what it answers to play is not."""
+    teacher = load_teacher(teacher_zip)
+    env = make_vector_env("CartPole-v1", 2)
+    env.reset(0)
+    with torch.no_grad():
+        teacher.network.value_head.bias.fill_(math.inf)  # type: ignore[union-attr]
+    with pytest.raises(TeacherError, match=r"ppo-CartPole-v1\.zip: its values are not finite"):
+        next(collect_transitions(teacher, env, ActingRule("sample"), np.random.default_rng(0), 2))
 
 
 @pytest.mark.parametrize("num_envs", [3, 16])

@@ -165,6 +165,35 @@ def test_data_that_is_no_json_object(cartpole_zip, tmp_path):
         assert "'data'" in message_of(path)
 
 
+def test_numbers_of_data_that_sb3_writes_and_json_lacks(cartpole_zip, tmp_path):
+    """SB3 writes NaN and infinities: they count as not given. A key given twice is refused."""
+    path = tmp_path / "a.zip"
+    for gamma, expected in (("0.5", 0.5), ("NaN", None), ("-Infinity", None), ("1e999", None)):
+        text = f'{{"n_epochs": 4, "max_grad_norm": Infinity, "gamma": {gamma}}}'
+        archive = read_sb3_archive(rewrite(cartpole_zip, path, data=text.encode()))
+        assert archive.gamma == expected and archive.data["max_grad_norm"] == float("inf")
+    for data in (b'{"gamma": 1, "gamma": 0.5}', b'{"a": [{"n": 1, "n": 1}]}', b'{"a": "\\ud800"}'):
+        text = message_of(rewrite(cartpole_zip, path, data=data))
+        assert "member 'data' is not JSON" in text
+        assert "is given twice" in text or "surrogate" in text
+
+
+def test_outputs_that_are_not_finite(cartpole_zip, tmp_path):
+    """3e38 is a float32, but the sum of two is not; 1e30 is, and its square is not."""
+    for key, weight, named in (
+        ("action_net.weight", 3e38, "logits"),
+        ("value_net.weight", 3e38, "values"),
+        ("value_net.bias", 1e30, "values"),
+    ):
+        tensors = state_dict_of(cartpole_zip)
+        tensors[key].fill_(weight)
+        path = rewrite(cartpole_zip, tmp_path / "a.zip", policy_pth=saved(tensors))
+        text = message_of(path)
+        assert f"a.zip: its {named} are not finite, or beyond 1e+18" in text
+    tensors["value_net.bias"].fill_(1e17)
+    load_teacher(rewrite(cartpole_zip, path, policy_pth=saved(tensors)))
+
+
 def test_declared_size_is_bounded(cartpole_zip, tmp_path, monkeypatch):
     monkeypatch.setitem(MAX_MEMBER_BYTES, "policy.pth", 1000)
     assert "at most 1000" in message_of(cartpole_zip)

@@ -14,7 +14,8 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.teachers import TeacherError, load_teacher
-from qpd.teachers.archive.inert_pickle import as_array, load_inert
+from qpd.teachers.archive.inert_pickle import load_inert
+from qpd.teachers.archive.pickled_array import as_array
 from qpd.teachers.archive.vec_normalize import read_vec_normalize
 
 torch.set_num_threads(1)
