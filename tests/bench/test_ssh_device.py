@@ -22,7 +22,7 @@ from qpd.bench.device_record import BenchError, read_device_record
 from qpd.bench.models import run_model
 from qpd.bench.ssh_device import SshMachine, bench_over_ssh
 from qpd.export.bundle import load_export_source
-from qpd.export.c.code import weight_bytes
+from qpd.export.c.sizes import weight_bytes
 from qpd.machine.description import c_compiler
 
 RUNS = Path(__file__).parents[2] / "runs-reference"
