@@ -13,12 +13,14 @@ UNUSUAL = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], dtype=np.float32)
 
 def c_golden_vectors(student: IntegerStudent, golden: GoldenVectors) -> GoldenVectors:
     """Return the first `MOST_VECTORS`; for vectors the last is NaN, infinities and huge values."""
-    observations = golden.observations[:MOST_VECTORS]
+    observations, logits = golden.observations[:MOST_VECTORS], golden.logits[:MOST_VECTORS]
     if student.architecture.is_image or not len(observations):
-        return GoldenVectors(observations, golden.logits[:MOST_VECTORS])
-    observations = observations.copy()
-    observations[-1] = np.resize(UNUSUAL, observations.shape[1])
-    return GoldenVectors(observations, reference_logits(student, observations))
+        return GoldenVectors(observations, logits)
+    unusual = np.resize(UNUSUAL, (1, observations.shape[1]))
+    return GoldenVectors(
+        np.concatenate([observations[:-1], unusual]),
+        np.concatenate([logits[:-1], reference_logits(student, unusual)]),
+    )
 
 
 def golden_header(student: IntegerStudent, golden: GoldenVectors) -> str:
