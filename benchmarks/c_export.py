@@ -29,7 +29,8 @@ from benchmarks.random_students import random_student
 from benchmarks.timing import print_rates
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
-from qpd.export.c.code import arena_bytes, export_c, weight_bytes
+from qpd.export.c.code import export_c
+from qpd.export.c.sizes import arena_bytes, weight_bytes
 from qpd.integer.integer_student import IntegerEngine
 from qpd.students import SIZE_GRID, architecture_for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from qpd.analysis.report.blocks import Block, Card, Cards, Section, Table, Text
@@ -55,7 +56,14 @@ def _size_cards(
     size = student["size_bytes"]
     if size is not None:
         note = "{:,}, the teacher's parameters as floats"
-        cards.append(_ratio_card("bytes", teacher["size_bytes"], size, note))
+        card, constants = (
+            _ratio_card("bytes", teacher["size_bytes"], size, note),
+            student["constant_bytes"],
+        )
+        if constants is not None:
+            packed = f"as files; the student's constants alone take {constants:,}"
+            card = replace(card, notes=(*card.notes, packed))
+        cards.append(card)
     settings = inputs.run.recipe.quantize
     if student["weight_bits"] == 32:
         return [*cards, Card("Bits", "32", ("floats: not quantized",))]

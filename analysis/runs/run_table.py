@@ -8,6 +8,7 @@ from typing import Any
 from qpd.runs.manifest import Manifest
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import stored_architecture
+from qpd.student_files.quantized import stored_constant_bytes
 
 LABELS = {
     "teacher": "teacher",
@@ -22,8 +23,9 @@ def run_summary(path: Path) -> dict[str, Any]:
     """Return what the run at `path` measured, as plain data.
 
     Policies that were not evaluated have no `return`. `size_bytes` is the file's size, for the
-    teacher 4 bytes per parameter; None if a student's file was left out of a committed run. Raises
-    RunDirectoryError, StudentFileError.
+    teacher 4 bytes per parameter; None if a student's file was left out of a committed run.
+    `constant_bytes` leaves the file's header out: what the C export puts into flash, 4 bytes per
+    parameter in fp32. Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
@@ -57,6 +59,8 @@ def run_summary(path: Path) -> dict[str, Any]:
             count = stored_architecture(files[0]).num_parameters
             size = file.stat().st_size if file.is_file() else None
             policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
+            if file.is_file() and weight_bits < 32:
+                policies[name]["constant_bytes"] = stored_constant_bytes(file)
     return summary
 
 
@@ -91,12 +95,22 @@ def _entry(
     parameters: int, size_bytes: int | None, bits: int, evaluation: dict[str, Any] | None
 ) -> dict[str, Any]:
     entry = {"num_parameters": parameters, "size_bytes": size_bytes, "weight_bits": bits}
+    # Weights and biases alone, 4 bytes each in fp32; of integers the file says how they are packed.
+    entry["constant_bytes"] = 4 * parameters if bits == 32 else None
     return entry | ({"return": evaluation} if evaluation is not None else {})
 
 
 def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table that `qpd run` ends with."""
-    header = ["policy", "return [95%]", "of teacher", "parameters", "bits", "bytes"]
+    header = [
+        "policy",
+        "return [95%]",
+        "of teacher",
+        "parameters",
+        "bits",
+        "file bytes",
+        "constants",
+    ]
     base = summary["policies"].get("teacher", {}).get("return")
     rows = []
     for name, entry in summary["policies"].items():
@@ -108,8 +122,9 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             if base and base["mean"] > 0:
                 ratio = f"{evaluation['mean'] / base['mean']:.0%}"
         sizes = [f"{entry['num_parameters']:,}", str(entry["weight_bits"])]
-        size = entry["size_bytes"]
-        rows.append([LABELS[name], shown, ratio, *sizes, "-" if size is None else f"{size:,}"])
+        for size in (entry["size_bytes"], entry["constant_bytes"]):
+            sizes.append("-" if size is None else f"{size:,}")
+        rows.append([LABELS[name], shown, ratio, *sizes])
     return header, rows
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from qpd.bench.timed_calls import TimedTurn
-from qpd.students import SIZE_GRID, StudentArchitecture, architecture_for
+from qpd.integer.constant_bytes import constant_bytes as packed_bytes
+from qpd.students import SIZE_GRID, architecture_for
 
 PORTABLE_KERNELS = "portable"
 
@@ -83,18 +83,7 @@ def size_of_constants(constant_bytes: int) -> tuple[str | None, int | None]:
         for num_actions in range(2, 19):
             architecture = architecture_for(size, (4, 84, 84), num_actions)
             for bits in range(2, 9):
-                if _constant_bytes(architecture, bits) == constant_bytes:
+                shapes = architecture.layer_shapes()
+                if packed_bytes(shapes, [bits] * len(shapes)) == constant_bytes:
                     return size, bits
     return None, None
-
-
-def _constant_bytes(architecture: StudentArchitecture, bits: int) -> int:
-    """Return the bytes of all constants, as `qpd.export.c.code.weight_bytes` counts them.
-
-    Per output: packed weights on whole bytes, a bias of 4 bytes and, except in the head, 5 of gain.
-    """
-    total = 0
-    for shape in architecture.layer_shapes():
-        row = (prod(shape.weight_shape[1:]) * bits + 7) // 8
-        total += shape.weight_shape[0] * (row + (4 if shape.name == "actor" else 9))
-    return total

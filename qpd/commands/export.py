@@ -18,14 +18,22 @@ EXPORTERS = {
     "onnx": "qpd.export.onnx_graph:export_onnx",
     "litert": "qpd.export.litert_flatbuffer:export_litert",
     "sb3": "qpd.export.sb3_zip:export_sb3",
+    "bin": "qpd.export.c.binary:export_bin",
 }
+# Another arrangement of a format's files: (format, layout) -> exporter.
+LAYOUTS = {("c", "arduino"): "qpd.export.c.arduino:export_arduino"}
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="run directory, or a quantized.safetensors")],
     format_: Annotated[str, typer.Option("--format", help=", ".join(EXPORTERS))],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="folder; default RUN/exports/FORMAT")
+        Path | None,
+        typer.Option("-o", "--output", help="folder; default RUN/exports/FORMAT, or FORMAT-LAYOUT"),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option("--layout", help="arduino: --format c as an Arduino and PlatformIO library"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,11 +45,20 @@ def export(
             f"--format {format_}: one of {', '.join(EXPORTERS)}{did_you_mean(format_, EXPORTERS)}",
             ErrorCode.COMMAND_LINE,
         )
-    module, function = EXPORTERS[format_].split(":")
+    exporter, target = EXPORTERS[format_], format_
+    if layout is not None:
+        if (format_, layout) not in LAYOUTS:
+            known = ", ".join(f"--format {of} --layout {name}" for of, name in LAYOUTS)
+            raise ExportError(
+                f"--layout {layout}: not a layout of --format {format_}; there is {known}",
+                ErrorCode.COMMAND_LINE,
+            )
+        exporter, target = LAYOUTS[format_, layout], f"{format_}-{layout}"
+    module, function = exporter.split(":")
     source = load_export_source(run)
     files = getattr(import_module(module), function)(source, golden_vectors(source.student))
-    folder = output or (run if run.is_dir() else run.parent) / "exports" / format_
-    write_bundle(folder, format_, source, files)
+    folder = output or (run if run.is_dir() else run.parent) / "exports" / target
+    write_bundle(folder, target, source, files)
     sizes = {name: len(content) for name, content in sorted(files.items())}
     if as_json:
         print_json({"format": format_, "folder": str(folder), "files": sizes})

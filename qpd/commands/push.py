@@ -21,6 +21,7 @@ _NEEDS = {
     "onnx": ("onnx",),
     "litert": ("flatbuffers", "ai_edge_litert"),
     "sb3": ("stable_baselines3",),
+    "bin": (),
 }
 
 
@@ -40,7 +41,7 @@ def push(
     formats: Annotated[
         str | None,
         typer.Option(
-            "--formats", help="some of c,onnx,litert,sb3; default: all that are installed"
+            "--formats", help="some of c,onnx,litert,sb3,bin; default: all that are installed"
         ),
     ] = None,
     video: Annotated[bool, typer.Option(help="film a game (Atari)")] = True,

@@ -51,11 +51,15 @@ class GoldenVectors:
 
 @dataclass(frozen=True)
 class ExportSource:
-    """The student to export; `about` is its origin as its file records it, `name` labels it."""
+    """The student to export; `about` is its origin as its file records it, `name` labels it.
+
+    `file_bytes` is the size of the file it came from, if it came from one.
+    """
 
     student: IntegerStudent
     about: dict[str, Any]
     name: str
+    file_bytes: int | None = None
 
 
 def load_export_source(path: Path) -> ExportSource:
@@ -65,7 +69,7 @@ def load_export_source(path: Path) -> ExportSource:
     # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name
     name = folder if file.name == "quantized.safetensors" else file.stem
-    return ExportSource(student, student_origin(file), name)
+    return ExportSource(student, student_origin(file), name, file.stat().st_size)
 
 
 def golden_vectors(

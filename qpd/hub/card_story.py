@@ -126,6 +126,7 @@ def files_table(source: PushSource, formats: Sequence[str], is_filmed: bool) -> 
         ("onnx/", "for ONNX Runtime: int8 and fp32", "onnx" in formats),
         ("litert/", "for LiteRT: int8", "litert" in formats),
         ("c/", "as C99", "c" in formats),
+        ("bin/", "as one packed file, with a reader", "bin" in formats),
         ("recipe.yaml", "all settings; `qpd run recipe.yaml`", True),
         ("manifest.json", "versions, phases, every game's return", True),
         ("results.json", "the return, as the RL Zoo writes it", True),

@@ -13,6 +13,7 @@ from qpd.hub.contents import VIDEO_SECONDS, PushSource
 from qpd.hub.markdown import code, escape
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.origin import acting_hint, imitates_policy
+from qpd.student_files.quantized import stored_constant_bytes
 
 # In the order of the table, from what was imitated to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {
@@ -105,7 +106,8 @@ def _summary(source: PushSource) -> str:
         f"agent on {code(teacher.env_id)}, made with QPD (quantization-aware policy distillation). "
         f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
         f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}) in "
-        f"**{size:,} bytes**"
+        f"**{size:,} bytes** ({stored_constant_bytes(source.run.quantized_file):,} without the "
+        "file's header)"
     )
     known = source.returns.get("teacher")
     if known is None:
@@ -132,27 +134,33 @@ def _results(source: PushSource) -> str:
     # The teacher counts as bare fp32 weights: its zip also holds an optimizer's state, which would
     # flatter the student.
     student_bytes, teacher_bytes = run.quantized_file.stat().st_size, 4 * teacher.num_parameters
+    packed = stored_constant_bytes(run.quantized_file)
     lines = [
         "## Results",
         "",
-        "| | return, 95% interval | std | games | acting | parameters | bits | bytes |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | return, 95% interval | std | games | acting | parameters | bits | file bytes "
+        "| constants |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     rows = [name for name in _ROWS if name in source.returns]
     for name in rows:
         measured = source.returns[name]
         parameters, bits, size = architecture.num_parameters, _bits(source), ""
+        constants = f"{4 * parameters:,}"
         if name.startswith("teacher"):
             parameters, bits, size = teacher.num_parameters, "32", f"{teacher_bytes:,}"
+            constants = size
         elif name == "distilled":
             bits = "32"
             size = f"{run.distilled_file.stat().st_size:,}" if run.distilled_file.is_file() else ""
         # Only the published student's file is there: phase 3's has replaced phase 2's.
-        elif name == source.policy:
-            size = f"{student_bytes:,}"
+        else:
+            # Phases 2 and 3 pack the same layers at the same bits.
+            constants = f"{packed:,}"
+            size = f"{student_bytes:,}" if name == source.policy else ""
         cells = [_ROWS[name], measured.with_interval, f"{measured.std:.1f}"]
         cells += [str(measured.episodes), escape(measured.acting)]
-        cells += [f"{parameters:,}", bits, size]
+        cells += [f"{parameters:,}", bits, size, constants]
         if name == source.policy:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
@@ -165,7 +173,8 @@ def _results(source: PushSource) -> str:
         f"In bold: the student in `quantized.safetensors`. It has {ratio:.1f} times fewer "
         f"parameters than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 "
         f"bytes per parameter{critic}; the student as its file on disk, scales and header "
-        "included).",
+        "included; its constants alone, as the C export holds them, take "
+        f"{packed:,} bytes).",
     ]
     return "\n".join(lines)
 
@@ -211,7 +220,7 @@ def _student(export: ExportSource) -> str:
 
 
 def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
-    from qpd.export.c.code import arena_bytes, weight_bytes
+    from qpd.export.c.sizes import arena_bytes, weight_bytes
     from qpd.export.sb3_zip import sb3_algorithm
 
     export = source.export
@@ -233,5 +242,5 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
     # Two texts, as the environments are made in different ways.
     kind = "atari" if architecture.is_image else "vector"
     names = ["download"] + [f"sb3_{kind}"] * ("sb3" in formats)
-    names += [name for name in ("onnx", "litert", "c") if name in formats]
+    names += [name for name in ("onnx", "litert", "c", "bin") if name in formats]
     return [bundle_text(f"card_{name}.md", fields).decode() for name in names]

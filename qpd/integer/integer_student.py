@@ -65,12 +65,16 @@ class IntegerStudent:
         return isinstance(other, IntegerStudent) and _same_fields(self, other)
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Quantize vectors, float32 `[batch, features]`, to uint8 levels (Eq. 4); frames pass."""
+        """Quantize vectors, float32 `[batch, features]`, to uint8 levels (Eq. 4); frames pass.
+
+        What lies beyond a feature's range saturates, infinities included; NaN becomes level 0.
+        """
         if self.input_low is None or self.input_high is None:
             return observations
         low, high = torch.from_numpy(self.input_low), torch.from_numpy(self.input_high)
         levels = affine_levels(torch.from_numpy(observations), low, high, INPUT_LEVELS)
-        return levels.to(torch.uint8).numpy()
+        # Casting NaN to an integer is undefined: every processor would answer with another level.
+        return torch.nan_to_num(levels, nan=0.0).to(torch.uint8).numpy()
 
 
 def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:

@@ -12,11 +12,13 @@ import torch
 
 from qpd.files.atomic import write_safetensors
 from qpd.files.json_input import parse_json
+from qpd.integer.constant_bytes import constant_bytes
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.student_files.distilled import (
     StudentFileError,
     architecture_from_json,
     architecture_to_json,
+    read_metadata,
     read_safetensors,
 )
 
@@ -100,6 +102,19 @@ def load_integer_student(path: Path) -> IntegerStudent:
         raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
 
 
+def stored_constant_bytes(path: Path) -> int:
+    """Return the bytes of a quantized.safetensors' constants alone, as the C export holds them.
+
+    Reads the header. Raises StudentFileError.
+    """
+    metadata = read_metadata(path)
+    try:
+        shapes = architecture_from_json(parse_json(metadata["architecture"])).layer_shapes()
+        return constant_bytes(shapes, [int(bits) for bits in parse_json(metadata["weight_bits"])])
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
+
+
 def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
     """Invert `pack_student`; raises KeyError, ValueError, TypeError or OverflowError otherwise."""
     architecture = architecture_from_json(parse_json(metadata["architecture"]))
@@ -135,6 +150,9 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
         # Not `low >= high`: NaN compares false and must be refused as well.
         if not (high > low).all():
             raise ValueError("input_high must exceed input_low")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(high - low).all():
+                raise ValueError("input_low to input_high is wider than float32 holds")
         ranges = (low, high)
     scale = float(metadata["logit_scale"])
     if not 0.0 < scale < float("inf"):

@@ -37,7 +37,7 @@ def test_a_program_that_fails_its_golden_test_is_not_timed(tmp_path: Path) -> No
     wrong = replace(model, integer_logits=model.integer_logits + 1)
     contestant = start_student("c", wrong, 1, tmp_path, noise_frames())
     assert contestant.runner is None and isinstance(contestant.error, WrongAnswerError)
-    assert "golden test: FAILED: vector 0" in str(contestant.error)
+    assert "golden test: FAILED: vector 1" in str(contestant.error)
 
 
 def test_code_that_does_not_compile_is_one_line(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from qpd.bench.device_record import (
     write_device_record,
 )
 from qpd.export.bundle import load_export_source
-from qpd.export.c.code import weight_bytes
+from qpd.export.c.sizes import weight_bytes
 
 RUNS = Path(__file__).parents[2] / "runs-reference"
 

@@ -22,7 +22,7 @@ from qpd.bench.device_record import BenchError, read_device_record
 from qpd.bench.models import run_model
 from qpd.bench.ssh_device import SshMachine, bench_over_ssh
 from qpd.export.bundle import load_export_source
-from qpd.export.c.code import weight_bytes
+from qpd.export.c.sizes import weight_bytes
 from qpd.machine.description import c_compiler
 
 RUNS = Path(__file__).parents[2] / "runs-reference"
@@ -147,7 +147,7 @@ def test_the_command_copies_builds_tests_runs_and_fetches(
 def test_a_golden_test_that_fails_there_stops_it_and_leaves_nothing(remote: Remote) -> None:
     model = run_model(RUN)
     wrong = replace(model, integer_logits=model.integer_logits + 1)
-    with pytest.raises(BenchError, match="golden test fails there: FAILED: vector 0") as caught:
+    with pytest.raises(BenchError, match="golden test fails there: FAILED: vector 1") as caught:
         bench_over_ssh(remote.target, [wrong], SETTINGS, config=remote.config)
     assert "\n" not in str(caught.value)
     assert list(remote.temporary.iterdir()) == []

@@ -83,7 +83,7 @@ def test_golden_vectors_tell_students_apart(source: ExportSource) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "cobol"], "--format cobol: one of c, onnx, litert, sb3"),
+        (["--format", "cobol"], "--format cobol: one of c, onnx, litert, sb3, bin"),
         (["--format", "c", "-o", "{here}"], "holds something that is not an export"),
     ],
 )

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from benchmarks.random_students import random_student
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors, load_export_source
-from qpd.export.c.code import arena_bytes, export_c, weight_bytes
+from qpd.export.c.code import export_c
 from qpd.export.c.golden import run_lengths
+from qpd.export.c.sizes import arena_bytes, weight_bytes
 from qpd.integer.integer_student import (
     IntegerEngine,
     IntegerLayer,
@@ -183,7 +184,7 @@ def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "out", student)
     program = folder / "test"
     flags = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    sources = ["qpd_test.c", "qpd_network.c", "qpd_sample.c", "qpd_preprocess.c"]
+    sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c", "qpd_preprocess.c"]
     command = ["gcc", *WARNINGS, *flags, *KERNELS[kernels], "-o", str(program), *sources]
     if subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode:
         plain = ["gcc", "-xc", "-fsanitize=address,undefined", "-", "-o", str(program)]

@@ -242,7 +242,7 @@ def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     (out / "mine.txt").write_text("kept")
     assert f"{out}: holds files already" in line(run, "me/x", "-o", out)
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
-    assert "pt: one of c, onnx, litert, sb3" in line(run, "me/x", "--formats", "c,pt")
+    assert "pt: one of c, onnx, litert, sb3, bin" in line(run, "me/x", "--formats", "c,pt")
     manifest = json.loads((run / "manifest.json").read_text())
     broken = json.loads(json.dumps(manifest))
     broken["evaluations"]["qat"]["interval"] = "?"

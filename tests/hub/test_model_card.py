@@ -22,7 +22,7 @@ from qpd.runs.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "runs-reference"
-FORMATS = ("c", "onnx", "litert", "sb3")
+FORMATS = ("c", "onnx", "litert", "sb3", "bin")
 
 
 def push(*arguments: str | Path) -> int:
@@ -83,12 +83,13 @@ def run_python(snippets: list[str], folder: Path) -> list[str]:
 
 def test_python_snippets_of_a_vector_student_run(cartpole: Path) -> None:
     snippets = blocks(cartpole, "python")
-    assert len(snippets) == 3
+    assert len(snippets) == 4
     outputs = run_python(snippets, cartpole)
     assert outputs[0].strip() in ("0", "1")
     # the run's own measurement: 500 in every game, greedily
     assert "500.0" in outputs[1]
     assert re.fullmatch(r"\[[01 \n]+\]", outputs[2].strip())
+    assert outputs[3] == outputs[2]  # student.bin plays the same golden vectors as ONNX
 
 
 def test_python_snippets_of_an_atari_student_run(breakout: Path) -> None:
@@ -147,13 +148,17 @@ def test_numbers_of_the_card_are_those_of_the_run(breakout: Path) -> None:
     }
     size = (breakout / "quantized.safetensors").stat().st_size
     assert rows["student, finetuned"] == [
-        *("370.7 [349.0, 388.1]", "56.2", "30", "sampled", "35,796", "8", f"{size:,}")
+        *("370.7 [349.0, 388.1]", "56.2", "30", "sampled", "35,796", "8", f"{size:,}"),
+        "36,448",  # the C export's QPD_CONSTANT_BYTES
     ]
     # four bytes for each of the teacher's 1,686,693 parameters
     assert rows["teacher"] == [
-        *("330.4 [289.5, 373.3]", "118.3", "30", "sampled", "1,686,693", "32", "6,746,772")
+        *("330.4 [289.5, 373.3]", "118.3", "30", "sampled", "1,686,693", "32", "6,746,772"),
+        "6,746,772",
     ]
-    assert rows["student in fp32"][-1] == "144,548"
+    assert rows["student in fp32"][-2:] == ["144,548", "143,184"]  # 4 * 35,796
+    assert f"**{size:,} bytes** (36,448 without the file's header)" in card
+    assert "its constants alone, as the C export holds them, take 36,448 bytes" in card
     # 1,686,693 / 35,796 and 6,746,772 / 37,680
     assert "47.1 times fewer parameters" in card and "179 times fewer bytes" in card
     assert "seed 0, evaluation seed 800623024" in card
@@ -216,7 +221,7 @@ def test_strings_from_files_stay_strings(tmp_path: Path) -> None:
     body = card.split("---\n", 2)[2]
     header = "| | return, 95% interval |"
     table = body[body.index(header) :].split("\n\n")[0]
-    assert {line.count("|") for line in table.splitlines()} == {9}
+    assert {line.count("|") for line in table.splitlines()} == {10}
     published = "".join(path.read_text() for path in folder.iterdir() if path.suffix != "" and
                         path.suffix in (".md", ".json", ".yaml"))  # fmt: skip
     assert "/home/me" not in published and "my-secret-project" not in published

@@ -20,6 +20,7 @@ from docs_build.recipe_reference import recipe_keys, recipe_keys_page
 from docs_build.site_check import broken_links, external_resources, script_addresses
 from qpd.recipe.loading import list_recipes
 from qpd.recipe.mistakes import all_key_paths
+from qpd.student_files.quantized import stored_constant_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 # What Material's script may load in some pages or browsers, and why it never does here.
@@ -149,20 +150,33 @@ def test_the_readme_is_short_and_its_results_are_those_of_the_runs() -> None:
     rows = find_table(readme, "Breakout, PPO teacher").splitlines()[2:]
     checked = 0
     for row in rows:
-        _, shown, games, size, run, commit = (cell.strip() for cell in row.strip("|").split("|"))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        _, shown, games, size, constants, run, commit = cells
         name = re.match("`(.*?)`", run)
         if name is None:
             continue  # the teacher is not a run
         folder = ROOT / "runs-reference" / name[1]
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         assert manifest["git_commit"][:7] == commit.strip("`")
-        assert (folder / "quantized.safetensors").stat().st_size == int(size.replace(",", ""))
+        student = folder / "quantized.safetensors"
+        assert f"{student.stat().st_size:,}" == size
+        assert f"{stored_constant_bytes(student):,}" == constants
         played = manifest["evaluations"]["qat"]
         if int(games.replace(",", "")) == len(played["returns"]):
             low, high = played["interval"]
             assert shown == f"{played['mean']:.1f} [{low:.1f}, {high:.1f}]"
             checked += 1
     assert checked == 2 and len(rows) == 4
+
+
+def test_the_bytes_of_vector_students_are_those_of_the_runs() -> None:
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    table = find_table(page.split("## Other games")[1], "teacher")
+    stated = [row.strip("| ").split(" | ")[-2:] for row in table.splitlines()[2:]]
+    agents = ["ppo-cartpole", "dqn-cartpole", "a2c-acrobot", "ppo-mountaincar", "ppo-lunarlander",
+              "dqn-lunarlander", "qrdqn-lunarlander"]  # fmt: skip
+    files = [ROOT / f"runs-reference/classic-{agent}/quantized.safetensors" for agent in agents]
+    assert stated == [[f"{x.stat().st_size:,}", f"{stored_constant_bytes(x):,}"] for x in files]
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "runs-reference/README.md"])

@@ -8,16 +8,25 @@ from math import log, prod
 import numpy as np
 
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
-from qpd.export.c.golden import golden_header
+from qpd.export.c.golden import c_golden_vectors, golden_header
+from qpd.export.c.readme import c_readme
+from qpd.export.c.sizes import (
+    STRIP,
+    arena_bytes,
+    buffer_sizes,
+    flash_arena_bytes,
+    output_side,
+    strip_outputs,
+    weight_bytes,
+)
 from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
 from qpd.student_files.quantized import pack_levels
 
-STRIP = 10  # patches gathered at once: more unpack packed weights less often, but cost RAM
 
-
-def export_c(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -> dict[str, bytes]:
     """Return sources, Makefile, golden vectors and README of one student, by file name.
 
+    For a `board` the README has its sketch in place of `make`.
     Raises ExportError for a student whose numbers do not fit the runtime's types.
     """
     student = source.student
@@ -27,12 +36,15 @@ def export_c(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
         for entry in files("qpd.export.c").joinpath("runtime").iterdir()
         if entry.is_file()
     }
-    if not student.architecture.is_image:
+    if student.architecture.is_image:
+        del exported["qpd_encode.c"]
+    else:
         del exported["qpd_preprocess.c"], exported["qpd_preprocess.h"]
-    exported["qpd_student.h"] = _student_header(source).encode()
+    vectors = c_golden_vectors(student, golden)
+    exported["qpd_student.h"] = _student_header(source, len(vectors.logits)).encode()
     exported["qpd_layers.h"] = _layers_header(student).encode()
-    exported["qpd_golden.h"] = golden_header(student, golden).encode()
-    exported["README.md"] = _readme(source, exported["README.md"].decode()).encode()
+    exported["qpd_golden.h"] = golden_header(student, vectors).encode()
+    exported["README.md"] = c_readme(source, exported["README.md"].decode(), board).encode()
     return exported
 
 
@@ -67,28 +79,6 @@ def packed_weights(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
     return np.concatenate([pack_levels(row, layer.bits) for row in levels])
 
 
-def weight_bytes(student: IntegerStudent) -> int:
-    """Return the bytes of all constants: packed weights, biases, multipliers and shifts."""
-    constants = 0
-    for layer in student.layers:
-        # A bias of 4 bytes; hidden layers add a multiplier of 4 and a shift of 1.
-        per_output = 4 if layer.multiplier is None else 9
-        constants += packed_weights(student, layer).size + per_output * len(layer.bias)
-    return constants
-
-
-def arena_bytes(student: IntegerStudent) -> int:
-    """Return the runtime's static RAM, QPD_ARENA_BYTES, without observation and stack."""
-    sizes = _sizes(student)
-    scratch = STRIP * sizes["QPD_PATCH_BYTES"] + 4 * sizes["QPD_UNPACKED_BYTES"]
-    return sizes["QPD_EVEN_BYTES"] + sizes["QPD_ODD_BYTES"] + scratch + 4 * _strip_outputs(student)
-
-
-def _strip_outputs(student: IntegerStudent) -> int:
-    """Return the dot products in the largest strip, outputs rounded up to fours."""
-    return max(-(-len(y.weight) // 4) * 4 * min(STRIP, _side(y)) for y in student.layers)
-
-
 def _check(student: IntegerStudent) -> None:
     for layer in student.layers:
         name = layer.shape.name
@@ -98,28 +88,6 @@ def _check(student: IntegerStudent) -> None:
         # flash.
         if max(_geometry(layer).values()) > 65535:
             raise ExportError(f"{name}: rows beyond 65,535 bytes do not fit the C runtime")
-
-
-def _sizes(student: IntegerStudent) -> dict[str, int]:
-    """Return the bytes of the runtime's buffers, rounded up to multiples of 4."""
-    # Layers alternate between two buffers; the head writes to the caller's logits instead.
-    written = [prod(layer.shape.output_shape) for layer in student.layers[:-1]]
-    patches = [prod(layer.weight.shape[1:]) for layer in student.layers if _side(layer) > 1]
-    unpacked = [prod(layer.weight.shape[1:]) for layer in student.layers if layer.bits < 8]
-
-    def room(sizes: list[int]) -> int:
-        return -(-max(sizes, default=1) // 4) * 4
-
-    return {
-        "QPD_EVEN_BYTES": room(written[0::2]),
-        "QPD_ODD_BYTES": room(written[1::2]),
-        "QPD_PATCH_BYTES": room(patches),
-        "QPD_UNPACKED_BYTES": room(unpacked),
-    }
-
-
-def _side(layer: IntegerLayer) -> int:
-    return layer.shape.output_shape[1] if layer.shape.kind == "conv" else 1
 
 
 def _geometry(layer: IntegerLayer) -> dict[str, int]:
@@ -133,7 +101,7 @@ def _geometry(layer: IntegerLayer) -> dict[str, int]:
     if layer.shape.name == "conv1":  # frames, one after the other
         planes, row, pixel, plane_stride = channels, 84, 1, 84 * 84
     else:
-        side = (_side(layer) - 1) * stride + kernel  # 20 and 9: no column is left over
+        side = (output_side(layer) - 1) * stride + kernel  # 20 and 9: no column is left over
         planes, row, pixel, plane_stride = 1, side * channels, channels, 0
     return dict(
         planes=planes,
@@ -146,7 +114,7 @@ def _geometry(layer: IntegerLayer) -> dict[str, int]:
     )
 
 
-def _student_header(source: ExportSource) -> str:
+def _student_header(source: ExportSource, num_golden: int) -> str:
     student = source.student
     shape = student.architecture.observation_shape
     # One unit of the logits in bits, as a 32-bit fraction: qpd_sample takes powers of 2, not of e.
@@ -162,10 +130,12 @@ def _student_header(source: ExportSource) -> str:
         "QPD_IMAGE": int(student.architecture.is_image),
         "QPD_CONSTANT_BYTES": weight_bytes(student),
         "QPD_ARENA_BYTES": arena_bytes(student),
+        "QPD_FLASH_ARENA_BYTES": flash_arena_bytes(student),
+        "QPD_GOLDEN": num_golden,
         "QPD_STRIP": STRIP,
-        "QPD_STRIP_OUTPUTS": _strip_outputs(student),
+        "QPD_STRIP_OUTPUTS": strip_outputs(student),
         "QPD_PREPARED_BYTES": prepared,
-        **_sizes(student),
+        **buffer_sizes(student),
     }
     lines = [f"#define {name} {value}" for name, value in rows.items()]
     return "\n".join(
@@ -179,11 +149,31 @@ def _student_header(source: ExportSource) -> str:
             "/* The value of one unit of a logit; the second in bits, times 2^32. */",
             f"#define QPD_LOGIT_SCALE {student.logit_scale!r}",
             f"#define QPD_LOGIT_BITS_Q32 UINT32_C({scale})",
+            *_ranges(student),
             "",
             "#endif",
             "",
         ]
     )
+
+
+def _ranges(student: IntegerStudent) -> list[str]:
+    """Return the lines with each feature's low and high end, and the initializers of arrays."""
+    low, high = student.input_low, student.input_high
+    if low is None or high is None:
+        return []
+    lines = ["/* The range of each feature: level 0 and level 255, in the environment's units. */"]
+    for i, (one, other) in enumerate(zip(low, high, strict=True)):
+        lines += [f"#define QPD_LOW_{i} {_float(one)}", f"#define QPD_HIGH_{i} {_float(other)}"]
+    lows = ", ".join(f"QPD_LOW_{i}" for i in range(len(low)))
+    # Subtracted here, in single precision: a compiler may keep more digits of a constant.
+    widths = ", ".join(_float(width) for width in high - low)
+    return [*lines, f"#define QPD_LOWS {lows}", f"#define QPD_WIDTHS {widths}"]
+
+
+def _float(value: np.float32) -> str:
+    """Write a float32 as the shortest C literal that reads back as the same number."""
+    return f"{value!s}f"
 
 
 def _layers_header(student: IntegerStudent) -> str:
@@ -192,13 +182,13 @@ def _layers_header(student: IntegerStudent) -> str:
     for layer in student.layers:
         name, weights = layer.shape.name, packed_weights(student, layer)
         kind = "int8_t" if layer.bits == 8 else "uint8_t"
-        parts.append(_array(f"static const {kind} qpd_{name}_weights", weights))
-        parts.append(_array(f"static const int32_t qpd_{name}_bias", layer.bias))
+        parts.append(_array(f"static const QPD_FLASH {kind} qpd_{name}_weights", weights))
+        parts.append(_array(f"static const QPD_FLASH int32_t qpd_{name}_bias", layer.bias))
         multiplier = shift = "0"
         if layer.multiplier is not None and layer.shift is not None:
             multiplier, shift = f"qpd_{name}_multiplier", f"qpd_{name}_shift"
-            parts.append(_array(f"static const int32_t {multiplier}", layer.multiplier))
-            parts.append(_array(f"static const uint8_t {shift}", layer.shift))
+            parts.append(_array(f"static const QPD_FLASH int32_t {multiplier}", layer.multiplier))
+            parts.append(_array(f"static const QPD_FLASH uint8_t {shift}", layer.shift))
         fields = dict(
             weights=f"qpd_{name}_weights",
             bias=f"qpd_{name}_bias",
@@ -209,7 +199,7 @@ def _layers_header(student: IntegerStudent) -> str:
             bits=layer.bits,
             top=layer.levels,
             **_geometry(layer),
-            side=_side(layer),
+            side=output_side(layer),
         )
         table.append("    {" + ", ".join(f".{key} = {value}" for key, value in fields.items()))
     body = "},\n".join(table)
@@ -234,30 +224,3 @@ def _c_string(text: str) -> str:
     The question mark goes as well: two of them begin a trigraph.
     """
     return "".join(c if " " <= c <= "~" and c not in '"\\?' else "_" for c in text)
-
-
-def _readme(source: ExportSource, template: str) -> str:
-    student = source.student
-    inputs = "frames uint8 [4][84][84], oldest first (no scaling)"
-    if student.input_low is not None and student.input_high is not None:
-        ranges = "\n".join(
-            f"| {i} | {low!r} | {high!r} |"
-            for i, (low, high) in enumerate(
-                zip(student.input_low.tolist(), student.input_high.tolist(), strict=True)
-            )
-        )
-        inputs = (
-            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
-            f"halves to even\n\n| feature | low | high |\n|---|---|---|\n{ranges}"
-        )
-    values = {
-        "NAME": source.name,
-        "INPUTS": inputs,
-        "BITS": ", ".join(f"{layer.shape.name} {layer.bits}" for layer in student.layers),
-        "CONSTANT_BYTES": f"{weight_bytes(student):,}",
-        "ARENA_BYTES": f"{arena_bytes(student):,}",
-        "LOGIT_SCALE": repr(student.logit_scale),
-    }
-    for key, value in values.items():
-        template = template.replace(f"@{key}@", value)
-    return template

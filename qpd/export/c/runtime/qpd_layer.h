@@ -13,11 +13,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "qpd_flash.h"
+
 struct qpd_layer {
-    const void *weights; /* bits == 8: int8 m; else n packed lowest bit first, rows on whole bytes */
-    const int32_t *bias;
-    const int32_t *multiplier; /* null in the head, whose accumulators are the logits */
-    const uint8_t *shift;
+    /* bits == 8: int8 m; else n packed lowest bit first, rows on whole bytes */
+    const QPD_FLASH void *weights;
+    const QPD_FLASH int32_t *bias;
+    const QPD_FLASH int32_t *multiplier; /* null in the head, whose accumulators are the logits */
+    const QPD_FLASH uint8_t *shift;
     uint32_t inputs; /* planes * rows * row_bytes */
     uint16_t outputs;
     uint8_t bits;
@@ -38,20 +41,28 @@ static inline uint8_t qpd_requantize(int32_t acc, int32_t multiplier, uint8_t sh
     return level < top ? (uint8_t)level : top;
 }
 
-static inline const uint8_t *qpd_row_pointer(const struct qpd_layer *layer, uint32_t output)
+static inline const QPD_FLASH uint8_t *qpd_row_pointer(const struct qpd_layer *layer, uint32_t output)
 {
     const uint32_t row_bytes = (layer->inputs * layer->bits + 7) / 8;
-    return (const uint8_t *)layer->weights + output * row_bytes;
+    return (const QPD_FLASH uint8_t *)layer->weights + output * row_bytes;
 }
 
-/* The row of `output` as int8 m: in place where bits == 8, else unpacked into `buffer`. */
+/* The row of `output` as int8 m: in place where bits == 8 and flash can be read like RAM, else in
+ * `buffer`. */
 static const int8_t *qpd_weight_row(const struct qpd_layer *layer, uint32_t output, int8_t *buffer)
 {
-    const uint8_t *packed = qpd_row_pointer(layer, output);
+    const QPD_FLASH uint8_t *packed = qpd_row_pointer(layer, output);
     const uint32_t bits = layer->bits, mask = (1u << bits) - 1u;
     const int32_t middle = (int32_t)1 << (bits - 1);
     if (bits == 8) {
+#ifdef QPD_FLASH_IS_APART
+        for (uint32_t i = 0; i < layer->inputs; ++i) {
+            buffer[i] = (int8_t)packed[i];
+        }
+        return buffer;
+#else
         return (const int8_t *)packed;
+#endif
     }
     if (bits == 4) { /* the common width, without the bit reservoir */
         for (uint32_t i = 0; i + 1 < layer->inputs; i += 2, ++packed) {

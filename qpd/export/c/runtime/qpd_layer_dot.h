@@ -18,7 +18,11 @@
  * the dot products of a strip. */
 struct qpd_scratch {
     uint8_t patches[QPD_STRIP * QPD_PATCH_BYTES];
+#ifdef QPD_FLASH_IS_APART
+    int8_t rows[4][QPD_ROW_BYTES];
+#else
     int8_t rows[4][QPD_UNPACKED_BYTES];
+#endif
     int32_t dots[QPD_STRIP_OUTPUTS];
 };
 
@@ -43,8 +47,9 @@ static void qpd_gather(const struct qpd_layer *layer, const uint8_t *input, uint
 static void qpd_finish(const struct qpd_layer *layer, const int32_t *restrict dots, int32_t sum,
                        uint8_t *restrict levels, int32_t *restrict logits)
 {
-    const int32_t *restrict bias = layer->bias, *restrict multiplier = layer->multiplier;
-    const uint8_t *restrict shift = layer->shift;
+    const QPD_FLASH int32_t *restrict bias = layer->bias;
+    const QPD_FLASH int32_t *restrict multiplier = layer->multiplier;
+    const QPD_FLASH uint8_t *restrict shift = layer->shift;
     const uint8_t top = layer->top;
     const uint32_t outputs = layer->outputs;
     if (!multiplier) {

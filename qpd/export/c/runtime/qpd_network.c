@@ -19,7 +19,12 @@ static struct qpd_arena {
 } qpd_arena;
 
 /* QPD_ARENA_BYTES is what qpd_student.h promises; a negative size stops the compiler. */
-typedef char qpd_arena_fits[sizeof(struct qpd_arena) <= QPD_ARENA_BYTES ? 1 : -1];
+#ifdef QPD_FLASH_IS_APART
+#define QPD_MOST_BYTES QPD_FLASH_ARENA_BYTES
+#else
+#define QPD_MOST_BYTES QPD_ARENA_BYTES
+#endif
+typedef char qpd_arena_fits[sizeof(struct qpd_arena) <= QPD_MOST_BYTES ? 1 : -1];
 
 const char *qpd_kernel_name(void)
 {

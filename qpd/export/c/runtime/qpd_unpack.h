@@ -5,10 +5,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "qpd_flash.h"
 #include "qpd_student.h"
 
 /* One observation of QPD_INPUT_BYTES levels; returns where the next one's runs begin. */
-static const uint8_t *qpd_unpack(const uint8_t *runs, uint8_t *observation)
+static const QPD_FLASH uint8_t *qpd_unpack(const QPD_FLASH uint8_t *runs, uint8_t *observation)
 {
     uint32_t filled = 0;
     while (filled < QPD_INPUT_BYTES) {

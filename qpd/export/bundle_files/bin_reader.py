@@ -1,0 +1,143 @@
+"""Read student.bin and compute its integers; needs NumPy alone.
+
+    student = load("student.bin")
+    logits = integer_logits(student, observations)  # int32 [batch, actions]
+
+QPD's docs/bin-format.md describes every byte. The arithmetic is plain int64, written to be read.
+"""
+
+import os
+import struct
+import sys
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+HEADER = struct.Struct("<4s4B2HId4sI")
+
+
+@dataclass
+class Layer:
+    """One layer: `weights` int64 `[out, inputs]`, odd; `kernel` is 0 in a linear layer."""
+
+    weights: np.ndarray
+    bias: np.ndarray
+    multiplier: np.ndarray  # empty in the head
+    shift: np.ndarray
+    kernel: int
+    stride: int
+
+
+@dataclass
+class Student:
+    """The layers, the top level of activations, a logit's unit, and the range of vectors."""
+
+    layers: list
+    top: int
+    logit_scale: float
+    low: np.ndarray  # empty where observations are frames
+    high: np.ndarray
+
+
+def load(path: str | os.PathLike) -> Student:
+    """Return the Student in `path`; ValueError if it is damaged or no student.bin."""
+    with open(path, "rb") as file:
+        data = file.read(1 << 28)
+    if len(data) < HEADER.size or data[:4] != b"QPDB":
+        raise ValueError(f"{path}: not a student.bin")
+    _, version, count, convs, top, features, actions, size, scale, _, crc = HEADER.unpack_from(data)
+    if version != 1:
+        raise ValueError(f"{path}: version {version}, this reader knows 1")
+    if len(data) != 32 + size or zlib.crc32(data[:28] + data[32:]) != crc:
+        raise ValueError(f"{path}: damaged: {len(data)} bytes, of the wrong length or checksum")
+    at = 32
+
+    def take(dtype: str, length: int) -> np.ndarray:
+        nonlocal at
+        values = np.frombuffer(data, dtype, length, at)
+        at += values.nbytes
+        return values
+
+    table = [struct.unpack("<H2B", take("u1", 4).tobytes()) for _ in range(count)]
+    low, high = take("<f4", features), take("<f4", features)
+    outputs = [out for out, _, _ in table]
+    biases = [take("<i4", out).astype(np.int64) for out in outputs]
+    multipliers = [take("<i4", out).astype(np.int64) for out in outputs[:-1]]
+    shifts = [take("u1", out).astype(np.int64) for out in outputs[:-1]]
+    none = np.zeros(0, np.int64)
+    layers, inputs, side = [], features or 4, 84
+    for i, (out, bits, geometry) in enumerate(table):
+        kernel, stride = divmod(geometry, 16)
+        if kernel:
+            inputs *= kernel * kernel
+            side = (side - kernel) // stride + 1
+        elif i == convs and convs:
+            inputs *= side * side
+        row_bytes = (inputs * bits + 7) // 8
+        packed = take("u1", out * row_bytes).reshape(out, row_bytes)
+        last = i == count - 1
+        layers.append(
+            Layer(
+                _odd_weights(packed, bits, inputs),
+                biases[i],
+                none if last else multipliers[i],
+                none if last else shifts[i],
+                kernel,
+                stride,
+            )
+        )
+        inputs = out
+    if at != len(data) or outputs[-1] != actions:
+        raise ValueError(f"{path}: its numbers do not fit its shape")
+    return Student(layers, top, scale, low, high)
+
+
+def _odd_weights(packed: np.ndarray, bits: int, inputs: int) -> np.ndarray:
+    """Return the odd integers 2n - M, M = 2^bits - 1; at 8 bits n - 128 is stored as int8."""
+    if bits == 8:
+        levels = packed.view(np.int8).astype(np.int64) + 128
+    else:
+        planes = np.unpackbits(packed, axis=1, bitorder="little")[:, : inputs * bits]
+        planes = planes.reshape(len(packed), inputs, bits).astype(np.int64)
+        levels = planes @ (1 << np.arange(bits))
+    return 2 * levels - (2**bits - 1)
+
+
+def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
+    """Turn float32 vectors into levels 0..255; NaN becomes 0. Frames are levels already."""
+    if not len(student.low):
+        return observations
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = (observations.astype(np.float32) - student.low) / (student.high - student.low)
+        return np.nan_to_num(np.round(np.clip(unit, 0, 1) * np.float32(255)), nan=0.0)
+
+
+def integer_logits(student: Student, observations: np.ndarray) -> np.ndarray:
+    """Map uint8 frames `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, actions]`."""
+    levels = levels_of(student, observations).astype(np.int64)
+    for i, layer in enumerate(student.layers):
+        if layer.kernel:
+            # Windows of a [batch, frame, row, column] or [batch, row, column, channel] image.
+            axes = (2, 3) if i == 0 else (1, 2)
+            size = (layer.kernel, layer.kernel)
+            windows = np.lib.stride_tricks.sliding_window_view(levels, size, axes)
+            if i == 0:  # -> [batch, y, x, frame, row, column]
+                windows = windows.transpose(0, 2, 3, 1, 4, 5)
+            else:  # -> [batch, y, x, row, column, channel]
+                windows = windows.transpose(0, 1, 2, 4, 5, 3)
+            windows = windows[:, :: layer.stride, :: layer.stride]
+            levels = windows.reshape(*windows.shape[:3], -1)
+        else:
+            levels = levels.reshape(len(levels), -1)
+        acc = levels @ layer.weights.T + layer.bias
+        if not len(layer.multiplier):
+            return acc.astype(np.int32)
+        half = np.int64(1) << (layer.shift - 1)
+        levels = np.clip((acc * layer.multiplier + half) >> layer.shift, 0, student.top)
+    raise AssertionError("the last layer is the head")
+
+
+if __name__ == "__main__":
+    read = load(sys.argv[1] if len(sys.argv) > 1 else "student.bin")
+    print([layer.weights.shape for layer in read.layers])

@@ -1,0 +1,87 @@
+"""student.bin: a 32-byte header and the constants of the C export, in one file.
+
+docs/bin-format.md describes every byte; `bundle_files/bin_reader.py` reads it with NumPy alone.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from importlib.resources import files
+
+import numpy as np
+
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.c.code import packed_weights
+from qpd.export.c.sizes import weight_bytes
+from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
+from qpd.integer.integer_student import IntegerStudent
+from qpd.version import __version__
+
+MAGIC, VERSION = b"QPDB", 1
+HEADER = struct.Struct("<4s4B2HId4sI")  # 32 bytes, the CRC last
+LAYER = struct.Struct("<H2B")
+
+
+def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
+    """Return student.bin with a reader, golden vectors, a self-test and a README, by file name.
+
+    Raises ExportError for a student too wide for the format.
+    """
+    student = source.student
+    packed = binary_student(student)
+    texts = files("qpd.export").joinpath("bundle_files")
+    fields = {
+        **model_metadata(source),
+        "bin_bytes": f"{len(packed):,}",
+        "constant_bytes": f"{weight_bytes(student):,}",
+        "qpd_version": __version__,
+    }
+    return {
+        "student.bin": packed,
+        "qpd_bin.py": texts.joinpath("bin_reader.py").read_bytes(),
+        "selftest.py": texts.joinpath("bin_selftest.py").read_bytes(),
+        "golden.npz": golden_npz(source, golden),
+        "README.md": bundle_text("bin.md", fields),
+    }
+
+
+def binary_student(student: IntegerStudent) -> bytes:
+    """Return the student as docs/bin-format.md describes it; ExportError if it is too wide."""
+    architecture, layers = student.architecture, student.layers
+    widths = [len(layer.weight) for layer in layers]
+    features = 0 if architecture.is_image else architecture.observation_shape[0]
+    if max(*widths, features) > 0xFFFF or len(layers) > 0xFF:
+        raise ExportError("student.bin holds at most 255 layers of 65,535 outputs")
+    table = [
+        LAYER.pack(
+            len(layer.weight),
+            layer.bits,
+            16 * layer.weight.shape[2] + layer.shape.stride if layer.shape.kind == "conv" else 0,
+        )
+        for layer in layers
+    ]
+    ranges = [x for x in (student.input_low, student.input_high) if x is not None]
+    parts = [
+        *table,
+        *(x.astype("<f4").tobytes() for x in ranges),
+        *(layer.bias.astype("<i4").tobytes() for layer in layers),
+        *(x.multiplier.astype("<i4").tobytes() for x in layers if x.multiplier is not None),
+        *(x.shift.astype(np.uint8).tobytes() for x in layers if x.shift is not None),
+        *(packed_weights(student, layer).tobytes() for layer in layers),
+    ]
+    body = b"".join(parts)
+    header = HEADER.pack(
+        MAGIC,
+        VERSION,
+        len(layers),
+        len(architecture.conv_channels),
+        layers[0].levels,
+        features,
+        architecture.num_actions,
+        len(body),
+        student.logit_scale,
+        bytes(4),
+        0,
+    )[:-4]
+    return header + struct.pack("<I", zlib.crc32(header + body)) + body

@@ -1,0 +1,56 @@
+/* The golden vectors: floats to levels, counts to levels, levels to logits. */
+#include "qpd.h"
+
+#include "qpd_flash.h"
+#include "qpd_golden.h"
+#include "qpd_unpack.h"
+
+#if !QPD_IMAGE
+/* Floats, and counts that stand for the same levels, must give `observation`. */
+static int qpd_check_levels(int vector, const uint8_t *observation)
+{
+    float values[QPD_INPUT_BYTES];
+    int32_t counts[QPD_INPUT_BYTES], low[QPD_INPUT_BYTES], high[QPD_INPUT_BYTES];
+    uint8_t levels[QPD_INPUT_BYTES];
+    for (uint16_t i = 0; i < QPD_INPUT_BYTES; ++i) {
+        const uint32_t bits = qpd_golden_values[vector][i];
+        memcpy(&values[i], &bits, 4);
+        /* A sensor of 1,021 counts, every other one turned round; halfway to the level below, which
+         * must round up, and 100 counts beyond the ends. */
+        const int32_t step = i % 2 ? -4 : 4, level = observation[i];
+        low[i] = -1000;
+        high[i] = low[i] + 255 * step;
+        counts[i] = low[i] + level * step;
+        counts[i] += level == 0 ? -25 * step : level == 255 ? 25 * step : -step / 2;
+    }
+    qpd_levels_from_floats(values, levels);
+    if (memcmp(levels, observation, QPD_INPUT_BYTES) != 0) {
+        return 1;
+    }
+    qpd_levels_from_counts(counts, low, high, levels);
+    return memcmp(levels, observation, QPD_INPUT_BYTES) != 0;
+}
+#endif
+
+int qpd_check(void)
+{
+    static uint8_t observation[QPD_INPUT_BYTES];
+    const QPD_FLASH uint8_t *runs = qpd_golden_runs;
+    int32_t logits[QPD_ACTIONS];
+    for (int i = 0; i < QPD_GOLDEN; ++i) {
+        runs = qpd_unpack(runs, observation);
+#if !QPD_IMAGE
+        if (qpd_check_levels(i, observation)) {
+            return i + 1;
+        }
+#endif
+        const int action = qpd_act(observation, logits);
+        for (int a = 0; a < QPD_ACTIONS; ++a) {
+            const int32_t wanted = qpd_golden_logits[i][a];
+            if (logits[a] != wanted || wanted > qpd_golden_logits[i][action]) {
+                return i + 1;
+            }
+        }
+    }
+    return 0;
+}

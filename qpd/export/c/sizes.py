@@ -1,0 +1,58 @@
+"""How much flash and RAM a student takes in C."""
+
+from __future__ import annotations
+
+from math import prod
+
+from qpd.integer.constant_bytes import constant_bytes
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+
+STRIP = 10  # patches gathered at once: more unpack packed weights less often, but cost RAM
+
+
+def weight_bytes(student: IntegerStudent) -> int:
+    """Return the bytes of all constants: packed weights, biases, multipliers and shifts."""
+    return constant_bytes([y.shape for y in student.layers], [y.bits for y in student.layers])
+
+
+def arena_bytes(student: IntegerStudent) -> int:
+    """Return the runtime's static RAM, QPD_ARENA_BYTES, without observation and stack."""
+    sizes = buffer_sizes(student)
+    scratch = STRIP * sizes["QPD_PATCH_BYTES"] + 4 * sizes["QPD_UNPACKED_BYTES"]
+    return sizes["QPD_EVEN_BYTES"] + sizes["QPD_ODD_BYTES"] + scratch + 4 * strip_outputs(student)
+
+
+def flash_arena_bytes(student: IntegerStudent) -> int:
+    """Return QPD_FLASH_ARENA_BYTES: the arena on AVR, where rows of 8 bits are copied as well."""
+    sizes = buffer_sizes(student)
+    return arena_bytes(student) + 4 * (sizes["QPD_ROW_BYTES"] - sizes["QPD_UNPACKED_BYTES"])
+
+
+def strip_outputs(student: IntegerStudent) -> int:
+    """Return the dot products in the largest strip, outputs rounded up to fours."""
+    return max(-(-len(y.weight) // 4) * 4 * min(STRIP, output_side(y)) for y in student.layers)
+
+
+def buffer_sizes(student: IntegerStudent) -> dict[str, int]:
+    """Return the bytes of the runtime's buffers, rounded up to multiples of 4."""
+    # Layers alternate between two buffers; the head writes to the caller's logits instead.
+    written = [prod(layer.shape.output_shape) for layer in student.layers[:-1]]
+    patches = [prod(layer.weight.shape[1:]) for layer in student.layers if output_side(layer) > 1]
+    rows = [prod(layer.weight.shape[1:]) for layer in student.layers]
+    unpacked = [row for row, layer in zip(rows, student.layers, strict=True) if layer.bits < 8]
+
+    def room(sizes: list[int]) -> int:
+        return -(-max(sizes, default=1) // 4) * 4
+
+    return {
+        "QPD_EVEN_BYTES": room(written[0::2]),
+        "QPD_ODD_BYTES": room(written[1::2]),
+        "QPD_PATCH_BYTES": room(patches),
+        "QPD_UNPACKED_BYTES": room(unpacked),
+        "QPD_ROW_BYTES": room(rows),
+    }
+
+
+def output_side(layer: IntegerLayer) -> int:
+    """Return the rows and columns of a layer's output: 1 for a linear layer."""
+    return layer.shape.output_shape[1] if layer.shape.kind == "conv" else 1

@@ -1,0 +1,28 @@
+"""`qpd show`: what each policy takes as a file and as constants."""
+
+from pathlib import Path
+
+from qpd.analysis.runs.run_table import run_summary, summary_rows
+
+RUNS = Path(__file__).resolve().parents[3] / "runs-reference"
+
+
+def test_bytes_are_stated_with_and_without_the_files_header() -> None:
+    run = RUNS / "classic-ppo-cartpole"
+    summary = run_summary(run)
+    header, rows = summary_rows(summary)
+    assert header[-2:] == ["file bytes", "constants"]
+    sizes = {row[0]: row[-2:] for row in rows}
+    file = (run / "quantized.safetensors").stat().st_size
+    # 4 * 32 + 32 * 2 weights; 9 bytes for each of 32 hidden units, 4 for each of 2 actions
+    assert sizes["finetuned (QAT)"] == [f"{file:,}", "488"]
+    # 226 parameters and 9,155, of 4 bytes each
+    assert sizes["distilled, fp32"][1] == "904"
+    assert sizes["teacher"] == ["36,620", "36,620"]
+    assert summary["policies"]["qat"]["constant_bytes"] == 488
+
+
+def test_bits_of_each_layer_count_in_the_constants() -> None:
+    policies = run_summary(RUNS / "breakout-ppo-xxs-2bit")["policies"]
+    # what QPD_CONSTANT_BYTES says: the first and the last layer have 8 bits, the others 2
+    assert policies["qat"]["constant_bytes"] == 12_832
