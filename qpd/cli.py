@@ -13,6 +13,7 @@ import typer
 from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
+from qpd.commands.crash import EXIT_CODE, crash_line
 from qpd.commands.doctor import doctor
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
@@ -176,7 +177,10 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a user's errors are one line each on stderr, with exit code 2."""
+    """Run the command line; a user's errors are one line each on stderr, with exit code 2.
+
+    An error that nobody foresaw is one line, too, with exit code 70 and its traceback in a file.
+    """
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
@@ -193,10 +197,14 @@ def main(arguments: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         sys.exit(130)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a Rust extension's panic is no Exception
         lines = error_lines(error)
         if lines is None:
-            raise
+            words = sys.argv[1:] if arguments is None else arguments
+            print_errors([crash_line(error, words)])
+            sys.exit(EXIT_CODE)
         if (text := asked_help(error)) is not None:
             print(text)
             sys.exit(2)

@@ -21,7 +21,7 @@ def print_errors(lines: list[str]) -> None:
         print(f"error: and {len(lines) - _MAX_LINES} more mistakes", file=sys.stderr)
 
 
-def error_lines(error: Exception) -> list[str] | None:
+def error_lines(error: BaseException) -> list[str] | None:
     """Return the lines for an error that the user can fix; None for a bug of QPD's."""
     if isinstance(error, UserError):
         return error.coded_lines()
@@ -33,7 +33,7 @@ def error_lines(error: Exception) -> list[str] | None:
     return None
 
 
-def asked_help(error: Exception) -> str | None:
+def asked_help(error: BaseException) -> str | None:
     """Return the help of a command group that was called without a command, else None."""
     text = error.format_message() if isinstance(error, TyperException) else ""
     return text if text.lstrip().startswith("Usage: ") else None

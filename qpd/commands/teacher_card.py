@@ -9,6 +9,7 @@ import typer
 
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, VecNormalize, print_json, print_table, progress
+from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 
 if TYPE_CHECKING:
     from qpd.hub.teacher_folder import AgentFiles, TrainingRecord
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 def teacher_card(
     source: Annotated[str, typer.Argument(help="SB3 zip or zoo folder, as training left it")],
     output: Annotated[Path, typer.Option("-o", "--output", help="new folder")],
-    episodes: Annotated[int, typer.Option(min=1, help="full games to play")] = 200,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=MAX_EPISODES, help="full games to play")
+    ] = 200,
     half: Annotated[
         bool, typer.Option("--half", help="a small zip: float16, without the optimizer's state")
     ] = False,
@@ -25,7 +28,7 @@ def teacher_card(
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
     vecnormalize: VecNormalize = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30, help="seed of the games")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the games")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Write an agent with its model card: returns, training curve, hyperparameters."""

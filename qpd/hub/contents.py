@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from qpd.export.bundle import (
     write_bundle,
 )
 from qpd.files.atomic import write_bytes, write_json, write_text
+from qpd.files.whole_folder import is_current_folder, whole_folder
 from qpd.hub.measured_return import MeasuredReturn
 from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import EvaluatedPolicy, Manifest, TeacherRecord
@@ -149,20 +149,19 @@ def new_hub_folder(folder: Path) -> Iterator[Path]:
     `folder` must be new or empty: HubPushError otherwise.
     """
     check_new(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        # A folder inside: TemporaryDirectory removes the outer one, which must keep its name.
-        fresh = Path(temporary) / "folder"
-        fresh.mkdir()
+    with whole_folder(folder) as fresh:
         yield fresh
         # Empty, as was checked; rmdir refuses anything else that has come meanwhile.
         if folder.exists():
             folder.rmdir()
-        fresh.rename(folder)
 
 
 def check_new(folder: Path) -> None:
-    """Raise HubPushError if `folder` is a file or holds anything."""
+    """Raise HubPushError if `folder` is a file, the current folder, or holds anything."""
+    if is_current_folder(folder):
+        raise HubPushError(
+            f"{folder}: is the current folder; name a new one with -o", ErrorCode.OUTPUT_TAKEN
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HubPushError(
             f"{folder}: holds files already; choose a new folder with -o", ErrorCode.OUTPUT_TAKEN
