@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.commands.output import AsJson, Device, VecNormalize, print_json, print_table, progress
+from qpd.commands.completion import complete_policy
+from qpd.commands.output import (
+    AsJson,
+    Device,
+    Quiet,
+    VecNormalize,
+    print_json,
+    print_table,
+    progress,
+)
 from qpd.commands.teacher_card import teacher_card
 from qpd.recipe.bounds import (
     MAX_EPISODES,
@@ -27,7 +36,12 @@ teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 def evaluate(
     target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
     policy: Annotated[
-        str | None, typer.Option("--policy", help="policy of a run: teacher, distilled, ptq or qat")
+        str | None,
+        typer.Option(
+            "--policy",
+            help="policy of a run: teacher, distilled, ptq or qat",
+            autocompletion=complete_policy,
+        ),
     ] = None,
     episodes: Annotated[
         int | None,
@@ -60,6 +74,7 @@ def evaluate(
         float, typer.Option(min=1.0, max=MAX_FILM_SECONDS, help="length of the film")
     ] = 40.0,
     device: Device = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Play full games with a teacher, or with any student of a run.
@@ -83,13 +98,15 @@ def evaluate(
         epsilon=epsilon,
         sharpness=sharpness,
         max_frames=max_frames,
-        progress=True,
+        progress=not quiet,
     )
     if gif is not None:
         record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
     if as_json:
         print_json(report | {"return": result.to_json()})
+        return
+    if quiet:
         return
     low, high = result.interval()
     header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import ValidationError
 from typer.exceptions import TyperException
 
 from qpd.errors.codes import ErrorCode
@@ -42,6 +41,10 @@ def asked_help(error: BaseException) -> str | None:
 def _usage(error: TyperException) -> str:
     """Return typer's message, adding the value if the message leaves it out."""
     text = " ".join(error.format_message().split())
+    if error.__cause__ is None:
+        return text
+    from pydantic import ValidationError  # typer has imported it by now; `--help` need not
+
     if isinstance(error.__cause__, ValidationError):
         given = error.__cause__.errors()[0]["input"]
         text = text.replace("Input should be", f"{given!r} must be")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, VecNormalize, print_json, print_table, progress
+from qpd.commands.output import AsJson, Quiet, VecNormalize, print_json, print_table, progress
 from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def teacher_card(
     ] = None,
     vecnormalize: VecNormalize = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the games")] = 0,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write an agent with its model card: returns, training curve, hyperparameters."""
@@ -40,7 +41,7 @@ def teacher_card(
     check_new(output)
     agent = read_agent(source, env, vecnormalize)
     record = _training_record(agent)
-    with progress() as display:
+    with progress(quiet) as display:
         page = write_teacher_folder(
             output,
             agent,
@@ -53,6 +54,8 @@ def teacher_card(
     if as_json:
         measured = {"mean": page.measured.mean, "interval": [page.measured.low, page.measured.high]}
         print_json({"folder": str(output), "return": measured, "files": sizes})
+        return
+    if quiet:
         return
     print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     print(f"{output}: return {page.measured.with_interval} over {episodes} games")

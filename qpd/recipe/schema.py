@@ -5,9 +5,7 @@ written as text and values out of range; they are immutable. One "step" is one a
 emulator frames on Atari) everywhere.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -435,24 +433,3 @@ class Recipe(RecipeSection):
     def to_yaml(self) -> str:
         """Return the resolved recipe as YAML that `load_recipe` reads back unchanged."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def recipe_differences(before: Recipe, now: Recipe) -> list[str]:
-    """Return a line for each key in which two recipes differ, with both values."""
-    old, new = (
-        flat_settings(before.model_dump(mode="json")),
-        flat_settings(now.model_dump(mode="json")),
-    )
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [
-        f"{key}: was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}" for key in keys
-    ]
-
-
-def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a tree of settings into one level, keys joined by dots."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        nested = isinstance(value, dict)
-        flat.update(flat_settings(value, f"{prefix}{key}.") if nested else {prefix + key: value})
-    return flat

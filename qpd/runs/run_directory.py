@@ -23,8 +23,9 @@ from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
+from qpd.recipe.differences import recipe_differences
 from qpd.recipe.loading import load_recipe
-from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
+from qpd.recipe.schema import Recipe, RecipeError
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
 from qpd.runs.manifest import (
     FORMAT_VERSION,

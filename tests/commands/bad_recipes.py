@@ -113,7 +113,9 @@ VALUES = [
     setting("evaluation.episodes=0", Code.RECIPE_WRONG_VALUE, "evaluation.episodes: 0", "equal to"),
     setting("evaluation.validation_episodes=0", Code.RECIPE_WRONG_VALUE, "episodes: 0"),
     setting("teacher.algo=pp0", Code.RECIPE_WRONG_VALUE, "'pp0'", "did you mean ppo?"),
-    setting("teacher.algo=sac", Code.RECIPE_WRONG_VALUE, "'sac' must be ppo, a2c, dqn or qrdqn"),
+    setting(
+        "teacher.algo=sac", Code.RECIPE_WRONG_VALUE, "'sac' must be ppo, a2c, trpo, dqn or qrdqn"
+    ),
     setting("teacher.source=", Code.RECIPE_WRONG_VALUE, "teacher.source: '' must not be empty"),
     setting("save.wandb=a/b", Code.RECIPE_WRONG_VALUE, "save.wandb: 'a/b'"),
     setting("save.tensorboard=maybe", Code.RECIPE_WRONG_TYPE, "'maybe' must be true or false"),

@@ -173,7 +173,7 @@ def test_all_mistakes_at_once_with_file_line_and_nearest_key(tmp_path: Path) -> 
     assert "did you mean forward_kl?" in text
     assert "mine.yaml:7: distill.epochs: '3' must be a whole number" in text
     assert "mine.yaml:9: quantize.weight_bits: 9 must be less than or equal to 8" in text
-    assert "mine.yaml:11: teacher.algo: 'sac' must be ppo, a2c, dqn or qrdqn" in text
+    assert "mine.yaml:11: teacher.algo: 'sac' must be ppo, a2c, trpo, dqn or qrdqn" in text
     assert "--set: finetune.lrr: unknown key; did you mean finetune.lr?" in text
     assert "--set replay.capacity: must be key=value" in text
 
