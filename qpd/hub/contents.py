@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from qpd.environments.acting import resolve_acting
-from qpd.environments.registry import environment_spec
+from qpd.environments.registry import EnvironmentConfigError, environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.evaluation.video import record_gif
@@ -225,7 +225,10 @@ def _film(path: Path, source: PushSource) -> None:
         is_atari=True,
         epsilon=target.epsilon,
     )
-    record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)
+    try:
+        record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)
+    except EnvironmentConfigError as error:
+        raise HubPushError(f"{error}; --no-video leaves the film out", error.code) from error
 
 
 def folder_files(folder: Path) -> dict[str, int]:

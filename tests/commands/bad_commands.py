@@ -18,6 +18,7 @@ EXPORTS = [
     row("export run --format c -o foreign", Code.OUTPUT_TAKEN, "foreign: holds something that is"),
     row("export run --format c -o note.txt", Code.OUTPUT_TAKEN, "note.txt: holds something"),
     row("export run --format c -o note.txt/x", Code.FILE_SYSTEM, "note.txt"),
+    row("export run --format c -o .", Code.OUTPUT_TAKEN, ".: is the current folder", "with -o"),
     row("export run --format c -o /proc/x", Code.FILE_SYSTEM, "/proc/"),
 ]
 
@@ -79,6 +80,7 @@ ANALYSES = [
     row("analyze paper run --devices other.json", Code.DEVICE_RECORD, "other.json: holds nothing"),
     row("analyze umap absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
     row("analyze umap run --states 3", Code.COMMAND_LINE, "--states", "'3' must be"),
+    row("analyze outputs agent.zip --states 99999999999999999999", Code.COMMAND_LINE, "100000"),
     row("analyze umap run --critic me", Code.COMMAND_LINE, "--critic", "'me'", "'student'"),
     row("analyze umap fresh", Code.STUDENT_MISSING, "fresh/distilled.safetensors: no such file"),
     row("analyze outputs absent.zip", Code.TEACHER_NOT_FOUND, "absent.zip: no such file"),
@@ -106,6 +108,7 @@ PUSHES = [
     row("push half me/x --dry-run", Code.RUN_PHASE_MISSING, "half", "`qpd quantize half` makes it"),
     row("push run me/x --dry-run", Code.NOTHING_MEASURED, "run", "`qpd evaluate run --policy qat`"),
     row("push run me/x --dry-run --formats c,exe", Code.COMMAND_LINE, "exe: one of c, onnx"),
+    row("push played me/x --dry-run -o .", Code.OUTPUT_TAKEN, ".: is the current folder", "-o"),
     row("push cutstudent me/x --dry-run", Code.NOTHING_MEASURED, "qpd evaluate cutstudent"),
     row("push run me/x --dry-run --formats onx", Code.COMMAND_LINE, "did you mean onnx?"),
 ]
