@@ -103,7 +103,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
     made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
-    name = policy or (made[-1] if made else "teacher")
+    name = (made[-1] if made else "teacher") if policy is None else policy
     if name == "teacher":
         teacher = load_recipe_teacher(recipe.teacher)
         # A path may hold another agent by now: its return must not be booked as this run's.
@@ -177,7 +177,7 @@ def play(
         raise TargetError(f"{played}: {misfit}", ErrorCode.TEACHER_WRONG_ENVIRONMENT)
     try:
         rule = resolve_acting(
-            acting or target.acting,
+            target.acting if acting is None else acting,
             is_actor_critic=target.is_actor_critic,
             is_atari=spec.is_atari,
             epsilon=target.epsilon if epsilon is None else epsilon,

@@ -115,7 +115,7 @@ PUSHES = [
 
 COMMANDS = [
     row("runn ci", Code.COMMAND_LINE, "No such command 'runn'", "run"),
-    row("run", Code.COMMAND_LINE, "Missing argument", "recipe"),
+    row("run", Code.COMMAND_LINE, "no recipe: give one", "--teacher AGENT"),
     row("run ci extra", Code.COMMAND_LINE, "unexpected extra argument"),
     row("run ci --sed 1", Code.COMMAND_LINE, "No such option: --sed", "--seed"),
     row("run ci --set", Code.COMMAND_LINE, "--set", "requires an argument"),

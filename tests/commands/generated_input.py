@@ -138,7 +138,7 @@ def _setting(rng: np.random.Generator) -> Wrong:
     low = about.get("minimum", about.get("exclusiveMinimum"))
     high = about.get("maximum", about.get("exclusiveMaximum"))
     values = ["x", "[1]", "{a: 1}", ".nan", ".inf", "-.inf", "true", "'1'", "1" * 400, "1e999"]
-    values += ["99999999999999999999", "[", "*a", "!!python/object:os.system 1", "\x00"]
+    values += ["99999999999999999999", "[", "*a", "!!python/object:os.system x", "\x00"]
     values += [str(low - 1)] * 4 if low is not None else []
     values += [str(high + 1), str(high * 1000 + 1)] * 3 if high is not None else []
     if rng.random() < 0.1:
