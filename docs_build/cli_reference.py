@@ -20,7 +20,8 @@ def cli_page() -> str:
         "# Command line",
         "This page is generated from the commands when the site is built; `qpd COMMAND --help` "
         "prints the same text. Results go to stdout, progress to stderr. Invalid input prints one "
-        "line per mistake and exits with code 2. An interrupted command exits with code 130.",
+        "line per mistake and exits with code 2. An interrupted command exits with code 130, "
+        "one that meets a bug with 70.",
     ]
     for path, command in commands():
         rows = [_row(parameter, path, command) for parameter in _shown(command)]

@@ -29,8 +29,9 @@ def errors_page() -> str:
         "and the value, says what is valid, and ends with a code:",
         "```text\nerror: mine.yaml:11: lr: unknown key; did you mean distill.lr? [Q103]\n```",
         "Codes are stable: a code keeps its meaning in all later versions, so scripts should test "
-        "the code rather than the text. Exit code 130 means that the command was interrupted. A "
-        "traceback with exit code 1 is a bug in QPD: please report it. With `--json`, errors have "
+        "the code rather than the text. Exit code 130 means that the command was interrupted. Exit "
+        "code 70 is a bug in QPD: the line says in which file the traceback is, `traceback.txt` in "
+        "the run directory or else a temporary file; please report it. With `--json`, errors have "
         "the same form.",
     ]
     for digit, title in GROUPS.items():

@@ -37,10 +37,12 @@ def _cell(text: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """Format a number: `1e-3`, `0.75`, `4096`, and powers of two from 2^20 as `2^31 - 1`."""
+    """Format a number: `1e-3`, `0.75`, `4096`, and large powers as `10^6` and `2^31 - 1`."""
     if value != int(value):
         return _fraction(value)
     whole = int(value)
+    if whole >= 100_000 and whole == 10 ** (len(str(whole)) - 1):
+        return f"10^{len(str(whole)) - 1}"
     if whole >= 1 << 20:
         for number, text in ((whole, ""), (whole + 1, "\u00a0-\u00a01")):
             if number & (number - 1) == 0:

@@ -13,10 +13,20 @@ import typer
 from qpd.commands.agents import evaluate, teacher_app
 from qpd.commands.analyze import analyze_app
 from qpd.commands.bench import bench
+from qpd.commands.completion import complete_recipe, complete_setting
+from qpd.commands.crash import EXIT_CODE, crash_line
 from qpd.commands.doctor import doctor
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
-from qpd.commands.output import AsJson, Device, VecNormalize, print_json, print_run, print_table
+from qpd.commands.output import (
+    AsJson,
+    Device,
+    Quiet,
+    VecNormalize,
+    print_json,
+    print_run,
+    print_table,
+)
 from qpd.commands.push import push
 from qpd.commands.report import report
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
@@ -27,7 +37,6 @@ app = typer.Typer(
     help="Distil a Stable-Baselines3 agent into a small quantized student, and measure it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
 )
 app.add_typer(teacher_app, name="teacher")
@@ -38,7 +47,10 @@ for hidden in (sweep_cell, sweep_group):
 app.add_typer(analyze_app, name="analyze")
 
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", help="KEY=VALUE, for example distill.lr=1e-3")
+    list[str] | None,
+    typer.Option(
+        "--set", help="KEY=VALUE, for example distill.lr=1e-3", autocompletion=complete_setting
+    ),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="root of all randomness")]
 Output = Annotated[
@@ -50,7 +62,10 @@ TeacherOption = Annotated[
 ]
 RecipeArgument = Annotated[
     str | None,
-    typer.Argument(help="recipe file, or the name of a shipped one; default: as fits --teacher"),
+    typer.Argument(
+        help="recipe file, or the name of a shipped one; default: as fits --teacher",
+        autocompletion=complete_recipe,
+    ),
 ]
 RunArgument = Annotated[Path, typer.Argument(help="run directory")]
 
@@ -79,6 +94,7 @@ def run(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Distil, quantize, finetune and evaluate; resume a run that was interrupted."""
@@ -92,9 +108,9 @@ def run(
         seed=seed,
         device=device,
         output=output,
-        progress=True,
+        progress=not quiet,
     )
-    print_run(done.path, as_json)
+    print_run(done.path, as_json, quiet)
 
 
 @app.command()
@@ -106,6 +122,7 @@ def distill(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Distil a full-precision student (phase 1); for several on one play, see `qpd sweep`."""
@@ -119,9 +136,9 @@ def distill(
         seed=seed,
         device=device,
         output=output,
-        progress=True,
+        progress=not quiet,
     )
-    print_run(done.path, as_json)
+    print_run(done.path, as_json, quiet)
 
 
 @app.command()
@@ -133,24 +150,29 @@ def quantize(
         Path | None,
         typer.Option("-o", "--output", help="a new run from the same distilled student"),
     ] = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Quantize a distilled student after training (phase 2)."""
     from qpd import api
 
-    done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=True)
-    print_run(done.path, as_json)
+    done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=not quiet)
+    print_run(done.path, as_json, quiet)
 
 
 @app.command()
 def finetune(
-    run_path: RunArgument, set_: Overrides = None, device: Device = None, as_json: AsJson = False
+    run_path: RunArgument,
+    set_: Overrides = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd import api
 
-    done = api.finetune(run_path, overrides=set_, device=device, progress=True)
-    print_run(done.path, as_json)
+    done = api.finetune(run_path, overrides=set_, device=device, progress=not quiet)
+    print_run(done.path, as_json, quiet)
 
 
 @app.command()
@@ -176,7 +198,10 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a user's errors are one line each on stderr, with exit code 2."""
+    """Run the command line; a user's errors are one line each on stderr, with exit code 2.
+
+    An error that nobody foresaw is one line, too, with exit code 70 and its traceback in a file.
+    """
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
@@ -193,10 +218,14 @@ def main(arguments: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         sys.exit(130)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a Rust extension's panic is no Exception
         lines = error_lines(error)
         if lines is None:
-            raise
+            words = sys.argv[1:] if arguments is None else arguments
+            print_errors([crash_line(error, words)])
+            sys.exit(EXIT_CODE)
         if (text := asked_help(error)) is not None:
             print(text)
             sys.exit(2)

@@ -45,7 +45,8 @@ def video_section(inputs: ReportInputs) -> Section | None:
     try:
         data = _player_data(inputs, targets[0], players)
     except EnvironmentConfigError as error:
-        return Section(KEY, TITLE, left_out=f"Nothing was filmed: {error}.")
+        why = f"Nothing was filmed: {error}; --no-video tries nothing."
+        return Section(KEY, TITLE, left_out=why)
     return Section(
         KEY, TITLE, [Text(_caption(targets[0].label, players)), blocks.Player(data), *about]
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from qpd.recipe.schema import Recipe, flat_settings
+from qpd.recipe.differences import flat_settings
+from qpd.recipe.schema import Recipe
 
 # These change no student, only where and how it is made and how often it plays.
 _IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}

@@ -7,8 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.commands.output import AsJson, Device, VecNormalize, print_json, print_table, progress
+from qpd.commands.completion import complete_policy
+from qpd.commands.output import (
+    AsJson,
+    Device,
+    Quiet,
+    VecNormalize,
+    print_json,
+    print_table,
+    progress,
+)
 from qpd.commands.teacher_card import teacher_card
+from qpd.recipe.bounds import (
+    MAX_EPISODES,
+    MAX_FILM_SECONDS,
+    MAX_FRAMES,
+    MAX_SEED,
+    MAX_SHARPNESS,
+    MAX_TIMESTEPS,
+)
 
 if TYPE_CHECKING:
     from qpd.teachers import Teacher
@@ -19,10 +36,16 @@ teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
 def evaluate(
     target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
     policy: Annotated[
-        str | None, typer.Option("--policy", help="policy of a run: teacher, distilled, ptq or qat")
+        str | None,
+        typer.Option(
+            "--policy",
+            help="policy of a run: teacher, distilled, ptq or qat",
+            autocompletion=complete_policy,
+        ),
     ] = None,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="full games; default: the run's, or 50")
+        int | None,
+        typer.Option(min=1, max=MAX_EPISODES, help="full games; default: the run's, or 50"),
     ] = None,
     acting: Annotated[
         str | None, typer.Option(help="auto, sample, epsilon or greedy; default: the run's")
@@ -31,21 +54,27 @@ def evaluate(
         float | None,
         typer.Option(min=0.0, max=1.0, help="rate of random actions; default: the run's, or 0.01"),
     ] = None,
-    sharpness: Annotated[float, typer.Option(help="factor on the logits when sampling")] = 1.0,
+    sharpness: Annotated[
+        float, typer.Option(max=MAX_SHARPNESS, help="factor on the logits when sampling, above 0")
+    ] = 1.0,
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
     vecnormalize: VecNormalize = None,
     max_frames: Annotated[
-        int | None, typer.Option(min=4, help="cut games off after so many emulator frames")
+        int | None,
+        typer.Option(min=4, max=MAX_FRAMES, help="cut games off after so many emulator frames"),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**30, help="seed of the games; default: the run's, or 0"),
+        typer.Option(min=0, max=MAX_SEED, help="seed of the games; default: the run's, or 0"),
     ] = None,
     gif: Annotated[Path | None, typer.Option(help="also film a game")] = None,
-    gif_seconds: Annotated[float, typer.Option(min=1.0, help="length of the film")] = 40.0,
+    gif_seconds: Annotated[
+        float, typer.Option(min=1.0, max=MAX_FILM_SECONDS, help="length of the film")
+    ] = 40.0,
     device: Device = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Play full games with a teacher, or with any student of a run.
@@ -69,13 +98,15 @@ def evaluate(
         epsilon=epsilon,
         sharpness=sharpness,
         max_frames=max_frames,
-        progress=True,
+        progress=not quiet,
     )
     if gif is not None:
         record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
     if as_json:
         print_json(report | {"return": result.to_json()})
+        return
+    if quiet:
         return
     low, high = result.interval()
     header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
@@ -87,12 +118,14 @@ def evaluate(
 @teacher_app.command("info")
 def teacher_info(
     source: Annotated[str, typer.Argument(help="SB3 zip, zoo folder, hub id or 'embedded'")],
-    episodes: Annotated[int, typer.Option(min=0, help="games to play; 0 = none")] = 20,
+    episodes: Annotated[
+        int, typer.Option(min=0, max=MAX_EPISODES, help="games to play; 0 = none")
+    ] = 20,
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
     vecnormalize: VecNormalize = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30, help="root of all randomness")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Describe an agent, and measure its mean return beside a random policy's."""
@@ -162,11 +195,13 @@ def teacher_pull(
 def teacher_train(
     algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
     env: Annotated[str, typer.Argument(help="environment id")],
-    timesteps: Annotated[int | None, typer.Option(min=1, help="default: the zoo's")] = None,
+    timesteps: Annotated[
+        int | None, typer.Option(min=1, max=MAX_TIMESTEPS, help="default: the zoo's")
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="folder; the agent goes into its ALGO/ENV_N")
     ] = Path("logs"),
-    seed: Annotated[int, typer.Option(min=0, help="root of all randomness")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="resume an interrupted training (Atari)")

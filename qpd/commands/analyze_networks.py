@@ -12,6 +12,7 @@ from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
+from qpd.recipe.bounds import MAX_SEED, MAX_STATES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")]
-States = Annotated[int, typer.Option("--states", min=50, help="states of the teacher's play")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**30, help="seed of the play and of UMAP")]
+States = Annotated[
+    int, typer.Option("--states", min=50, max=MAX_STATES, help="states of the teacher's play")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=MAX_SEED, help="seed of the play and of UMAP")
+]
 
 _MOST_HISTOGRAMS = 4  # rows of panels that fit a page
 

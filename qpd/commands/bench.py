@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, print_table, print_text, progress
+from qpd.commands.completion import complete_sizes
+from qpd.commands.output import AsJson, Quiet, print_json, print_table, print_text, progress
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.terminal_text import printable
@@ -27,7 +28,10 @@ def bench(
     ] = None,
     sizes: Annotated[
         str | None,
-        typer.Option(help=f"random students: all, or a list; without RUN {DEFAULT_SIZES}"),
+        typer.Option(
+            help=f"random students: all, or a list; without RUN {DEFAULT_SIZES}",
+            autocompletion=complete_sizes,
+        ),
     ] = None,
     runtimes: Annotated[str, typer.Option(help=f"all, or some of {RUNTIME_NAMES}")] = "all",
     threads: Annotated[str, typer.Option(help="thread counts, such as 1, or 1,all")] = "1",
@@ -53,6 +57,7 @@ def bench(
     ssh_config: Annotated[
         Path | None, typer.Option(help="ssh configuration instead of ~/.ssh/config")
     ] = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Time single forward passes of students in every runtime, beside the SB3 teacher.
@@ -67,7 +72,7 @@ def bench(
     settings = BenchSettings(chosen, _threads(threads), rounds, seconds, _frames(frames))
     _check_device_name(device_name)
     refuse_foreign_file(output)
-    note = progress().note
+    note = progress(quiet).note
     models = _models(runs or [], sizes)
     if ssh is None:
         record = run_benchmark(models, settings, device_name, note)
@@ -76,6 +81,8 @@ def bench(
     write_device_record(output, record)
     if as_json:
         print_json(record.model_dump())
+        return
+    if quiet:
         return
     _print(record)
     print(f"{output}: the device's JSON, for qpd analyze fps")

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
-from packaging.requirements import Requirement
 
 from qpd.commands.output import AsJson, print_json, print_table
 from qpd.machine.cores import usable_cores
 from qpd.machine.description import c_compiler, cpu_model, system
 from qpd.version import DISTRIBUTION, __version__, pip_install
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -99,6 +101,8 @@ def _memory() -> tuple[int, int] | None:
 
 
 def _packages() -> Iterator[Check]:
+    from packaging.requirements import Requirement
+
     yield Check("packages", "python", "ok", platform.python_version())
     extras: dict[str, list[str]] = {}
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import ValidationError
 from typer.exceptions import TyperException
 
 from qpd.errors.codes import ErrorCode
@@ -21,7 +20,7 @@ def print_errors(lines: list[str]) -> None:
         print(f"error: and {len(lines) - _MAX_LINES} more mistakes", file=sys.stderr)
 
 
-def error_lines(error: Exception) -> list[str] | None:
+def error_lines(error: BaseException) -> list[str] | None:
     """Return the lines for an error that the user can fix; None for a bug of QPD's."""
     if isinstance(error, UserError):
         return error.coded_lines()
@@ -33,7 +32,7 @@ def error_lines(error: Exception) -> list[str] | None:
     return None
 
 
-def asked_help(error: Exception) -> str | None:
+def asked_help(error: BaseException) -> str | None:
     """Return the help of a command group that was called without a command, else None."""
     text = error.format_message() if isinstance(error, TyperException) else ""
     return text if text.lstrip().startswith("Usage: ") else None
@@ -42,6 +41,10 @@ def asked_help(error: Exception) -> str | None:
 def _usage(error: TyperException) -> str:
     """Return typer's message, adding the value if the message leaves it out."""
     text = " ".join(error.format_message().split())
+    if error.__cause__ is None:
+        return text
+    from pydantic import ValidationError  # typer has imported it by now; `--help` need not
+
     if isinstance(error.__cause__, ValidationError):
         given = error.__cause__.errors()[0]["input"]
         text = text.replace("Input should be", f"{given!r} must be")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, print_table
+from qpd.commands.completion import complete_format
+from qpd.commands.output import AsJson, Quiet, print_json, print_table
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 
@@ -26,7 +27,10 @@ LAYOUTS = {("c", "arduino"): "qpd.export.c.arduino:export_arduino"}
 
 def export(
     run: Annotated[Path, typer.Argument(help="run directory, or a quantized.safetensors")],
-    format_: Annotated[str, typer.Option("--format", help=", ".join(EXPORTERS))],
+    format_: Annotated[
+        str,
+        typer.Option("--format", help=", ".join(EXPORTERS), autocompletion=complete_format),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="folder; default RUN/exports/FORMAT, or FORMAT-LAYOUT"),
@@ -35,6 +39,7 @@ def export(
         str | None,
         typer.Option("--layout", help="arduino: --format c as an Arduino and PlatformIO library"),
     ] = None,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a quantized student, with golden vectors that prove it runs correctly."""
@@ -62,6 +67,8 @@ def export(
     sizes = {name: len(content) for name, content in sorted(files.items())}
     if as_json:
         print_json({"format": format_, "folder": str(folder), "files": sizes})
+        return
+    if quiet:
         return
     print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     print(f"{folder}: its README.md shows how to test and use it")

@@ -5,40 +5,51 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from qpd.errors.terminal_text import printable
 
-stderr = Console(stderr=True)
-stdout = Console(width=None if sys.stdout.isatty() else 140)
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N")]
 VecNormalize = Annotated[
     Path | None,
     typer.Option("--vecnormalize", help="VecNormalize's statistics, if not beside the agent"),
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="no progress and no tables; errors and --json remain"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 
 
-def progress() -> Any:
-    """Return a progress display on stderr."""
-    from qpd.runs.progress import TerminalProgress
+def progress(quiet: bool = False) -> Any:
+    """Return a progress display on stderr, one that shows nothing if `quiet`."""
+    from qpd.runs.progress import TerminalProgress  # rich and torch: `--help` needs neither
 
-    return TerminalProgress(stderr)
+    return TerminalProgress(console(quiet))
+
+
+def console(quiet: bool = False) -> Console:
+    """Return the console on stderr, one that swallows everything if `quiet`."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=True, force_terminal=False) if quiet else Console(stderr=True)
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
     """Print a table on stdout."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    stdout.print(table)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -51,8 +62,10 @@ def print_text(text: str) -> None:
     print("\n".join(printable(line) for line in text.split("\n")))
 
 
-def print_run(path: Path, as_json: bool) -> None:
-    """Print a run directory's results: a table, or one JSON object."""
+def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
+    """Print a run directory's results: a table (nothing if `quiet`), or one JSON object."""
+    if quiet and not as_json:
+        return
     from qpd.analysis.runs.run_table import run_summary, summary_caption, summary_rows, time_line
 
     summary = run_summary(path)

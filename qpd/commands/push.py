@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from qpd.commands.export import EXPORTERS
-from qpd.commands.output import AsJson, print_json, print_table
+from qpd.commands.output import AsJson, Quiet, print_json, print_table
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 
@@ -45,6 +45,7 @@ def push(
         ),
     ] = None,
     video: Annotated[bool, typer.Option(help="film a game (Atari)")] = True,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Publish a quantized student on the Hugging Face hub, with a model card."""
@@ -65,7 +66,8 @@ def push(
         folder = kept or Path(temporary) / "hub"
         write_hub_folder(folder, source, card, exporters, is_filmed)
         address = None if client is None else upload(client, folder, repo, private)
-        _print(folder, repo, address, kept is not None, as_json)
+        if as_json or not quiet:
+            _print(folder, repo, address, kept is not None, as_json)
 
 
 def _exporters(formats: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, print_text, progress
+from qpd.commands.output import AsJson, Quiet, print_json, print_text, progress
 from qpd.errors.codes import ErrorCode
 
 MAP_STATES = 1000
@@ -28,6 +28,7 @@ def report(
         float, typer.Option(min=1.0, max=120.0, help="seconds of each game to film")
     ] = 20.0,
     umap: Annotated[bool, typer.Option(help="map states by the student's last layer")] = True,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a run as one HTML page that loads nothing from the network."""
@@ -44,7 +45,7 @@ def report(
         raise ReportError(f"-o {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM)
     records = [read_device_record(file) for file in devices or []]
     seconds = video_seconds if video else None
-    inputs = read_inputs(run, records, seconds, MAP_STATES if umap else 0, progress().note)
+    inputs = read_inputs(run, records, seconds, MAP_STATES if umap else 0, progress(quiet).note)
     sections = report_sections(inputs)
     page = render_page(inputs, sections)
     if output is None:
@@ -55,6 +56,8 @@ def report(
         left_out = {s.key: s.left_out for s in sections if s.left_out is not None}
         shown = [s.key for s in sections if s.left_out is None]
         print_json({"file": str(path), "bytes": size, "sections": shown, "left_out": left_out})
+        return
+    if quiet:
         return
     for section in sections:
         if section.left_out is not None:

@@ -9,13 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.commands.output import AsJson, print_json, print_table, print_text, progress, stderr
+from qpd.commands.completion import complete_grid
+from qpd.commands.output import (
+    AsJson,
+    Quiet,
+    console,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+)
 from qpd.errors.codes import ErrorCode
-from qpd.recipe.schema import RecipeError
 
 
 def sweep(
-    grid: Annotated[str, typer.Argument(help="grid file, or the name of a shipped one")],
+    grid: Annotated[
+        str,
+        typer.Argument(
+            help="grid file, or the name of a shipped one", autocompletion=complete_grid
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="folder; default runs/<grid's name>")
     ] = None,
@@ -26,6 +39,7 @@ def sweep(
         float | None, typer.Option(help="cores per cell; default: the grid's resources.cpus")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="print the cells and exit")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run every cell of a grid of recipes; finished cells are skipped, the others resume.
@@ -53,8 +67,9 @@ def sweep(
     with open_output(folder):
         batches = plan_batches(cells, folder.resolve(), loaded.file.share_stream)
         work = Sweep(cells, batches, folder, wants)
-        _run(work, address)
-    _print_outcome(work, as_json)
+        _run(work, address, quiet)
+    if as_json or not quiet:
+        _print_outcome(work, as_json)
     if any(status.state == "failed" for status in work.cells.values()):
         raise typer.Exit(1)
 
@@ -97,6 +112,7 @@ def sweep_group(folder: Path) -> None:
 def _with_cpus(wants: Any, cpus: float) -> Any:
     from pydantic import ValidationError
 
+    from qpd.recipe.schema import RecipeError
     from qpd.sweep.grid import CellResources
 
     try:
@@ -108,7 +124,7 @@ def _with_cpus(wants: Any, cpus: float) -> Any:
         ) from None
 
 
-def _run(work: Any, address: str) -> None:
+def _run(work: Any, address: str, quiet: bool) -> None:
     """Run the unfinished cells, if there are any."""
     from qpd.sweep.display import SweepDisplay
     from qpd.sweep.ray_pool import open_pool
@@ -119,7 +135,7 @@ def _run(work: Any, address: str) -> None:
     # Ray prints a paragraph on stdout for every lost worker; the display tells of it in a word.
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         with open_pool(address, work.output, wants.cpus, wants.gpus) as pool:
-            with SweepDisplay(stderr) as display:
+            with SweepDisplay(console(quiet)) as display:
                 work.run(pool, display)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, VecNormalize, print_json, print_table, progress
+from qpd.commands.output import AsJson, Quiet, VecNormalize, print_json, print_table, progress
+from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 
 if TYPE_CHECKING:
     from qpd.hub.teacher_folder import AgentFiles, TrainingRecord
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 def teacher_card(
     source: Annotated[str, typer.Argument(help="SB3 zip or zoo folder, as training left it")],
     output: Annotated[Path, typer.Option("-o", "--output", help="new folder")],
-    episodes: Annotated[int, typer.Option(min=1, help="full games to play")] = 200,
+    episodes: Annotated[
+        int, typer.Option(min=1, max=MAX_EPISODES, help="full games to play")
+    ] = 200,
     half: Annotated[
         bool, typer.Option("--half", help="a small zip: float16, without the optimizer's state")
     ] = False,
@@ -25,7 +28,8 @@ def teacher_card(
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
     vecnormalize: VecNormalize = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**30, help="seed of the games")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the games")] = 0,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Write an agent with its model card: returns, training curve, hyperparameters."""
@@ -37,7 +41,7 @@ def teacher_card(
     check_new(output)
     agent = read_agent(source, env, vecnormalize)
     record = _training_record(agent)
-    with progress() as display:
+    with progress(quiet) as display:
         page = write_teacher_folder(
             output,
             agent,
@@ -50,6 +54,8 @@ def teacher_card(
     if as_json:
         measured = {"mean": page.measured.mean, "interval": [page.measured.low, page.measured.high]}
         print_json({"folder": str(output), "return": measured, "files": sizes})
+        return
+    if quiet:
         return
     print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
     print(f"{output}: return {page.measured.with_interval} over {episodes} games")

@@ -245,6 +245,11 @@ class ErrorCode(Enum):
         "The command line is invalid",
         "See `qpd COMMAND --help`.",
     )
+    UNFORESEEN = (
+        "Q999",
+        "An error that QPD did not foresee: a bug, with exit code 70",
+        "Report it, with the file that the message names.",
+    )
 
     def __init__(self, code: str, title: str, remedy: str) -> None:
         """Name the parts of the tuple."""

@@ -12,6 +12,8 @@ from qpd.environments.acting import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment
 
+_DRAWS_AT_ONCE = 1 << 22
+
 
 @dataclass(frozen=True)
 class EvaluationResult:
@@ -64,8 +66,13 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval (Efron 1979) of the mean return, `[episodes]`."""
     rng = np.random.default_rng(seed)
-    draws = rng.integers(len(returns), size=(resamples, len(returns)))
-    means = returns[draws].mean(axis=1)
+    means = np.empty(resamples)
+    # A block of rows at a time, which draws the same numbers: at once they may fill the memory.
+    rows = max(1, _DRAWS_AT_ONCE // len(returns))
+    for first in range(0, resamples, rows):
+        block = means[first : first + rows]
+        draws = rng.integers(len(returns), size=(len(block), len(returns)))
+        block[:] = returns[draws].mean(axis=1)
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(means, [tail, 1.0 - tail])
     return float(low), float(high)

@@ -7,8 +7,6 @@ An exporter is a pure function `export_xxx(source, golden) -> {relative path: co
 from __future__ import annotations
 
 import hashlib
-import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +18,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
+from qpd.files.whole_folder import is_current_folder, whole_folder
 from qpd.integer.integer_student import IntegerStudent, reference_logits
 from qpd.student_files.distilled import architecture_to_json
 from qpd.student_files.origin import student_origin
@@ -130,30 +129,12 @@ def write_bundle(
     else, OSError if it cannot be written.
     """
     _refuse_foreign(folder, target)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    suffix = secrets.token_hex(4)
-    # Built beside the target, on the same file system, where a rename is atomic; random names keep
-    # two exports at once apart.
-    fresh = folder.with_name(f".{folder.name}.{suffix}.new")
-    former = folder.with_name(f".{folder.name}.{suffix}.old")
-    try:
+    with whole_folder(folder) as fresh:
         for name, content in files.items():
             path = fresh / _inside(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
         write_json(fresh / MANIFEST, _manifest(target, source, files))
-        # A rename cannot replace a folder that holds files: the former one steps aside first.
-        if folder.exists():
-            folder.rename(former)
-        try:
-            fresh.rename(folder)
-        except OSError:
-            if former.exists():
-                former.rename(folder)
-            raise
-    finally:
-        for leftover in (fresh, former):
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _inside(name: str) -> PurePosixPath:
@@ -185,6 +166,11 @@ def _manifest(target: str, source: ExportSource, files: Mapping[str, bytes]) -> 
 
 def _refuse_foreign(folder: Path, target: str) -> None:
     """Raise ExportError unless `folder` is new, empty or an earlier export of the same target."""
+    if is_current_folder(folder):
+        raise ExportError(
+            f"{folder}: is the current folder; name a new one for {target} with -o",
+            ErrorCode.OUTPUT_TAKEN,
+        )
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     there = None

@@ -1,7 +1,7 @@
 """Files that are either unchanged or complete: temporary file, fsync, rename, fsync.
 
-A process killed while writing leaves at most a hidden `.NAME.*.tmp` beside the old file;
-`remove_leftovers` clears those away.
+A process killed while writing leaves at most a hidden `.NAME.*.tmp` beside the old file; the next
+writer of NAME and `remove_leftovers` clear those away.
 """
 
 import json
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from qpd.files.abandoned import hold, is_held, remove_abandoned
 from qpd.files.bounded_read import open_regular
 from qpd.files.tensors import seal_header
 
@@ -32,11 +33,12 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: The folder is missing, full or not writable; `path` is then as it was.
     """
+    _remove_abandoned_of(path)
     # In the same folder: a rename is atomic within one file system only. The pid and random digits
     # keep two writers of one path apart.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}")
     try:
-        with temporary.open("xb") as file:
+        with _open_held(temporary) as file:
             yield file
             file.flush()
             # Before the rename: some file systems otherwise commit the new name before the bytes,
@@ -50,6 +52,26 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
             error.filename = str(path)
         raise
     sync_folder(path.parent)
+
+
+def _open_held(temporary: Path) -> BinaryIO:
+    """Make the file and lock it, so that no other process takes it for a dead one's."""
+    while True:
+        file = temporary.open("xb")
+        if hold(file.fileno(), temporary):
+            return file
+        file.close()  # taken for a dead one's just now
+
+
+def _remove_abandoned_of(path: Path) -> None:
+    """Delete what killed writers of `path` left beside it."""
+    try:
+        names = os.listdir(path.parent)
+    except OSError:  # opening the file says it better
+        return
+    for name in names:
+        if name.startswith(f".{path.name}.") and _LEFTOVER.fullmatch(name):
+            remove_abandoned(path.with_name(name))
 
 
 @contextmanager
@@ -141,7 +163,10 @@ def to_plain(value: Any) -> Any:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left under `folder`; no other process may be writing there."""
+    """Delete what killed writers left under `folder`.
+
+    Where the system cannot tell who is alive, no other process may be writing there.
+    """
     for path in folder.rglob(f".*{_SUFFIX}"):
-        if _LEFTOVER.fullmatch(path.name):
+        if _LEFTOVER.fullmatch(path.name) and not is_held(path):
             path.unlink(missing_ok=True)

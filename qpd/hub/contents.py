@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from qpd.environments.acting import resolve_acting
-from qpd.environments.registry import environment_spec
+from qpd.environments.registry import EnvironmentConfigError, environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.evaluation.video import record_gif
@@ -24,6 +23,7 @@ from qpd.export.bundle import (
     write_bundle,
 )
 from qpd.files.atomic import write_bytes, write_json, write_text
+from qpd.files.whole_folder import is_current_folder, whole_folder
 from qpd.hub.measured_return import MeasuredReturn
 from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import EvaluatedPolicy, Manifest, TeacherRecord
@@ -149,20 +149,19 @@ def new_hub_folder(folder: Path) -> Iterator[Path]:
     `folder` must be new or empty: HubPushError otherwise.
     """
     check_new(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        # A folder inside: TemporaryDirectory removes the outer one, which must keep its name.
-        fresh = Path(temporary) / "folder"
-        fresh.mkdir()
+    with whole_folder(folder) as fresh:
         yield fresh
         # Empty, as was checked; rmdir refuses anything else that has come meanwhile.
         if folder.exists():
             folder.rmdir()
-        fresh.rename(folder)
 
 
 def check_new(folder: Path) -> None:
-    """Raise HubPushError if `folder` is a file or holds anything."""
+    """Raise HubPushError if `folder` is a file, the current folder, or holds anything."""
+    if is_current_folder(folder):
+        raise HubPushError(
+            f"{folder}: is the current folder; name a new one with -o", ErrorCode.OUTPUT_TAKEN
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HubPushError(
             f"{folder}: holds files already; choose a new folder with -o", ErrorCode.OUTPUT_TAKEN
@@ -226,7 +225,10 @@ def _film(path: Path, source: PushSource) -> None:
         is_atari=True,
         epsilon=target.epsilon,
     )
-    record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)
+    try:
+        record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)
+    except EnvironmentConfigError as error:
+        raise HubPushError(f"{error}; --no-video leaves the film out", error.code) from error
 
 
 def folder_files(folder: Path) -> dict[str, int]:

@@ -41,6 +41,14 @@ def device_name() -> str:
     return board() or cpu_model()
 
 
+def total_memory() -> int | None:
+    """Return the bytes of memory; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows
+        return None
+
+
 def system() -> str:
     """Return the operating system, its version, and the instruction set."""
     return f"{platform.system()} {platform.release()} {platform.machine()}"

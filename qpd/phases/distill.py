@@ -46,6 +46,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     ]
     pairs = list(zip(waiting, states, strict=True))
     if not play.restore("distill", pairs):
+        _ = play.stream  # reserves the memory's disk space: what is full fails at once
         play_first_games(waiting[0], progress)
         states[0].add_time("collect", play.fill(progress))  # the play is counted once
         _tell_labels(waiting[0], play, progress)

@@ -24,6 +24,7 @@ from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.progress import Progress
 from qpd.runs.results import metrics_checksum
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.time_left import EVALUATING
 from qpd.student_files.distilled import load_student
 from qpd.student_files.quantized import load_integer_student
 
@@ -104,7 +105,7 @@ def _evaluate(
         count,
         entrant.rule,
         seed_for(student.recipe.seed, "evaluation"),
-        lambda done: progress.episodes(f"evaluating {name}", done, count),
+        lambda done: progress.episodes(f"{EVALUATING} {name}", done, count),
     )
     about = {"seconds": time.perf_counter() - began, "date": date_now()}
     evaluation = result.to_json() | about

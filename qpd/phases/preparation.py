@@ -9,8 +9,10 @@ import torch
 from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.machine.description import total_memory
 from qpd.machine.device import choose_device
 from qpd.recipe.schema import Recipe
+from qpd.replay.memory import column_bytes
 from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS
 from qpd.students import StudentArchitecture, architecture_for
@@ -59,9 +61,22 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
             ErrorCode.RECIPE_CONTRADICTION,
         )
     chosen = choose_device(device)
+    _check_memory(recipe, spec.observation_shape, spec.num_actions)
     architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
     teacher.to(chosen)
     return Prepared(teacher, env_id, architecture, chosen)
+
+
+def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int) -> None:
+    """Raise PreparationError if the replay cannot fit; its frames lie in a file on the disk."""
+    capacity, there = recipe.replay.capacity, total_memory()
+    needed = capacity * column_bytes(observation_shape, num_actions)
+    if there is not None and needed > there:
+        raise PreparationError(
+            f"recipe {recipe.name}: replay.capacity: {capacity:,} transitions need "
+            f"{needed / 2**30:,.0f} GiB of memory; this machine has {there / 2**30:,.0f}",
+            ErrorCode.RECIPE_WRONG_VALUE,
+        )
 
 
 def recipe_architecture(

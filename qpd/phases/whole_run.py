@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from qpd.phases.distill import distill
 from qpd.phases.evaluate import evaluate_run
@@ -12,10 +13,11 @@ from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import open_student
-from qpd.recipe.schema import Recipe
+from qpd.recipe.schema import FinetuneSettings, Recipe, TrainingPhase
 from qpd.runs.fork import adopt_distilled
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.time_left import HearsWork, WorkAhead
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ def run_all_phases(
     with RunDirectory.create(path, recipe) as opened:
         if source is not None and opened.phase("distill").state != "done":
             adopt_distilled(RunDirectory.open(source.run, read_only=True), opened, source.store)
+        if isinstance(progress, HearsWork):
+            progress.work_ahead(work_ahead(recipe, opened))
         with open_student(opened, prepared, progress) as (student, play):
             distill(student, play, progress)
             quantize(student, play, progress)
@@ -49,3 +53,28 @@ def run_all_phases(
             evaluate_run(student, progress, shared_games)
             if not recipe.save.keep_replay:
                 play.discard()
+
+
+def work_ahead(recipe: Recipe, run: RunDirectory) -> WorkAhead:
+    """Return what the run still has to do; of a phase that has begun, all of it."""
+    phases: dict[Literal["distill", "finetune"], TrainingPhase] = {
+        "distill": recipe.distill,
+        "finetune": recipe.finetune,
+    }
+    samples = {
+        str(name): settings.epochs * _samples_per_epoch(recipe, settings)
+        for name, settings in phases.items()
+        if run.phase(name).state != "done"
+    }
+    policies = {"teacher", "distilled", "ptq", "qat"}
+    policies |= {"teacher_sharpened"} if recipe.student.sharpness != 1.0 else set()
+    unplayed = policies - set(run.manifest.evaluations)
+    return WorkAhead(samples, recipe.evaluation.episodes * len(unplayed))
+
+
+def _samples_per_epoch(recipe: Recipe, settings: TrainingPhase) -> int:
+    reward = settings.reward if isinstance(settings, FinetuneSettings) else None
+    if reward is not None:
+        return reward.rollout * reward.passes
+    capacity = recipe.replay.capacity
+    return min(settings.samples_per_epoch or capacity, capacity)

@@ -5,9 +5,7 @@ written as text and values out of range; they are immutable. One "step" is one a
 emulator frames on Atari) everywhere.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -16,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
 
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 EMBEDDED_TEACHER = "embedded"
@@ -122,6 +121,7 @@ class EnvironmentSettings(RecipeSection):
     max_frames: int | None = Field(
         None,
         ge=4,
+        le=MAX_FRAMES,
         description="emulator frames after which a game is truncated; null = 65,700 for Breakout, "
         "108,000 for other Atari games, elsewhere the environment's own limit",
     )
@@ -140,6 +140,7 @@ class CollectionSettings(RecipeSection):
     sharpness: float = Field(
         1.0,
         gt=0,
+        le=MAX_SHARPNESS,
         description="factor on the teacher's logits where it samples its own play; the student's "
         "play has student.sharpness folded in, and the labels neither",
     )
@@ -153,7 +154,7 @@ class CollectionSettings(RecipeSection):
 class ReplaySettings(RecipeSection):
     """The rolling memory of transitions."""
 
-    capacity: int = Field(540_000, ge=1, description="transitions held")
+    capacity: int = Field(540_000, ge=1, le=MAX_SAMPLES, description="transitions held")
     refresh_fraction: float = Field(
         0.1, ge=0, le=1, description="share replaced by new play after each epoch, oldest first"
     )
@@ -208,10 +209,15 @@ class StudentSettings(RecipeSection):
 class TrainingPhase(RecipeSection):
     """The settings that phase 1 (distill) and phase 3 (finetune) share; use the subclasses."""
 
-    epochs: int = Field(600, ge=0, description="passes over the memory; 0 = skip the phase")
+    epochs: int = Field(
+        600, ge=0, le=MAX_EPOCHS, description="passes over the memory; 0 = skip the phase"
+    )
     # 600 epochs are the paper's; so are the memory of 540,000 and the 10% replaced after each.
     samples_per_epoch: int | None = Field(
-        None, ge=1, description="transitions per epoch; null = the whole memory once"
+        None,
+        ge=1,
+        le=MAX_SAMPLES,
+        description="transitions per epoch; null = the whole memory once",
     )
     batch_size: int = Field(256, ge=1, le=1 << 20, description="transitions per update")
     lr: float = Field(1e-3, gt=0, le=10, description="learning rate at the start")
@@ -221,10 +227,10 @@ class TrainingPhase(RecipeSection):
     optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = Field("adam", description="optimizer")
     weight_decay: float = Field(0.0, ge=0, le=1, description="weight decay of the optimizer")
     max_grad_norm: float | None = Field(
-        None, gt=0, description="norm to which gradients are clipped; null = no clipping"
+        None, gt=0, le=1e9, description="norm to which gradients are clipped; null = no clipping"
     )
     temperature: float | None = Field(
-        None, gt=0, description="tau of Eq. 1; null = 0.01 for Q-values, 3 for logits"
+        None, gt=0, le=1000, description="tau of Eq. 1; null = 0.01 for Q-values, 3 for logits"
     )
     actor_weight: float | None = Field(
         None,
@@ -244,6 +250,7 @@ class TrainingPhase(RecipeSection):
     patience: int | None = Field(
         None,
         ge=1,
+        le=MAX_EPOCHS,
         description="validations without improvement after which the phase stops; null = never",
     )
     rollbacks: int = Field(
@@ -281,9 +288,14 @@ class DistillSettings(TrainingPhase):
 class RewardSettings(RecipeSection):
     """A reward term for phase 3, beyond the paper: PPO on the student's own games."""
 
-    imitation: float = Field(0.3, ge=0, description="weight of Eq. 2 beside PPO's objective")
+    imitation: float = Field(
+        0.3, ge=0, le=1000, description="weight of Eq. 2 beside PPO's objective"
+    )
     rollout: int = Field(
-        8192, ge=64, description="transitions that the student plays before each epoch"
+        8192,
+        ge=64,
+        le=MAX_SAMPLES,
+        description="transitions that the student plays before each epoch",
     )
     passes: int = Field(2, ge=1, le=100, description="passes over the rollout in each epoch")
     clip: float = Field(0.1, gt=0, lt=1, description="PPO's clip range")
@@ -325,7 +337,7 @@ class QuantizeSettings(RecipeSection):
         "0 = not at all; no effect under dorefa",
     )
     calibration_samples: int = Field(
-        4096, ge=1, description="observations from which activation ranges are set"
+        4096, ge=1, le=100_000, description="observations from which activation ranges are set"
     )
     calibration_percentile: float = Field(
         99.99, ge=50, le=100, description="percentile of activations that counts as their maximum"
@@ -338,7 +350,7 @@ class QuantizeSettings(RecipeSection):
 class EvaluationSettings(RecipeSection):
     """Validation while training, and the returns reported at the end."""
 
-    episodes: int = Field(200, ge=1, description="full games per reported return")
+    episodes: int = Field(200, ge=1, le=MAX_EPISODES, description="full games per reported return")
     acting: Acting = Field(
         "auto",
         description="auto = as in the RL Zoo: on Atari sample (epsilon for Q-values), else greedy",
@@ -347,8 +359,10 @@ class EvaluationSettings(RecipeSection):
     num_envs: int | None = Field(
         None, ge=1, le=4096, description="games in parallel; null = min(episodes, 64)"
     )
-    validation_episodes: int = Field(50, ge=1, description="full games per validation")
-    validate_every: int = Field(1, ge=1, description="epochs between validations")
+    validation_episodes: int = Field(
+        50, ge=1, le=MAX_EPISODES, description="full games per validation"
+    )
+    validate_every: int = Field(1, ge=1, le=MAX_EPOCHS, description="epochs between validations")
 
 
 class SaveSettings(RecipeSection):
@@ -433,24 +447,3 @@ class Recipe(RecipeSection):
     def to_yaml(self) -> str:
         """Return the resolved recipe as YAML that `load_recipe` reads back unchanged."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def recipe_differences(before: Recipe, now: Recipe) -> list[str]:
-    """Return a line for each key in which two recipes differ, with both values."""
-    old, new = (
-        flat_settings(before.model_dump(mode="json")),
-        flat_settings(now.model_dump(mode="json")),
-    )
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [
-        f"{key}: was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}" for key in keys
-    ]
-
-
-def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a tree of settings into one level, keys joined by dots."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        nested = isinstance(value, dict)
-        flat.update(flat_settings(value, f"{prefix}{key}.") if nested else {prefix + key: value})
-    return flat

@@ -1,7 +1,7 @@
 """Recipe text to plain data, keeping the line of every key.
 
 A closed subset of YAML 1.2: mappings, lists and scalars. `1e-3` is a number and `on` is text;
-duplicate keys, anchors, aliases, merge keys and tags are refused. Nothing is ever evaluated.
+duplicate keys, anchors, aliases and merge keys are refused, tags ignored. Nothing is evaluated.
 """
 
 import re

@@ -28,6 +28,13 @@ CPU = torch.device("cpu")
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 
+def column_bytes(observation_shape: tuple[int, ...], num_actions: int) -> int:
+    """Return the bytes of memory per transition, apart from its frame, which a file holds."""
+    frame_stack = observation_shape[0] if len(observation_shape) == 3 else 1
+    floats = num_actions + 3  # logits; value, log probability, advantage
+    return 4 * floats + 8 + 4 * frame_stack + 4  # action; rows of the stack; checksum
+
+
 class ReplayMemory:
     """A ring of `capacity` transitions from `num_envs` streams.
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import copy_file, write_text
+from qpd.files.tensors import crc32_of
 from qpd.recipe.schema import Recipe
 from qpd.runs.checkpoint import load_checkpoint, write_checkpoint
 from qpd.runs.metrics_log import read_lines
-from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+from qpd.runs.run_directory import RunDirectory, RunDirectoryError, read_manifest
 
 # What does not depend on phases 2 and 3, and so holds for the fork too.
 _KEPT_EVALUATIONS = ("teacher", "teacher_sharpened", "distilled")
@@ -20,18 +21,26 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
     """Make a run directory at `path` that has finished phase 1 as `source` did, with `recipe`.
 
     The memory is copied where `source` still has it; else it is filled anew when it is needed.
-    Raises RunDirectoryError where `path` exists.
+    What an earlier call made at `path` is gone on with. Raises RunDirectoryError where anything
+    else is there, or a fork with another recipe.
     """
-    if path.exists():
+    origin = crc32_of(source.distilled_file.read_bytes())
+    if (path / "manifest.json").is_file() and (
+        path.samefile(source.path) or read_manifest(path).forked_from != origin
+    ):
         raise RunDirectoryError(
             [f"{path}: exists already; choose another -o"], ErrorCode.OUTPUT_TAKEN
         )
-    fork = RunDirectory.create(path, recipe)
+    is_new = not path.exists()
+    fork = RunDirectory.create(path, recipe, forked_from=origin)
+    if fork.phase("distill").state == "done":
+        return fork
     try:
         adopt_distilled(source, fork, source.checkpoint_folder)
     except BaseException:
         fork.close()
-        shutil.rmtree(path, ignore_errors=True)
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
         raise
     return fork
 

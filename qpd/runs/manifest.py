@@ -129,10 +129,11 @@ class Manifest(BaseModel):
         default_factory=lambda: {name: PhaseRecord() for name in PHASES}
     )
     evaluations: dict[EvaluatedPolicy, Evaluation] = Field(default_factory=dict)
+    forked_from: str | None = None  # CRC-32 of the distilled student that `-o NEW` began with
     recipe_crc32: tuple[str, ...] = ()  # of recipe.yaml; while it is replaced, of old and new
 
 
-def new_manifest(name: str, seed: int) -> Manifest:
+def new_manifest(name: str, seed: int, forked_from: str | None = None) -> Manifest:
     """Return the manifest of a run that begins now on this machine; all phases are pending."""
     commit, dirty = _git_state()
     return Manifest(
@@ -142,6 +143,7 @@ def new_manifest(name: str, seed: int) -> Manifest:
         git_commit=commit,
         git_dirty=dirty,
         platform=platform.platform(),
+        forked_from=forked_from,
     )
 
 

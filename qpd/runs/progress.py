@@ -11,6 +11,7 @@ from rich.progress import Progress as Bars
 
 from qpd.errors.terminal_text import printable
 from qpd.runs.epoch_report import EpochReport
+from qpd.runs.time_left import TimeLeft, WorkAhead
 
 
 class Progress(Protocol):
@@ -60,7 +61,8 @@ class SilentProgress:
 class TerminalProgress:
     """Live bars in a terminal, one line per epoch elsewhere.
 
-    Shows phase, epoch, loss, samples per second and the time left; use it with `with`.
+    Shows phase, epoch, loss, samples per second and the time left, of the phase and, once
+    `work_ahead` has been told, of the whole run; use it with `with`.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -76,6 +78,9 @@ class TerminalProgress:
         self._task: TaskID | None = None
         self._name, self._epochs, self._epoch = "", 0, 0
         self._first_epoch, self._began = 0, 0.0
+        self._time_left: TimeLeft | None = None
+        self._games, self._games_began = ("", 0), 0.0
+        self._last_heard = time.monotonic()
 
     def __enter__(self) -> TerminalProgress:
         """Begin to draw."""
@@ -87,6 +92,10 @@ class TerminalProgress:
         """Take the bars away."""
         if self._console.is_terminal:
             self._bar.stop()
+
+    def work_ahead(self, work: WorkAhead) -> None:
+        """Show the time left of the whole run from now on."""
+        self._time_left = TimeLeft(work)
 
     def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
         """Begin a training phase."""
@@ -102,12 +111,9 @@ class TerminalProgress:
 
     def batch(self, done: int, total: int, loss: float, samples_per_second: float) -> None:
         """Show the epoch under way."""
-        share = (self._epoch - self._first_epoch) + done / total
-        left = (time.monotonic() - self._began) / max(share, 1e-9)
-        left *= self._epochs - self._first_epoch - share
         status = (
             f"epoch {self._epoch + 1}/{self._epochs}  loss {loss:.4f}  "
-            f"{samples_per_second:,.0f} samples/s  {_clock(left)} left"
+            f"{samples_per_second:,.0f} samples/s  {self._left(done / total)}"
         )
         self._show(self._name, self._epoch + done / total, self._epochs, status)
 
@@ -125,17 +131,40 @@ class TerminalProgress:
         if report.validation is not None:
             low, high = report.validation.interval()
             line += f", return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"
+        if self._time_left is not None and not label:
+            line += f"; {self._left(0.0)}"
         self.note(line)
 
     def episodes(self, what: str, done: int, total: int) -> None:
         """Show finished episodes."""
-        self._show(what, done, total, f"{done} / {total} episodes")
+        now = time.monotonic()
+        if self._games[0] != what or done <= self._games[1]:  # other games have begun
+            self._games_began = self._last_heard
+        self._games = (what, done)
+        status = f"{done} / {total} episodes"
+        if self._time_left is not None:
+            left = self._time_left.in_games(what, done, total, now - self._games_began)
+            status += "" if left is None else f"  {_clock(left)} left"
+        self._show(what, done, total, status)
 
     def note(self, text: str) -> None:
         """Print one line."""
+        self._last_heard = time.monotonic()
         self._console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
+    def _left(self, share: float) -> str:
+        """Say how much time is left when this epoch is done to `share`."""
+        done = self._epoch - self._first_epoch + share
+        per_epoch = (time.monotonic() - self._began) / max(done, 1e-9)
+        epochs_left = self._epochs - self._first_epoch - done
+        phase = f"{_clock(epochs_left * per_epoch)} left"
+        if self._time_left is None:
+            return phase
+        whole = self._time_left.in_training(self._name, self._epochs, epochs_left, per_epoch)
+        return f"{phase} in this phase, {_clock(whole)} in all"
+
     def _show(self, name: str, done: float, total: float, status: str) -> None:
+        self._last_heard = time.monotonic()
         if not self._console.is_terminal:
             return
         if self._task is None:

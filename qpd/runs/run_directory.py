@@ -9,6 +9,7 @@ metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,8 +24,9 @@ from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
+from qpd.recipe.differences import recipe_differences
 from qpd.recipe.loading import load_recipe
-from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
+from qpd.recipe.schema import Recipe, RecipeError
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
 from qpd.runs.manifest import (
     FORMAT_VERSION,
@@ -174,8 +176,10 @@ class RunDirectory:
         self._lock = lock
 
     @classmethod
-    def create(cls, path: str | Path, recipe: Recipe) -> Self:
+    def create(cls, path: str | Path, recipe: Recipe, *, forked_from: str | None = None) -> Self:
         """Start a run directory, or go on with one that has the same recipe.
+
+        A new one's manifest records `forked_from`, the CRC-32 of another run's distilled student.
 
         Raises:
             RunDirectoryError: It belongs to something else or to another recipe (the differing
@@ -197,7 +201,8 @@ class RunDirectory:
                 run._go_on(recipe)
             else:
                 # The manifest comes first: it marks the folder as ours if we are killed here.
-                run = cls(path, recipe, new_manifest(recipe.name, recipe.seed), lock)
+                manifest = new_manifest(recipe.name, recipe.seed, forked_from)
+                run = cls(path, recipe, manifest, lock)
                 run.replace_recipe(recipe)
             remove_leftovers(path)
         except OSError as error:
@@ -255,7 +260,10 @@ class RunDirectory:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close; an error that passes learns in which run it happened."""
+        if error is not None:
+            with suppress(AttributeError):
+                error.run_directory = self.path  # type: ignore[attr-defined]
         self.close()
 
     def __fspath__(self) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import errors_name, write_text
-from qpd.recipe.schema import Recipe, flat_settings
+from qpd.recipe.differences import flat_settings
+from qpd.recipe.schema import Recipe
 from qpd.runs.run_directory import RunDirectory
 from qpd.version import pip_install
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.integer.integer_student import IntegerEngine
 from qpd.machine.device import choose_device
 from qpd.numerics.random_seeds import seed_for
+from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
@@ -24,8 +24,6 @@ from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_recipe_teacher, load_teacher
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
-
-MAX_SEED = 2**30  # seeds of games are derived from it by adding
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
     made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
-    name = policy or (made[-1] if made else "teacher")
+    name = (made[-1] if made else "teacher") if policy is None else policy
     if name == "teacher":
         teacher = load_recipe_teacher(recipe.teacher)
         # A path may hold another agent by now: its return must not be booked as this run's.
@@ -158,17 +156,19 @@ def play(
     Raises TargetError where policy and environment do not fit.
     """
     for name, given, least, most in (
-        ("episodes", episodes, 1, math.inf),
+        ("episodes", episodes, 1, MAX_EPISODES),
         ("epsilon", epsilon, 0.0, 1.0),
         ("seed", seed, 0, MAX_SEED),
-        ("max-frames", max_frames, 4, math.inf),
+        ("max-frames", max_frames, 4, MAX_FRAMES),
     ):
         if given is not None and not least <= given <= most:
-            bounds = f"from {least:g} to {most:g}" if most < math.inf else f"at least {least:g}"
-            raise TargetError(f"--{name} {given:g}: must be {bounds}", ErrorCode.COMMAND_LINE)
-    if not 0.0 < sharpness < math.inf:
+            raise TargetError(
+                f"--{name} {given}: must be from {least:,} to {most:,}", ErrorCode.COMMAND_LINE
+            )
+    if not 0.0 < sharpness <= MAX_SHARPNESS:
         raise TargetError(
-            f"--sharpness {sharpness:g}: must be a finite number above 0", ErrorCode.COMMAND_LINE
+            f"--sharpness {sharpness:g}: must be above 0 and at most {MAX_SHARPNESS:g}",
+            ErrorCode.COMMAND_LINE,
         )
     spec = environment_spec(target.env_id)
     played = target.teacher.source if target.teacher is not None else target.run_path
@@ -177,7 +177,7 @@ def play(
         raise TargetError(f"{played}: {misfit}", ErrorCode.TEACHER_WRONG_ENVIRONMENT)
     try:
         rule = resolve_acting(
-            acting or target.acting,
+            target.acting if acting is None else acting,
             is_actor_critic=target.is_actor_critic,
             is_atari=spec.is_atari,
             epsilon=target.epsilon if epsilon is None else epsilon,

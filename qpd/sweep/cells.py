@@ -10,8 +10,9 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import reworded
+from qpd.recipe.differences import recipe_differences
 from qpd.recipe.loading import OVERRIDE, load_recipe, value_text
-from qpd.recipe.schema import Recipe, RecipeError, recipe_differences
+from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.manifest import PHASES
 from qpd.runs.metrics_log import MetricsLogError, read_metrics
 from qpd.runs.run_directory import RunDirectory

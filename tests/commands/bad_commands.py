@@ -18,6 +18,7 @@ EXPORTS = [
     row("export run --format c -o foreign", Code.OUTPUT_TAKEN, "foreign: holds something that is"),
     row("export run --format c -o note.txt", Code.OUTPUT_TAKEN, "note.txt: holds something"),
     row("export run --format c -o note.txt/x", Code.FILE_SYSTEM, "note.txt"),
+    row("export run --format c -o .", Code.OUTPUT_TAKEN, ".: is the current folder", "with -o"),
     row("export run --format c -o /proc/x", Code.FILE_SYSTEM, "/proc/"),
 ]
 
@@ -81,6 +82,7 @@ ANALYSES = [
     row("analyze paper run --devices other.json", Code.DEVICE_RECORD, "other.json: holds nothing"),
     row("analyze umap absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
     row("analyze umap run --states 3", Code.COMMAND_LINE, "--states", "'3' must be"),
+    row("analyze outputs agent.zip --states 99999999999999999999", Code.COMMAND_LINE, "100000"),
     row("analyze umap run --critic me", Code.COMMAND_LINE, "--critic", "'me'", "'student'"),
     row("analyze umap fresh", Code.STUDENT_MISSING, "fresh/distilled.safetensors: no such file"),
     row("analyze outputs absent.zip", Code.TEACHER_NOT_FOUND, "absent.zip: no such file"),
@@ -108,13 +110,14 @@ PUSHES = [
     row("push half me/x --dry-run", Code.RUN_PHASE_MISSING, "half", "`qpd quantize half` makes it"),
     row("push run me/x --dry-run", Code.NOTHING_MEASURED, "run", "`qpd evaluate run --policy qat`"),
     row("push run me/x --dry-run --formats c,exe", Code.COMMAND_LINE, "exe: one of c, onnx"),
+    row("push played me/x --dry-run -o .", Code.OUTPUT_TAKEN, ".: is the current folder", "-o"),
     row("push cutstudent me/x --dry-run", Code.NOTHING_MEASURED, "qpd evaluate cutstudent"),
     row("push run me/x --dry-run --formats onx", Code.COMMAND_LINE, "did you mean onnx?"),
 ]
 
 COMMANDS = [
     row("runn ci", Code.COMMAND_LINE, "No such command 'runn'", "run"),
-    row("run", Code.COMMAND_LINE, "Missing argument", "recipe"),
+    row("run", Code.COMMAND_LINE, "no recipe: give one", "--teacher AGENT"),
     row("run ci extra", Code.COMMAND_LINE, "unexpected extra argument"),
     row("run ci --sed 1", Code.COMMAND_LINE, "No such option: --sed", "--seed"),
     row("run ci --set", Code.COMMAND_LINE, "--set", "requires an argument"),

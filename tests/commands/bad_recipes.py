@@ -105,6 +105,11 @@ VALUES = [
     setting("environment.num_envs=99999", Code.RECIPE_WRONG_VALUE, "equal to 4096"),
     setting("environment.max_frames=0", Code.RECIPE_WRONG_VALUE, "environment.max_frames: 0"),
     setting("replay.capacity=1", Code.RECIPE_CONTRADICTION, "replay.capacity: 1 must be at least"),
+    setting("replay.capacity=99999999999999999999", Code.RECIPE_WRONG_VALUE, "to 100000000"),
+    setting("environment.max_frames=99999999999", Code.RECIPE_WRONG_VALUE, "to 1000000000"),
+    setting("evaluation.episodes=1000000000000", Code.RECIPE_WRONG_VALUE, "equal to 100000"),
+    setting("evaluation.validation_episodes=1000000000000", Code.RECIPE_WRONG_VALUE, "to 100000"),
+    setting("distill.epochs=99999999999", Code.RECIPE_WRONG_VALUE, "equal to 1000000"),
     setting("replay.capacity=0", Code.RECIPE_WRONG_VALUE, "replay.capacity: 0"),
     setting("replay.refresh_fraction=2", Code.RECIPE_WRONG_VALUE, "replay.refresh_fraction: 2"),
     setting("collection.acting=gready", Code.RECIPE_WRONG_VALUE, "did you mean greedy?"),
@@ -113,7 +118,9 @@ VALUES = [
     setting("evaluation.episodes=0", Code.RECIPE_WRONG_VALUE, "evaluation.episodes: 0", "equal to"),
     setting("evaluation.validation_episodes=0", Code.RECIPE_WRONG_VALUE, "episodes: 0"),
     setting("teacher.algo=pp0", Code.RECIPE_WRONG_VALUE, "'pp0'", "did you mean ppo?"),
-    setting("teacher.algo=sac", Code.RECIPE_WRONG_VALUE, "'sac' must be ppo, a2c, dqn or qrdqn"),
+    setting(
+        "teacher.algo=sac", Code.RECIPE_WRONG_VALUE, "'sac' must be ppo, a2c, trpo, dqn or qrdqn"
+    ),
     setting("teacher.source=", Code.RECIPE_WRONG_VALUE, "teacher.source: '' must not be empty"),
     setting("save.wandb=a/b", Code.RECIPE_WRONG_VALUE, "save.wandb: 'a/b'"),
     setting("save.tensorboard=maybe", Code.RECIPE_WRONG_TYPE, "'maybe' must be true or false"),

@@ -272,9 +272,8 @@ def test_a_fork_quantizes_the_same_student_at_other_bits(
     run = ["run", "classic/ppo-cartpole", "--teacher", str(cartpole_zip), "-o", "eight", *options]
     code, _, err = call(capsys, *run)
     assert code == 0, err
-    code, _, err = call(
-        capsys, "quantize", "eight", "-o", "three", "--set", "quantize.weight_bits=3"
-    )
+    again = ("quantize", "eight", "-o", "three", "--set", "quantize.weight_bits=3")
+    code, _, err = call(capsys, *again)
     assert code == 0, err
     eight, three = Path("eight"), Path("three")
     assert (three / "distilled.safetensors").read_bytes() == (
@@ -300,7 +299,10 @@ def test_a_fork_quantizes_the_same_student_at_other_bits(
     assert call(capsys, "evaluate", "three")[0] == 0
     assert json.loads((three / "manifest.json").read_text())["evaluations"]["qat"]["episodes"] == 2
     code, _, err = call(capsys, "quantize", "eight", "-o", "three")
-    assert code == 2 and "exists already" in err
+    assert code == 2 and "three: was made with another recipe; choose another -o" in err
+    # The same command, as after a kill: it goes on with the fork, which is finished.
+    code, _, err = call(capsys, *again)
+    assert code == 0 and "quantize: already done in three" in err
     # Measured otherwise: what the first run evaluated does not count there.
     kept = json.loads((three / "manifest.json").read_text())["evaluations"]
     more = ("quantize", "eight", "-o", "more", "--set", "evaluation.episodes=3")

@@ -226,3 +226,12 @@ def test_the_json_form_is_complete() -> None:
     assert (data["episodes"], data["distinct_games"], data["seed"]) == (3, 2, 7)
     assert data["acting"] == "epsilon-greedy (0.05)"
     assert (data["returns"], data["lengths"]) == ([1.0, 3.0, 3.0], [4, 5, 5])
+
+
+def test_the_bootstrap_of_very_many_returns_draws_the_same_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    returns = np.random.default_rng(0).normal(size=50)
+    whole = bootstrap_interval(returns)
+    monkeypatch.setattr("qpd.evaluation.games._DRAWS_AT_ONCE", 333)  # 6 of 10,000 rows at a time
+    assert bootstrap_interval(returns) == whole

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from qpd.recipe.loading import load_recipe
+from tests.faults.command_kills import CommandKills, CommandTally, kill_commands
 from tests.faults.damage import DAMAGES, DamageTally, damage_and_resume, files_of
 from tests.faults.disks import fill_disk, forbid_writing, remount_read_only, small_disk
 from tests.faults.experiment import PLACES, Experiment, tiny, variants
@@ -69,6 +70,21 @@ def breakout(
     seconds = undisturbed(experiment, forked)
     kill_one_run(experiment, [PlainStarter(), forked], seconds, rng, tally, kills_per_place=3)
     _print_kills(tally, 1)
+
+
+def commands(
+    folder: Path, forked: ForkStarter, rng: np.random.Generator, options: argparse.Namespace
+) -> None:
+    """Kill every command that writes, in turn, until there are enough kills."""
+    tally = CommandTally()
+    work = CommandKills(folder / "commands", folder / "ppo-CartPole-v1.zip", forked)
+    while tally.kills.total() < options.kills:
+        kill_commands(work, min(options.kills, tally.kills.total() + 50), rng, tally)
+        print(f"{tally.kills.total()} kills, {len(tally.findings)} findings", flush=True)
+    print("| command | SIGKILL |\n|---|--:|")
+    for name, number in sorted(tally.kills.items()):
+        print(f"| `{name}` | {number} |")
+    print(json.dumps(tally.findings, indent=1))
 
 
 def damage(
@@ -131,9 +147,12 @@ def _print_kills(tally: Tally, rounds: int) -> None:
     print(json.dumps(tally.findings, indent=1))
 
 
-PROGRAMS: dict[str, Callable[[Path, Starter, np.random.Generator, argparse.Namespace], None]] = {
+PROGRAMS: dict[
+    str, Callable[[Path, ForkStarter, np.random.Generator, argparse.Namespace], None]
+] = {
     "kills": kills,
     "breakout": breakout,
+    "commands": commands,
     "damage": damage,
     "disks": disks,
 }

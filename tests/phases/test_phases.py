@@ -23,6 +23,7 @@ import yaml
 from stable_baselines3 import DQN
 
 from qpd.environments.transition import TransitionBatch
+from qpd.phases.preparation import PreparationError, prepare
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream
@@ -469,3 +470,15 @@ def test_a_killed_process_goes_on_with_breakout(tmp_path: Path) -> None:
             ("distill", 3, signal.SIGINT, 1.0),
         ],
     )
+
+
+def test_a_memory_that_cannot_fit_is_refused_before_any_work(
+    tmp_path: Path, teacher_zip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # CartPole: 2 logits and 3 floats, an action of 8 bytes, a row and a checksum: 36 bytes each.
+    recipe = recipe_of(teacher_zip, replay={"capacity": 1000})
+    monkeypatch.setattr("qpd.phases.preparation.total_memory", lambda: 36_000)
+    prepare(recipe, "cpu")
+    monkeypatch.setattr("qpd.phases.preparation.total_memory", lambda: 35_999)
+    with pytest.raises(PreparationError, match="replay.capacity: 1,000 transitions need 0 GiB"):
+        prepare(recipe, "cpu")

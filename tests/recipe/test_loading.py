@@ -6,7 +6,7 @@ import pytest
 
 from qpd.recipe.loading import GRID_SUFFIX, list_recipes, load_recipe, recipes_folder
 from qpd.recipe.mistakes import all_key_paths, recipe_field
-from qpd.recipe.schema import RecipeError, StudentSettings
+from qpd.recipe.schema import Recipe, RecipeError, StudentSettings
 
 # Grids (test_sweep_grid.py) are told from recipes by their names.
 ALL_FILES = sorted(
@@ -231,3 +231,16 @@ def test_a_rollout_has_two_steps_of_every_game_and_fits_the_memory() -> None:
             load_recipe("quickstart", [f"finetune.reward.rollout={rollout}"])
     recipe = load_recipe("quickstart", ["finetune.reward.rollout=128"])
     assert recipe.finetune.reward is not None and recipe.finetune.reward.passes == 2
+
+
+def test_every_number_has_both_bounds() -> None:
+    schema = Recipe.model_json_schema()
+    found = 0
+    for section in [schema, *schema["$defs"].values()]:
+        for key, about in section["properties"].items():
+            for choice in about.get("anyOf", [about]):
+                if choice.get("type") in ("integer", "number") and "const" not in choice:
+                    assert {"minimum", "exclusiveMinimum"} & set(choice), key
+                    assert {"maximum", "exclusiveMaximum"} & set(choice), key
+                    found += 1
+    assert found >= 40

@@ -1,0 +1,80 @@
+"""Folders that appear whole: built beside their place under a hidden name, then renamed.
+
+A process killed meanwhile leaves a hidden `.NAME.*.new` or `.NAME.*.old`; whoever next writes a
+folder into the same parent removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from qpd.files.abandoned import hold, put_back_abandoned, remove_abandoned
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.(?P<kind>new|old)")
+
+
+@contextmanager
+def whole_folder(place: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes `place` when the block ends, and vanishes if it raises.
+
+    A folder that is there is replaced: `place` is as it was, or complete. Raises OSError.
+    """
+    place = Path(os.path.abspath(place))  # `.` and `..` have no name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(place.parent)
+    with ExitStack() as held:
+        # On the same file system, where a rename is atomic; random names keep two writers apart.
+        fresh = _held_new(place, held)
+        former = fresh.with_suffix(".old")
+        try:
+            yield fresh
+            # A rename cannot replace a folder that holds files: the former one steps aside first.
+            if place.exists():
+                _hold(place, held)
+                place.rename(former)
+            try:
+                fresh.rename(place)
+            except OSError:
+                if former.exists():
+                    former.rename(place)
+                raise
+        finally:
+            for leftover in (fresh, former):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def is_current_folder(folder: Path) -> bool:
+    """Return whether the process works in `folder`, which then cannot be replaced."""
+    return folder.is_dir() and folder.samefile(Path.cwd())
+
+
+def _held_new(place: Path, held: ExitStack) -> Path:
+    while True:
+        fresh = place.with_name(f".{place.name}.{secrets.token_hex(4)}.new")
+        fresh.mkdir()
+        if _hold(fresh, held):
+            return fresh
+
+
+def _hold(folder: Path, held: ExitStack) -> bool:
+    if os.name == "nt":  # Windows cannot open folders
+        return True
+    descriptor = os.open(folder, os.O_RDONLY)
+    held.callback(os.close, descriptor)
+    return hold(descriptor, folder)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    for path in list(parent.glob(".*.*")):
+        found = _LEFTOVER.fullmatch(path.name)
+        if found is None:
+            continue
+        if found["kind"] == "old":  # killed between the two renames: it is the only one
+            put_back_abandoned(path, parent / found["name"])
+        remove_abandoned(path)
