@@ -142,8 +142,7 @@ def _is_of(bench: BenchRow, policy: Series) -> bool:
     # The benchmark times one NatureCNN whatever it learned; a teacher of vectors is far smaller.
     if policy["policy"] in TEACHERS:
         return bench.model == "teacher" and policy["parameters"] > NATURE_CNN_PARAMETERS
-    # A benchmark records the fewest bits of any layer; so does this, for students of mixed bits.
-    fewest = min(policy[f"{name}_bits"] for name in ("weight", "first_layer", "last_layer"))
-    if bench.weight_bits != fewest:
+    # Both are the fewest bits of any layer.
+    if bench.weight_bits != policy["weight_bits"]:
         return False
     return bench.size == policy["size"] or bench.model in policy["names"]
