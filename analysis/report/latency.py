@@ -25,7 +25,7 @@ def latency_section(inputs: ReportInputs) -> Section:
             "`qpd report RUN --devices device.json`."
         )
         return Section("latency", TITLE, left_out=left_out)
-    name, size = inputs.summary["name"], inputs.run.recipe.student.size
+    name, size = inputs.run.manifest.name, inputs.run.recipe.student.size
     blocks: list[Block] = [
         Text(
             "One observation at a time. The ratio is to the SB3 teacher of the benchmark in "

@@ -53,12 +53,19 @@ def print_text(text: str) -> None:
 
 def print_run(path: Path, as_json: bool) -> None:
     """Print a run directory's results: a table, or one JSON object."""
-    from qpd.analysis.runs.run_table import run_summary, summary_caption, summary_rows, time_line
+    from qpd.analysis.runs.run_table import (
+        run_summary,
+        summary_caption,
+        summary_rows,
+        summary_title,
+        time_line,
+    )
 
     summary = run_summary(path)
     if as_json:
         print_json(summary)
         return
+    print_text(summary_title(summary))
     header, rows = summary_rows(summary)
     print_table(header, rows)
     print_text(summary_caption(summary))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from qpd.environments.registry import atari_rom, default_max_frames
 from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
+from qpd.hub.measured_return import MeasuredReturn
+from qpd.quantization.bit_widths import bit_widths
 from qpd.runs.manifest import PhaseName
 from qpd.teachers.sources.hub import is_hub_id
 from qpd.teachers.sources.teacher_source import comes_with_qpd
@@ -18,6 +20,8 @@ def origin(source: PushSource) -> str:
     """Return the section on how the student was made: teacher, command, phases, versions."""
     run, teacher = source.run, source.teacher
     settings = run.recipe.quantize
+    layers = source.export.student.layers
+    widths = bit_widths([layer.shape for layer in layers], [layer.bits for layer in layers])
     named = run.recipe.teacher.source
     is_own = comes_with_qpd(named)
     agent = f"QPD's own agent, {code(named)}" if is_own else code(published_source(teacher.source))
@@ -34,8 +38,9 @@ def origin(source: PushSource) -> str:
             f"- Teacher: {agent}, {escape(teacher.algo.upper())} of Stable-Baselines3, "
             f"{teacher.num_parameters:,} parameters, sha256 `{teacher.sha256[:16]}`. "
             f"Its licence: {licence}.",
-            f"- Quantizers: {settings.weight_bits}-bit weights, {settings.activation_bits}-bit "
-            f"activations, scheme `{settings.scheme}`; all settings are in `recipe.yaml`.",
+            f"- Quantizers: bits per weight {widths}, {settings.activation_bits}-bit activations, "
+            f"scheme `{settings.scheme}`; all settings are in `recipe.yaml`, made from the recipe "
+            f"{code(run.recipe.name)}.",
             f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
             "",
             "```bash",
@@ -90,10 +95,7 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         "ONNX Runtime and LiteRT may round a level the other way (their selftest.py shows it).",
         "- Speed and memory were not measured for this card: `qpd bench .` does, on your device.",
     ]
-    if measured.distinct_games < measured.episodes:
-        lines.append(
-            f"- Only {measured.distinct_games} of the {measured.episodes} games are distinct."
-        )
+    lines += _starts(measured)
     if "teacher_sharpened" in source.returns:
         lines.append(
             f"- It imitates the teacher at a sharpness of {source.run.recipe.student.sharpness:g}: "
@@ -105,6 +107,23 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         lines.append("- There is no video here.")
     lines.append("- QPD states no licence for it; whoever published it should.")
     return "\n".join(["## Limits", "", *lines])
+
+
+def _starts(measured: MeasuredReturn) -> list[str]:
+    """Return a line on how much the games differ, if some may be copies of others."""
+    games, starts = measured.episodes, measured.distinct_starts
+    if starts is not None and starts < games:
+        began = f"- The {games} games began with {starts} different observations"
+        if measured.acting == "greedy":
+            return [f"{began}, and the student acts without chance: games alike are copies."]
+        return [f"{began}; from there on actions differ by chance."]
+    # Runs of earlier versions counted outcomes alone, and different games may end alike.
+    if starts is None and measured.distinct_games < games:
+        return [
+            f"- The {games} games have {measured.distinct_games} different outcomes (return and "
+            "length). How many different starts they had was not recorded."
+        ]
+    return []
 
 
 def _frame_cap(source: PushSource) -> str:
