@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
-from qpd.analysis.runs.distilled_student import distilled_settings, student_label
+from qpd.analysis.runs.distilled_student import (
+    distilled_identity,
+    distilled_settings,
+    student_label,
+)
 from qpd.analysis.runs.run_identity import agent_title, run_name
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.recipe.schema import QuantizeSettings
@@ -36,12 +40,14 @@ class QuantizationReturns:
     layer_bits, mean_bits (over weights), activation_bits, mean, low, high (95% bootstrap
     interval), episodes.
     `references` has one row per student and reference: student, policy (`teacher`, `distilled`),
-    mean, low, high, episodes; of several evaluations the one with the most games.
+    mean, low, high, episodes; of several evaluations the one with the most games. `trainings`
+    counts how often each student's phase 1 was trained, which is once for forks.
     """
 
     table: DataFrame
     references: DataFrame
     left_out: dict[str, str]
+    trainings: dict[str, int]
 
 
 def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
@@ -56,9 +62,11 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
     rows: list[dict[str, Any]] = []
     references: dict[tuple[str, str], dict[str, Any]] = {}
     left_out = {}
+    trainings: dict[str, set[str]] = {}
     for run in opened:
         results = {str(name): result for name, result in run.manifest.evaluations.items()}
         student, settings = students[distilled_settings(run)], run.recipe.quantize
+        trainings.setdefault(student, set()).add(distilled_identity(run))
         _note_references(references, student, results)
         teacher = run.manifest.teacher
         agent = agent_title(teacher.algo, teacher.env_id) if teacher is not None else ""
@@ -87,6 +95,7 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
         table.reset_index(drop=True),
         pd.DataFrame(list(references.values()), columns=columns),
         left_out,
+        {name: len(identities) for name, identities in trainings.items()},
     )
 
 

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COLUMNS = (
-    "run", "name", "experiment", "recipe", "seed", "env_id", "teacher", "teacher_sha256", "size", "policy",
-    "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits", "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
+    "run", "name", "experiment", "recipe", "seed", "env_id", "teacher", "teacher_sha256", "size",
+    "policy", "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits",
+    "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
     "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
 )  # fmt: skip
 _ACTOR_WEIGHTS = ("distill.actor_weight", "finetune.actor_weight")

@@ -51,6 +51,14 @@ def print_text(text: str) -> None:
     print("\n".join(printable(line) for line in text.split("\n")))
 
 
+def reason_lines(left_out: dict[str, str]) -> list[str]:
+    """Return a line per reason, with the runs it holds for: `left_out` maps a run to it."""
+    runs: dict[str, list[str]] = {}
+    for run, reason in left_out.items():
+        runs.setdefault(reason, []).append(run)
+    return [f"{', '.join(names)}: {reason}" for reason, names in runs.items()]
+
+
 def print_run(path: Path, as_json: bool) -> None:
     """Print a run directory's results: a table, or one JSON object."""
     from qpd.analysis.runs.run_table import (

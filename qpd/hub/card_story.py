@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from qpd.environments.registry import atari_rom, default_max_frames
 from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
-from qpd.hub.measured_return import MeasuredReturn
 from qpd.quantization.bit_widths import bit_widths
 from qpd.runs.manifest import PhaseName
 from qpd.teachers.sources.hub import is_hub_id
@@ -95,7 +94,7 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         "ONNX Runtime and LiteRT may round a level the other way (their selftest.py shows it).",
         "- Speed and memory were not measured for this card: `qpd bench .` does, on your device.",
     ]
-    lines += _starts(measured)
+    lines += [f"- {line}" for line in measured.repetition()]
     if "teacher_sharpened" in source.returns:
         lines.append(
             f"- It imitates the teacher at a sharpness of {source.run.recipe.student.sharpness:g}: "
@@ -107,23 +106,6 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         lines.append("- There is no video here.")
     lines.append("- QPD states no licence for it; whoever published it should.")
     return "\n".join(["## Limits", "", *lines])
-
-
-def _starts(measured: MeasuredReturn) -> list[str]:
-    """Return a line on how much the games differ, if some may be copies of others."""
-    games, starts = measured.episodes, measured.distinct_starts
-    if starts is not None and starts < games:
-        began = f"- The {games} games began with {starts} different observations"
-        if measured.acting == "greedy":
-            return [f"{began}, and the student acts without chance: games alike are copies."]
-        return [f"{began}; from there on actions differ by chance."]
-    # Runs of earlier versions counted outcomes alone, and different games may end alike.
-    if starts is None and measured.distinct_games < games:
-        return [
-            f"- The {games} games have {measured.distinct_games} different outcomes (return and "
-            "length). How many different starts they had was not recorded."
-        ]
-    return []
 
 
 def _frame_cap(source: PushSource) -> str:

@@ -55,3 +55,19 @@ class MeasuredReturn:
     def with_interval(self) -> str:
         """The mean with its interval, as in `370.7 [349.0, 388.1]`."""
         return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+    def repetition(self) -> list[str]:
+        """Return a sentence on how much the games differ, if some may be copies of others."""
+        games, starts = self.episodes, self.distinct_starts
+        if starts is not None and starts < games:
+            began = f"The {games} games began with {starts} different observations"
+            if self.acting == "greedy":
+                return [f"{began}, and actions are not left to chance: equal starts, equal games."]
+            return [f"{began}; from there on actions differ by chance."]
+        # Earlier versions counted outcomes alone, and different games may end alike.
+        if starts is None and self.distinct_games < games:
+            return [
+                f"The {games} games have {self.distinct_games} different outcomes (return and "
+                "length); how many different starts they had was not recorded."
+            ]
+        return []

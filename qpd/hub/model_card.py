@@ -62,9 +62,9 @@ def _bits(source: PushSource) -> BitWidths:
 
 
 def _title(source: PushSource) -> str:
-    teacher = source.teacher
+    teacher, bits = source.teacher, _bits(source).by_layer
     return (
-        f"{_bits(source).by_layer}-bit {escape(_size(source))} student of {escape(teacher.algo.upper())} "
+        f"{bits}-bit {escape(_size(source))} student of {escape(teacher.algo.upper())} "
         f"on {escape(teacher.env_id)}"
     )
 

@@ -154,8 +154,5 @@ def _limits(page: TeacherPage) -> str:
         f"- It was played on {code(page.agent.env_id)} only, with QPD's preprocessing (that of "
         "Stable-Baselines3's wrappers).",
     ]
-    if measured.distinct_games < measured.episodes:
-        lines.append(
-            f"- Only {measured.distinct_games} of the {measured.episodes} games are distinct."
-        )
+    lines += [f"- {line}" for line in measured.repetition()]
     return "\n".join(["## Limits", "", *lines])
