@@ -104,16 +104,14 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
 
 def _apart(costs: np.ndarray, span: float) -> np.ndarray:
     """Return sorted `costs` with those that lie nearly on each other spread over a log axis."""
-    logs = np.log(costs)
+    logs, spread = np.log(costs), costs.copy()
     cluster = np.cumsum(np.diff(logs, prepend=logs[:1]) > _MARK_WIDTH / 2 * span)
-    shifted = logs.copy()
     for number in np.unique(cluster):
         near = np.flatnonzero(cluster == number)
-        turns = np.arange(len(near)) - (len(near) - 1) / 2
-        shifted[near] = (
-            logs[near].mean() + _MARK_WIDTH * span * turns if len(near) > 1 else logs[near]
-        )
-    return np.exp(shifted)
+        if len(near) > 1:
+            turns = np.arange(len(near)) - (len(near) - 1) / 2
+            spread[near] = np.exp(logs[near].mean() + _MARK_WIDTH * span * turns)
+    return spread
 
 
 def _label_students(students: DataFrame, rows: DataFrame, axes: Axes) -> None:

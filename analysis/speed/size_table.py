@@ -78,12 +78,13 @@ def shown_sizes(table: DataFrame) -> ShownTable:
     precisions = list(dict.fromkeys(table["precision"]))
     header = ["size", "parameters", *precisions]
     lines: dict[tuple[str, int, int, str], dict[str, str]] = {}
-    grid = set(_of_grid(table).index)
-    for place, row in table.iterrows():
+    keys = ["size", "parameters", "teacher_bytes"]
+    grid = set(_of_grid(table)[keys].itertuples(index=False, name=None))
+    for _, row in table.iterrows():
         mark = "" if row["source"] == PACKED else "*"
         text = f"{int(row['size_bytes']):,}{mark} ({row['ratio']:.3g}x)"
         # Students outside the grid are told apart by their runs.
-        of = "" if place in grid else row["source"]
+        of = "" if tuple(row[keys]) in grid else row["source"]
         key = (row["size"], int(row["parameters"]), int(row["teacher_bytes"]), of)
         lines.setdefault(key, {})[row["precision"]] = text
     rows = [

@@ -109,8 +109,8 @@ def evaluate(
         actions = np.zeros(env.num_envs, np.int64)
         for row in rows:
             if episode[row] not in starts:
-                seen = np.ascontiguousarray(env.observations[row])
-                starts[episode[row]] = hashlib.sha256(seen).digest()
+                seen = env.observations[row]
+                starts[episode[row]] = hashlib.sha256(seen.tobytes()).digest()
         if len(rows):
             actions[rows] = rule.act(policy(env.observations[rows]), rng)
         step = env.step(actions, active)
