@@ -13,7 +13,7 @@ from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
-_LABEL_WIDTH, _MARK_WIDTH = 0.035, 0.012  # as shares of the axis
+_LABEL_WIDTH, _MARK_WIDTH = 0.035, 0.012  # as shares of the page
 _PLACES = ("size", "parameters")  # students of custom widths differ in the latter alone
 # Parameters of the layers that all of SB3's CnnPolicies share: the benchmark's teacher is one.
 NATURE_CNN_PARAMETERS = 1_684_128
@@ -91,7 +91,9 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
     start = rows["cost"].min() / 1.5
     steps = [np.append(front["cost"], end), np.append(front["mean"], front["mean"].max())]
     axes.step(*steps, where="post", color=NEUTRAL, linewidth=0.8, zorder=0)
-    rows = rows.assign(x=_apart(rows["cost"].to_numpy(dtype=float), np.log(end / start)))
+    rows = rows.assign(
+        x=_apart(rows["cost"].to_numpy(dtype=float), np.log(end / start) * _panels(axes))
+    )
     for name, mine in rows.groupby("series", sort=False):
         style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
         around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
@@ -100,6 +102,12 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
     _label_students(rows[rows["on_front"] & ~rows["policy"].isin(TEACHERS)], rows, axes)
     axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")
     axes.set_ylabel("return")
+
+
+def _panels(axes: Axes) -> int:
+    """Return how many panels share the page's width: in each, marks take as much more of it."""
+    place = axes.get_subplotspec()
+    return 1 if place is None else int(place.get_gridspec().ncols)
 
 
 def _apart(costs: np.ndarray, span: float) -> np.ndarray:
@@ -125,14 +133,15 @@ def _label_students(students: DataFrame, rows: DataFrame, axes: Axes) -> None:
     longest = students["label"].map(len).max()
     axes.set_ylim(low, high + min(0.45, 0.15 + 0.02 * longest) * (high - low))
     left, right = np.log(axes.get_xlim())
+    width = _LABEL_WIDTH * _panels(axes)
     place = (np.log(students["x"]) - left) / (right - left)
     # A gap wider than a label starts a new cluster. On the front cost rises with return, so the
     # order by mean is that by cost.
-    cluster = (place.diff() > _LABEL_WIDTH).cumsum()
+    cluster = (place.diff() > width).cumsum()
     for _, near in students.groupby(cluster):
         text, best = ", ".join(dict.fromkeys(near["label"])), near.iloc[-1]
         # Above whatever else stands there, bars included.
-        here = (np.log(rows["x"] / best["x"])).abs() < _LABEL_WIDTH / 2 * (right - left)
+        here = (np.log(rows["x"] / best["x"])).abs() < width / 2 * (right - left)
         top = rows.loc[here, "mean_high"].max()
         axes.annotate(
             text, (best["x"], top), (-2, 4), textcoords="offset points", rotation=35,
