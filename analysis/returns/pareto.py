@@ -113,7 +113,7 @@ def _panels(axes: Axes) -> int:
 def _apart(costs: np.ndarray, span: float) -> np.ndarray:
     """Return sorted `costs` with those that lie nearly on each other spread over a log axis."""
     logs, spread = np.log(costs), costs.copy()
-    cluster = np.cumsum(np.diff(logs, prepend=logs[:1]) > _MARK_WIDTH / 2 * span)
+    cluster = np.cumsum(np.diff(logs, prepend=logs[:1]) > 1.2 * _MARK_WIDTH * span)
     for number in np.unique(cluster):
         near = np.flatnonzero(cluster == number)
         if len(near) > 1:
