@@ -11,10 +11,10 @@ from qpd.analysis.paper.claim_pairs import beside_teacher
 from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_SIZES
 from qpd.analysis.paper.tables import ratio_text, return_text
 from qpd.analysis.paper.verdict import mean_of_ratios
-from qpd.analysis.returns.plot_series import algorithm_name
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.runs.run_identity import algorithm_name
 from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS
 from qpd.bench.device_record import FP32, DeviceRecord
 from qpd.students import SIZE_GRID, architecture_for

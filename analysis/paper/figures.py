@@ -15,9 +15,9 @@ from qpd.analysis.paper.comparison import shown_students
 from qpd.analysis.paper.results import ClaimResult
 from qpd.analysis.paper.tables import verdict_text
 from qpd.analysis.paper.verdict import Estimate, Verdict, mean_of_ratios, mean_return
-from qpd.analysis.returns.plot_series import algorithm_name
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
+from qpd.analysis.runs.run_identity import algorithm_name
 from qpd.students import SIZE_GRID
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Any
 
 from qpd.analysis.report.blocks import Block, Card, Cards, Section, Table, Text
 from qpd.analysis.report.inputs import ReportInputs
-from qpd.analysis.runs.run_table import LABELS, summary_caption, summary_rows
+from qpd.analysis.runs.run_table import LABELS, entry_widths, summary_caption, summary_rows
+from qpd.quantization.bit_widths import FLOAT_BITS
 
 
 def headline_section(inputs: ReportInputs) -> Section:
@@ -65,12 +66,14 @@ def _size_cards(
             card = replace(card, notes=(*card.notes, packed))
         cards.append(card)
     settings = inputs.run.recipe.quantize
-    if student["weight_bits"] == 32:
-        return [*cards, Card("Bits", "32", ("floats: not quantized",))]
-    own = {"first": settings.first_layer_bits, "last": settings.last_layer_bits}
-    exceptions = [f"{where} layer {bits}" for where, bits in own.items() if bits is not None]
-    notes = (f"a weight; activations {settings.activation_bits}", *exceptions)
-    return [*cards, Card("Bits", str(student["weight_bits"]), notes)]
+    widths = entry_widths(student)
+    if widths.fewest == FLOAT_BITS:
+        return [*cards, Card("Bits", str(FLOAT_BITS), ("floats: not quantized",))]
+    activations = f"activations {settings.activation_bits}"
+    if widths.is_uniform:
+        return [*cards, Card("Bits", widths.by_layer, (f"a weight; {activations}",))]
+    notes = ("a weight, mean over all", f"by layer {widths.by_layer}", activations)
+    return [*cards, Card("Bits", f"{widths.mean:.1f}", notes)]
 
 
 def _ratio_card(what: str, teachers: int, students: int, note: str) -> Card:

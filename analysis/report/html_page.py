@@ -20,6 +20,7 @@ from qpd.analysis.report.sizes import sizes_section
 from qpd.analysis.report.training import training_section
 from qpd.analysis.report.usage import usage_section
 from qpd.analysis.report.video import video_section
+from qpd.analysis.runs.run_identity import agent_title
 from qpd.version import __version__
 
 if TYPE_CHECKING:
@@ -59,11 +60,15 @@ def render_page(inputs: ReportInputs, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["code_spans"] = _code_spans
+    teacher = inputs.run.manifest.teacher
+    assert teacher is not None  # `read_inputs` refuses runs that have not begun
     style, script = _page_file("report.css"), _page_file("player.js")
     # The page's content security policy allows this one script by its hash, and no other.
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return environment.get_template("report.html").render(
         manifest=inputs.run.manifest,
+        name=inputs.summary["name"],
+        agent=agent_title(teacher.algo, teacher.env_id),
         sections=sections,
         style=style,
         script=script,

@@ -25,7 +25,7 @@ def latency_section(inputs: ReportInputs) -> Section:
             "`qpd report RUN --devices device.json`."
         )
         return Section("latency", TITLE, left_out=left_out)
-    name, size = inputs.summary["name"], inputs.run.recipe.student.size
+    size = inputs.run.recipe.student.size
     blocks: list[Block] = [
         Text(
             "One observation at a time. The ratio is to the SB3 teacher of the benchmark in "
@@ -33,7 +33,7 @@ def latency_section(inputs: ReportInputs) -> Section:
         )
     ]
     for device in inputs.devices:
-        blocks += _device_blocks(device, name, inputs.path.resolve().name, size)
+        blocks += _device_blocks(device, inputs, size)
     return Section("latency", TITLE, blocks)
 
 
@@ -45,7 +45,6 @@ def rows_of_student(
     Empty if `device` measured neither.
     """
     measured = [row for row in device.rows if row.status == "measured"]
-    # A benchmark may know the student by the name of its run or by that of its folder.
     own = [row for row in measured if row.model in names]
     alike = own or [row for row in measured if size is not None and row.size == size]
     if not alike:
@@ -53,13 +52,15 @@ def rows_of_student(
     return [row for row in measured if row.model == "teacher" and row.runtime == "torch"] + alike
 
 
-def _device_blocks(device: DeviceRecord, name: str, folder: str, size: str | None) -> list[Block]:
-    rows = rows_of_student(device, (name, folder), size)
+def _device_blocks(device: DeviceRecord, inputs: ReportInputs, size: str | None) -> list[Block]:
+    # A benchmark names a student by its folder. The recipe's name would be that of other runs, too.
+    names = (inputs.summary["name"], inputs.path.resolve().name)
+    rows = rows_of_student(device, names, size)
     if not rows:
         wanted = "this run" if size is None else f"this run, or a student of size {size}"
         return [Text(f"{device.device}: holds no measurement of {wanted}.")]
     caption = f"{device.device}: {device.cpu}, {device.os}"
-    if not any(row.model in (name, folder) for row in rows):
+    if not any(row.model in names for row in rows):
         caption += f". A random student of size {size} stands in for this one; it is as fast."
     table = Table(HEADER, [_cells(row) for row in rows], caption)
     # One thread count in the picture, the fewest: C has no other, and the table has them all.

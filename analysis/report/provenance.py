@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from qpd.analysis.report.blocks import Block, Facts, Folded, Section, Table
 from qpd.analysis.report.inputs import ReportInputs
+from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 
 
 def recipe_section(inputs: ReportInputs) -> Section:
     """Show the resolved recipe, folded."""
     recipe = inputs.run.recipe
+    bits = bit_columns(recipe, run_architecture(inputs.run))
     facts = [
+        ("name", recipe.name),
         ("student", recipe.student.size or "as the recipe says"),
         ("phase 1", f"{recipe.distill.epochs} epochs, {recipe.distill.loss}"),
-        ("phase 2", f"{recipe.quantize.scheme}, {recipe.quantize.weight_bits} bits"),
+        ("phase 2", f"{recipe.quantize.scheme}, bits per weight {bits['layer_bits']}"),
         ("phase 3", f"{recipe.finetune.epochs} epochs"),
     ]
     folded = Folded("recipe.yaml: every setting, resolved", recipe.to_yaml())
@@ -29,7 +32,8 @@ def provenance_section(inputs: ReportInputs) -> Section:
     # A set, as policies of one run usually play the same games; evaluations by hand may add seeds.
     seeds = sorted({e["seed"] for e in manifest.evaluations.values() if "seed" in e})
     facts = [
-        ("run", manifest.name),
+        ("run", inputs.summary["name"]),
+        ("recipe", manifest.name),
         ("environment", manifest.teacher.env_id),
         ("teacher", f"{manifest.teacher.source} ({manifest.teacher.algo})"),
         ("teacher's sha256", manifest.teacher.sha256),

@@ -13,7 +13,8 @@ from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students
 from qpd.bench.device_record import BenchRow, DeviceRecord
 
-_LABEL_WIDTH = 0.035  # as a share of the axis
+_LABEL_WIDTH, _MARK_WIDTH = 0.035, 0.012  # as shares of the page
+_PLACES = ("size", "parameters")  # students of custom widths differ in the latter alone
 # Parameters of the layers that all of SB3's CnnPolicies share: the benchmark's teacher is one.
 NATURE_CNN_PARAMETERS = 1_684_128
 
@@ -42,7 +43,7 @@ def pareto_bytes(table: DataFrame) -> DataFrame:
     """
     known = final_students(table)
     known = known[known["size_bytes"].notna()]
-    shown = with_series(known)
+    shown = with_series(known, _PLACES)
     return _with_front(shown.assign(cost=shown["size_bytes"], panel=shown["env_id"]))
 
 
@@ -56,7 +57,7 @@ def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFra
     """
     import pandas as pd
 
-    shown = with_series(final_students(table))
+    shown = with_series(final_students(table), _PLACES)
     rows: list[dict[str, Any]] = []
     for _, policy in shown.iterrows():
         for device in devices:
@@ -79,39 +80,73 @@ def pareto_latency(table: DataFrame, devices: Sequence[DeviceRecord]) -> DataFra
 def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> None:
     """Draw one panel of `pareto_bytes` or `pareto_latency`, the front as steps through its points.
 
-    Of several runtimes the fastest is drawn.
+    Of several runtimes the fastest is drawn. Marks that would hide each other are moved apart
+    sideways, a little; the steps keep to the exact costs.
     """
     # Sorted by cost first, so that the cheapest row of each policy is the one that stays.
     rows = rows.sort_values("cost").drop_duplicates(["series", "size", "parameters", "experiment"])
     front = rows[rows["on_front"]]
     # The last step goes on to the right edge: paying more buys no more there.
     end = 2.0 * rows["cost"].max()
+    start = rows["cost"].min() / 1.5
     steps = [np.append(front["cost"], end), np.append(front["mean"], front["mean"].max())]
     axes.step(*steps, where="post", color=NEUTRAL, linewidth=0.8, zorder=0)
+    rows = rows.assign(
+        x=_apart(rows["cost"].to_numpy(dtype=float), np.log(end / start) * _panels(axes))
+    )
     for name, mine in rows.groupby("series", sort=False):
         style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
         around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
-        axes.errorbar(mine["cost"], mine["mean"], np.array(around), **style)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.2 * (high - low))  # room for the highest labels
-    _cost_axis(axes, rows["cost"].min() / 1.5, end)
-    _label_sizes(front[~front["policy"].isin(TEACHERS)], axes)
+        axes.errorbar(mine["x"], mine["mean"], np.array(around), elinewidth=0.9, **style)
+    _cost_axis(axes, start, end)
+    _label_students(rows[rows["on_front"] & ~rows["policy"].isin(TEACHERS)], rows, axes)
     axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")
     axes.set_ylabel("return")
 
 
-def _label_sizes(students: DataFrame, axes: Axes) -> None:
-    """Write the sizes of the front's students at their marks, upright; close ones share a label."""
-    low, high = np.log(axes.get_xlim())
-    shown = students.sort_values("mean").drop_duplicates(["size", "precision"], keep="last")
-    place = (np.log(shown["cost"]) - low) / (high - low)
+def _panels(axes: Axes) -> int:
+    """Return how many panels share the page's width: in each, marks take as much more of it."""
+    place = axes.get_subplotspec()
+    return 1 if place is None else int(place.get_gridspec().ncols)
+
+
+def _apart(costs: np.ndarray, span: float) -> np.ndarray:
+    """Return sorted `costs` with those that lie nearly on each other spread over a log axis."""
+    logs, spread = np.log(costs), costs.copy()
+    cluster = np.cumsum(np.diff(logs, prepend=logs[:1]) > 1.2 * _MARK_WIDTH * span)
+    for number in np.unique(cluster):
+        near = np.flatnonzero(cluster == number)
+        if len(near) > 1:
+            turns = np.arange(len(near)) - (len(near) - 1) / 2
+            spread[near] = np.exp(logs[near].mean() + _MARK_WIDTH * span * turns)
+    return spread
+
+
+def _label_students(students: DataFrame, rows: DataFrame, axes: Axes) -> None:
+    """Name the front's students above their intervals, aslant; close ones share a label."""
+    if students.empty:
+        return
+    names = students["size"].where(students["size"] != "custom", students["experiment"])
+    students = students.assign(label=names).sort_values("mean")
+    low, high = axes.get_ylim()
+    # Room for the longest label above the highest interval.
+    longest = students["label"].map(len).max()
+    axes.set_ylim(low, high + min(0.45, 0.15 + 0.02 * longest) * (high - low))
+    left, right = np.log(axes.get_xlim())
+    width = _LABEL_WIDTH * _panels(axes)
+    place = (np.log(students["x"]) - left) / (right - left)
     # A gap wider than a label starts a new cluster. On the front cost rises with return, so the
     # order by mean is that by cost.
-    cluster = (place.diff() > _LABEL_WIDTH).cumsum()
-    upright: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "fontsize": 6}
-    for _, near in shown.groupby(cluster):
-        text, best = ", ".join(dict.fromkeys(near["size"])), near.iloc[-1]
-        axes.annotate(text, (best["cost"], best["mean"]), (2, 4), va="bottom", **upright)
+    cluster = (place.diff() > width).cumsum()
+    for _, near in students.groupby(cluster):
+        text, best = ", ".join(dict.fromkeys(near["label"])), near.iloc[-1]
+        # Above whatever else stands there, bars included.
+        here = (np.log(rows["x"] / best["x"])).abs() < width / 2 * (right - left)
+        top = rows.loc[here, "mean_high"].max()
+        axes.annotate(
+            text, (best["x"], top), (-2, 4), textcoords="offset points", rotation=35,
+            rotation_mode="anchor", va="bottom", fontsize=6,
+        )  # fmt: skip
 
 
 def _cost_axis(axes: Axes, low: float, high: float) -> None:
@@ -124,6 +159,31 @@ def _cost_axis(axes: Axes, low: float, high: float) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=subs))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def pareto_left_out(
+    table: DataFrame, by_bytes: DataFrame, by_latency: DataFrame | None
+) -> dict[str, str]:
+    """Return why policies of `policy_returns` are missing from the figures, by their runs' names.
+
+    `by_latency` is None if no device was given.
+    """
+    reasons: dict[str, str] = {}
+    for _, row in table.iterrows():
+        name = f"{row['experiment']} ({row['policy']})"
+        runs = set(row["runs"])
+        if not _has(final_students(table), row["policy"], runs):
+            reasons[name] = "not drawn, as phase 3 went on from it"
+        elif not _has(by_bytes, row["policy"], runs):
+            reasons[name] = "not in pareto_bytes, as its file was not kept"
+        elif by_latency is not None and not _has(by_latency, row["policy"], runs):
+            reasons[name] = "not in pareto_latency, as no device measured it or its size and bits"
+    return reasons
+
+
+def _has(table: DataFrame, policy: str, runs: set[str]) -> bool:
+    mine = table[table["policy"] == policy]
+    return any(not runs.isdisjoint(others) for others in mine["runs"])
 
 
 def pareto_figure(table: DataFrame) -> Figure:
@@ -142,8 +202,7 @@ def _is_of(bench: BenchRow, policy: Series) -> bool:
     # The benchmark times one NatureCNN whatever it learned; a teacher of vectors is far smaller.
     if policy["policy"] in TEACHERS:
         return bench.model == "teacher" and policy["parameters"] > NATURE_CNN_PARAMETERS
-    # A benchmark records the fewest bits of any layer; so does this, for students of mixed bits.
-    fewest = min(policy[f"{name}_bits"] for name in ("weight", "first_layer", "last_layer"))
-    if bench.weight_bits != fewest:
+    # Both are the fewest bits of any layer.
+    if bench.weight_bits != policy["weight_bits"]:
         return False
     return bench.size == policy["size"] or bench.model in policy["names"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from qpd.analysis.figure_style import COLOURS
 from qpd.analysis.returns.policy_returns import TEACHERS
-from qpd.analysis.runs.run_frame import FLOAT_BITS
+from qpd.analysis.runs.run_identity import algorithm_name
+from qpd.quantization.bit_widths import FLOAT_BITS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _SCHEMES = {"dorefa": "DoReFa as written", "dorefa_scaled": "scaled", "float": "fp32"}
-_NAMES = {"ppo": "PPO", "a2c": "A2C", "trpo": "TRPO", "dqn": "DQN", "qrdqn": "QR-DQN"}
 # Markers and dashes by bits per weight; any other number of bits takes a spare one.
 _MARKS = {FLOAT_BITS: ("o", "-"), 8: ("s", "--"), 6: ("^", "-."), 4: ("D", ":"), 2: ("v", "-.")}
 _SPARE = (("P", "--"), ("X", ":"), ("<", "-."), (">", "--"), ("h", ":"), ("p", "-."))
@@ -40,25 +40,23 @@ class SeriesStyle:
         }
 
 
-def algorithm_name(algo: str) -> str:
-    """Return an algorithm's usual spelling: `qrdqn` -> `QR-DQN`."""
-    return _NAMES.get(algo, algo.upper())
-
-
 def precision_name(row: Any) -> str:
-    """Name a precision: `fp32`, `8-bit`, `8/4-bit` (weights, activations), `2-bit (ends 8)`.
+    """Name a precision: `fp32`, `8-bit`, `8/2/8-bit` (by layer), `4-bit (activations 8)`.
 
-    The ends are the first and the last layer, if their bits differ from the others'.
+    Activations are named where their bits are not those of all weights.
     """
-    weights, activations = int(row["weight_bits"]), int(row["activation_bits"])
-    if weights == FLOAT_BITS:
+    weights, activations = str(row["layer_bits"]), int(row["activation_bits"])
+    if weights == str(FLOAT_BITS):
         return "fp32"
-    name = f"{weights}-bit" if weights == activations else f"{weights}/{activations}-bit"
-    ends = {int(row["first_layer_bits"]), int(row["last_layer_bits"])}
-    if ends == {weights}:
-        return name
-    shown = "/".join(str(int(row[f"{end}_layer_bits"])) for end in ("first", "last"))
-    return f"{name} (ends {shown if len(ends) > 1 else ends.pop()})"
+    name = f"{weights}-bit"
+    return name if weights == str(activations) else f"{name} (activations {activations})"
+
+
+def bits_text(row: Any) -> str:
+    """Return `precision_name` with the mean over weights where layers differ in bits."""
+    name, mean = precision_name(row), row["mean_bits"]
+    # A mean that is not known is NaN, which equals nothing.
+    return f"{name}, mean {mean:.1f}" if mean == mean and "/" in str(row["layer_bits"]) else name
 
 
 def with_series(table: DataFrame, places: Sequence[str] = ("size",)) -> DataFrame:
@@ -130,7 +128,7 @@ def _legend_order(table: DataFrame, sources: Sequence[str]) -> DataFrame:
     order = {
         "is_teacher": table["policy"].isin(TEACHERS),
         "place": table["source"].map(sources.index),
-        "bits": -table["weight_bits"],
+        "bits": -table["mean_bits"],
     }
     ordered = table.assign(**order).sort_values([*order, "series"])
     return ordered.drop_duplicates("series")
@@ -138,7 +136,7 @@ def _legend_order(table: DataFrame, sources: Sequence[str]) -> DataFrame:
 
 def _marks(students: DataFrame) -> dict[str, tuple[str, str]]:
     """Return marker and dashes of each precision; no two share both while spare ones last."""
-    ordered = students.sort_values(["weight_bits", "precision"], ascending=[False, True])
+    ordered = students.sort_values(["mean_bits", "precision"], ascending=[False, True])
     marks: dict[str, tuple[str, str]] = {}
     for precision, bits in zip(ordered["precision"], ordered["weight_bits"], strict=True):
         if precision not in marks:

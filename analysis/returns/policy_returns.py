@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 TEACHERS = ("teacher", "teacher_sharpened")
 _GROUP = ["env_id", "teacher", "teacher_sha256", "policy", "recipe_key", "acting"]
 _SHARED = (
-    *_GROUP, "recipe_key_but_lambda", "size", "parameters", "weight_bits", "first_layer_bits",
-    "last_layer_bits", "activation_bits", "scheme", "lambda", "temperature",
+    *_GROUP, "recipe", "recipe_key_but_lambda", "size", "parameters", "weight_bits", "layer_bits",
+    "mean_bits", "activation_bits", "scheme", "lambda", "temperature",
 )  # fmt: skip
 _INTERNAL = ("names", "recipe_key", "recipe_key_but_lambda")
 _POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
-from qpd.analysis.runs.distilled_student import distilled_identity, student_label
+from qpd.analysis.runs.distilled_student import (
+    distilled_identity,
+    distilled_settings,
+    student_label,
+)
+from qpd.analysis.runs.run_identity import agent_title, run_name
+from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.recipe.schema import QuantizeSettings
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import TargetError
@@ -29,15 +35,19 @@ class QuantizationReturns:
     """The data behind the figure; `left_out` maps each run that is missing to the reason.
 
     `table` has one row per evaluated quantized student: run, student (the distilled one it was made
-    from), policy (`ptq` or `qat`), quantizer (scheme and settings except the weights' bits),
-    weight_bits, activation_bits, mean, low, high (95% bootstrap interval), episodes.
+    from; trainings of one recipe and seed count as one), agent, policy (`ptq` or `qat`), quantizer
+    (scheme and settings except the weights' bits), weight_bits (the fewest of any layer),
+    layer_bits, mean_bits (over weights), activation_bits, mean, low, high (95% bootstrap
+    interval), episodes.
     `references` has one row per student and reference: student, policy (`teacher`, `distilled`),
-    mean, low, high, episodes; of several evaluations the one with the most games.
+    mean, low, high, episodes; of several evaluations the one with the most games. `trainings`
+    counts how often each student's phase 1 was trained, which is once for forks.
     """
 
     table: DataFrame
     references: DataFrame
     left_out: dict[str, str]
+    trainings: dict[str, int]
 
 
 def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
@@ -52,12 +62,20 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
     rows: list[dict[str, Any]] = []
     references: dict[tuple[str, str], dict[str, Any]] = {}
     left_out = {}
+    trainings: dict[str, set[str]] = {}
     for run in opened:
         results = {str(name): result for name, result in run.manifest.evaluations.items()}
-        student, settings = students[distilled_identity(run)], run.recipe.quantize
+        student, settings = students[distilled_settings(run)], run.recipe.quantize
+        trainings.setdefault(student, set()).add(distilled_identity(run))
         _note_references(references, student, results)
-        about = {"run": str(run.path), "student": student}
-        bits = {"weight_bits": settings.weight_bits, "activation_bits": settings.activation_bits}
+        teacher = run.manifest.teacher
+        agent = agent_title(teacher.algo, teacher.env_id) if teacher is not None else ""
+        about = {"run": str(run.path), "student": student, "agent": agent}
+        bits = bit_columns(run.recipe, run_architecture(run))
+        if bits["mean_bits"] != bits["mean_bits"]:  # NaN
+            left_out[str(run.path)] = "no return by bits, as no file tells the layers' sizes"
+            continue
+        bits |= {"activation_bits": settings.activation_bits}
         found = [
             about
             | {"policy": policy, "quantizer": quantizer_label(settings)}
@@ -71,12 +89,13 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
             left_out[str(run.path)] = "no return by bits, as no quantized student was evaluated"
     if not rows:
         raise TargetError("no quantized student was evaluated; `qpd evaluate RUN` does that")
-    table = pd.DataFrame(rows).sort_values(["student", "policy", "quantizer", "weight_bits"])
+    table = pd.DataFrame(rows).sort_values(["student", "policy", "quantizer", "mean_bits"])
     columns = ["student", "policy", "mean", "low", "high", "episodes"]
     return QuantizationReturns(
         table.reset_index(drop=True),
         pd.DataFrame(list(references.values()), columns=columns),
         left_out,
+        {name: len(identities) for name, identities in trainings.items()},
     )
 
 
@@ -93,12 +112,16 @@ def _note_references(
 
 
 def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
-    """Title each distilled student by its size, with its first run's folder if ambiguous."""
-    # Backwards, so that the first run given is the one that names the student.
-    first = {distilled_identity(run): run for run in reversed(runs)}
+    """Title each distilled student by its size, with a run's folder if ambiguous.
+
+    That is the first run with the student itself, or the first at all.
+    """
+    # Backwards, so that the first run is the one that stays; the sort is stable.
+    ordered = sorted(runs, key=lambda run: not run.distilled_file.is_file())
+    first = {distilled_settings(run): run for run in reversed(ordered)}
     labels = {identity: student_label(run) for identity, run in first.items()}
     return {
-        identity: f"{label} ({first[identity].path.name})"
+        identity: f"{label} ({run_name(first[identity].path)})"
         if list(labels.values()).count(label) > 1
         else label
         for identity, label in labels.items()
@@ -139,10 +162,11 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     entries: dict[str, Any] = {}
     for ax, student in zip(axes, students, strict=False):
-        _draw_student(ax, table[table["student"] == student], looks)
+        mine = table[table["student"] == student]
+        _draw_student(ax, mine, looks)
         references = returns.references[returns.references["student"] == student]
         _draw_references(ax, references)
-        ax.set_title(student)
+        ax.set_title(f"{student}, student of {mine['agent'].iloc[0]}")
         found, labels = ax.get_legend_handles_labels()
         entries |= dict(zip(labels, found, strict=True))
     for ax in axes[::columns]:
@@ -162,11 +186,11 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
 def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) -> None:
     for (policy, quantizer), line in table.groupby(["policy", "quantizer"], sort=False):
         place = looks[policy, quantizer]
-        line = line.sort_values("episodes").drop_duplicates("weight_bits", keep="last")
-        line = line.sort_values("weight_bits")
+        line = line.sort_values("episodes").drop_duplicates("mean_bits", keep="last")
+        line = line.sort_values("mean_bits")
         ax.errorbar(
             # Shifted a little, so that intervals at equal bits stand side by side.
-            line["weight_bits"] + 0.06 * (place - (len(looks) - 1) / 2),
+            line["mean_bits"] + 0.06 * (place - (len(looks) - 1) / 2),
             line["mean"],
             [line["mean"] - line["low"], line["high"] - line["mean"]],
             color=COLOURS[place % len(COLOURS)],
@@ -176,7 +200,7 @@ def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) 
             capsize=2,
             label=f"{_STUDENTS[policy]}, {quantizer}",
         )
-    ax.set(xlabel="bits per weight", xticks=range(2, 9), xlim=(1.7, 8.3))
+    ax.set(xlabel="bits per weight, mean over layers' weights", xticks=range(2, 9), xlim=(1.7, 8.3))
 
 
 def _draw_references(ax: Any, references: DataFrame) -> None:

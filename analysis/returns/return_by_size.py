@@ -32,7 +32,7 @@ def returns_by_size(table: DataFrame) -> DataFrame:
     shown = with_series(final_students(table))
     place = size_places(shown)
     order = {"env_id": True, "place": True, "parameters": True, "size": True, "source": True}
-    order |= {"weight_bits": False, "series": True}
+    order |= {"mean_bits": False, "series": True}
     ordered = shown.assign(place=place).sort_values(list(order), ascending=list(order.values()))
     return ordered.drop(columns="place").reset_index(drop=True)
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.returns.plot_series import algorithm_name, precision_name
+from qpd.analysis.returns.plot_series import bits_text
 from qpd.analysis.returns.policy_returns import TEACHERS
+from qpd.analysis.runs.run_identity import algorithm_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -27,7 +28,7 @@ class ShownTable:
 
 def returns_tables(table: DataFrame) -> list[ShownTable]:
     """Tabulate `policy_returns`, one table per environment."""
-    header = ["run", "policy", "size", "bits", "λ", "games", "return", "IQM", "of teacher"]
+    header = ["run", "agent", "policy", "size", "bits", "λ", "games", "return", "IQM", "of teacher"]
     header += ["beats teacher"]
     tables = []
     for env_id, mine in table.groupby("env_id"):
@@ -76,9 +77,9 @@ def returns_notes(frame: DataFrame, table: DataFrame) -> list[str]:
 def pareto_tables(table: DataFrame) -> list[ShownTable]:
     """Tabulate `pareto_bytes` or `pareto_latency`, one table per panel."""
     has_runtime = "runtime" in table
-    header = ["run", "policy", "size", "bits", "bytes", "return", "front"]
+    header = ["run", "agent", "policy", "size", "bits", "bytes", "return", "front"]
     if has_runtime:
-        header[4:5] = ["runtime", "threads", "µs"]
+        header[5:6] = ["runtime", "threads", "µs"]
     tables = []
     for panel, mine in table.groupby("panel"):
         rows = []
@@ -93,10 +94,10 @@ def pareto_tables(table: DataFrame) -> list[ShownTable]:
 
 
 def _who(row: Any) -> list[str]:
-    algo = f"{algorithm_name(row['teacher'])} teacher"
-    name = algo if row["policy"] in TEACHERS else row["experiment"]
+    # A teacher's evaluations come from several runs; it is one policy of none of them.
+    name = "-" if row["policy"] in TEACHERS else row["experiment"]
     policy = _POLICIES.get(row["policy"], row["policy"])
-    return [name, policy, row["size"], precision_name(row)]
+    return [name, algorithm_name(row["teacher"]), policy, row["size"], bits_text(row)]
 
 
 def _with_interval(row: Any, name: str, form: str) -> str:

@@ -12,6 +12,18 @@ from qpd.runs.run_directory import RunDirectory
 _SECTIONS = {"seed", "teacher", "environment", "collection", "replay", "student", "distill"}
 
 
+def distilled_settings(run: RunDirectory) -> str:
+    """Return a text that is equal for runs whose phase 1 has one recipe, seed and teacher.
+
+    It may have been trained more than once: then the students differ in chance alone.
+    """
+    recipe = run.recipe.model_dump(mode="json", include=_SECTIONS)
+    # How the teacher was named tells nothing: its digest does.
+    recipe.pop("teacher")
+    teacher = run.manifest.teacher
+    return json.dumps([recipe, teacher.sha256 if teacher else None], sort_keys=True)
+
+
 def distilled_identity(run: RunDirectory) -> str:
     """Return a text that is equal for runs whose phase 1 is one and the same training."""
     recipe = run.recipe.model_dump(mode="json", include=_SECTIONS)

@@ -8,33 +8,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.analysis.runs.run_identity import experiment_name, run_name
+from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.analysis.runs.student_settings import student_settings
 from qpd.errors.codes import ErrorCode
 from qpd.files.bounded_read import read_file
+from qpd.quantization.bit_widths import FLOAT_BITS
 from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import PhaseName
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
-from qpd.student_files.distilled import MAX_FILE_BYTES, check_size, stored_architecture
+from qpd.student_files.distilled import MAX_FILE_BYTES, check_size
 from qpd.student_files.origin import imitates_policy
+from qpd.students import StudentArchitecture
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FLOAT_BITS = 32
 COLUMNS = (
-    "run", "name", "experiment", "seed", "env_id", "teacher", "teacher_sha256", "size", "policy",
-    "parameters", "size_bytes", "weight_bits", "first_layer_bits", "last_layer_bits",
+    "run", "name", "experiment", "recipe", "seed", "env_id", "teacher", "teacher_sha256", "size",
+    "policy", "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits",
     "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
     "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
 )  # fmt: skip
 _ACTOR_WEIGHTS = ("distill.actor_weight", "finetune.actor_weight")
+_FLOAT: dict[str, Any] = {
+    "weight_bits": FLOAT_BITS, "layer_bits": str(FLOAT_BITS), "mean_bits": float(FLOAT_BITS),
+    "activation_bits": FLOAT_BITS, "scheme": "float",
+}  # fmt: skip
 _PHASES: dict[str, PhaseName] = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
 
 
@@ -65,7 +71,10 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
 
     Columns are `COLUMNS`. `policy` is teacher, teacher_sharpened, distilled, ptq or qat; `size` is
     the recipe's name for the student, `custom` or `teacher`. `size_bytes` is the size of the file
-    (for a teacher 4 bytes per parameter), NaN if the file was left out. Bits are 32 in fp32.
+    (for a teacher 4 bytes per parameter), NaN if the file was left out. `name` is the run's folder,
+    `experiment` the same without its seed. `weight_bits` is the fewest of any layer, `layer_bits`
+    a text with those of every layer if they differ, `mean_bits` their mean over weights, NaN if no
+    file tells the layers' sizes; 32 in fp32.
     `lambda` and `temperature` are phase 1's, NaN for teachers; `lambda` also for students of a
     teacher without a critic. `returns` is float `[num_episodes]`, empty without an evaluation.
     `settings` are those of `qpd.analysis.runs.student_settings`, none for a teacher.
@@ -85,9 +94,9 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
         return []
     about = {
         "run": str(path),
-        "name": manifest.name,
-        # `breakout-seed-3` belongs to `breakout`: seeds of one experiment get one name.
-        "experiment": re.sub(r"-?seed-?\d+$", "", manifest.name) or manifest.name,
+        "name": run_name(path),
+        "experiment": experiment_name(path),  # seeds of one experiment get one name
+        "recipe": manifest.name,
         "seed": manifest.seed,
         "env_id": manifest.teacher.env_id,
         "teacher": manifest.teacher.algo,
@@ -100,15 +109,15 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
         if name == "teacher" or name in evaluated
     ]
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
-    kept = [file for file in files.values() if file.is_file()]
-    # All of a run's students have one architecture; committed runs may hold only one of the files.
-    parameters = stored_architecture(kept[0]).num_parameters if kept else np.nan
+    architecture = run_architecture(run)
+    parameters = architecture.num_parameters if architecture else np.nan
     for name, file in files.items():
         if run.phase(_PHASES[name]).state == "done" or name in evaluated:
             size = file.stat().st_size if file.is_file() else np.nan
             shape = {"policy": name, "parameters": parameters, "size_bytes": size}
             shape["student_digest"] = _tensor_digest(file)
-            rows.append(about | _student_fields(recipe, name, manifest.teacher.algo) | shape)
+            fields = _student_fields(recipe, name, manifest.teacher.algo)
+            rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
         row |= _evaluation_fields(manifest.evaluations.get(row["policy"], {}))
     return rows
@@ -119,7 +128,7 @@ def _teacher_fields(parameters: int) -> dict[str, Any]:
         "size": "teacher",
         "parameters": parameters,
         "size_bytes": 4 * parameters,
-        **_float_fields(),
+        **_FLOAT,
         "lambda": np.nan,
         "temperature": np.nan,
         "settings": {},
@@ -138,24 +147,17 @@ def _tensor_digest(path: Path) -> str:
     return hashlib.sha256(data[8 + int.from_bytes(data[:8], "little") :]).hexdigest()[:16]
 
 
-def _float_fields() -> dict[str, Any]:
-    names = ("weight_bits", "first_layer_bits", "last_layer_bits", "activation_bits")
-    return {**dict.fromkeys(names, FLOAT_BITS), "scheme": "float"}
+def _bits(recipe: Recipe, policy: str, architecture: StudentArchitecture | None) -> dict[str, Any]:
+    """Return the columns of a student's bits and scheme."""
+    if policy == "distilled":
+        return _FLOAT
+    settings = recipe.quantize
+    others = {"activation_bits": settings.activation_bits, "scheme": settings.scheme}
+    return bit_columns(recipe, architecture) | others
 
 
 def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
-    settings, has_critic = recipe.quantize, imitates_policy({"algo": algo})
-    # An outer layer without bits of its own has the weights' bits: spelled out, so that rows
-    # compare.
-    bits = _float_fields()
-    if policy != "distilled":
-        bits = {
-            "weight_bits": settings.weight_bits,
-            "first_layer_bits": settings.first_layer_bits or settings.weight_bits,
-            "last_layer_bits": settings.last_layer_bits or settings.weight_bits,
-            "activation_bits": settings.activation_bits,
-            "scheme": settings.scheme,
-        }
+    has_critic = imitates_policy({"algo": algo})
     made_by = student_settings(recipe, policy, has_critic)
     # How the best epoch was chosen makes no other recipe: rows that differ in it are one
     # experiment.
@@ -163,7 +165,6 @@ def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
     but_lambda = {key: value for key, value in plain.items() if key not in _ACTOR_WEIGHTS}
     return {
         "size": recipe.student.size or "custom",
-        **bits,
         "lambda": made_by["distill.actor_weight"],
         "temperature": made_by["distill.temperature"],
         "settings": made_by,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qpd.analysis.runs.run_identity import agent_title, run_name
+from qpd.analysis.runs.student_bits import run_architecture
+from qpd.quantization.bit_widths import FLOAT_BITS, BitWidths, configured_widths, float_widths
 from qpd.runs.manifest import Manifest
 from qpd.runs.run_directory import RunDirectory
-from qpd.student_files.distilled import stored_architecture
 from qpd.student_files.quantized import stored_constant_bytes
 
 LABELS = {
@@ -22,16 +24,19 @@ LABELS = {
 def run_summary(path: Path) -> dict[str, Any]:
     """Return what the run at `path` measured, as plain data.
 
-    Policies that were not evaluated have no `return`. `size_bytes` is the file's size, for the
-    teacher 4 bytes per parameter; None if a student's file was left out of a committed run.
-    `constant_bytes` leaves the file's header out: what the C export puts into flash, 4 bytes per
-    parameter in fp32. Raises RunDirectoryError, StudentFileError.
+    `name` is the folder's, `recipe` the recipe's. Policies that were not evaluated have no
+    `return`. `size_bytes` is the file's size, for the teacher 4 bytes per parameter; None if a
+    student's file was left out of a committed run. `constant_bytes` leaves the file's header out:
+    what the C export puts into flash, 4 bytes per parameter in fp32. `weight_bits` is the fewest of
+    any layer; a student also has `layer_bits`, actor head last, and `mean_bits` over its weights.
+    Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
     manifest = run.manifest
     summary: dict[str, Any] = {
         "run": str(path),
-        "name": manifest.name,
+        "name": run_name(path),
+        "recipe": manifest.name,
         "seed": manifest.seed,
         "phases": {name: record.state for name, record in manifest.phases.items()},
         "policies": {},
@@ -46,20 +51,28 @@ def run_summary(path: Path) -> dict[str, Any]:
         # recipes whose sharpness is not 1.
         for name in ("teacher", "teacher_sharpened"):
             if name == "teacher" or name in evaluations:
-                policies[name] = _entry(count, 4 * count, 32, evaluations.get(name))
-    bits = run.recipe.quantize.weight_bits
+                bits = {"weight_bits": FLOAT_BITS}
+                policies[name] = _entry(count, 4 * count, bits, evaluations.get(name))
     students = [
-        ("distilled", "distill", run.distilled_file, 32),
-        ("ptq", "quantize", run.ptq_file, bits),
-        ("qat", "finetune", run.quantized_file, bits),
+        ("distilled", "distill", run.distilled_file),
+        ("ptq", "quantize", run.ptq_file),
+        ("qat", "finetune", run.quantized_file),
     ]
-    files = [file for _, _, file, _ in students if file.is_file()]
-    for name, phase, file, weight_bits in students:
-        if manifest.phases[phase].state == "done" and files:  # type: ignore[index]
-            count = stored_architecture(files[0]).num_parameters
+    architecture = run_architecture(run)
+    for name, phase, file in students:
+        if manifest.phases[phase].state == "done" and architecture:  # type: ignore[index]
+            shapes, set_ = architecture.layer_shapes(), run.recipe.quantize
+            widths = (
+                float_widths(shapes)
+                if name == "distilled"
+                else configured_widths(
+                    shapes, set_.weight_bits, set_.first_layer_bits, set_.last_layer_bits
+                )
+            )
             size = file.stat().st_size if file.is_file() else None
-            policies[name] = _entry(count, size, weight_bits, evaluations.get(name))
-            if file.is_file() and weight_bits < 32:
+            count, played = architecture.num_parameters, evaluations.get(name)
+            policies[name] = _entry(count, size, widths.to_json(), played)
+            if file.is_file() and name != "distilled":
                 policies[name]["constant_bytes"] = stored_constant_bytes(file)
     return summary
 
@@ -92,12 +105,29 @@ def _clock(seconds: float) -> str:
 
 
 def _entry(
-    parameters: int, size_bytes: int | None, bits: int, evaluation: dict[str, Any] | None
+    parameters: int,
+    size_bytes: int | None,
+    bits: dict[str, Any],
+    evaluation: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    entry = {"num_parameters": parameters, "size_bytes": size_bytes, "weight_bits": bits}
+    entry = {"num_parameters": parameters, "size_bytes": size_bytes, **bits}
     # Weights and biases alone, 4 bytes each in fp32; of integers the file says how they are packed.
-    entry["constant_bytes"] = 4 * parameters if bits == 32 else None
+    entry["constant_bytes"] = 4 * parameters if bits["weight_bits"] == FLOAT_BITS else None
     return entry | ({"return": evaluation} if evaluation is not None else {})
+
+
+def entry_widths(entry: dict[str, Any]) -> BitWidths:
+    """Return the bits per weight of one of a summary's policies."""
+    if "layer_bits" not in entry:  # a teacher
+        return BitWidths((entry["weight_bits"],), entry["weight_bits"])
+    return BitWidths(tuple(entry["layer_bits"]), entry["mean_bits"])
+
+
+def summary_title(summary: dict[str, Any]) -> str:
+    """Return the run's folder, its agent and the recipe's name, in one line."""
+    teacher = summary.get("teacher")
+    of = "" if teacher is None else f"student of {agent_title(teacher['algo'], teacher['env_id'])}"
+    return ", ".join(part for part in (summary["name"], of, f"recipe {summary['recipe']}") if part)
 
 
 def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -121,7 +151,7 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             # A share of a negative return (LunarLander's) would rank policies upside down.
             if base and base["mean"] > 0:
                 ratio = f"{evaluation['mean'] / base['mean']:.0%}"
-        sizes = [f"{entry['num_parameters']:,}", str(entry["weight_bits"])]
+        sizes = [f"{entry['num_parameters']:,}", str(entry_widths(entry))]
         for size in (entry["size_bytes"], entry["constant_bytes"]):
             sizes.append("-" if size is None else f"{size:,}")
         rows.append([LABELS[name], shown, ratio, *sizes])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from qpd.analysis.runs.run_identity import agent_title
 from qpd.analysis.runs.run_table import run_summary
 
 _STUDENTS = ("qat", "ptq", "distilled")
@@ -43,7 +44,7 @@ def sweep_summary(statuses: Sequence[CellStatus]) -> dict[str, Any]:
 
 def sweep_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table that `qpd sweep` ends with."""
-    header = ["cell", "state", "return [95%]", "of teacher", "bytes", "seconds"]
+    header = ["cell", "agent", "state", "return [95%]", "of teacher", "bytes", "seconds"]
     return header, [_row(cell) for cell in summary["cells"]]
 
 
@@ -60,19 +61,21 @@ def sweep_caption(summary: dict[str, Any]) -> list[str]:
 
 
 def _row(cell: dict[str, Any]) -> list[str]:
-    row = [cell["cell"], cell["state"], "-", "-", "-", "-"]
+    row = [cell["cell"], "-", cell["state"], "-", "-", "-", "-"]
     if "run" not in cell:
         return row
+    if (teacher := cell["run"].get("teacher")) is not None:
+        row[1] = agent_title(teacher["algo"], teacher["env_id"])
     policies, spent = cell["run"]["policies"], sum(cell["run"]["seconds"].values())
-    row[5] = f"{spent:,.0f}" if spent else "-"
+    row[6] = f"{spent:,.0f}" if spent else "-"
     student = next((policies[name] for name in _STUDENTS if name in policies), None)
     if student is None:
         return row
-    row[4] = "-" if student["size_bytes"] is None else f"{student['size_bytes']:,}"
+    row[5] = "-" if student["size_bytes"] is None else f"{student['size_bytes']:,}"
     returns, base = student.get("return"), policies.get("teacher", {}).get("return")
     if returns is not None:
         low, high = returns["interval"]
-        row[2] = f"{returns['mean']:.1f} [{low:.1f}, {high:.1f}]"
+        row[3] = f"{returns['mean']:.1f} [{low:.1f}, {high:.1f}]"
         if base and base["mean"] > 0:
-            row[3] = f"{returns['mean'] / base['mean']:.0%}"
+            row[4] = f"{returns['mean'] / base['mean']:.0%}"
     return row

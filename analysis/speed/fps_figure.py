@@ -6,72 +6,123 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
-from qpd.analysis.speed.fps_table import FpsRow, FpsTable
-from qpd.students import SIZE_GRID
+from qpd.analysis.speed.fps_table import PAPER_MARK, TEACHERS, FpsRow, FpsTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_LEGEND_COLUMNS = 2
-_PAPER = "the paper's devices, PyTorch, fp32"
+_LEGEND_COLUMNS = 3
+_TEACHER = "teacher, fp32 in PyTorch"
+_LABEL_GAP = 0.24  # decades between two labels of the paper's devices
 
 
 def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
-    """Draw a panel per table of `fps_tables`, on one scale; use inside `paper_style()`."""
-    names = list(dict.fromkeys(_name(row) for table in tables for row in table.rows if _ours(row)))
-    lines = ceil((len(names) + 1) / _LEGEND_COLUMNS)
-    figure = new_figure(PAGE_WIDTH, 2.4 + 0.15 * lines)
-    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+    """Draw a panel per table of `fps_tables`, on one scale; use inside `paper_style()`.
+
+    The paper's devices, which ran PyTorch in fp32, stand in the fp32 panel alone.
+    """
+    ours = [row for table in tables for row in table.rows if _ours(row)]
+    devices = list(dict.fromkeys(row.device for row in ours))
+    names = list(dict.fromkeys(_name(row, len(devices) > 1) for row in ours))
+    columns = _LEGEND_COLUMNS if max(map(len, names), default=0) < 34 else 2
+    figure = new_figure(PAGE_WIDTH, 2.6 + 0.15 * ceil((len(names) + 2) / columns))
+    panels = figure.subplots(1, 2, sharey=True, squeeze=False, width_ratios=(1.5, 1))[0]
     handles: dict[str, Any] = {}
     for table, axes, bits in zip(tables, panels, ("fp32", "8-bit"), strict=True):
-        draw_fps(table, axes, names)
+        draw_fps(table, axes, names, len(devices) > 1)
         axes.set_title(bits)
         found, labels = axes.get_legend_handles_labels()
-        # By label: all of the paper's devices share one entry.
         handles |= dict(zip(labels, found, strict=True))
     panels[0].set_ylabel("forward passes per second")
+    ordered = sorted(handles, key=lambda label: label == _TEACHER)
     figure.legend(
-        list(handles.values()),
-        list(handles),
+        [handles[label] for label in ordered],
+        ordered,
+        title=devices[0] if len(devices) == 1 else None,
         loc="outside lower center",
-        ncols=_LEGEND_COLUMNS,
+        ncols=columns,
     )
     return figure
 
 
-def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str]) -> None:
+def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str], tell_devices: bool = True) -> None:
     """Draw a table: a line per row, coloured by its place in `names`, on a log axis.
 
-    The paper's devices are thin and grey. Teachers are marks off the lines, grey if they ran in a
-    runtime other than the row's (in Table 2 they ran in PyTorch).
+    The paper's devices are thin, grey and labelled at their end; where rows are quantized (Table
+    2) they are left out, as they ran in fp32. Teachers are marks off the lines; in Table 2 they are
+    grey stars, as they ran in another runtime.
     """
+    is_quantized = table.name == "fps_table_2"
     places = {column: place for place, column in enumerate(table.columns)}
+    papers = []
     for row in table.rows:
-        students = [column for column in SIZE_GRID if column in row.fps]
-        teachers = [column for column in table.columns if column in row.fps.keys() - SIZE_GRID]
-        style: dict[str, Any] = {"color": NEUTRAL, "linewidth": 0.6, "label": _PAPER, "zorder": 0}
-        if _ours(row):
-            place = names.index(_name(row))
-            colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-            style = {"color": colour, "marker": marker, "label": _name(row)}
-        axes.plot([places[x] for x in students], [row.fps[x] for x in students], **style)
+        students = [column for column in places if column in row.fps and column not in TEACHERS]
+        teachers = [column for column in places if column in row.fps and column in TEACHERS]
+        if not _ours(row):
+            papers += [] if is_quantized else [row]
+            continue
+        name = _name(row, tell_devices)
+        place = names.index(name)
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        style: dict[str, Any] = {"color": colour, "marker": marker}
+        axes.plot(
+            [places[x] for x in students], [row.fps[x] for x in students], label=name, **style
+        )
         # A label that begins with an underscore stays out of matplotlib's legend.
-        marks: dict[str, Any] = {"marker": "."} | style | {"linestyle": "", "label": "_"}
-        if _ours(row) and table.name == "fps_table_2":
-            marks |= {"color": NEUTRAL, "marker": "*", "markersize": 7}
+        marks: dict[str, Any] = style | {"linestyle": "", "label": "_"}
+        if is_quantized:
+            marks |= {"color": NEUTRAL, "marker": "*", "markersize": 7, "label": _TEACHER}
         axes.plot([places[x] for x in teachers], [row.fps[x] for x in teachers], **marks)
     # From a Raspberry Pi to a server's C export is more than three orders of magnitude.
     axes.set_yscale("log")
     axes.set_xticks(range(len(places)), list(places))
     axes.tick_params(axis="x", labelrotation=45)
+    _draw_papers(papers, places, axes)
+
+
+def _draw_papers(rows: Sequence[FpsRow], places: dict[str, int], axes: Axes) -> None:
+    """Draw the paper's devices as thin lines, teachers dotted, with a name at the right end."""
+    ends = []
+    for row in rows:
+        known = [column for column in places if column in row.fps]
+        thin: dict[str, Any] = {"color": NEUTRAL, "linewidth": 0.6, "zorder": 0, "label": "_"}
+        students = [column for column in known if column not in TEACHERS]
+        axes.plot([places[x] for x in students], [row.fps[x] for x in students], **thin)
+        beyond = [*students[-1:], *(column for column in known if column in TEACHERS)]
+        dotted = thin | {
+            "linestyle": ":",
+            "marker": ".",
+            "markersize": 3,
+            "markevery": slice(1, None),
+        }
+        axes.plot([places[x] for x in beyond], [row.fps[x] for x in beyond], **dotted)
+        ends.append((row.fps[known[-1]], places[known[-1]], row.device.removesuffix(PAPER_MARK)))
+    if not ends:
+        return
+    ends.sort()
+    heights = np.log10([end for end, _, _ in ends])
+    # Neighbours that are too close push each other apart, by as much up as down, until none is.
+    spread = heights.copy()
+    for _ in range(100):
+        for place in range(1, len(spread)):
+            lack = max(0.0, _LABEL_GAP - (spread[place] - spread[place - 1]))
+            spread[place - 1] -= lack / 2
+            spread[place] += lack / 2
+    right = max(places.values()) + 0.7
+    for (end, x, name), height in zip(ends, spread, strict=True):
+        axes.plot([x, right], [end, 10**height], color=NEUTRAL, linewidth=0.3, label="_")
+        axes.text(right + 0.1, 10**height, name, fontsize=6, va="center", color="#505050")
+    axes.set_xlim(-0.5, right + 3.4)
 
 
 def _ours(row: FpsRow) -> bool:
-    return not row.device.endswith("(paper)")
+    return not row.device.endswith(PAPER_MARK)
 
 
-def _name(row: FpsRow) -> str:
+def _name(row: FpsRow, tell_device: bool) -> str:
     threads = f", {row.threads} threads" if row.threads not in (None, 1) else ""
-    return f"{row.runtime} on {row.device}{threads}"
+    return f"{row.runtime}{f' on {row.device}' if tell_device else ''}{threads}"

@@ -28,7 +28,9 @@ PAPER_FPS: dict[str, tuple[int, ...]] = {
     "Tesla V100": (3620, 3628, 3638, 3484, 3466, 3458, 3625, 2212, 2477),
     "Ryzen 9 3900X": (4535, 4456, 4327, 3743, 2649, 2272, 1442, 1685, 1934),
 }
-TEACHER = COLUMNS[len(SIZE_GRID)]
+TEACHERS = COLUMNS[len(SIZE_GRID) :]
+TEACHER = TEACHERS[0]
+PAPER_MARK = " (paper)"
 BASELINE = "torch"
 PAPER_RUNTIME = "torch"  # PyTorch eager; the paper's devices ran nothing else in its Table 1
 KEYS = ("device", "runtime", "threads")
@@ -96,22 +98,25 @@ class FpsTable:
 def fps_tables(devices: Sequence[DeviceRecord]) -> tuple[FpsTable, FpsTable]:
     """Make Tables 1 and 2 of `devices`; several files of one device are joined.
 
-    Of several students of one size on a device the first is shown, and a note says so.
+    Students of other shapes than the grid's, such as those of vectors, have columns of their own,
+    named after their runs. Of several students of one size on a device the first is shown, and a
+    note says so.
     """
+    columns = (*COLUMNS, *_other_columns(devices, is_quantized=False))
     table_1 = FpsTable(
         "fps_table_1",
         "Table 1: forward passes per second, one observation at a time, fp32",
-        COLUMNS,
+        columns,
         (*_device_rows(devices, is_quantized=False), *_paper_rows(COLUMNS)),
         _notes(devices, is_quantized=False),
     )
-    columns = COLUMNS[: len(SIZE_GRID) + 1]
+    columns = (*SIZE_GRID, TEACHER, *_other_columns(devices, is_quantized=True))
     table_2 = FpsTable(
         "fps_table_2",
         "Table 2: forward passes per second, one observation at a time, 8-bit students by runtime; "
         f"{TEACHER}: the fp32 teacher in PyTorch",
         columns,
-        (*_device_rows(devices, is_quantized=True), *_paper_rows(columns, " fp32")),
+        (*_device_rows(devices, is_quantized=True), *_paper_rows((*SIZE_GRID, TEACHER), " fp32")),
         _notes(devices, is_quantized=True),
     )
     return table_1, table_2
@@ -135,7 +140,7 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
     for record in devices:
         for row in record.rows:
             column = _column(row)
-            if row.forwards_per_second is None or column is None:
+            if row.forwards_per_second is None:
                 continue
             if column == TEACHER and row.runtime == BASELINE:
                 teachers.setdefault((record.device, row.threads), row.forwards_per_second)
@@ -154,8 +159,19 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
     return [FpsRow(*key, rows[key]) for key in sorted(rows, key=lambda key: order[key[0]])]
 
 
-def _column(row: BenchRow) -> str | None:
-    return TEACHER if row.model == "teacher" else row.size
+def _column(row: BenchRow) -> str:
+    return TEACHER if row.model == "teacher" else row.size or row.model
+
+
+def _other_columns(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[str]:
+    """List measured students that are no size of the grid, in the files' order."""
+    found = [
+        _column(row)
+        for record in devices
+        for row in record.rows
+        if row.forwards_per_second is not None and _belongs(row, is_quantized)
+    ]
+    return [name for name in dict.fromkeys(found) if name not in COLUMNS]
 
 
 def _belongs(row: BenchRow, is_quantized: bool) -> bool:
@@ -168,7 +184,7 @@ def _paper_rows(columns: Sequence[str], what: str = "") -> list[FpsRow]:
         fps = {name: float(fps) for name, fps in zip(COLUMNS, numbers, strict=True)}
         # Table 2 leaves out the DQN teacher's column: our devices time one teacher only.
         shown = {name: fps[name] for name in columns}
-        rows.append(FpsRow(f"{device} (paper)", PAPER_RUNTIME + what, None, shown))
+        rows.append(FpsRow(f"{device}{PAPER_MARK}", PAPER_RUNTIME + what, None, shown))
     return rows
 
 
@@ -184,9 +200,6 @@ def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ..
                 if not _belongs(row, is_quantized):
                     continue
                 notes[f"{place}: {row.status}: {row.reason}"] = None
-            # A student of other widths fits no column; dropped without a word it would be missed.
-            elif column is None:
-                notes[f"{place}: not shown: not a size of the grid"] = None
             elif not _belongs(row, is_quantized):
                 if is_quantized and row.weight_bits != FP32:
                     bits = "unknown" if row.weight_bits is None else row.weight_bits

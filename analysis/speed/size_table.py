@@ -15,9 +15,9 @@ from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new
 from qpd.analysis.returns.plot_series import precision_name
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.runs.run_frame import FLOAT_BITS
 from qpd.files.atomic import safetensors_bytes
 from qpd.integer.integer_student import integer_student
+from qpd.quantization.bit_widths import FLOAT_BITS
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.student_files.distilled import float_student_content
@@ -36,7 +36,7 @@ DQN_TEACHER_BYTES = 4 * 1_686_180
 PACKED = "packed for this table"
 COLUMNS = (
     "size", "parameters", "precision", "weight_bits", "size_bytes", "teacher_bytes", "ratio",
-    "source",
+    "source", "env_id",
 )  # fmt: skip
 _BREAKOUT = ((4, 84, 84), 4)
 
@@ -77,17 +77,36 @@ def shown_sizes(table: DataFrame) -> ShownTable:
     """Tabulate `size_table` for a terminal: a line per size and teacher, bytes by precision."""
     precisions = list(dict.fromkeys(table["precision"]))
     header = ["size", "parameters", *precisions]
-    lines: dict[tuple[str, int, int], dict[str, str]] = {}
+    lines: dict[tuple[str, int, int, str], dict[str, str]] = {}
+    keys = ["size", "parameters", "teacher_bytes"]
+    grid = set(_of_grid(table)[keys].itertuples(index=False, name=None))
     for _, row in table.iterrows():
         mark = "" if row["source"] == PACKED else "*"
         text = f"{int(row['size_bytes']):,}{mark} ({row['ratio']:.3g}x)"
-        key = (row["size"], int(row["parameters"]), int(row["teacher_bytes"]))
+        # Students outside the grid are told apart by their runs.
+        of = "" if tuple(row[keys]) in grid else row["source"]
+        key = (row["size"], int(row["parameters"]), int(row["teacher_bytes"]), of)
         lines.setdefault(key, {})[row["precision"]] = text
     rows = [
-        [size, f"{parameters:,}", *(cells.get(name, "-") for name in precisions)]
-        for (size, parameters, _), cells in lines.items()
+        [of or size, f"{parameters:,}", *(cells.get(name, "-") for name in precisions)]
+        for (size, parameters, _, of), cells in lines.items()
     ]
     return ShownTable("bytes of the student's file", header, rows)
+
+
+def sizes_left_out(table: DataFrame, frame: DataFrame | None) -> dict[str, str]:
+    """Return why students of `frame` are not in `table`, by run and policy."""
+    reasons: dict[str, str] = {}
+    if frame is None:
+        return reasons
+    sources = set(table["source"])
+    for _, row in frame[~frame["policy"].isin(TEACHERS)].iterrows():
+        name = f"{row['name']} ({row['policy']})"
+        if np.isnan(row["size_bytes"]):
+            reasons[name] = "left out, as its file was not kept"
+        elif row["name"] not in sources:
+            reasons[name] = "left out, as a run of the same size, bits and teacher is there"
+    return reasons
 
 
 def size_notes(table: DataFrame) -> list[str]:
@@ -101,28 +120,65 @@ def size_notes(table: DataFrame) -> list[str]:
 
 
 def draw_sizes(table: DataFrame, axes: Axes) -> None:
-    """Draw the grid's rows of `size_table`: bytes by size, a series per precision."""
-    grid = table[table["size"].isin(SIZE_GRID) & table["precision"].isin(_precisions())]
-    for place, name in enumerate(_precisions()):
-        mine = grid[grid["precision"] == name].drop_duplicates("size")
-        axes.plot(
-            mine["size"],
-            mine["size_bytes"],
-            label=name,
-            color=COLOURS[place],
-            marker=MARKERS[place],
+    """Draw `size_table`: bytes by size, a series per precision; other students beside the grid.
+
+    Students that are no size of the grid, or of another teacher, are marks named after their runs.
+    """
+    grid = _of_grid(table)
+    others = table.drop(grid.index)
+    names = list(dict.fromkeys([*_precisions(), *table["precision"]]))
+    places = {
+        name: place for place, name in enumerate([*SIZE_GRID, *dict.fromkeys(others["source"])])
+    }
+    for place, name in enumerate(names):
+        mine = grid[grid["precision"] == name]
+        apart = others[others["precision"] == name]
+        look: dict[str, Any] = {
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[place % len(MARKERS)],
+        }
+        # No line joins a single mark, nor students of different environments.
+        axes.plot(mine["size"].map(places), mine["size_bytes"], label=name, **look)
+        axes.plot(apart["source"].map(places), apart["size_bytes"], linestyle="", **look)
+    axes.hlines(
+        TEACHER_BYTES, -0.4, len(SIZE_GRID) - 0.6, color=NEUTRAL, linewidth=0.8, linestyle="--"
+    )
+    teachers = others.drop_duplicates("source")
+    axes.plot(
+        teachers["source"].map(places), teachers["teacher_bytes"], label="teacher, fp32",
+        color=NEUTRAL, marker="_", markersize=9, markeredgewidth=1.5, linestyle="",
+    )  # fmt: skip
+    if teachers.empty:
+        axes.annotate(
+            "teacher", (0, TEACHER_BYTES), (-8, 3), textcoords="offset points", color=NEUTRAL
         )
-    axes.axhline(TEACHER_BYTES, color=NEUTRAL, linewidth=0.8, linestyle="--")
-    axes.annotate("teacher", (0, TEACHER_BYTES), (-8, 3), textcoords="offset points", color=NEUTRAL)
     axes.set_yscale("log")
+    long = [name for name in places if name not in SIZE_GRID]
+    axes.set_xticks(range(len(places)), list(places))
+    if long:
+        axes.tick_params(axis="x", labelrotation=30)
+        for label in axes.get_xticklabels():
+            label.set(horizontalalignment="right", rotation_mode="anchor")
     axes.set_xlabel("student")
     axes.set_ylabel("bytes of its file")
-    axes.legend()
+    axes.legend(
+        loc="upper left" if not long else "center left",
+        bbox_to_anchor=None if not long else (1.0, 0.5),
+    )
+
+
+def _of_grid(table: DataFrame) -> DataFrame:
+    """Return the rows of the grid's lines: the first of each of its sizes, with its parameters."""
+    counts = {size: architecture_for(size, *_BREAKOUT).num_parameters for size in SIZE_GRID}
+    rows = table[table["precision"].isin(_precisions())]
+    rows = rows[rows["parameters"] == rows["size"].map(counts)]
+    return rows.drop_duplicates(["size", "precision"])
 
 
 def size_figure(table: DataFrame) -> Figure:
     """Draw `size_table(...)` as a figure of its own."""
-    figure = new_figure(PAGE_WIDTH / 2, 2.4)
+    few = len(_of_grid(table)) == len(table)
+    figure = new_figure(PAGE_WIDTH / 2 if few else PAGE_WIDTH, 2.4 if few else 3.2)
     draw_sizes(table, figure.subplots())
     return figure
 
@@ -137,7 +193,7 @@ def _run_rows(frame: DataFrame) -> list[dict[str, Any]]:
     rows = []
     for _, row in frame[~frame["policy"].isin(TEACHERS)].iterrows():
         if not np.isnan(row["size_bytes"]):
-            kept = {name: row[name] for name in ("size", "parameters", "weight_bits")}
+            kept = {name: row[name] for name in ("size", "parameters", "weight_bits", "env_id")}
             size, teacher = int(row["size_bytes"]), int(teachers[row["run"]])
             kept |= {"precision": precision_name(row), "source": row["name"]}
             rows.append(kept | _sizes(size, teacher))
@@ -147,6 +203,7 @@ def _run_rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _packed_rows(size: str, bits: list[int]) -> list[dict[str, Any]]:
     student = Student(architecture_for(size, *_BREAKOUT), seed=0)
     shared = {"size": size, "parameters": student.architecture.num_parameters, "source": PACKED}
+    shared["env_id"] = ""
     rows = []
     for weight_bits in bits:
         precision = "fp32" if weight_bits == FLOAT_BITS else f"{weight_bits}-bit"

@@ -12,7 +12,7 @@ import typer
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
-from qpd.commands.output import AsJson, print_json, print_table, print_text
+from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
 from qpd.errors.user_error import TargetError
 from qpd.files.atomic import to_plain
 
@@ -110,11 +110,19 @@ def analyze_sizes(
     """Tabulate parameters and bytes of students by size and bits, beside the teacher's."""
     with analysis_extra():
         from qpd.analysis.runs.run_frame import run_frame
-        from qpd.analysis.speed.size_table import shown_sizes, size_figure, size_notes, size_table
+        from qpd.analysis.speed.size_table import (
+            shown_sizes,
+            size_figure,
+            size_notes,
+            size_table,
+            sizes_left_out,
+        )
 
-        table = size_table(run_frame(runs) if runs else None)
+        frame = run_frame(runs) if runs else None
+        table = size_table(frame)
+        notes = [*size_notes(table), *reason_lines(sizes_left_out(table, frame))]
         written = _save({"sizes": table}, {"sizes": lambda: size_figure(table)}, output)
-    _finish({"sizes": table}, [shown_sizes(table)], size_notes(table), written, as_json)
+    _finish({"sizes": table}, [shown_sizes(table)], notes, written, as_json)
 
 
 @analyze_app.command("pareto")
@@ -129,8 +137,13 @@ def analyze_pareto(
 ) -> None:
     """Plot return against bytes and, with --devices, against microseconds per forward pass."""
     with analysis_extra():
-        from qpd.analysis.returns.pareto import pareto_bytes, pareto_figure, pareto_latency
-        from qpd.analysis.returns.policy_returns import final_students, policy_returns, returns_csv
+        from qpd.analysis.returns.pareto import (
+            pareto_bytes,
+            pareto_figure,
+            pareto_latency,
+            pareto_left_out,
+        )
+        from qpd.analysis.returns.policy_returns import policy_returns, returns_csv
         from qpd.analysis.returns.return_rows import pareto_tables
         from qpd.analysis.runs.run_frame import run_frame
         from qpd.bench.device_record import read_device_record
@@ -143,8 +156,9 @@ def analyze_pareto(
         if records:
             found["pareto_latency"] = pareto_latency(returns, records)
         notes = [f"{name}: nothing to show" for name, table in found.items() if table.empty]
-        unknown = int(final_students(returns)["size_bytes"].isna().sum())
-        notes += [f"pareto_bytes: {unknown} students without a file left out"] if unknown else []
+        notes += reason_lines(
+            pareto_left_out(returns, found["pareto_bytes"], found.get("pareto_latency"))
+        )
         found = {name: table for name, table in found.items() if len(table)}
         figures = {name: partial(pareto_figure, table) for name, table in found.items()}
         tables = {name: returns_csv(table) for name, table in found.items()}

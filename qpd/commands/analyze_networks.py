@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, print_json, print_table, print_text
+from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_STATES
@@ -134,7 +134,12 @@ def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> N
     found = quantization_returns(runs)
     figures["quantization_returns"] = draw_returns(found)
     tables |= {"quantization_returns": found.table, "quantization_references": found.references}
-    notes += _reasons(found.left_out)
+    notes += reason_lines(found.left_out)
+    notes += [
+        f"{student}: {count} trainings of one recipe and seed share the panel"
+        for student, count in found.trainings.items()
+        if count > 1
+    ]
 
 
 def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
@@ -149,7 +154,7 @@ def _weights(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> N
     figures["weight_distributions"] = draw_distributions(found, names[:_MOST_HISTOGRAMS])
     figures["weight_errors"] = draw_errors(found.errors)
     tables |= {"weight_errors": found.errors, "weight_histograms": found.histograms}
-    notes += _reasons(found.left_out)
+    notes += reason_lines(found.left_out)
     if len(names) > _MOST_HISTOGRAMS:
         left = f"weight_distributions: the first {_MOST_HISTOGRAMS} of {len(names)} runs are drawn"
         notes.append(f"{left}; weight_histograms.csv has all")
@@ -161,15 +166,7 @@ def _curves(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> No
     found = qat_curves(runs)
     figures["qat_curves"] = draw_curves(found)
     tables |= {"qat_curves": found.epochs, "qat_evaluations": found.evaluations}
-    notes += _reasons(found.left_out)
-
-
-def _reasons(left_out: dict[str, str]) -> list[str]:
-    """Return a line per reason, with the runs it holds for."""
-    runs: dict[str, list[str]] = {}
-    for run, reason in left_out.items():
-        runs.setdefault(reason, []).append(run)
-    return [f"{', '.join(names)}: {reason}" for reason, names in runs.items()]
+    notes += reason_lines(found.left_out)
 
 
 def _numbers(text: str) -> list[float]:

@@ -62,16 +62,31 @@ def print_text(text: str) -> None:
     print("\n".join(printable(line) for line in text.split("\n")))
 
 
+def reason_lines(left_out: dict[str, str]) -> list[str]:
+    """Return a line per reason, with the runs it holds for: `left_out` maps a run to it."""
+    runs: dict[str, list[str]] = {}
+    for run, reason in left_out.items():
+        runs.setdefault(reason, []).append(run)
+    return [f"{', '.join(names)}: {reason}" for reason, names in runs.items()]
+
+
 def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
     """Print a run directory's results: a table (nothing if `quiet`), or one JSON object."""
     if quiet and not as_json:
         return
-    from qpd.analysis.runs.run_table import run_summary, summary_caption, summary_rows, time_line
+    from qpd.analysis.runs.run_table import (
+        run_summary,
+        summary_caption,
+        summary_rows,
+        summary_title,
+        time_line,
+    )
 
     summary = run_summary(path)
     if as_json:
         print_json(summary)
         return
+    print_text(summary_title(summary))
     header, rows = summary_rows(summary)
     print_table(header, rows)
     print_text(summary_caption(summary))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +20,16 @@ _DRAWS_AT_ONCE = 1 << 22
 class EvaluationResult:
     """Unclipped returns float64 `[episodes]` and lengths int64 `[episodes]` in agent steps, in the
     order in which the episodes were started.
+
+    `distinct_starts` counts the different observations that games began with, no-ops over; None if
+    it is not known.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
     seed: int
     acting: ActingRule
+    distinct_starts: int | None = None
 
     def __str__(self) -> str:
         """Tell mean, interval, number of games, how the policy acted, and the seed."""
@@ -46,13 +51,16 @@ class EvaluationResult:
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         low, high = self.interval()
+        starts = {} if self.distinct_starts is None else {"distinct_starts": self.distinct_starts}
         return {
             "mean": self.mean,
             "interval": [low, high],
             "std": float(self.returns.std(ddof=1)) if len(self.returns) > 1 else 0.0,
             "episodes": len(self.returns),
             # Breakout has 4 distinct starts: a greedy policy plays at most 4 different games,
-            # however many episodes are counted, and an interval over copies means nothing.
+            # however many episodes are counted, and an interval over copies means nothing. Games
+            # of equal return and length may still be different ones: all that last to the limit.
+            **starts,
             "distinct_games": len(set(zip(self.returns, self.lengths, strict=True))),
             "seed": self.seed,
             "acting": str(self.acting),
@@ -102,9 +110,14 @@ def evaluate(
     active = episode < num_episodes
     started = min(env.num_envs, num_episodes)
     finished = 0
+    starts: dict[int, bytes] = {}
     while finished < num_episodes:
         rows = np.flatnonzero(active & env.acting)
         actions = np.zeros(env.num_envs, np.int64)
+        for row in rows:
+            if episode[row] not in starts:
+                seen = env.observations[row]
+                starts[episode[row]] = hashlib.sha256(seen.tobytes()).digest()
         if len(rows):
             actions[rows] = rule.act(policy(env.observations[rows]), rng)
         step = env.step(actions, active)
@@ -117,4 +130,4 @@ def evaluate(
             started += int(active[row])
             if on_episode is not None:
                 on_episode(finished)
-    return EvaluationResult(returns, lengths, seed, rule)
+    return EvaluationResult(returns, lengths, seed, rule, len(set(starts.values())))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from qpd.environments.registry import atari_rom, default_max_frames
 from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
+from qpd.quantization.bit_widths import bit_widths
 from qpd.runs.manifest import PhaseName
 from qpd.teachers.sources.hub import is_hub_id
 from qpd.teachers.sources.teacher_source import comes_with_qpd
@@ -18,6 +19,8 @@ def origin(source: PushSource) -> str:
     """Return the section on how the student was made: teacher, command, phases, versions."""
     run, teacher = source.run, source.teacher
     settings = run.recipe.quantize
+    layers = source.export.student.layers
+    widths = bit_widths([layer.shape for layer in layers], [layer.bits for layer in layers])
     named = run.recipe.teacher.source
     is_own = comes_with_qpd(named)
     agent = f"QPD's own agent, {code(named)}" if is_own else code(published_source(teacher.source))
@@ -34,8 +37,9 @@ def origin(source: PushSource) -> str:
             f"- Teacher: {agent}, {escape(teacher.algo.upper())} of Stable-Baselines3, "
             f"{teacher.num_parameters:,} parameters, sha256 `{teacher.sha256[:16]}`. "
             f"Its licence: {licence}.",
-            f"- Quantizers: {settings.weight_bits}-bit weights, {settings.activation_bits}-bit "
-            f"activations, scheme `{settings.scheme}`; all settings are in `recipe.yaml`.",
+            f"- Quantizers: bits per weight {widths}, {settings.activation_bits}-bit activations, "
+            f"scheme `{settings.scheme}`; all settings are in `recipe.yaml`, made from the recipe "
+            f"{code(run.recipe.name)}.",
             f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
             "",
             "```bash",
@@ -90,10 +94,7 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         "ONNX Runtime and LiteRT may round a level the other way (their selftest.py shows it).",
         "- Speed and memory were not measured for this card: `qpd bench .` does, on your device.",
     ]
-    if measured.distinct_games < measured.episodes:
-        lines.append(
-            f"- Only {measured.distinct_games} of the {measured.episodes} games are distinct."
-        )
+    lines += [f"- {line}" for line in measured.repetition()]
     if "teacher_sharpened" in source.returns:
         lines.append(
             f"- It imitates the teacher at a sharpness of {source.run.recipe.student.sharpness:g}: "

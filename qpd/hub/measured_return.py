@@ -12,8 +12,9 @@ from typing import Any, Self
 class MeasuredReturn:
     """Mean, standard deviation and 95% interval over `episodes` full games.
 
-    `acting` says in words how actions were chosen; `date` is ISO 8601, UTC, None if it was not
-    recorded.
+    `acting` says in words how actions were chosen; `distinct_games` counts different pairs of
+    return and length, `distinct_starts` different first observations. `date` is ISO 8601, UTC. The
+    latter two are None if they were not recorded.
     """
 
     mean: float
@@ -25,6 +26,7 @@ class MeasuredReturn:
     seed: int
     acting: str
     date: str | None = None
+    distinct_starts: int | None = None
 
     @classmethod
     def from_json(cls, result: Mapping[str, Any]) -> Self:
@@ -34,7 +36,7 @@ class MeasuredReturn:
         # NaN and Infinity are no JSON, and a card that shows one would look like a measurement.
         if not all(math.isfinite(number) for number in (mean, std, low, high)):
             raise ValueError("a return is not finite")
-        date = result.get("date")
+        date, starts = result.get("date"), result.get("distinct_starts")
         return cls(
             mean,
             std,
@@ -46,9 +48,26 @@ class MeasuredReturn:
             seed=int(result["seed"]),
             acting=str(result["acting"]),
             date=None if date is None else str(date),
+            distinct_starts=None if starts is None else int(starts),
         )
 
     @property
     def with_interval(self) -> str:
         """The mean with its interval, as in `370.7 [349.0, 388.1]`."""
         return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+    def repetition(self) -> list[str]:
+        """Return a sentence on how much the games differ, if some may be copies of others."""
+        games, starts = self.episodes, self.distinct_starts
+        if starts is not None and starts < games:
+            began = f"The {games} games began with {starts} different observations"
+            if self.acting == "greedy":
+                return [f"{began}, and actions are not left to chance: equal starts, equal games."]
+            return [f"{began}; from there on actions differ by chance."]
+        # Earlier versions counted outcomes alone, and different games may end alike.
+        if starts is None and self.distinct_games < games:
+            return [
+                f"The {games} games have {self.distinct_games} different outcomes (return and "
+                "length); how many different starts they had was not recorded."
+            ]
+        return []

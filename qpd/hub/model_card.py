@@ -11,6 +11,7 @@ from qpd.export.runtime_files import bundle_text
 from qpd.hub.card_story import files_table, limits, origin
 from qpd.hub.contents import VIDEO_SECONDS, PushSource
 from qpd.hub.markdown import code, escape
+from qpd.quantization.bit_widths import BitWidths, bit_widths
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.origin import acting_hint, imitates_policy
 from qpd.student_files.quantized import stored_constant_bytes
@@ -56,15 +57,15 @@ def _size(source: PushSource) -> str:
     return "-".join(str(width) for width in source.export.student.architecture.hidden)
 
 
-def _bits(source: PushSource) -> str:
-    bits = [layer.bits for layer in source.export.student.layers]
-    return str(bits[0]) if len(set(bits)) == 1 else "/".join(str(b) for b in bits)
+def _bits(source: PushSource) -> BitWidths:
+    layers = source.export.student.layers
+    return bit_widths([layer.shape for layer in layers], [layer.bits for layer in layers])
 
 
 def _title(source: PushSource) -> str:
-    teacher = source.teacher
+    teacher, bits = source.teacher, _bits(source).by_layer
     return (
-        f"{_bits(source)}-bit {escape(_size(source))} student of {escape(teacher.algo.upper())} "
+        f"{bits}-bit {escape(_size(source))} student of {escape(teacher.algo.upper())} "
         f"on {escape(teacher.env_id)}"
     )
 
@@ -75,7 +76,7 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
 
     env_id, measured = source.teacher.env_id, source.measured
     tags = [env_id, "deep-reinforcement-learning", "reinforcement-learning", "stable-baselines3"]
-    tags += ["quantization", "int8" if _bits(source) == "8" else "low-bit"]
+    tags += ["quantization", "int8" if _bits(source).by_layer == "8" else "low-bit"]
     tags += ["policy-distillation", "quantization-aware-training", "qpd"]
     tags += [name for name in ("onnx", "litert") if name in formats]
     result = EvalResult(
@@ -145,7 +146,7 @@ def _results(source: PushSource) -> str:
     rows = [name for name in _ROWS if name in source.returns]
     for name in rows:
         measured = source.returns[name]
-        parameters, bits, size = architecture.num_parameters, _bits(source), ""
+        parameters, bits, size = architecture.num_parameters, str(_bits(source)), ""
         constants = f"{4 * parameters:,}"
         if name.startswith("teacher"):
             parameters, bits, size = teacher.num_parameters, "32", f"{teacher_bytes:,}"

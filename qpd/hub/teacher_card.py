@@ -155,8 +155,5 @@ def _limits(page: TeacherPage) -> str:
         "measured here.",
         f"- It was played on {code(page.agent.env_id)} only{preprocessing}.",
     ]
-    if measured.distinct_games < measured.episodes:
-        lines.append(
-            f"- Only {measured.distinct_games} of the {measured.episodes} games are distinct."
-        )
+    lines += [f"- {line}" for line in measured.repetition()]
     return "\n".join(["## Limits", "", *lines])

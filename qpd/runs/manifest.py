@@ -42,6 +42,7 @@ class _Evaluation(BaseModel):
     std: _Score = 0.0
     seed: int = Field(0, ge=0, le=2**64)
     distinct_games: int = Field(1, ge=0, le=10**9)
+    distinct_starts: int | None = Field(None, ge=0, le=10**9)
     acting: str = ""
     seconds: _Seconds = 0.0
     returns: list[_Score] = []

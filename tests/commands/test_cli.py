@@ -62,7 +62,7 @@ def test_a_tiny_run_prints_one_json_object(tmp_path: Path) -> None:
     summary = json.loads(done.stdout)  # fails on anything before or after the object
     assert done.stdout.count("\n") == 1
     assert set(summary["phases"].values()) == {"done"}
-    assert (summary["name"], summary["seed"]) == ("ci", 5)
+    assert (summary["name"], summary["recipe"], summary["seed"]) == ("run", "ci", 5)
     assert set(summary["seconds"]) == {"collect", "gather", "train", "validate", "evaluate"}
     assert min(summary["seconds"].values()) > 0
     policies = summary["policies"]

@@ -49,7 +49,10 @@ def test_what_the_runs_allow_is_written(capsys: pytest.CaptureFixture[str]) -> N
     assert {path.name for path in Path("new/figures").iterdir()} == expected
     assert {Path(file).name for file in report["files"]} == expected
     reason = "no weights compared, as it has no distilled.safetensors"
-    assert report["notes"] == [f"{runs[1]}: {reason}"]
+    assert report["notes"] == [
+        "XXS: 2 trainings of one recipe and seed share the panel",
+        f"{runs[1]}: {reason}",
+    ]
     assert {row["weight_bits"] for row in report["rows"]} == {4, 8}
 
 

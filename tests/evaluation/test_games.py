@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from qpd.environments.acting import ActingRule
-from qpd.environments.registry import EnvironmentSpec, VectorEnvironment, VectorStep
+from qpd.environments.registry import (
+    EnvironmentSpec,
+    VectorEnvironment,
+    VectorStep,
+    make_vector_env,
+)
 from qpd.evaluation.games import EvaluationResult, bootstrap_interval, evaluate
 
 GREEDY = ActingRule("greedy")
@@ -214,6 +219,16 @@ def test_the_bootstraps_seed_matters() -> None:
     returns = np.random.default_rng(0).exponential(100, 50)
     first, again = (bootstrap_interval(returns, seed=3) for _ in range(2))
     assert first == again != bootstrap_interval(returns, seed=4)
+
+
+def test_starts_are_counted_and_not_outcomes() -> None:
+    rule = ActingRule("greedy")
+    env = make_vector_env("CartPole-v1", 2)
+    left = np.array([[1.0, 0.0]])
+    result = evaluate(lambda seen: left.repeat(len(seen), axis=0), env, 5, rule, seed=3)
+    # Pushed one way the pole falls within 8 to 10 steps: games end alike, but none began alike.
+    data = result.to_json()
+    assert data["distinct_starts"] == 5 > data["distinct_games"]
 
 
 def test_the_json_form_is_complete() -> None:

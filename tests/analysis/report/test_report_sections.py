@@ -48,7 +48,8 @@ def test_headline_numbers() -> None:
 def test_what_was_not_measured_is_not_invented() -> None:
     cards = cards_of(RUNS / "breakout-ppo-xxs")
     assert cards["Teacher's return"] == ("not evaluated", ())
-    assert "first layer 8" in cards_of(RUNS / "breakout-ppo-xxs-2bit")["Bits"][1]
+    bits, notes = cards_of(RUNS / "breakout-ppo-xxs-2bit")["Bits"]
+    assert bits == "2.7" and "by layer 8/2/2/2/8" in notes
 
 
 @pytest.mark.parametrize("name", ["distilled", "quantized"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from qpd.analysis.returns.plot_series import precision_name, series_styles, with_series
+from qpd.analysis.returns.plot_series import bits_text, precision_name, series_styles, with_series
 from qpd.analysis.returns.policy_returns import final_students, policy_returns
 from qpd.analysis.runs.run_frame import run_frame
 from tests.analysis.made_up_runs import make_run
@@ -20,16 +20,16 @@ def named(*runs: Path) -> pd.DataFrame:
 @pytest.mark.parametrize(
     "bits, name",
     [
-        ((32, 32, 32, 32), "fp32"),
-        ((8, 8, 8, 8), "8-bit"),
-        ((8, 4, 8, 8), "8/4-bit"),
-        ((2, 2, 8, 8), "2-bit (ends 8)"),
-        ((4, 4, 8, 4), "4-bit (ends 8/4)"),
+        (("32", 32, 32.0), "fp32"),
+        (("8", 8, 8.0), "8-bit"),
+        (("8", 4, 8.0), "8-bit (activations 4)"),
+        (("8/2/8", 2, 2.34), "8/2/8-bit (activations 2), mean 2.3"),
+        (("8/2.../8", 8, float("nan")), "8/2.../8-bit (activations 8)"),
     ],
 )
-def test_precisions(bits: tuple[int, int, int, int], name: str) -> None:
-    columns = ("weight_bits", "activation_bits", "first_layer_bits", "last_layer_bits")
-    assert precision_name(dict(zip(columns, bits, strict=True))) == name
+def test_precisions(bits: tuple[str, int, float], name: str) -> None:
+    row = dict(zip(("layer_bits", "activation_bits", "mean_bits"), bits, strict=True))
+    assert bits_text(row) == name and precision_name(row) == name.split(", mean")[0]
 
 
 def test_names_are_as_long_as_they_must_be(tmp_path: Path) -> None:

@@ -144,10 +144,10 @@ def test_what_a_terminal_and_a_file_show(tmp_path: Path) -> None:
     table = policy_returns(frame)
     breakout, pong = returns_tables(table)
     assert (breakout.title, pong.title) == ("BreakoutNoFrameskip-v4", "PongNoFrameskip-v4")
-    lines = {line[1]: line for line in breakout.rows}
-    assert lines["QAT"][:6] == ["x", "QAT", "XXS", "8-bit", "0.5", "4 of 2 runs"]
-    assert lines["QAT"][6].startswith("15.0 [") and lines["QAT"][8].startswith("75% [")
-    assert lines["teacher"][0] == "PPO teacher" and lines["teacher"][4] == "-"
+    lines = {line[2]: line for line in breakout.rows}
+    assert lines["QAT"][:7] == ["x", "PPO", "QAT", "XXS", "8-bit", "0.5", "4 of 2 runs"]
+    assert lines["QAT"][7].startswith("15.0 [") and lines["QAT"][9].startswith("75% [")
+    assert lines["teacher"][:2] == ["-", "PPO"] and lines["teacher"][5] == "-"
     csv = returns_csv(table)
     assert f"{runs[0]};{runs[1]}" in set(csv["runs"])
     assert not {"recipe_key", "names"} & set(csv.columns)

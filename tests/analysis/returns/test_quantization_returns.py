@@ -82,7 +82,17 @@ def test_other_students_have_panels_of_their_own() -> None:
     expected = {"S", "XXS (quickstart)", "XXS (breakout-ppo-xxs)"}
     assert set(found.table["student"]) == expected
     with paper_style():
-        assert {ax.get_title() for ax in draw_returns(found).axes} - {""} == expected
+        titles = {ax.get_title() for ax in draw_returns(found).axes} - {""}
+    assert titles == {f"{name}, student of PPO on BreakoutNoFrameskip-v4" for name in expected}
+
+
+def test_trainings_of_one_recipe_share_a_panel_and_mixed_bits_stand_at_their_mean() -> None:
+    found = quantization_returns([RUNS / name for name in ("quickstart", "breakout-ppo-xxs-2bit")])
+    assert found.trainings == {"XXS": 2}
+    mixed = found.table.set_index("weight_bits").loc[2]
+    # conv1 and the head have 8 bits: (4,096 + 128) * 8 + (4,096 + 2,304 + 25,088) * 2 bits.
+    assert mixed["mean_bits"] == pytest.approx(96_768 / 35_712)
+    assert mixed["layer_bits"] == "8/2/2/2/8"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,14 @@ def test_a_reference_run() -> None:
     assert distilled["weight_bits"] == 32 and np.isnan(distilled["size_bytes"])
     assert len(distilled["returns"]) == 0 and np.isnan(distilled["evaluation_seed"])
     mixed = run_frame([REFERENCE / "breakout-ppo-xxs-2bit"]).set_index("policy").loc["qat"]
-    assert (mixed["first_layer_bits"], mixed["weight_bits"], mixed["last_layer_bits"]) == (8, 2, 8)
+    assert (mixed["layer_bits"], mixed["weight_bits"]) == ("8/2/2/2/8", 2)
+
+
+def test_a_run_is_called_by_its_folder(tmp_path: Path) -> None:
+    shutil.copytree(REFERENCE / "classic-ppo-cartpole", tmp_path / "mine,seed=3,bits=8")
+    row = run_frame([tmp_path / "mine,seed=3,bits=8"]).iloc[0]
+    assert (row["name"], row["experiment"]) == ("mine,seed=3,bits=8", "mine,bits=8")
+    assert row["recipe"] == "classic-ppo-cartpole"
 
 
 def test_a_teacher_of_q_values_has_its_own_temperature() -> None:

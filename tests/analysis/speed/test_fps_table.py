@@ -96,9 +96,10 @@ def test_files_of_one_device_are_joined_and_threads_kept_apart() -> None:
     assert "desk, torch, my-run: not shown: S is the same size" in table_1.notes
 
 
-def test_a_student_that_is_no_size_of_the_grid_is_told() -> None:
-    _, table_2 = fps_tables([device("pi", row("c", "cartpole", 8, 1e6))])
-    assert table_2.notes == ("pi, c, cartpole: not shown: not a size of the grid",)
+def test_a_student_that_is_no_size_of_the_grid_has_a_column_of_its_own() -> None:
+    table_1, table_2 = fps_tables([device("pi", row("c", "cartpole", 8, 1e6))])
+    assert shown(table_2, "device", "XXS", "cartpole") == [["pi", "-", "1,000,000"]]
+    assert table_2.notes == () and "cartpole" not in table_1.columns
 
 
 def test_csv_and_markdown(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from qpd.analysis.speed.size_table import (
     size_figure,
     size_notes,
     size_table,
+    sizes_left_out,
 )
 from qpd.integer.integer_student import integer_student
 from qpd.quantization.calibration import calibrate
@@ -63,7 +64,10 @@ def test_a_runs_file_comes_before_a_packed_one(table: pd.DataFrame) -> None:
     assert four["ratio"] == 6_746_772 / 19_832
     assert cell(table, "XXS", "6-bit")["source"] == PACKED
     # What is not of the grid follows, beside its own teacher.
-    mixed, small = cell(table, "XXS", "2-bit (ends 8)"), cell(table, "mlp-32", "8-bit")
+    mixed, small = (
+        cell(table, "XXS", "8/2/2/2/8-bit (activations 2)"),
+        cell(table, "mlp-32", "8-bit"),
+    )
     assert (mixed["size_bytes"], small["teacher_bytes"]) == (14_072, 4 * 67_586)
 
 
@@ -89,7 +93,7 @@ def test_what_a_terminal_shows(table: pd.DataFrame) -> None:
     assert shown.header[:5] == ["size", "parameters", "fp32", "8-bit", "6-bit"]
     xxs = dict(zip(shown.header, shown.rows[0], strict=True))
     assert (xxs["parameters"], xxs["4-bit"]) == ("35,796", "19,832* (340x)")
-    assert "*" not in xxs["6-bit"] and shown.rows[-1][0] == "mlp-32"
+    assert "*" not in xxs["6-bit"] and shown.rows[-1][0] == "classic-dqn-cartpole"
     assert any("* a run's file: quickstart" in note for note in size_notes(table))
     assert "-" not in shown.rows[0]
 
@@ -102,3 +106,18 @@ def test_the_figure_shows_the_grid_and_the_teacher(table: pd.DataFrame) -> None:
     eight = table[table["size"].isin(SIZE_GRID) & (table["precision"] == "8-bit")]
     assert list(lines["8-bit"].get_ydata()) == list(eight["size_bytes"])
     assert axes.get_yscale() == "log"
+
+
+def test_students_of_vectors_are_drawn_and_what_is_not_is_named(table: pd.DataFrame) -> None:
+    with paper_style():
+        (axes,) = size_figure(table).axes
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    place = labels.index("classic-dqn-cartpole")
+    drawn = {y for line in axes.lines for x, y in line.get_xydata() if x == place}
+    # Its files in fp32 and 8 bits, and its teacher.
+    assert drawn == {1_916.0, 1_504.0, 4.0 * 67_586}
+    frame = run_frame([REFERENCE / name for name in (*RUNS, "quickstart-lambda-1")])
+    reasons = sizes_left_out(table, frame)
+    assert "file was not kept" in reasons["breakout-ppo-xxs-4bit (distilled)"]
+    assert "same size, bits and teacher" in reasons["quickstart-lambda-1 (qat)"]
+    assert not any(name.startswith("classic-dqn-cartpole") for name in reasons)
