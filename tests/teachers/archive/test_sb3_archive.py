@@ -254,7 +254,7 @@ def test_wrong_tensors(cartpole_zip, tmp_path):
     assert "'action_net.bias' is missing" in message_with(action_net__bias=None)
     assert "bias (3,)" in message_with(action_net__bias=torch.zeros(3))
     assert "says 2" in message_with(action_net__weight=torch.zeros(3, 64))
-    assert "unknown network part 'lstm" in message_with(lstm_actor__weight=torch.zeros(2, 2))
+    assert "unknown network part 'gru" in message_with(gru_actor__weight=torch.zeros(2, 2))
     assert "floating point" in message_with(action_net__bias=torch.zeros(2, dtype=torch.int64))
     assert "plain tensors" in message_with(action_net__bias=torch.zeros(2).to_sparse())
     assert "plain tensors" in message_with(action_net__bias="text")
