@@ -1,7 +1,7 @@
 """Stable-Baselines3's own policy object with a teacher's weights, nothing unpickled.
 
-The policy's constructor gets what the shapes of the tensors say; then it loads the tensors. Training
-never needs it: it is what a user of the agent runs today, and what `qpd bench` compares with.
+The policy's constructor gets what the shapes of the tensors say; then it loads the tensors. It is
+what a user of the agent runs today, and what `qpd bench` compares with; training never needs it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qpd.bench.device_record import FP32, BenchRow, DeviceRecord
+from qpd.bench.device_record import FP32, NATURE_CNN, BenchRow, DeviceRecord
 from qpd.files.atomic import write_text
 from qpd.students import SIZE_GRID
 
@@ -28,7 +28,7 @@ PAPER_FPS: dict[str, tuple[int, ...]] = {
     "Tesla V100": (3620, 3628, 3638, 3484, 3466, 3458, 3625, 2212, 2477),
     "Ryzen 9 3900X": (4535, 4456, 4327, 3743, 2649, 2272, 1442, 1685, 1934),
 }
-TEACHER = COLUMNS[len(SIZE_GRID)]
+TEACHER, DQN = COLUMNS[len(SIZE_GRID) :]
 BASELINE = "torch"
 PAPER_RUNTIME = "torch"  # PyTorch eager; the paper's devices ran nothing else in its Table 1
 KEYS = ("device", "runtime", "threads")
@@ -155,7 +155,11 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
 
 
 def _column(row: BenchRow) -> str | None:
-    return TEACHER if row.model == "teacher" else row.size
+    if not row.is_teacher or row.model == "teacher":
+        return TEACHER if row.is_teacher else row.size
+    # The paper's teachers are NatureCNNs, with and without a critic.
+    algo = row.model.split(" ")[1] if row.size == NATURE_CNN else ""
+    return {"ppo": TEACHER, "a2c": TEACHER, "dqn": DQN}.get(algo)
 
 
 def _belongs(row: BenchRow, is_quantized: bool) -> bool:

@@ -44,9 +44,7 @@ def assert_policy_is_the_teacher(agent: Any, path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, DQN, QRDQN])
 @pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
-def test_sb3s_policy_gives_the_teachers_logits(
-    algorithm: Any, policy: str, tmp_path: Path
-) -> None:
+def test_sb3s_policy_gives_the_teachers_logits(algorithm: Any, policy: str, tmp_path: Path) -> None:
     environment = "CartPole-v1" if policy == "MlpPolicy" else TinyImages()
     options = SMALL if algorithm in (PPO, A2C) else OFF_POLICY
     options = options | ({"batch_size": 8} if algorithm is PPO else {})
