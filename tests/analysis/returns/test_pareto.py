@@ -90,7 +90,7 @@ def test_a_teachers_row_belongs_to_that_agent_and_a_nature_cnn_to_all(
     breakout = {"model": "teacher dqn BreakoutNoFrameskip-v4", "size": "NatureCNN"}
     rows = [cartpole, row.model_copy(update=breakout | {"median_us": 900.0})]
     table = pareto_latency(returns, [DeviceRecord(**record.model_dump() | {"rows": rows})])
-    assert set(table["policy"]) == {"teacher"}
+    assert set(table["policy"]) == {"teacher", "teacher_sharpened"}
     pairs = zip(table["env_id"], table["cost"], strict=True)
     assert set(pairs) == {("CartPole-v1", 60.0), ("BreakoutNoFrameskip-v4", 900.0)}
 
