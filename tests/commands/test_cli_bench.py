@@ -57,6 +57,17 @@ def test_from_the_benchmark_to_the_tables(capsys: pytest.CaptureFixture[str]) ->
     assert tables["fps_table_2"]["rows"][0]["fps"]["XXS"] == c["forwards_per_second"]
 
 
+def test_a_student_without_its_teacher_is_told_of_below_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copyfile(RUN / "quantized.safetensors", "quantized.safetensors")
+    command = ["bench", "quantized.safetensors", "--runtimes", "torch", "--frames", "noise"]
+    code, out, err = call(capsys, *command, *SHORT)
+    assert code == 0, err
+    assert "no ratio: its teacher cannot be timed: .: is not a run directory" in out
+    assert "teacher ppo" not in out
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
