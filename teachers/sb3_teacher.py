@@ -60,6 +60,7 @@ class Teacher(nn.Module):
         num_parameters: weights and biases, critic included, nothing counted twice.
         num_timesteps: agent steps it was trained for, None where unknown.
         normalization: statistics applied to observations inside forward, or None.
+        scales_images: uint8 images are divided by 255 inside forward.
         files: where all this was read.
     """
 
@@ -93,7 +94,7 @@ class Teacher(nn.Module):
         self.num_timesteps = archive.num_timesteps
         self.num_parameters = sum(p.numel() for p in network.parameters())
         self.normalization = normalization
-        self._scales_images = scales_images
+        self.scales_images = scales_images
         self._dtype = torch.float32
         self._register_normalization(normalization)
         self.requires_grad_(False)
@@ -126,12 +127,12 @@ class Teacher(nn.Module):
         other = copy.deepcopy(self)
         other._dtype = dtype
         extractors = [m for m in other.network.modules() if isinstance(m, NatureCnn)]
-        if self._scales_images and extractors:  # the division by 255 goes into the first layer
+        if self.scales_images and extractors:  # the division by 255 goes into the first layer
             for extractor in extractors:
                 first = extractor.convolutions[0]
                 assert isinstance(first, nn.Conv2d)
                 first.weight.div_(255.0)
-            other._scales_images = False
+            other.scales_images = False
         other.network.to(dtype)
         # oneDNN's convolutions are faster channels-last, in bfloat16 above all.
         other.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -147,17 +148,21 @@ class Teacher(nn.Module):
                 f"observations have shape {tuple(observations.shape)};"
                 f" this teacher sees [batch, {', '.join(map(str, self.observation_shape))}]"
             )
-        logits, values = self.network(self._preprocess(observations))
+        logits, values = self.network(self.preprocess(observations))
         return TeacherOutputs(logits.float(), values.float().squeeze(-1))
 
-    def _preprocess(self, observations: Tensor) -> Tensor:
+    def preprocess(self, observations: Tensor) -> Tensor:
+        """Return the network's inputs: images scaled, vectors normalized, as SB3 does it.
+
+        Raises ValueError for images that are not uint8.
+        """
         if self.is_image:
             if observations.dtype != torch.uint8:
                 raise ValueError(f"images are {observations.dtype}; this teacher sees uint8")
             images = observations.to(self._dtype)
             if self._dtype != torch.float32 and images.dim() == 4:
                 images = images.contiguous(memory_format=torch.channels_last)
-            return images.div_(255.0) if self._scales_images else images
+            return images.div_(255.0) if self.scales_images else images
         if self._mean is None or self._deviation is None or self.normalization is None:
             return observations.float()
         scaled = (observations.double() - self._mean) / self._deviation  # float64 as in SB3

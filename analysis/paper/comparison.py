@@ -128,7 +128,9 @@ def _speed_rows(devices: Sequence[DeviceRecord]) -> list[list[str]]:
             for device in devices
             for row in device.rows
             if (row.runtime, row.size, row.weight_bits, row.threads) == (_RUNTIME, size, FP32, 1)
-            if row.model != "teacher" and row.ratio is not None
+            if not row.is_teacher and row.ratio is not None
+            # Beside a DQN, which has no critic to compute, the ratio is another.
+            if "dqn" not in (row.teacher or "")
         ]
         stated = f"{min(ratios):.1f}x to {max(ratios):.1f}x"
         name = f"{size}: speed against the teacher's"

@@ -49,7 +49,10 @@ def rows_of_student(
     alike = own or [row for row in measured if size is not None and row.size == size]
     if not alike:
         return []
-    return [row for row in measured if row.model == "teacher" and row.runtime == "torch"] + alike
+    # Earlier versions timed one teacher only, and its rows name none.
+    teachers = {row.teacher or "teacher" for row in alike}
+    beside = [row for row in measured if row.is_teacher and row.model in teachers]
+    return [row for row in beside if row.runtime in ("torch", "sb3-predict")] + alike
 
 
 def _device_blocks(device: DeviceRecord, inputs: ReportInputs, size: str | None) -> list[Block]:
@@ -94,12 +97,10 @@ def _runtime(row: BenchRow) -> str:
 def _draw(figure: Figure, rows: list[BenchRow]) -> None:
     ax = figure.add_subplot()
     passes = [row.forwards_per_second or 0.0 for row in rows]
-    colours = [NEUTRAL if row.model == "teacher" else COLOURS[0] for row in rows]
+    colours = [NEUTRAL if row.is_teacher else COLOURS[0] for row in rows]
     bars = ax.barh(range(len(rows)), passes, color=colours, height=0.7)
     ax.bar_label(bars, [f"{number:,.0f}" for number in passes], padding=2, fontsize=7)
-    names = [
-        f"teacher, {_runtime(row)}" if row.model == "teacher" else _runtime(row) for row in rows
-    ]
+    names = [f"teacher, {_runtime(row)}" if row.is_teacher else _runtime(row) for row in rows]
     # Longer names would leave no room for the bars on a phone.
     short = [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
     ax.set_yticks(range(len(rows)), short)

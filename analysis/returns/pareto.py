@@ -11,7 +11,7 @@ from qpd.analysis.figure_style import NEUTRAL
 from qpd.analysis.returns.environment_panels import panel_figure
 from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students
-from qpd.bench.device_record import BenchRow, DeviceRecord
+from qpd.bench.device_record import NATURE_CNN, BenchRow, DeviceRecord
 
 _LABEL_WIDTH, _MARK_WIDTH = 0.035, 0.012  # as shares of the page
 _PLACES = ("size", "parameters")  # students of custom widths differ in the latter alone
@@ -199,9 +199,13 @@ def _with_front(table: DataFrame) -> DataFrame:
 
 
 def _is_of(bench: BenchRow, policy: Series) -> bool:
-    # The benchmark times one NatureCNN whatever it learned; a teacher of vectors is far smaller.
+    # A NatureCNN is as fast whatever it learned; a teacher of vectors is far smaller.
     if policy["policy"] in TEACHERS:
-        return bench.model == "teacher" and policy["parameters"] > NATURE_CNN_PARAMETERS
+        name = f"teacher {policy['teacher']} {policy['env_id']}"
+        if bench.model in (name, f"{name} {policy['teacher_sha256'][:8]}"):
+            return True
+        is_nature_cnn = bench.model == "teacher" or bench.size == NATURE_CNN
+        return is_nature_cnn and policy["parameters"] > NATURE_CNN_PARAMETERS
     # Both are the fewest bits of any layer.
     if bench.weight_bits != policy["weight_bits"]:
         return False

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qpd.bench.device_record import FP32, BenchRow, DeviceRecord
+from qpd.bench.device_record import FP32, NATURE_CNN, BenchRow, DeviceRecord
 from qpd.files.atomic import write_text
 from qpd.students import SIZE_GRID
 
@@ -29,7 +29,7 @@ PAPER_FPS: dict[str, tuple[int, ...]] = {
     "Ryzen 9 3900X": (4535, 4456, 4327, 3743, 2649, 2272, 1442, 1685, 1934),
 }
 TEACHERS = COLUMNS[len(SIZE_GRID) :]
-TEACHER = TEACHERS[0]
+TEACHER, DQN = TEACHERS
 PAPER_MARK = " (paper)"
 BASELINE = "torch"
 PAPER_RUNTIME = "torch"  # PyTorch eager; the paper's devices ran nothing else in its Table 1
@@ -160,11 +160,18 @@ def _device_rows(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[Fp
 
 
 def _column(row: BenchRow) -> str:
-    return TEACHER if row.model == "teacher" else row.size or row.model
+    """Return the paper's column, or the model's name as one of its own."""
+    if not row.is_teacher:
+        return row.size or row.model
+    if row.model == "teacher":
+        return TEACHER
+    # The paper's teachers are NatureCNNs, with and without a critic.
+    algo = row.model.split(" ")[1] if row.size == NATURE_CNN else ""
+    return {"ppo": TEACHER, "a2c": TEACHER, "dqn": DQN}.get(algo, row.model)
 
 
 def _other_columns(devices: Sequence[DeviceRecord], is_quantized: bool) -> list[str]:
-    """List measured students that are no size of the grid, in the files' order."""
+    """List measured models that are in no column of the paper, in the files' order."""
     found = [
         _column(row)
         for record in devices

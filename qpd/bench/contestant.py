@@ -45,6 +45,7 @@ class Contestant:
     kernels: str | None = None
     file_bytes: int | None = None
     check: GoldenCheck | None = None
+    teacher: str | None = None  # the name of the teacher that a student is compared with
     turns: list[TimedTurn] = field(default_factory=list)
 
     def give_up(self, error: ContestantError) -> None:

@@ -16,6 +16,7 @@ from qpd.files.json_input import MAX_JSON_BYTES, parse_json
 
 FORMAT, SCHEMA_VERSION = "qpd-device", 1
 MAX_LINES = 1000  # of the C benchmark, one per student
+NATURE_CNN = "NatureCNN"  # the `size` of image teachers
 FP32 = 32  # the `weight_bits` of float weights
 
 
@@ -41,10 +42,13 @@ class GoldenCheck(_Plain):
 class BenchRow(_Plain):
     """One model in one runtime. Times are medians over rounds, null unless `status` is measured.
 
-    `model` is `teacher`, a size or a run's name; `size` is the grid's name for its shape, or null.
+    `model` is a size, a run's name, or `teacher` with algorithm and environment; `size` is the
+    grid's name for its shape, NatureCNN for a teacher of images, or null. `teacher` is the `model`
+    of the rows that a student is compared with; null if there are none, or in files of earlier
+    versions, whose only teacher is called `teacher`.
     `weight_bits` is the fewest of any layer, 32 for fp32, null if a file does not tell. `ratio` is
-    forward passes per second over the teacher's in PyTorch eager, with as many threads, in the same
-    rounds.
+    forward passes per second over that teacher's in PyTorch eager, with as many threads, in the
+    same rounds.
     """
 
     runtime: str
@@ -63,10 +67,19 @@ class BenchRow(_Plain):
     file_bytes: int | None = None
     check: GoldenCheck | None = None
     round_medians_us: list[float] = []
+    teacher: str | None = None
+
+    @property
+    def is_teacher(self) -> bool:
+        """True for a teacher's row, whatever the teacher."""
+        return self.model.split(" ")[0] == "teacher"
 
 
 class DeviceRecord(_Plain):
-    """A device and its rows. `date` is ISO 8601, UTC; `settings` say how it was measured."""
+    """A device and its rows. `date` is ISO 8601, UTC; `settings` say how it was measured.
+
+    `notes` say which students are not compared with the teacher of their run, and why.
+    """
 
     format: Literal["qpd-device"] = "qpd-device"
     schema_version: Literal[1] = 1
@@ -78,6 +91,7 @@ class DeviceRecord(_Plain):
     date: str | None
     settings: dict[str, Any]
     rows: list[BenchRow]
+    notes: list[str] = []
 
 
 def write_device_record(path: Path, record: DeviceRecord) -> None:

@@ -1,9 +1,9 @@
 """Runtimes that run in Python: a model's file as a function of one observation.
 
 Each loader returns two functions: one from observations `[n, ...]` to inputs in the runtime's form
-and layout, one from a single input to logits `[1, actions]` in NumPy. The first is not timed, as an
-agent can keep its frames in any layout. Imports stay inside the loaders, so that a worker's memory
-is its own runtime's.
+and layout, one from a single input to logits `[1, actions]` in NumPy, or of SB3's `predict` to the
+action, `[1]`. The first is not timed, as an agent can keep its frames in any layout. Imports stay
+inside the loaders, so that a worker's memory is its own runtime's.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ Loaded = tuple[Callable[[np.ndarray], list[Any]], Forward]
 def load_forward(spec: dict[str, Any]) -> Loaded:
     """Load what `spec` describes (`kind`, `file`, `threads` and more).
 
-    Raises ImportError if the runtime's package is not installed.
+    Raises ImportError if the runtime's package is not installed; TeacherError for a teacher that
+    cannot be loaded, or not as an SB3 policy.
     """
-    loaders = {"torch": _torch, "onnx": _onnx, "litert": _litert}
+    loaders = {
+        "torch": _torch,
+        "sb3": _sb3,
+        "sb3-predict": _sb3_predict,
+        "onnx": _onnx,
+        "litert": _litert,
+    }
     return loaders[spec["kind"]](spec)
 
 
@@ -37,10 +44,8 @@ def _torch(spec: dict[str, Any]) -> Loaded:
     torch.set_num_threads(spec["threads"])
     network: Any
     if spec["file"] is None:
-        from qpd.teachers import load_teacher
-
-        # No file: the teacher that comes with QPD, the baseline of every ratio.
-        network = load_teacher("embedded")
+        # No file: QPD's own module of the teacher.
+        network = _teacher(spec)
     else:
         from pathlib import Path
 
@@ -56,6 +61,52 @@ def _torch(spec: dict[str, Any]) -> Loaded:
     def forward(observation: np.ndarray) -> np.ndarray:
         logits: np.ndarray = network(torch.from_numpy(observation))[0].numpy()
         return logits
+
+    return _singles, forward
+
+
+def _teacher(spec: dict[str, Any]) -> Any:
+    from qpd.recipe.schema import TeacherSettings
+    from qpd.teachers import load_recipe_teacher
+
+    return load_recipe_teacher(TeacherSettings.model_validate(spec["teacher"]))
+
+
+def _sb3_policy(spec: dict[str, Any]) -> tuple[Any, Callable[[np.ndarray], np.ndarray]]:
+    """Return SB3's policy object, and what VecNormalize does to its observations."""
+    import torch
+
+    from qpd.teachers.sb3_policy import build_sb3_policy
+
+    torch.set_num_threads(spec["threads"])
+    teacher = _teacher(spec)
+    policy = build_sb3_policy(teacher)
+    statistics = teacher.normalization
+    return policy, (lambda observations: observations) if statistics is None else statistics.apply
+
+
+def _sb3(spec: dict[str, Any]) -> Loaded:
+    import torch
+
+    from qpd.teachers.sb3_policy import sb3_logits
+
+    policy, normalized = _sb3_policy(spec)
+    compute = sb3_logits(policy)
+
+    @torch.inference_mode()
+    def forward(observation: np.ndarray) -> np.ndarray:
+        logits: np.ndarray = compute(torch.from_numpy(normalized(observation))).numpy()
+        return logits
+
+    return _singles, forward
+
+
+def _sb3_predict(spec: dict[str, Any]) -> Loaded:
+    policy, normalized = _sb3_policy(spec)
+
+    def forward(observation: np.ndarray) -> np.ndarray:
+        actions: np.ndarray = policy.predict(normalized(observation), deterministic=True)[0]
+        return actions
 
     return _singles, forward
 

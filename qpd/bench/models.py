@@ -28,7 +28,8 @@ class BenchModel:
     """A student in float and in integers, with its golden vectors.
 
     `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_logits`, int32
-    `[n, actions]`, are the integers' logits for them.
+    `[n, actions]`, are the integers' logits for them. `path` is where it was loaded from, None for
+    a random student.
     """
 
     name: str
@@ -37,6 +38,7 @@ class BenchModel:
     source: ExportSource
     observations: np.ndarray
     integer_logits: np.ndarray
+    path: Path | None = None
 
     def timed_on(self, frames: np.ndarray) -> np.ndarray:
         """Return the observations to time: `frames`, or golden vectors for vector observations."""
@@ -78,7 +80,7 @@ def run_model(path: Path) -> BenchModel:
     architecture = source.student.architecture
     distilled = (path if path.is_dir() else path.parent) / "distilled.safetensors"
     student = load_student(distilled) if distilled.is_file() else _random_student(source.student)
-    return _model(student, source, size_name(architecture))
+    return _model(student, source, size_name(architecture), path)
 
 
 def size_name(architecture: StudentArchitecture) -> str | None:
@@ -101,6 +103,9 @@ def _random_student(integers: IntegerStudent) -> Student:
     return student
 
 
-def _model(student: Student, source: ExportSource, size: str | None) -> BenchModel:
+def _model(
+    student: Student, source: ExportSource, size: str | None, path: Path | None = None
+) -> BenchModel:
     golden = golden_vectors(source.student, n=NUM_OBSERVATIONS)
-    return BenchModel(source.name, size, student, source, golden.observations, golden.logits)
+    observations, logits = golden.observations, golden.logits
+    return BenchModel(source.name, size, student, source, observations, logits, path)

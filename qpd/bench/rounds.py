@@ -53,6 +53,7 @@ def bench_row(contestant: Contestant, baseline: float | None = None) -> BenchRow
         file_bytes=contestant.file_bytes,
         check=contestant.check,
         round_medians_us=[turn.median_us for turn in turns],
+        teacher=contestant.teacher,
     )
 
 

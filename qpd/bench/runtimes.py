@@ -17,14 +17,16 @@ from qpd.bench.contestant import Contestant, ContestantError, MissingError, Wron
 from qpd.bench.device_record import FP32, GoldenCheck
 from qpd.bench.models import BenchModel
 from qpd.bench.plain_network import PlainNetwork, exact_logits
+from qpd.bench.teachers import BenchTeacher
 from qpd.bench.worker_process import WorkerProcess
 from qpd.export.bundle import ExportError, GoldenVectors
 from qpd.machine.description import cxx_compiler
 from qpd.student_files.distilled import save_student
-from qpd.teachers import load_teacher
 from qpd.version import pip_install
 
 BASELINE = "torch"  # the teacher in PyTorch eager: every ratio's denominator
+PREDICT = "sb3-predict"  # what a user of the teacher calls: policy.predict
+SB3, QPD = "SB3", "QPD"  # the `kernels` of the baseline: whose module it is
 NO_CXX = "torch.compile needs a C++ compiler: g++, clang++ or c++"
 # Of the logits' spread. Quantized graphs round a level the other way now and then; what a compiler
 # or a kernel gets wrong is far larger. fp32 has 24 bits, and sums in another order.
@@ -66,10 +68,16 @@ def start_student(
     return _started(contestant, task, partial(RUNTIMES[runtime].start, model=model))
 
 
-def start_teacher(runtime: str, threads: int, folder: Path, frames: np.ndarray) -> Contestant:
-    """Start the embedded SB3 agent (PPO, NatureCNN), timed on `frames`, uint8 `[n, 4, 84, 84]`."""
-    contestant = Contestant(runtime, "teacher", None, FP32, threads)
-    return _started(contestant, Task(frames, frames, folder), _start_teacher)
+def start_teacher(
+    runtime: str, teacher: BenchTeacher, threads: int, folder: Path, observations: np.ndarray
+) -> Contestant:
+    """Start `teacher` in `runtime`: `torch`, `torch-compile` or `sb3-predict`.
+
+    It is checked and timed on `observations`, uint8 `[n, 4, 84, 84]` or float32 `[n, features]`.
+    """
+    contestant = Contestant(runtime, teacher.name, teacher.size, FP32, threads)
+    task = Task(observations, observations, folder)
+    return _started(contestant, task, partial(_start_teacher, found=teacher))
 
 
 def _started(
@@ -85,17 +93,43 @@ def _started(
     return contestant
 
 
-def _start_teacher(contestant: Contestant, task: Task) -> None:
+def _start_teacher(contestant: Contestant, task: Task, found: BenchTeacher) -> None:
     compiled = contestant.runtime == "torch-compile"
     if compiled and cxx_compiler() is None:
         raise MissingError(NO_CXX)
-    teacher = load_teacher("embedded")
+    teacher = found.teacher
     # Its weights as fp32 tensors; the zip has an optimizer's state and a pickled policy besides.
     contestant.file_bytes = 4 * teacher.num_parameters
     # Judged by float64: two fp32 runtimes sum in different orders, and neither is the truth.
-    wanted = exact_logits(teacher.network, torch.from_numpy(task.golden).double() / 255.0)
-    spec = {"kind": "torch", "file": None, "compiled": compiled}
-    _start_worker(contestant, task, spec, wanted.numpy(), FLOAT_TOLERANCE)
+    inputs = teacher.preprocess(torch.from_numpy(task.golden))
+    wanted = exact_logits(teacher.network, inputs.double()).numpy()
+    settings = found.settings.model_dump()
+    mine = {"kind": "torch", "file": None, "compiled": compiled, "teacher": settings}
+    if contestant.runtime == PREDICT:
+        spec = {"kind": PREDICT, "teacher": settings}
+        _start_worker(contestant, task, spec, wanted, FLOAT_TOLERANCE, compare_actions)
+    elif compiled:
+        _start_worker(contestant, task, mine, wanted, FLOAT_TOLERANCE)
+    else:
+        _start_baseline(contestant, task, {"kind": "sb3", "teacher": settings}, mine, wanted)
+
+
+def _start_baseline(
+    contestant: Contestant,
+    task: Task,
+    sb3: dict[str, Any],
+    mine: dict[str, Any],
+    wanted: np.ndarray,
+) -> None:
+    """Start SB3's own policy; if it cannot be built here, QPD's module of the same layers."""
+    try:
+        _start_worker(contestant, task, sb3, wanted, FLOAT_TOLERANCE)
+        contestant.kernels = SB3
+    except WrongAnswerError:
+        raise
+    except ContestantError:  # the row of `predict` gives the reason
+        _start_worker(contestant, task, mine, wanted, FLOAT_TOLERANCE)
+        contestant.kernels = QPD
 
 
 def _start_torch(
@@ -158,9 +192,16 @@ def _start_quantized(
 
 
 def _start_worker(
-    contestant: Contestant, task: Task, spec: dict[str, Any], wanted: np.ndarray, tolerance: float
+    contestant: Contestant,
+    task: Task,
+    spec: dict[str, Any],
+    wanted: np.ndarray,
+    tolerance: float,
+    compared: Callable[[np.ndarray, np.ndarray], GoldenCheck] | None = None,
 ) -> None:
     """Start a worker and check its golden logits against `wanted`, float64 `[n, actions]`.
+
+    `compared` (default: `compare`) judges what the worker returns for the golden observations.
 
     Raises ContestantError, or WrongAnswerError beyond `tolerance`.
     """
@@ -169,7 +210,8 @@ def _start_worker(
         files[name] = str(task.folder / f"{name}.npy")
         np.save(files[name], observations)
     worker = WorkerProcess(spec | files | {"threads": contestant.threads})
-    contestant.runner, contestant.check = worker, compare(worker.logits, wanted)
+    contestant.runner = worker
+    contestant.check = (compared or compare)(worker.logits, wanted)
     try:
         refuse_wrong(contestant.check, tolerance)
     except WrongAnswerError:
@@ -187,6 +229,21 @@ def compare(logits: np.ndarray, wanted: np.ndarray) -> GoldenCheck:
         vectors=len(wanted),
         same_actions=same,
         largest_error=error if np.isfinite(error) else 1e9,
+    )
+
+
+def compare_actions(actions: np.ndarray, wanted: np.ndarray) -> GoldenCheck:
+    """Compare actions `[n]` with logits, float64 `[n, actions]`.
+
+    The error is what the chosen action's logit lacks to the largest, relative to `wanted`'s spread:
+    of two nearly equal logits fp32 may choose the other.
+    """
+    chosen = actions.astype(np.int64)
+    lacking = wanted.max(1) - wanted[np.arange(len(wanted)), chosen]
+    spread = float(np.ptp(wanted)) or 1.0
+    same = int((chosen == wanted.argmax(1)).sum())
+    return GoldenCheck(
+        vectors=len(wanted), same_actions=same, largest_error=float(lacking.max()) / spread
     )
 
 

@@ -1,7 +1,7 @@
 """A worker process: one model in one runtime. `python -m qpd.bench.worker`, JSON lines.
 
 in    {"kind": ..., "golden": "FILE.npy", "timed": "FILE.npy", ...}
-out   {"logits": [[...]]}: the logits of the golden observations
+out   {"logits": [[...]]}: the logits of the golden observations, or the actions, [...]
 in    {"seconds": 0.5}
 out   {"calls": ..., "median_us": ..., ...}: calls on the timed observations
 out, if anything goes wrong: {"error": "...", "is_missing": true if an import failed}
@@ -20,6 +20,7 @@ import numpy as np
 
 from qpd.bench.forwards import load_forward
 from qpd.bench.timed_calls import time_calls
+from qpd.errors.user_error import UserError
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
@@ -40,7 +41,12 @@ def _send(answers: TextIO, value: object) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error's first line; of torch.compile's, which ends in a colon, the second too."""
+    """Return the error's first line; of torch.compile's, which ends in a colon, the second too.
+
+    A UserError is complete without the name of its class.
+    """
+    if isinstance(error, UserError):
+        return error.lines[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     return f"{type(error).__name__}: {text}"
@@ -54,7 +60,8 @@ def main() -> None:
     try:
         serve(sys.stdin, answers)
     except Exception as error:
-        is_missing = isinstance(error, ImportError)
+        # A TeacherError says the same of stable_baselines3, in QPD's words.
+        is_missing = isinstance(error, ImportError) or isinstance(error.__cause__, ImportError)
         _send(answers, {"error": _one_line(error), "is_missing": is_missing})
         sys.exit(1)
 

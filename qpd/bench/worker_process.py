@@ -24,6 +24,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 class WorkerProcess:
     """A started worker; `logits`, float64 `[n, actions]`, are those of the golden observations.
 
+    Of SB3's `predict` they are the actions, `[n]`.
+
     Raises MissingError if a package is missing, ContestantError if the process fails. Close it
     after use.
     """

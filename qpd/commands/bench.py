@@ -60,7 +60,7 @@ def bench(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Time single forward passes of students in every runtime, beside the SB3 teacher.
+    """Time single forward passes of students in every runtime, beside their SB3 teacher.
 
     Writes the device's JSON; `qpd analyze fps` makes tables from several devices.
     """
@@ -169,6 +169,8 @@ def _print(record: DeviceRecord) -> None:
         about.append(row.model)
     for (runtime, status, reason), about in lines.items():
         print_text(f"{runtime} {status} ({', '.join(dict.fromkeys(about))}): {reason}")
+    for line in record.notes:
+        print_text(line)
     print_text(f"{record.device}: {record.cpu}, {record.cores} cores, {record.os}")
 
 

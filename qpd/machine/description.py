@@ -11,7 +11,7 @@ from pathlib import Path
 
 from qpd.version import __version__
 
-PACKAGES = ("numpy", "torch", "onnx", "onnxruntime", "ai-edge-litert")
+PACKAGES = ("numpy", "torch", "stable-baselines3", "onnx", "onnxruntime", "ai-edge-litert")
 COMPILERS, CXX_COMPILERS = ("gcc", "cc", "clang"), ("g++", "clang++", "c++")
 
 

@@ -28,12 +28,18 @@ def test_from_the_benchmark_to_the_tables(capsys: pytest.CaptureFixture[str]) ->
     assert record["settings"] == {"rounds": 2, "seconds": 0.02, "frames": "breakout"}
     assert record == json.loads(Path("desk.json").read_text())
     rows = [(row["runtime"], row["model"], row["weight_bits"]) for row in record["rows"]]
-    assert rows == [("torch", "teacher", 32), ("torch", "XXS", 32), ("c", "XXS", 8)]
+    teacher = "teacher ppo BreakoutNoFrameskip-v4"
+    assert rows == [
+        ("torch", teacher, 32),
+        ("sb3-predict", teacher, 32),
+        ("torch", "XXS", 32),
+        ("c", "XXS", 8),
+    ]
     for row in record["rows"]:
         assert row["status"] == "measured", row
         assert len(row["round_medians_us"]) == 2
         assert row["forwards_per_second"] == pytest.approx(1e6 / row["median_us"])
-    teacher, _, c = record["rows"]
+    teacher, _, _, c = record["rows"]
     for row in record["rows"]:  # with one student, all its rounds are the teacher's
         ratio = row["forwards_per_second"] / teacher["forwards_per_second"]
         assert row["ratio"] == pytest.approx(ratio)
@@ -49,6 +55,17 @@ def test_from_the_benchmark_to_the_tables(capsys: pytest.CaptureFixture[str]) ->
     code, out, _ = call(capsys, "analyze", "fps", "desk.json", "--json")
     tables = json.loads(out)
     assert tables["fps_table_2"]["rows"][0]["fps"]["XXS"] == c["forwards_per_second"]
+
+
+def test_a_student_without_its_teacher_is_told_of_below_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copyfile(RUN / "quantized.safetensors", "quantized.safetensors")
+    command = ["bench", "quantized.safetensors", "--runtimes", "torch", "--frames", "noise"]
+    code, out, err = call(capsys, *command, *SHORT)
+    assert code == 0, err
+    assert "no ratio: its teacher cannot be timed: .: is not a run directory" in out
+    assert "teacher ppo" not in out
 
 
 @pytest.mark.parametrize(

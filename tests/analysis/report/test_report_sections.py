@@ -105,6 +105,24 @@ def test_latency_prefers_the_run_itself_to_its_size() -> None:
     assert rows_of_student(record, ("mine",), None) == []
 
 
+def test_latency_shows_the_teacher_that_the_student_was_compared_with() -> None:
+    record = read_device_record(DEVICE)
+    first = next(row for row in record.rows if row.model == "teacher" and row.runtime == "torch")
+    mine, other = "teacher ppo CartPole-v1", "teacher ppo BreakoutNoFrameskip-v4"
+    rows = [
+        first.model_copy(update={"model": mine}),
+        first.model_copy(update={"model": mine, "runtime": "sb3-predict"}),
+        first.model_copy(update={"model": other}),
+        first.model_copy(update={"model": "mine", "teacher": mine}),
+    ]
+    shown = rows_of_student(record.model_copy(update={"rows": rows}), ("mine",), None)
+    assert [(row.runtime, row.model) for row in shown] == [
+        ("torch", mine),
+        ("sb3-predict", mine),
+        ("torch", "mine"),
+    ]
+
+
 def test_latency_shows_the_devices_numbers_or_says_why_not() -> None:
     blocks = latency_section(inputs_of(QUICKSTART, DEVICE)).blocks
     assert isinstance(blocks[1], Pictures) and isinstance(blocks[2], Table)

@@ -87,6 +87,20 @@ def test_a_benchmark_named_after_a_run_belongs_to_it(returns: pd.DataFrame) -> N
     assert pareto_latency(returns, []).empty
 
 
+def test_a_teachers_row_belongs_to_that_agent_and_a_nature_cnn_to_all(
+    returns: pd.DataFrame,
+) -> None:
+    record = read_device_record(DEVICE)
+    row = next(row for row in record.rows if row.model == "teacher")
+    cartpole = row.model_copy(update={"model": "teacher ppo CartPole-v1", "median_us": 60.0})
+    breakout = {"model": "teacher dqn BreakoutNoFrameskip-v4", "size": "NatureCNN"}
+    rows = [cartpole, row.model_copy(update=breakout | {"median_us": 900.0})]
+    table = pareto_latency(returns, [DeviceRecord(**record.model_dump() | {"rows": rows})])
+    assert set(table["policy"]) == {"teacher", "teacher_sharpened"}
+    pairs = zip(table["env_id"], table["cost"], strict=True)
+    assert set(pairs) == {("CartPole-v1", 60.0), ("BreakoutNoFrameskip-v4", 900.0)}
+
+
 def test_the_figures(returns: pd.DataFrame) -> None:
     with paper_style():
         by_bytes = pareto_figure(pareto_bytes(returns))

@@ -69,6 +69,26 @@ def test_fp32_in_table_1_and_8_bit_in_table_2() -> None:
     assert not any("litert" in note for note in table_1.notes)
 
 
+def test_teachers_by_name_have_the_papers_columns() -> None:
+    atari = [
+        row(runtime, f"teacher {algo} PongNoFrameskip-v4", 32, fps, size="NatureCNN")
+        for algo, runtime, fps in (
+            ("ppo", "torch", 2000),
+            ("ppo", "sb3-predict", 900),
+            ("dqn", "torch", 2100),
+        )
+    ]
+    vectors = row("torch", "teacher ppo CartPole-v1", 32, 14_000)
+    table_1, table_2 = fps_tables([device("desk", vectors, *atari, row("c", "XXS", 8, 20_000))])
+    assert shown(table_1, "runtime", "PPO/A2C", "DQN") == [
+        ["torch", "2,000", "2,100"],
+        ["sb3-predict", "900", "-"],
+    ]
+    assert shown(table_2, "runtime", "XXS", "PPO/A2C") == [["c", "20,000", "2,000"]]
+    line = "desk, torch, teacher ppo CartPole-v1: not shown: not a size of the grid"
+    assert line in table_1.notes
+
+
 def test_the_papers_devices_are_marked_and_complete() -> None:
     table_1, table_2 = fps_tables([])
     assert [row.device for row in table_1.rows] == [f"{name} (paper)" for name in PAPER_FPS]
