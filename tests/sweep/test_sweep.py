@@ -241,7 +241,7 @@ def test_the_command_line_without_a_pool(
     cells = make_cells(load_grid(str(grid)))
     alone(cells[0], output / "seed=0")
     code, out, err = call(capsys, str(grid), "-o", str(output), "--list")
-    assert code == 0 and re.search(r"seed=0 +done +\d", out) and "seed=1" in out
+    assert code == 0 and re.search(r"seed=0 .+ done +\d", out) and "seed=1" in out
     grid.write_text("base: base.yaml\nset: {distill.lr: 0.1}\naxes: {seed: [0, 1]}")
     code, out, err = call(capsys, str(grid), "-o", str(output))
     assert code == 2 and out == ""
