@@ -63,7 +63,7 @@ class QpdTraining:
 def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
     """Return the plan of a phase that takes steps and never plays."""
     weight = settings.actor_weight_for(has_actor_critic=True)
-    return PhasePlan("distill", settings, weight, temperature, 1.0, 1, _unused, _unused)
+    return PhasePlan("distill", settings, weight, temperature, 1.0, 1, _unused, _unused, "return")
 
 
 def _unused() -> Any:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PHASES = {"distill": "phase 1, fp32", "finetune": "phase 3, quantized"}
-VALUES = ("loss", "validation_return", "validation_low", "validation_high")
+VALUES = (
+    "loss", "validation_return", "validation_low", "validation_high", "validation_divergence",
+)  # fmt: skip
 
 
 @dataclass
@@ -66,7 +68,7 @@ def _number(text: str | None) -> float:
 
 
 def training_section(inputs: ReportInputs) -> Section:
-    """Draw loss and validation return over the epochs of phases 1 and 3."""
+    """Draw loss, validation return and divergence over the epochs of phases 1 and 3."""
     curves = read_curves(inputs.run.metrics_file)
     if not curves:
         left_out = "This run holds no metrics.csv with epochs in it."
@@ -79,18 +81,36 @@ def _pictures(inputs: ReportInputs, curves: list[Curve]) -> list[Picture]:
     if any(curve.points("loss") for curve in curves):
         alt = "Loss by epoch. " + _ends(curves, "loss", "{:.3g}")
         caption = "Training loss, averaged over each epoch."
-        uri = figure_uri(lambda figure: _draw_loss(figure, curves))
+        uri = figure_uri(lambda figure: _draw_on_log_axis(figure, curves, "loss", "loss"))
         pictures.append(Picture(uri, alt, caption))
     if any(curve.points("validation_return") for curve in curves):
         teacher = inputs.summary["policies"]["teacher"].get("return")
         alt = "Validation return by epoch. " + _ends(curves, "validation_return", "{:.1f}")
         caption = (
             "Returns of the validation games, which are not the reported ones, with 95% "
-            "intervals. The best is kept; in phase 3 that may be the student it began with."
+            f"intervals. {_chosen(inputs)}"
         )
         uri = figure_uri(lambda figure: _draw_returns(figure, curves, teacher))
         pictures.append(Picture(uri, alt, caption))
+    if any(curve.points("validation_divergence") for curve in curves):
+        alt = "Divergence by epoch. " + _ends(curves, "validation_divergence", "{:.4f}")
+        caption = (
+            "Divergence of the student from its teacher, both as they act, on the states of the "
+            "validation games, in nats."
+        )
+        uri = figure_uri(
+            lambda figure: _draw_on_log_axis(figure, curves, "validation_divergence", "divergence")
+        )
+        pictures.append(Picture(uri, alt, caption))
     return pictures
+
+
+def _chosen(inputs: ReportInputs) -> str:
+    """Say by what the best epoch was chosen."""
+    by = "highest return"
+    if inputs.run.recipe.evaluation.select == "divergence":
+        by = "least divergence from the teacher"
+    return f"The epoch with the {by} is kept; in phase 3 that may be the student it began with."
 
 
 def _ends(curves: list[Curve], name: str, form: str) -> str:
@@ -103,18 +123,20 @@ def _ends(curves: list[Curve], name: str, form: str) -> str:
     return " ".join(sentences)
 
 
-def _draw_loss(figure: Figure, curves: list[Curve]) -> None:
+def _draw_on_log_axis(figure: Figure, curves: list[Curve], name: str, label: str) -> None:
     ax = figure.add_subplot()
     for colour, curve in zip(COLOURS, curves, strict=False):
-        points = curve.points("loss")
+        points = curve.points(name)
+        if not points:
+            continue
         # A curve of one epoch would be invisible without its mark.
         marker = "o" if len(points) < 12 else ""
         ax.plot(*zip(*points, strict=True), color=colour, marker=marker, label=PHASES[curve.phase])
     # Reward terms can make phase 3's loss negative, which a log axis would drop silently.
-    if all(point[1] > 0 for curve in curves for point in curve.points("loss")):
+    if all(point[1] > 0 for curve in curves for point in curve.points(name)):
         ax.set_yscale("log")
         plain_log_ticks(ax.yaxis)
-    ax.set_ylabel("loss")
+    ax.set_ylabel(label)
     _finish(ax, curves)
 
 

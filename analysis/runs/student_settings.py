@@ -20,7 +20,7 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
     """Return each key that `policy` (distilled, ptq or qat) depends on, with its value.
 
     Temperatures and lambdas that the recipe leaves open are resolved by the teacher's kind. How the
-    best epoch was chosen (`evaluation.validation_episodes`, `evaluation.validate_every`) is
+    best epoch was chosen (`evaluation.validation_episodes`, `.validate_every`, `.select`) is
     included; the seed and the number of reported games are not.
     """
     sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
@@ -31,7 +31,8 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
             phase["temperature"] = settings.temperature_for(has_critic)
             phase["actor_weight"] = settings.actor_weight_for(has_critic)
     sections["evaluation"] = {
-        key: getattr(recipe.evaluation, key) for key in ("validation_episodes", "validate_every")
+        key: getattr(recipe.evaluation, key)
+        for key in ("validation_episodes", "validate_every", "select")
     }
     return flat_settings(sections)
 

@@ -24,7 +24,7 @@ def complete_grid(incomplete: str) -> list[str]:
 def complete_setting(incomplete: str) -> list[str]:
     """Return the keys of a recipe that begin so, `=` included; for some keys their values too."""
     from qpd.recipe.mistakes import all_key_paths
-    from qpd.recipe.schema import CNN_SIZES
+    from qpd.recipe.value_types import CNN_SIZES
 
     settings = [f"{key}=" for key in all_key_paths()]
     settings += [f"student.size={size}" for size in CNN_SIZES] if "=" in incomplete else []
@@ -44,7 +44,7 @@ def complete_policy(incomplete: str) -> list[str]:
 
 def complete_sizes(incomplete: str) -> list[str]:
     """Return the student sizes that continue a list such as `XXS,S`."""
-    from qpd.recipe.schema import CNN_SIZES
+    from qpd.recipe.value_types import CNN_SIZES
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{size}" for size in CNN_SIZES if size.startswith(last)]

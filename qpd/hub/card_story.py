@@ -60,16 +60,17 @@ def _commit(source: PushSource) -> str:
 def _phase_table(source: PushSource) -> list[str]:
     """Return epochs, chosen epoch, its validation return and time of phases 1 and 3."""
     lines = [
-        "| phase | epochs | best epoch | its validation return | minutes |",
-        "|---|---|---|---|---|",
+        "| phase | epochs | best epoch | its validation return | divergence | minutes |",
+        "|---|---|---|---|---|---|",
     ]
     for name, label in _PHASES.items():
         metrics = source.run.phase(name).metrics
         seconds = metrics.get("seconds")
         if not isinstance(seconds, dict):
             continue
-        shown = [metrics.get(key) for key in ("epochs", "best_epoch", "best_validation_return")]
-        cells = ["-" if value is None else escape(f"{value}") for value in shown]
+        names = ("return", "divergence")
+        keys = ("epochs", "best_epoch", *(f"best_validation_{name}" for name in names))
+        cells = [_number(metrics.get(key)) for key in keys]
         cells.append(f"{sum(float(value) for value in seconds.values()) / 60:.1f}")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     if len(lines) == 2:  # only the header: no phase was timed
@@ -77,6 +78,12 @@ def _phase_table(source: PushSource) -> list[str]:
     if source.policy == "qat" and source.run.phase("finetune").metrics.get("best_epoch") == 0:
         lines += ["", "Phase 3 found nothing better than the student it began with (epoch 0)."]
     return lines
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "-" if value is None else escape(f"{value}")
 
 
 def limits(source: PushSource, is_filmed: bool) -> str:

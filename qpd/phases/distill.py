@@ -113,6 +113,7 @@ def _plan(
         student.recipe.evaluation.validate_every,
         lambda: network_policy(copy.deepcopy(network), fold),
         lambda: student.validation(network_policy(network, fold)),
+        student.recipe.evaluation.select,
         after_early_epoch=_recycler(student, network, state, play, progress),
     )
 

@@ -28,6 +28,8 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     simulation = QuantizedStudent(distilled_student(student.run), quantization_config(recipe))
     simulation = simulation.to(device)
     state = initial_state(simulation, recipe.finetune, recipe.seed)
+    # With rewards the student is to leave its teacher behind.
+    select = recipe.evaluation.select if recipe.finetune.reward is None else "return"
     if not play.restore("finetune", [(student, state)]):
         simulation.load_state_dict(load_calibrated(student.run, play))
         state.add_time("collect", play.fill(progress))
@@ -35,8 +37,11 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         fold = recipe.student.logit_scale(student.temperature)
         state.head_factor = target_logit_scale(play.memory, student.temperature) * fold
         ptq = student.validation(IntegerEngine(integer_student(simulation)))
-        progress.note(f"before phase 3: validation return {ptq.mean:.1f}")
-        state.keep_if_best(ptq.mean)  # finetuning must beat what it starts from
+        progress.note(
+            f"before phase 3: validation return {ptq.games.mean:.1f},"
+            f" divergence {ptq.divergence:.4f}"
+        )
+        state.keep_if_best(ptq, select)  # finetuning must beat what it starts from
         play.save("finetune", [(student, state)])
     # With rewards the acting policy must use training's arithmetic: else the probability ratios of
     # PPO are wrong.
@@ -53,6 +58,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         recipe.evaluation.validate_every,
         lambda: network_policy(copy.deepcopy(simulation), dtype=dtype),
         lambda: student.validation(IntegerEngine(integer_student(simulation))),
+        select,
         recipe.finetune.reward,
         simulation.keep_ranges_positive,
     )

@@ -40,6 +40,7 @@ COLUMNS = (
     "validation_return",
     "validation_low",
     "validation_high",
+    "validation_divergence",
     "rollout_return",
 )
 
@@ -105,6 +106,7 @@ class _Observer:
         if report.validation is not None:
             row["validation_return"] = report.validation.mean
             row["validation_low"], row["validation_high"] = report.validation.interval()
+            row["validation_divergence"] = report.divergence
         row["rollout_return"] = report.rollout_return
         self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
         self._tell_sinks(report)
@@ -130,10 +132,12 @@ class _Observer:
 
 def summary(state: PhaseState) -> dict[str, Any]:
     """Return what the manifest records of a finished training phase."""
+    best = state.best_score
     return {
         "epochs": state.epoch,
         "best_epoch": state.best_epoch if state.best else None,
-        "best_validation_return": state.best_score if state.best else None,
+        "best_validation_return": best.mean_return if best else None,
+        "best_validation_divergence": best.to_json()["divergence"] if best else None,
         "rollbacks": state.rollbacks,
         "seconds": state.seconds,
     }

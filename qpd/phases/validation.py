@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+
 from qpd.environments.acting import ActingRule, resolve_acting
 from qpd.environments.interface import VectorEnvironment
-from qpd.environments.policy import Policy
+from qpd.environments.policy import Policy, network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
-from qpd.evaluation.games import EvaluationResult, evaluate
+from qpd.evaluation.games import evaluate
+from qpd.losses.distillation import kl_teacher_student
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.preparation import Prepared
 from qpd.recipe.schema import Recipe
 from qpd.runs.progress import Progress
+from qpd.training.selection import Validated
 
 MAX_PARALLEL_GAMES = 64
+HELD_OUT_STATES = 2048  # of one validation; 58 MB of Atari's frames
+_STATES_A_STEP = 4  # at most: parallel games in the same step are alike
 
 
 class Validation:
@@ -22,24 +29,84 @@ class Validation:
         self._recipe, self._prepared, self._progress = recipe, prepared, progress
         self._env: VectorEnvironment | None = None
 
-    def __call__(self, policy: Policy) -> EvaluationResult:
+    def __call__(self, policy: Policy) -> Validated:
         """Play them with `policy`; the same starts every time, so that epochs can be compared."""
         count = self._recipe.evaluation.validation_episodes
         if self._env is None:  # emulators take a while to make, and many runs never validate
             self._env = make_env(self._recipe, self._prepared, min(count, MAX_PARALLEL_GAMES))
-        return evaluate(
-            policy,
+        states = _SampledStates(policy)
+        games = evaluate(
+            states,
             self._env,
             count,
             acting_rule(self._recipe, self._prepared),
             seed_for(self._recipe.seed, "validation"),
             lambda done: self._progress.episodes("validation", done, count),
         )
+        return Validated(games, self._divergence(states))
+
+    def _divergence(self, states: _SampledStates) -> float:
+        """Return KL(teacher || student) over the states that the student met, in nats.
+
+        Of the policies that act: the teacher at the recipe's sharpness, which is in the student's
+        logits already. Q-values are no policy; theirs are compared at Eq. 1's temperature.
+        """
+        teacher = self._prepared.teacher
+        temperature = 1.0
+        if not teacher.has_actor_critic:
+            temperature = self._recipe.distill.temperature_for(has_actor_critic=False)
+        labels = network_policy(teacher, self._recipe.student.sharpness)
+        # In parts: the teacher's activations of all states would take a gigabyte.
+        parts = np.array_split(states.observations, -(-len(states.observations) // 256))
+        wanted = torch.from_numpy(np.concatenate([labels(part) for part in parts]))
+        acted = torch.from_numpy(states.logits)
+        return float(kl_teacher_student(wanted, acted, temperature, temperature).mean())
 
     def close(self) -> None:
         """Release the environments."""
         if self._env is not None:
             self._env.close()
+
+
+class _SampledStates:
+    """A policy, with a uniform sample of the states it was asked about and its logits there."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        # Apart from the games' own stream: sampling changes no game.
+        self._rng = np.random.default_rng(0x57A7)
+        self._states: list[np.ndarray] = []
+        self._logits: list[np.ndarray] = []
+        self._num_seen = 0
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        logits = self._policy(observations)
+        count = min(len(observations), _STATES_A_STEP)
+        for row in self._rng.choice(len(observations), count, replace=False):
+            self._keep(observations[row], logits[row])
+        return logits
+
+    def _keep(self, observation: np.ndarray, logits: np.ndarray) -> None:
+        """Keep it, or not: reservoir sampling (Vitter 1985, algorithm R)."""
+        self._num_seen += 1
+        if len(self._states) < HELD_OUT_STATES:
+            self._states.append(observation.copy())
+            self._logits.append(np.array(logits, np.float32))
+            return
+        place = int(self._rng.integers(self._num_seen))
+        if place < HELD_OUT_STATES:
+            self._states[place] = observation.copy()
+            self._logits[place] = np.array(logits, np.float32)
+
+    @property
+    def observations(self) -> np.ndarray:
+        """The states, `[n, ...]`."""
+        return np.stack(self._states)
+
+    @property
+    def logits(self) -> np.ndarray:
+        """The policy's logits there, float32 `[n, actions]`."""
+        return np.stack(self._logits)
 
 
 def acting_rule(recipe: Recipe, prepared: Prepared, sharpness: float = 1.0) -> ActingRule:

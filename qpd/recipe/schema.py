@@ -5,18 +5,17 @@ written as text and values out of range; they are immutable. One "step" is one a
 emulator frames on Atari) everywhere.
 """
 
-import re
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
+from qpd.recipe.value_types import ConvChannels, Device, HiddenWidths, Name, Project, Size
 
-CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 EMBEDDED_TEACHER = "embedded"
 
 Acting = Literal["auto", "sample", "epsilon", "greedy"]
@@ -27,60 +26,6 @@ class RecipeError(UserError, ValueError):
     """Every mistake found in a recipe, one line each, in `lines`."""
 
     code = ErrorCode.RECIPE_WRONG_VALUE
-
-
-def _as_tuple(value: Any) -> Any:
-    # YAML has lists only, and the models are frozen: strict mode refuses a list for a tuple.
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _check_size(value: str) -> str:
-    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9]\d{0,4})+", value):
-        return value
-    raise PydanticCustomError(
-        "choice",
-        "must be one of {choices}, or mlp-N, mlp-N-N ... for vector observations",
-        {"choices": ", ".join(CNN_SIZES), "candidates": [*CNN_SIZES, "mlp-16", "mlp-64-64"]},
-    )
-
-
-def _check_device(value: str) -> str:
-    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
-        return value
-    candidates = ["auto", "cpu", "cuda", "cuda:0"]
-    raise PydanticCustomError(
-        "choice", "must be auto, cpu, cuda or cuda:N", {"candidates": candidates}
-    )
-
-
-def _check_name(value: str) -> str:
-    # The name becomes a folder: no separators, and no leading dot or dash, which hides it or reads
-    # as an option.
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-        return value
-    raise PydanticCustomError(
-        "name",
-        "must be a plain folder name: letters, digits, '.', '_' and '-', at most 100",
-    )
-
-
-def _check_project(value: str) -> str:
-    if re.fullmatch(r"[^/\\#?%:\s](?:[^/\\#?%:]{0,126}[^/\\#?%:\s])?", value):
-        return value
-    raise PydanticCustomError(
-        "project", "must be a project's name: at most 128 characters, none of / \\ # ? % :"
-    )
-
-
-Name = Annotated[str, AfterValidator(_check_name)]
-Width = Annotated[int, Field(ge=1, le=65536)]
-Size = Annotated[str, AfterValidator(_check_size)]
-ConvChannels = Annotated[
-    tuple[Width, ...], Field(min_length=3, max_length=5), BeforeValidator(_as_tuple)
-]
-HiddenWidths = Annotated[
-    tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
-]
 
 
 class RecipeSection(BaseModel):
@@ -362,6 +307,11 @@ class EvaluationSettings(RecipeSection):
     validation_episodes: int = Field(
         50, ge=1, le=MAX_EPISODES, description="full games per validation"
     )
+    select: Literal["divergence", "return"] = Field(
+        "divergence",
+        description="the best epoch: divergence = the least from the teacher on the states of the "
+        "validation games, unless the return has collapsed; return = the best, as in the paper",
+    )
     validate_every: int = Field(1, ge=1, le=MAX_EPOCHS, description="epochs between validations")
 
 
@@ -369,7 +319,7 @@ class SaveSettings(RecipeSection):
     """Extra output of a run, beyond students, metrics and checkpoints."""
 
     tensorboard: bool = Field(True, description="write TensorBoard events")
-    wandb: Annotated[str, AfterValidator(_check_project)] | None = Field(
+    wandb: Project | None = Field(
         None, description="Weights & Biases project to which metrics are logged too; null = none"
     )
     keep_replay: bool = Field(False, description="keep the memory after the run has finished")
@@ -388,9 +338,7 @@ class Recipe(RecipeSection):
         exclude=True,
     )
     seed: int = Field(0, ge=0, le=2**31 - 1, description="root of all randomness")
-    device: Annotated[str, AfterValidator(_check_device)] = Field(
-        "auto", description="auto, cpu, cuda or cuda:N"
-    )
+    device: Device = Field("auto", description="auto, cpu, cuda or cuda:N")
     teacher: TeacherSettings = Field(
         default_factory=TeacherSettings, description="the agent to imitate"
     )

@@ -24,7 +24,8 @@ ERROR_SAMPLE = 256  # observations behind the quantization error of the logits
 class EpochReport:
     """Batch means over one epoch: losses in nats and value units, speed, validation if any.
 
-    `rollout_return`: mean return of the games that ended in the epoch's rollout, if any did.
+    `divergence` is the validated student's from its teacher, in nats; `rollout_return` the mean
+    return of the games that ended in the epoch's rollout, if any did.
     """
 
     epoch: int
@@ -34,6 +35,7 @@ class EpochReport:
     lr: float
     samples_per_second: float
     validation: EvaluationResult | None
+    divergence: float | None = None
     rollout_return: float | None = None
 
 
@@ -53,6 +55,8 @@ def epoch_scalars(report: EpochReport) -> dict[str, float]:
             "return/validation_low": low,
             "return/validation_high": high,
         }
+    if report.divergence is not None:
+        scalars["divergence/validation"] = report.divergence
     if report.rollout_return is not None:
         scalars["rollout/return"] = report.rollout_return
     return scalars

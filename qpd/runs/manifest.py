@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from qpd.numerics.numerics_record import NumericsRecord
-from qpd.recipe.schema import Name
+from qpd.recipe.value_types import Name
 from qpd.version import __version__
 
 FORMAT_VERSION: Final = 1

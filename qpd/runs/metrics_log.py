@@ -139,14 +139,19 @@ class MetricsLog:
         if not path.exists() or not path.stat().st_size:
             return _csv_text([header])
         rows = _read_rows(path, with_torn=False)
-        if rows[0] != header:
-            found = ", ".join(rows[0]) or "none"
-            raise MetricsLogError(f"{path}: has the columns {found}; needed {', '.join(header)}")
-        kept = [row for row in rows[1:] if self._is_kept(row, resume_epoch)]
-        return _csv_text([header, *kept])
+        found = rows[0]
+        # Runs of earlier versions lack later columns: those stay empty in their rows.
+        if found[:2] != header[:2] or not set(found) <= set(header):
+            names = ", ".join(found) or "none"
+            raise MetricsLogError(f"{path}: has the columns {names}; needed {', '.join(header)}")
+        places = [found.index(name) if name in found else None for name in header]
+        whole = [row for row in rows[1:] if len(row) == len(found)]
+        kept = [row for row in whole if self._is_kept(row, resume_epoch)]
+        moved = [["" if place is None else row[place] for place in places] for row in kept]
+        return _csv_text([header, *moved])
 
     def _is_kept(self, row: list[str], resume_epoch: int) -> bool:
-        if len(row) != len(self._columns) or not _EPOCH.fullmatch(row[1]):
+        if not _EPOCH.fullmatch(row[1]):
             return False
         return row[0] != self._phase or int(row[1]) <= resume_epoch
 

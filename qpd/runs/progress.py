@@ -131,6 +131,8 @@ class TerminalProgress:
         if report.validation is not None:
             low, high = report.validation.interval()
             line += f", return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"
+        if report.divergence is not None:
+            line += f", divergence {report.divergence:.4f}"
         if self._time_left is not None and not label:
             line += f"; {self._left(0.0)}"
         self.note(line)

@@ -158,7 +158,9 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
             [f"{file}: is damaged or was edited; put a copy of it back, or {way}"]
         )
     try:
-        return load_recipe(file, ignored=REMOVED_KEYS)
+        # Runs from before there was a choice chose by the return.
+        earlier = [] if b"\n  select:" in content else ["evaluation.select=return"]
+        return load_recipe(file, earlier, ignored=REMOVED_KEYS)
     except RecipeError as error:
         raise RunDirectoryError(error.lines) from error
 

@@ -158,13 +158,21 @@ def _end_epoch(
     validation = None
     if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
         validation = plan.validate()
-        state.keep_if_best(validation.mean)
+        state.keep_if_best(validation, plan.select)
     state.add_time("validate", time.perf_counter() - began)
     total, actor, critic = losses.tolist()
     lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
     trainee.observer.epoch_done(
         EpochReport(
-            state.epoch, total, actor, critic, lr, samples_per_second, validation, rollout_return
+            state.epoch,
+            total,
+            actor,
+            critic,
+            lr,
+            samples_per_second,
+            None if validation is None else validation.games,
+            None if validation is None else validation.divergence,
+            rollout_return,
         )
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qpd.environments.policy import Policy
-from qpd.evaluation.games import EvaluationResult
 from qpd.losses.objective import Objective
 from qpd.recipe.schema import RewardSettings, TrainingPhase
+from qpd.training.selection import Selection, Validated
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class PhasePlan:
 
     `actor_weight` is lambda of Eq. 2; `teacher_temperature` and `student_temperature` divide the
     logits in Eq. 1. `acting_policy` plays where the student collects; `validate` plays the
-    validation episodes; `after_update` keeps parameters in their domain; `after_early_epoch`
-    follows the epochs of the first half. With `reward` the student plays before each epoch, which
-    trains on that rollout alone.
+    validation episodes, by which `select` chooses an epoch; `after_update` keeps parameters in
+    their domain; `after_early_epoch` follows the epochs of the first half. With `reward` the
+    student plays before each epoch, which trains on that rollout alone.
     """
 
     name: str
@@ -29,7 +29,8 @@ class PhasePlan:
     student_temperature: float
     validate_every: int
     acting_policy: Callable[[], Policy]
-    validate: Callable[[], EvaluationResult]
+    validate: Callable[[], Validated]
+    select: Selection
     reward: RewardSettings | None = None
     after_update: Callable[[], None] | None = None
     after_early_epoch: Callable[[], None] | None = None

@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qpd.training.selection import Score, Selection, Validated
+
 
 @dataclass
 class PhaseState:
     """The trained module, its optimizer and its progress.
 
-    `best` is a copy of the module's parameters at the best validation so far, `best_score` its
-    mean return; `stale` counts the validations since. After `rollbacks` (`qpd.training.health`) the
+    `best` is a copy of the module's parameters at the best validation so far, `best_score` what it
+    scored; `stale` counts the validations since. After `rollbacks` (`qpd.training.health`) the
     learning rate is `lr_scale` times the recipe's; `recent_losses` are those of the last good
     epochs.
     """
@@ -25,7 +27,7 @@ class PhaseState:
     optimizer: torch.optim.Optimizer
     shuffle: np.random.Generator
     epoch: int = 0
-    best_score: float = float("-inf")
+    best_score: Score | None = None
     best_epoch: int = 0
     stale: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -47,11 +49,11 @@ class PhaseState:
     def _head(self) -> dict[str, Any]:
         return next(group for group in self.optimizer.param_groups if group["name"] == "head")
 
-    def keep_if_best(self, score: float) -> None:
-        """Compare a validation's mean return with the best one; ties go to the later epoch."""
-        # Ties are common in games with a highest score: the later student has learned longer.
+    def keep_if_best(self, validated: Validated, by: Selection) -> None:
+        """Compare a validation with the best one (`Score.beats`), and keep the parameters if so."""
         self.stale += 1
-        if score >= self.best_score or not self.best:
+        score = Score.of(validated)
+        if self.best_score is None or score.beats(self.best_score, by):
             self.best_score, self.best_epoch, self.stale = score, self.epoch, 0
             self.best = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
 
@@ -69,7 +71,7 @@ class PhaseState:
             }
         plain = {
             "epoch": self.epoch,
-            "best_score": self.best_score if self.best else None,  # JSON has no -inf
+            "best_score": None if self.best_score is None else self.best_score.to_json(),
             "best_epoch": self.best_epoch,
             "stale": self.stale,
             "seconds": self.seconds,
@@ -103,5 +105,8 @@ class PhaseState:
         self.head_factor = float(plain["head_factor"])
         self.recent_losses = plain["recent_losses"]
         score = plain["best_score"]
-        self.best_score = float("-inf") if score is None else score
+        if isinstance(score, int | float):  # a checkpoint from before divergences were measured
+            self.best_score = Score(score, score, score)
+        else:
+            self.best_score = None if score is None else Score.from_json(score)
         self.shuffle.bit_generator.state = json.loads(plain["shuffle"])

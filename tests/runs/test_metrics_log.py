@@ -81,6 +81,18 @@ def test_torn_row_is_dropped(path: Path) -> None:
     assert epochs(path) == [("distill", 1), ("distill", 3)]
 
 
+def test_a_column_of_a_later_version_stays_empty_in_earlier_rows(path: Path) -> None:
+    path.write_text("phase,epoch,loss,return\ndistill,1,0.5,3.0\ndistill,2,0.25,4.0\nfinetune,1,")
+    with MetricsLog(path, ("loss", "divergence", "return"), phase="finetune") as log:
+        log.write(1, {"loss": 0.125, "divergence": 0.01, "return": 5.0})
+    assert path.read_text().splitlines() == [
+        "phase,epoch,loss,divergence,return",
+        "distill,1,0.5,,3.0",
+        "distill,2,0.25,,4.0",
+        "finetune,1,0.125,0.01,5.0",
+    ]
+
+
 def test_other_columns_are_refused_and_the_file_kept(path: Path) -> None:
     with MetricsLog(path, COLUMNS, phase="distill") as log:
         log.write(1, {"loss": 1.5})

@@ -271,3 +271,8 @@ def test_to_plain_refuses_what_json_cannot_hold() -> None:
     with pytest.raises(TypeError, match="object cannot be written as JSON"):
         atomic_files.to_plain({"a": [object()]})
     assert atomic_files.to_plain(torch.tensor([1.0, float("inf")])) == [1.0, None]
+
+
+def test_runs_from_before_the_choice_chose_their_epoch_by_the_return() -> None:
+    reference = Path(__file__).parents[2] / "runs-reference" / "quickstart"
+    assert RunDirectory.open(reference, read_only=True).recipe.evaluation.select == "return"

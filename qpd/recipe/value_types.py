@@ -1,0 +1,67 @@
+"""Types of a recipe's values that are more than a number in a range: names, sizes, widths."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
+
+
+def _as_tuple(value: Any) -> Any:
+    # YAML has lists only, and the models are frozen: strict mode refuses a list for a tuple.
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_size(value: str) -> str:
+    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9]\d{0,4})+", value):
+        return value
+    raise PydanticCustomError(
+        "choice",
+        "must be one of {choices}, or mlp-N, mlp-N-N ... for vector observations",
+        {"choices": ", ".join(CNN_SIZES), "candidates": [*CNN_SIZES, "mlp-16", "mlp-64-64"]},
+    )
+
+
+def _check_device(value: str) -> str:
+    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
+        return value
+    candidates = ["auto", "cpu", "cuda", "cuda:0"]
+    raise PydanticCustomError(
+        "choice", "must be auto, cpu, cuda or cuda:N", {"candidates": candidates}
+    )
+
+
+def _check_name(value: str) -> str:
+    # The name becomes a folder: no separators, and no leading dot or dash, which hides it or reads
+    # as an option.
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        return value
+    raise PydanticCustomError(
+        "name",
+        "must be a plain folder name: letters, digits, '.', '_' and '-', at most 100",
+    )
+
+
+def _check_project(value: str) -> str:
+    if re.fullmatch(r"[^/\\#?%:\s](?:[^/\\#?%:]{0,126}[^/\\#?%:\s])?", value):
+        return value
+    raise PydanticCustomError(
+        "project", "must be a project's name: at most 128 characters, none of / \\ # ? % :"
+    )
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Width = Annotated[int, Field(ge=1, le=65536)]
+Size = Annotated[str, AfterValidator(_check_size)]
+ConvChannels = Annotated[
+    tuple[Width, ...], Field(min_length=3, max_length=5), BeforeValidator(_as_tuple)
+]
+HiddenWidths = Annotated[
+    tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
+]
+Device = Annotated[str, AfterValidator(_check_device)]
+Project = Annotated[str, AfterValidator(_check_project)]

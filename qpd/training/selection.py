@@ -1,0 +1,71 @@
+"""Which epoch of a phase is kept: the one that acts most like its teacher, or that scores most.
+
+The mean of 16 games of Breakout has a standard error of 10 to 15 points, as much as students differ
+by. The divergence from the teacher over the thousands of states of the same games tells two epochs
+apart that their returns do not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from qpd.evaluation.games import EvaluationResult
+
+Selection = Literal["divergence", "return"]
+
+
+@dataclass(frozen=True)
+class Validated:
+    """The validation games of a student, and its divergence from the teacher on their states.
+
+    `divergence` is a mean over states in nats (`qpd.phases.validation`).
+    """
+
+    games: EvaluationResult
+    divergence: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What is remembered of a validation: mean return with its 95% interval, and divergence."""
+
+    mean_return: float
+    low: float
+    high: float
+    divergence: float = math.inf  # of checkpoints from before it was measured
+
+    @classmethod
+    def of(cls, validated: Validated) -> Score:
+        """Return the score of a validation."""
+        low, high = validated.games.interval()
+        divergence = math.inf if math.isnan(validated.divergence) else validated.divergence
+        return cls(validated.games.mean, low, high, divergence)
+
+    def beats(self, other: Score, by: Selection) -> bool:
+        """Return whether this validation is as good as `other`, or better.
+
+        By divergence, but for returns whose intervals lie apart: a student that has collapsed is no
+        better whatever it imitates. Ties go to the later student, which has learned longer: they
+        are common in games with a highest score.
+        """
+        if by == "return" or self.high < other.low or self.low > other.high:
+            return self.mean_return >= other.mean_return
+        return self.divergence <= other.divergence
+
+    def to_json(self) -> dict[str, float | None]:
+        """Return plain data; None for an infinite divergence."""
+        found = asdict(self)
+        return found | {"divergence": self.divergence if self.divergence < math.inf else None}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Score:
+        """Return what `to_json` was called on."""
+        divergence = found["divergence"]
+        return cls(
+            float(found["mean_return"]),
+            float(found["low"]),
+            float(found["high"]),
+            math.inf if divergence is None else float(divergence),
+        )

@@ -1,0 +1,61 @@
+"""The divergence of a student that acts, on the states of its own validation games."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from qpd.environments.policy import network_policy
+from qpd.phases import validation
+from qpd.phases.preparation import prepare
+from qpd.phases.validation import Validation
+from qpd.runs.progress import SilentProgress
+from tests.tiny_run import recipe_of
+
+
+@pytest.fixture
+def validate(teacher_zip: Path):
+    recipe = recipe_of(teacher_zip, student={"size": "mlp-16", "sharpness": 2.0})
+    prepared = prepare(recipe, "cpu")
+    made = Validation(recipe, prepared, SilentProgress())
+    yield made, prepared.teacher
+    made.close()
+
+
+def test_the_teacher_at_the_students_sharpness_diverges_by_nothing(validate) -> None:
+    made, teacher = validate
+    assert made(network_policy(teacher, 2.0)).divergence == pytest.approx(0.0, abs=1e-6)
+    assert made(network_policy(teacher, 1.0)).divergence > 1e-3
+
+
+def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
+    made, teacher = validate
+    met: list[np.ndarray] = []
+
+    def uniform(observations: np.ndarray) -> np.ndarray:
+        met.append(observations.copy())
+        return np.zeros((len(observations), 2), np.float32)
+
+    found = made(uniform)
+    # Few enough games that every state is in the sample: KL(p || 1/2) = log 2 - H(p).
+    states = np.concatenate(met)
+    assert len(states) < validation.HELD_OUT_STATES
+    p = torch.softmax(2.0 * teacher(torch.from_numpy(states)).logits, 1)
+    by_hand = np.log(2.0) + (p * p.log()).sum(1).mean()
+    assert found.divergence == pytest.approx(float(by_hand), rel=1e-4)
+    assert found.games.lengths.sum() == len(states)
+
+
+def test_a_larger_sample_is_uniform_and_changes_no_game(
+    validate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, teacher = validate
+    whole = made(network_policy(teacher, 1.0))
+    monkeypatch.setattr(validation, "HELD_OUT_STATES", 32)
+    part = made(network_policy(teacher, 1.0))
+    assert np.array_equal(part.games.returns, whole.games.returns)
+    assert part.divergence == pytest.approx(whole.divergence, rel=0.6)
+    assert part.divergence == made(network_policy(teacher, 1.0)).divergence  # the same every time

@@ -1,0 +1,58 @@
+"""Which epoch is kept: by divergence, unless the return has collapsed; or by return."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from qpd.environments.acting import ActingRule
+from qpd.evaluation.games import EvaluationResult
+from qpd.training.selection import Score, Selection, Validated
+from qpd.training.state import PhaseState
+
+
+def validated(returns: list[float], divergence: float) -> Validated:
+    lengths = np.ones(len(returns), np.int64)
+    games = EvaluationResult(np.array(returns), lengths, 0, ActingRule("greedy"))
+    return Validated(games, divergence)
+
+
+def kept(by: Selection, *validations: Validated) -> int:
+    """The epoch, counted from 1, that is kept of these."""
+    module = torch.nn.Linear(1, 1)
+    state = PhaseState(module, torch.optim.SGD(module.parameters()), np.random.default_rng(0))
+    for number, one in enumerate(validations):
+        state.epoch = number + 1
+        state.keep_if_best(one, by)
+    return state.best_epoch
+
+
+NEAR = validated([300.0, 380.0, 420.0, 340.0], 0.006)
+LUCKY = validated([340.0, 400.0, 420.0, 360.0], 0.008)
+COLLAPSED = validated([2.0, 0.0, 1.0, 3.0], 0.001)
+
+
+@pytest.mark.parametrize("order", [(NEAR, LUCKY), (LUCKY, NEAR)])
+def test_the_nearest_to_the_teacher_or_the_highest_return(order: tuple[Validated, ...]) -> None:
+    assert order[kept("divergence", *order) - 1] is NEAR
+    assert order[kept("return", *order) - 1] is LUCKY
+
+
+def test_a_student_that_has_collapsed_is_not_kept_whatever_it_imitates() -> None:
+    assert kept("divergence", NEAR, COLLAPSED) == 1
+    assert kept("divergence", COLLAPSED, NEAR) == 2
+    assert kept("divergence", validated([300.0, 400.0], float("nan")), NEAR) == 2
+
+
+def test_ties_go_to_the_later_epoch() -> None:
+    for by in ("divergence", "return"):
+        assert kept(by, NEAR, NEAR, NEAR) == 3  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_remembers_the_score() -> None:
+    score = Score.of(NEAR)
+    assert Score.from_json(score.to_json()) == score
+    old = Score(350.0, 350.0, 350.0)
+    assert old.to_json()["divergence"] is None and Score.from_json(old.to_json()) == old
+    assert Score.of(LUCKY).beats(old, "divergence")
