@@ -80,7 +80,7 @@ class CollectionSettings(RecipeSection):
     )
     epsilon: float = Field(0.01, ge=0, le=1, description="share of random actions under epsilon")
     student_fraction: float = Field(
-        0.0, ge=0, le=1, description="share of environments in which the student plays (DAgger)"
+        0.5, ge=0, le=1, description="share of environments in which the student plays (DAgger)"
     )
     sharpness: float = Field(
         1.0,
@@ -225,6 +225,8 @@ class TrainingPhase(RecipeSection):
 class DistillSettings(TrainingPhase):
     """Phase 1: full-precision distillation."""
 
+    # As large as this only because dormant units are recycled.
+    lr: float = Field(4e-3, gt=0, le=10, description="learning rate at the start")
     recycle_dormant: bool = Field(
         True, description="reinitialise units that no state activates, after early epochs (ReDo)"
     )

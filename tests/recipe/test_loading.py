@@ -88,7 +88,7 @@ def test_defaults_and_name_from_file(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, "student: {size: S}", "first try.yaml"))
     assert recipe.name == "first-try"
     assert recipe.replay.capacity == 540_000
-    assert (recipe.distill.lr, recipe.finetune.lr) == (1e-3, 1e-4)
+    assert (recipe.distill.lr, recipe.finetune.lr) == (4e-3, 1e-4)
     assert recipe.distill.temperature is None
 
 
