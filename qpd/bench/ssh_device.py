@@ -33,7 +33,7 @@ from qpd.export.c.code import export_c
 from qpd.version import __version__
 
 CONNECT_SECONDS = 15
-TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>\d+))?")
+TARGET = re.compile(r"(?P<login>(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:]+\]))(?::(?P<port>[0-9]+))?")
 
 
 class SshMachine:

@@ -123,7 +123,8 @@ def _threads(text: str) -> tuple[int, ...]:
 
     numbers = []
     for item in _listed(text):
-        if item != "all" and (not item.isdecimal() or not 1 <= int(item) <= 1024):
+        is_number = item.isascii() and item.isdecimal()  # int() reads other scripts, too
+        if item != "all" and not (is_number and 1 <= int(item) <= 1024):
             raise BenchError(
                 f"--threads {item}: numbers from 1 to 1024, and all, such as 1,all",
                 ErrorCode.COMMAND_LINE,

@@ -21,7 +21,7 @@ def choose_device(name: str) -> torch.device:
 
     Raises DeviceError for a device that this machine does not have.
     """
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name):
         raise DeviceError(
             f"device {name}: must be auto, cpu, cuda or cuda:N", ErrorCode.COMMAND_LINE
         )

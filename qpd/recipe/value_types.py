@@ -17,7 +17,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _check_size(value: str) -> str:
-    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9]\d{0,4})+", value):
+    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9][0-9]{0,4})+", value):
         return value
     raise PydanticCustomError(
         "choice",
@@ -27,7 +27,7 @@ def _check_size(value: str) -> str:
 
 
 def _check_device(value: str) -> str:
-    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
+    if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", value):
         return value
     candidates = ["auto", "cpu", "cuda", "cuda:0"]
     raise PydanticCustomError(
