@@ -232,7 +232,7 @@ def phase_3_alone_fails(scheme: str) -> Claim:
         f"phase 3 alone fails: below {FAILED_SHARE:.0%} of three phases ({written})",
         published.PHASE_3_ALONE if scheme == "dorefa" else published.PHASE_3_ALONE_SCALED,
         "phase 3 alone / three phases",
-        lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, equal_budget=True),
+        lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, from_scratch=True),
         side="below",
         bound=FAILED_SHARE,
     )

@@ -46,6 +46,7 @@ _VERDICT_COLOURS = {
     Verdict.held: COLOURS[2],
     Verdict.failed: COLOURS[1],
     Verdict.undecided: COLOURS[0],
+    Verdict.unmatched: NEUTRAL,
     Verdict.unmeasured: NEUTRAL,
 }
 
@@ -125,19 +126,18 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
             beside |= {"color": colour, "fontsize": 7}
             axes.text(0.96 * _WIDEST, place + offset, f"{ratio.value:.3g}", **beside)
             continue
-        # A percentile interval need not hold the estimate, and matplotlib refuses negative
-        # lengths.
         around = np.array([[ratio.value - ratio.low], [ratio.high - ratio.value]])
-        axes.errorbar(ratio.value, place + offset, xerr=np.maximum(around, 0.0), **style)
+        axes.errorbar(ratio.value, place + offset, xerr=around, **style)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
     where |= {"annotation_clip": False, "color": colour, "fontsize": 7}
     axes.annotate(verdict_text(result), (1.01, place), **where)
 
 
 def _ratios(result: ClaimResult) -> list[Estimate]:
-    """Return the claim's ratio, or those of its comparisons to draw; unknown ones left out."""
-    found = [comparison.ratio for comparison in result.comparisons]
-    found = found if result.ratio is None else [result.ratio]
+    """Return the ratio of a claim about a mean, else those of its comparisons; no unknown ones."""
+    found = [comparison.ratio for comparison in result.judged or result.comparisons]
+    if result.claim.scope == "mean":
+        found = [] if result.ratio is None else [result.ratio]
     known = sorted((x for x in found if not np.isnan(x.value)), key=lambda x: x.value)
     return known if len(known) <= _MOST_RATIOS else [known[0], known[-1]]
 
@@ -148,8 +148,8 @@ def _height(result: ClaimResult) -> float:
 
 
 def _row_name(result: ClaimResult) -> str:
-    number = len(result.comparisons)
-    if result.ratio is not None or number <= _MOST_RATIOS:
+    number = len(result.judged or result.comparisons)
+    if result.claim.scope == "mean" or number <= _MOST_RATIOS:
         return result.claim.text
     return f"{result.claim.text}\n(lowest and highest of {number})"
 
