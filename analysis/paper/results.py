@@ -112,8 +112,7 @@ def _measure(claim: Claim, groups: Sequence[PolicyGroup]) -> tuple[ClaimResult, 
         ratio = mean_of_ratios([shown[worst].scores])
     result = replace(result, ratio=ratio)
     if not matched:
-        reasons = dict.fromkeys(reason for pair in found.pairs for reason in pair.unmatched)
-        why = "; ".join(reasons)
+        why = "; ".join(sorted({reason for pair in found.pairs for reason in pair.unmatched}))
         return replace(result, verdict=Verdict.unmatched, why=why), None
     # Ratios are shown even so; only the verdict is withheld.
     fewest = min(pair.fewest_episodes for pair in matched)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 RULE = (
     "ratio: of mean returns, with its own 95% interval (bootstrap-t; resampled are runs, then "
     "games within them, on each side of each pair). p: that the ratio lies on either side of the "
-    "bound by chance, corrected by Holm for all the claims that were tested. held: p is below 0.05 and the "
-    "ratio on the claim's side; did not hold: on the other side; else not decided. What is said of "
-    "every student holds by the largest p of any, and fails by the smallest times their number; "
-    "shown is the student that decides"
+    "bound by chance, corrected by Holm for all the claims that were tested. held: p is below "
+    "0.05 and the ratio on the claim's side; did not hold: on the other side; else not decided. "
+    "What is said of every student holds by the largest p of any, and fails by the smallest times "
+    "their number; shown is the student that decides"
 )
 _CLAIM_COLUMNS = (
     "claim", "text", "source", "paper", "ratio_of", "bound", "side", "ratio", "ratio_low",
@@ -172,7 +172,7 @@ def _pairs(result: ClaimResult) -> int:
 def _left_out(result: ClaimResult) -> str:
     """Name the pairs that a verdict does not rest on."""
     apart = [found for found in result.comparisons if found.pair.unmatched]
-    reasons = dict.fromkeys(reason for found in apart for reason in found.pair.unmatched)
+    reasons = sorted({reason for found in apart for reason in found.pair.unmatched})
     count = f"{len(apart)} of {_pairs(result)} pairs left out"
     return f"{result.claim.key}: {count}, as not matched: {'; '.join(reasons)}"
 

@@ -52,8 +52,9 @@ def make_run(
     done["distill"] = PhaseRecord.model_validate({"state": "done", **(distilled or {})})
     manifest = Manifest.model_validate(
         {
-            "name": path.name, "seed": seed, "versions": {}, "git_commit": commit, "git_dirty": None,
-            "platform": "test", "teacher": teacher, "phases": done, "evaluations": found,
+            "name": path.name, "seed": seed, "versions": {}, "git_commit": commit,
+            "git_dirty": None, "platform": "test", "teacher": teacher, "phases": done,
+            "evaluations": found,
         }
     )  # fmt: skip
     (path / "manifest.json").write_text(json.dumps(manifest.model_dump(mode="json")))
