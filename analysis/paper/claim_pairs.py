@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qpd.analysis.paper.verdict import ScorePair
+from qpd.analysis.paper.matching import mismatches
+from qpd.analysis.returns.mean_bootstrap import ScorePair
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples
 from qpd.recipe.schema import DistillSettings
@@ -18,6 +19,8 @@ from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 _TEMPERATURE = "distill.temperature"
 _TEMPERATURES = (_TEMPERATURE, "finetune.temperature")
+# Of the training that begins with random weights, with the value where a phase has no such key.
+_FIRST_TRAINING = {"lr": None, "recycle_dormant": False}
 _FALLBACK = "quickstart"  # the recipe of commands where no run given is near
 
 
@@ -71,10 +74,15 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two groups of runs, or one and a fixed return."""
+    """Two groups of runs, or one and a fixed return.
+
+    `unmatched` are the reasons why the pair does not answer the claim, if any: it is shown, but not
+    judged.
+    """
 
     first: PolicyGroup
     second: PolicyGroup | float
+    unmatched: tuple[str, ...] = ()
 
     @property
     def scores(self) -> ScorePair:
@@ -101,22 +109,28 @@ def pairs_between(
     first: Side,
     second: Side,
     free: tuple[str, ...],
-    equal_budget: bool = False,
+    from_scratch: bool = False,
 ) -> Found:
     """Pair each group of `first` with each of `second` that agrees in all keys but `free`.
 
-    `free` are prefixes of keys. Teacher, environment and acting rule are always equal; with
-    `equal_budget` so are the samples of both phases together. Groups without games make no pair.
+    `free` are prefixes of keys. Teacher, environment and acting rule are always equal. With
+    `from_scratch`, the first side has no phase 1 and may fail: the samples of both phases together
+    are equal, and the training that begins with random weights has to be alike on both sides.
+    Groups without games make no pair.
     """
     candidates = [
         Pair(one, other)
         for one in filter(first.holds, groups)
         for other in filter(second.holds, groups)
         if one.teacher_sha256 == other.teacher_sha256 and one.env_id == other.env_id
-        if not equal_budget or _samples(one) == _samples(other)
+        if not from_scratch or _samples(one) == _samples(other)
     ]
     alike = [pair for pair in candidates if not _differences(pair, free)]
-    played = [pair for pair in alike if pair.fewest_episodes]
+    played = [
+        replace(pair, unmatched=_unmatched(pair, from_scratch))
+        for pair in alike
+        if pair.fewest_episodes
+    ]
     if played:
         return Found(tuple(played))
     return Found((), _missing(groups, (first, second), candidates, alike, free))
@@ -186,6 +200,30 @@ def _differences(pair: Pair, free: tuple[str, ...]) -> list[str]:
         return []
     rules = {one.acting, other.acting} - {""}
     return differing_keys(one, other, free) + (["evaluation.acting"] if len(rules) > 1 else [])
+
+
+def _unmatched(pair: Pair, from_scratch: bool) -> tuple[str, ...]:
+    """Return why a pair that agrees in its settings is not judged."""
+    one, other = pair.first, pair.second
+    if not isinstance(other, PolicyGroup):
+        return ()
+    found = mismatches(one, other, may_fail=from_scratch)
+    return found + (_first_training(one, other) if from_scratch else ())
+
+
+def _first_training(alone: PolicyGroup, phases: PolicyGroup) -> tuple[str, ...]:
+    """Compare phase 3 from random weights with the phase 1 of three phases, key by key."""
+    found = []
+    for key, missing in _FIRST_TRAINING.items():
+        ours = alone.settings.get(f"finetune.{key}", missing)
+        theirs = phases.settings.get(f"distill.{key}", missing)
+        if ours != theirs:
+            found.append(f"{key} of the first training {_plain(ours)} against {_plain(theirs)}")
+    return tuple(found)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def _samples(group: PolicyGroup) -> int:

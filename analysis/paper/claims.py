@@ -146,7 +146,7 @@ def large_students_reach_400() -> Claim:
 
     return Claim(
         "above-400",
-        "8-bit students of A2C and PPO from size S up end above 400",
+        "8-bit students of A2C and PPO from size S up end above 400 (in separate games)",
         published.LARGE_RETURN,
         "return / 400",
         find,
@@ -232,7 +232,7 @@ def phase_3_alone_fails(scheme: str) -> Claim:
         f"phase 3 alone fails: below {FAILED_SHARE:.0%} of three phases ({written})",
         published.PHASE_3_ALONE if scheme == "dorefa" else published.PHASE_3_ALONE_SCALED,
         "phase 3 alone / three phases",
-        lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, equal_budget=True),
+        lambda groups: pairs_between(groups, alone, phases, _PHASE_LENGTHS, from_scratch=True),
         side="below",
         bound=FAILED_SHARE,
     )

@@ -28,12 +28,16 @@ def numbers_table(groups: Sequence[PolicyGroup], devices: Sequence[DeviceRecord]
     """Tabulate returns, parameters, bytes and forward passes of `devices` beside the paper's.
 
     Students are the evaluated ones in fp32, and in 8 bits after phase 3; shares are of the
-    teacher's return as it was imitated.
+    teacher's return as it was imitated. "the paper's protocol" is the mean over runs of the best
+    epoch's own validation games, which were also what chose it.
     """
-    header = ["number", "source", "paper", "ours", "of the teacher's", "runs, games"]
+    header = [
+        "number", "source", "paper", "ours", "the paper's protocol", "of the teacher's",
+        "runs, games",
+    ]  # fmt: skip
     rows = [*_teacher_rows(groups), *_student_rows(groups)]
     flat = [*_size_rows(), *_byte_rows(groups), *_speed_rows(devices)]
-    return ShownTable("numbers", header, [*rows, *([*row, "", ""] for row in flat)])
+    return ShownTable("numbers", header, [*rows, *([*row, "", "", ""] for row in flat)])
 
 
 def shown_students(groups: Sequence[PolicyGroup]) -> list[PolicyGroup]:
@@ -59,7 +63,7 @@ def _teacher_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
             stated = published.TEACHER_RETURNS.get(group.teacher) if plain else None
             number = _NOT_STATED if stated is None else f"{stated:.0f}"
             name = f"{algorithm_name(group.teacher)} teacher, {group.acting}"
-            rows.append([name, "text", number, return_text(group), "", _counts(group)])
+            rows.append([name, "text", number, return_text(group), "", "", _counts(group)])
     return rows
 
 
@@ -73,9 +77,17 @@ def _student_rows(groups: Sequence[PolicyGroup]) -> list[list[str]]:
         # A student has one pair: its teacher is one group for each acting rule.
         share = ratio_text(mean_of_ratios([beside[0].scores])) if beside else "-"
         name = f"{group.title}{weight}: {group.folders}"
-        ours = [return_text(group), share, _counts(group)]
+        ours = [return_text(group), _papers_protocol(group), share, _counts(group)]
         rows.append([name, "Figures 4, 6, 7", _stated(group), *ours])
     return rows
+
+
+def _papers_protocol(group: PolicyGroup) -> str:
+    """Return the best validation's mean, over runs: `384.1 (16 games)`; - if none was recorded."""
+    if not group.best_validations:
+        return "-"
+    games = group.settings["evaluation.validation_episodes"]
+    return f"{np.mean(group.best_validations):.1f} ({games} games)"
 
 
 def _stated(group: PolicyGroup) -> str:

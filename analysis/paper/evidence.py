@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qpd.analysis.paper.claims import ENVIRONMENT, paper_claims
 from qpd.analysis.paper.comparison import numbers_table
 from qpd.analysis.paper.figures import claims_figure, returns_figure
-from qpd.analysis.paper.results import ClaimResult, claim_result
+from qpd.analysis.paper.results import ClaimResult, claim_results
 from qpd.analysis.paper.tables import (
     claims_frame,
     claims_table,
@@ -84,7 +84,7 @@ def paper_evidence(runs: Sequence[Path], devices: Sequence[DeviceRecord] = ()) -
             ErrorCode.NOTHING_MEASURED,
         )
     groups = policy_groups(ours)
-    results = [claim_result(claim, groups) for claim in paper_claims()]
+    results = claim_results(paper_claims(), groups)
     left_out = frame["run"].nunique() - ours["run"].nunique()
     lines = notes(results, left_out)
     if others:

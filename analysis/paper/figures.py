@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _SPREAD = 0.7  # of the width of a size, shared by its students
 _ROW = 0.2  # inches per claim
-_MOST_RATIOS = 4  # per claim; of more, only the lowest and the highest are drawn
 _WIDEST = 2.5  # the claims' axis ends at this ratio, whatever was measured
 _THINNEST = 0.016  # width of the bar for a single number, which would be invisible at 0
 _ARROW: dict[str, Any] = {
@@ -46,6 +45,7 @@ _VERDICT_COLOURS = {
     Verdict.held: COLOURS[2],
     Verdict.failed: COLOURS[1],
     Verdict.undecided: COLOURS[0],
+    Verdict.unmatched: NEUTRAL,
     Verdict.unmeasured: NEUTRAL,
 }
 
@@ -81,12 +81,13 @@ def claims_figure(results: Sequence[ClaimResult]) -> Figure:
 
     Use inside `paper_style()`.
     """
-    heights = [_height(result) for result in results]
+    # More room for a second line of text.
+    heights = [1.0 + 0.7 * _row_name(result).count("\n") for result in results]
     places = [sum(heights[:row]) + height / 2 for row, height in enumerate(heights)]
     figure = new_figure(PAGE_WIDTH, _ROW * sum(heights) + 0.75)
     axes = figure.subplots()
-    for result, place, height in zip(results, places, heights, strict=True):
-        _draw_claim(axes, result, place, height - 0.5)
+    for result, place in zip(results, places, strict=True):
+        _draw_claim(axes, result, place)
     # Empty artists make the legend: in the rows colours stand for verdicts, which the legend's
     # must not.
     axes.plot([], [], color=NEUTRAL, linewidth=6, alpha=0.4, label="the paper's number")
@@ -101,8 +102,8 @@ def claims_figure(results: Sequence[ClaimResult]) -> Figure:
     return figure
 
 
-def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> None:
-    """Draw one row around `place`; several ratios share `room`, their total height."""
+def _draw_claim(axes: Axes, result: ClaimResult, place: float) -> None:
+    """Draw one row at `place`."""
     claim, colour = result.claim, _VERDICT_COLOURS[result.verdict]
     low, high = claim.number.low, claim.number.high
     if low is not None and high is not None:
@@ -112,46 +113,29 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float, room: float) -> N
     elif low is not None:
         axes.annotate("", (low + 0.12, place), (low, place), arrowprops=_ARROW, zorder=0)
     axes.plot([claim.bound], [place], "|", color="black", markersize=9)
-    ratios = _ratios(result)
-    style: dict[str, Any] = {"fmt": "o", "markersize": 3, "capsize": 2, "color": colour}
-    for ratio, offset in zip(ratios, _spread(len(ratios), room), strict=True):
-        if (
-            ratio.value > _WIDEST
-        ):  # an arrow at the edge, the number, and the visible part of the bar
-            axes.plot(0.985 * _WIDEST, place + offset, ">", color=colour, markersize=4)
-            seen = [min(ratio.low, _WIDEST), _WIDEST]
-            axes.plot(seen, [place + offset] * 2, color=colour, linewidth=1)
-            beside: dict[str, Any] = {"ha": "right", "va": "center"}
-            beside |= {"color": colour, "fontsize": 7}
-            axes.text(0.96 * _WIDEST, place + offset, f"{ratio.value:.3g}", **beside)
-            continue
-        # A percentile interval need not hold the estimate, and matplotlib refuses negative
-        # lengths.
+    ratio = result.ratio
+    if ratio is not None and ratio.value > _WIDEST:
+        # An arrow at the edge, the number, and the visible part of the bar.
+        axes.plot(0.985 * _WIDEST, place, ">", color=colour, markersize=4)
+        axes.plot([min(ratio.low, _WIDEST), _WIDEST], [place] * 2, color=colour, linewidth=1)
+        beside: dict[str, Any] = {"ha": "right", "va": "center"}
+        beside |= {"color": colour, "fontsize": 7}
+        axes.text(0.96 * _WIDEST, place, f"{ratio.value:.3g}", **beside)
+    elif ratio is not None and not np.isnan(ratio.value):
         around = np.array([[ratio.value - ratio.low], [ratio.high - ratio.value]])
-        axes.errorbar(ratio.value, place + offset, xerr=np.maximum(around, 0.0), **style)
+        style: dict[str, Any] = {"fmt": "o", "markersize": 3, "capsize": 2, "color": colour}
+        axes.errorbar(ratio.value, place, xerr=around, **style)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
     where |= {"annotation_clip": False, "color": colour, "fontsize": 7}
     axes.annotate(verdict_text(result), (1.01, place), **where)
 
 
-def _ratios(result: ClaimResult) -> list[Estimate]:
-    """Return the claim's ratio, or those of its comparisons to draw; unknown ones left out."""
-    found = [comparison.ratio for comparison in result.comparisons]
-    found = found if result.ratio is None else [result.ratio]
-    known = sorted((x for x in found if not np.isnan(x.value)), key=lambda x: x.value)
-    return known if len(known) <= _MOST_RATIOS else [known[0], known[-1]]
-
-
-def _height(result: ClaimResult) -> float:
-    """Return how many rows a claim takes: more for several ratios or a second line of text."""
-    return max(1.0, 0.3 * len(_ratios(result)), 1.0 + 0.7 * _row_name(result).count("\n"))
-
-
 def _row_name(result: ClaimResult) -> str:
-    number = len(result.comparisons)
-    if result.ratio is not None or number <= _MOST_RATIOS:
+    """Return the claim; of one about every student, of how many the drawn one decides."""
+    number = len(result.judged or result.comparisons)
+    if result.claim.scope == "mean" or number < 2:
         return result.claim.text
-    return f"{result.claim.text}\n(lowest and highest of {number})"
+    return f"{result.claim.text}\n(the deciding one of {number})"
 
 
 def _draw_returns(

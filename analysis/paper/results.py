@@ -1,20 +1,22 @@
-"""The runs' result for each claim of the paper: ratios with intervals, and a verdict."""
+"""The runs' result for each claim of the paper: ratios with intervals, a p-value and a verdict."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qpd.analysis.paper.claim_pairs import Pair
 from qpd.analysis.paper.claims import Claim
 from qpd.analysis.paper.verdict import (
     ERROR_RATE,
+    ClaimTest,
     Estimate,
     Verdict,
+    claim_test_of_every,
+    claim_test_of_mean,
+    holm,
     mean_of_ratios,
-    verdict_of_every,
-    verdict_of_mean,
 )
 from qpd.analysis.returns.policy_groups import PolicyGroup
 
@@ -33,9 +35,10 @@ class Comparison:
 class ClaimResult:
     """A claim, the comparisons made for it, and the verdict.
 
-    `ratio` is the mean over the comparisons; for a claim about every student that of the only
-    comparison, None if there are several. `why` explains any verdict other than "held" and "did not
-    hold"; for "not measured" it ends with a command.
+    `ratio` is what decides: the mean over the matched comparisons (over all, if none is matched);
+    for a claim about every student the ratio of the one on which the verdict turns. `p` is
+    corrected for the number of claims; None if the claim was not tested. `why` explains any verdict
+    other than "held" and "did not hold"; for "not measured" it ends with a command.
     """
 
     claim: Claim
@@ -43,6 +46,7 @@ class ClaimResult:
     ratio: Estimate | None
     verdict: Verdict
     why: str
+    p: float | None = None
 
     @property
     def fewest_runs(self) -> int:
@@ -55,32 +59,24 @@ class ClaimResult:
         ]
         return min((side.num_runs for side in sides), default=0)
 
+    @property
+    def judged(self) -> tuple[Comparison, ...]:
+        """The matched comparisons: those that a verdict may rest on."""
+        return tuple(found for found in self.comparisons if not found.pair.unmatched)
 
-def claim_result(claim: Claim, groups: Sequence[PolicyGroup]) -> ClaimResult:
-    """Find the pairs of `claim` among `groups`, estimate their ratios, and judge it."""
-    found = claim.find(groups)
-    if not found.pairs:
-        return ClaimResult(claim, (), None, Verdict.unmeasured, found.missing)
-    pairs = [pair.scores for pair in found.pairs]
-    ratios = [mean_of_ratios([pair]) for pair in pairs]
-    comparisons = tuple(map(Comparison, found.pairs, ratios))
-    ratio: Estimate | None
-    if claim.scope == "mean":
-        ratio = ratios[0] if len(pairs) == 1 else mean_of_ratios(pairs)
-        verdict = verdict_of_mean(ratio, claim.bound, claim.side)
-    else:
-        ratio = ratios[0] if len(pairs) == 1 else None
-        # A single counterexample refutes "every", and many students give chance many tries:
-        # Bonferroni.
-        rate = ERROR_RATE / len(pairs)
-        corrected = [mean_of_ratios([pair], error_rate=rate) for pair in pairs]
-        verdict = verdict_of_every(ratios, corrected, claim.bound, claim.side)
-    # Ratios are shown even so; only the verdict is withheld.
-    fewest = min(pair.fewest_episodes for pair in found.pairs)
-    if fewest < MIN_EPISODES:
-        why = f"only {fewest} games on one side; at least {MIN_EPISODES} are needed"
-        return ClaimResult(claim, comparisons, ratio, Verdict.undecided, why)
-    return ClaimResult(claim, comparisons, ratio, verdict, _why(claim, ratio, verdict))
+
+def claim_results(claims: Sequence[Claim], groups: Sequence[PolicyGroup]) -> list[ClaimResult]:
+    """Find the pairs of each claim among `groups`, estimate their ratios, and judge all claims.
+
+    All claims that are tested form one family for Holm's correction.
+    """
+    measured = [_measure(claim, groups) for claim in claims]
+    tests = [test for _, test in measured if test is not None]
+    corrected = iter(holm([test.p for test in tests]))
+    return [
+        result if test is None else _judge(result, test, next(corrected))
+        for result, test in measured
+    ]
 
 
 def meets_papers_number(claim: Claim, ratio: Estimate | None) -> bool | None:
@@ -91,12 +87,54 @@ def meets_papers_number(claim: Claim, ratio: Estimate | None) -> bool | None:
     return bool(ratio.low <= number.high and ratio.high >= number.low)
 
 
-def _why(claim: Claim, ratio: Estimate | None, verdict: Verdict) -> str:
-    if verdict != Verdict.undecided:
-        return ""
-    if ratio is None:
-        return f"not every interval lies {claim.side} {claim.bound:g}, and none on the other side"
-    if math.isnan(ratio.low):
+def _measure(claim: Claim, groups: Sequence[PolicyGroup]) -> tuple[ClaimResult, ClaimTest | None]:
+    """Return the result without a verdict, and the test; None if there is nothing to judge."""
+    found = claim.find(groups)
+    if not found.pairs:
+        return ClaimResult(claim, (), None, Verdict.unmeasured, found.missing), None
+    ratios = [mean_of_ratios([pair.scores]) for pair in found.pairs]
+    result = ClaimResult(
+        claim, tuple(map(Comparison, found.pairs, ratios)), None, Verdict.undecided, ""
+    )
+    matched = [pair for pair in found.pairs if not pair.unmatched]
+    shown = matched or list(found.pairs)
+    tests = [claim_test_of_mean([pair.scores], claim.bound, claim.side) for pair in shown]
+    if claim.scope == "mean":
+        scores = [pair.scores for pair in shown]
+        ratio = mean_of_ratios(scores)
+        test = claim_test_of_mean(scores, claim.bound, claim.side)
+    else:
+        test = claim_test_of_every(tests)
+        # It fails by the worst student, and holds no better than the worst does.
+        worst = min(range(len(tests)), key=lambda place: tests[place].failed)
+        if test.held <= test.failed:
+            worst = max(range(len(tests)), key=lambda place: tests[place].held)
+        ratio = mean_of_ratios([shown[worst].scores])
+    result = replace(result, ratio=ratio)
+    if not matched:
+        why = "; ".join(sorted({reason for pair in found.pairs for reason in pair.unmatched}))
+        return replace(result, verdict=Verdict.unmatched, why=why), None
+    # Ratios are shown even so; only the verdict is withheld.
+    fewest = min(pair.fewest_episodes for pair in matched)
+    if fewest < MIN_EPISODES:
+        why = f"only {fewest} games on one side; at least {MIN_EPISODES} are needed"
+        return replace(result, why=why), None
+    return result, test
+
+
+def _judge(result: ClaimResult, test: ClaimTest, corrected: float) -> ClaimResult:
+    verdict = test.verdict(corrected)
+    why = "" if verdict != Verdict.undecided else _why(result, test, corrected)
+    return replace(result, verdict=verdict, why=why, p=corrected)
+
+
+def _why(result: ClaimResult, test: ClaimTest, corrected: float) -> str:
+    claim, ratio = result.claim, result.ratio
+    if ratio is None or math.isnan(ratio.low):
         return "no ratio, as the return that divides may be 0"
-    also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
-    return f"the interval of the ratio contains {claim.bound:g}{also}"
+    if ratio.low <= claim.bound <= ratio.high:
+        also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
+        return f"the interval of the ratio contains {claim.bound:g}{also}"
+    return (
+        f"p is {test.p:.2g} alone and {corrected:.2g} as one of all the claims, above {ERROR_RATE}"
+    )

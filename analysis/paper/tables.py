@@ -19,31 +19,41 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RULE = (
-    "ratio: of mean returns, with a 95% bootstrap interval that resamples runs, then games within "
-    "them, on each side of each pair. held: all of the interval lies on the claim's side of its "
-    "bound; did not hold: all of it lies on the other; else not decided. What is said of every "
-    "student holds if all intervals do, and fails by one at 5% divided by their number"
+    "ratio: of mean returns, with its own 95% interval (bootstrap-t; resampled are runs, then "
+    "games within them, on each side of each pair). p: that the ratio lies on either side of the "
+    "bound by chance, corrected by Holm for all the claims that were tested. held: p is below "
+    "0.05 and the ratio on the claim's side; did not hold: on the other side; else not decided. "
+    "What is said of every student holds by the largest p of any, and fails by the smallest times "
+    "their number; shown is the student that decides"
 )
 _CLAIM_COLUMNS = (
     "claim", "text", "source", "paper", "ratio_of", "bound", "side", "ratio", "ratio_low",
-    "ratio_high", "comparisons", "fewest_runs", "meets_paper_number", "verdict", "why",
+    "ratio_high", "p", "comparisons", "judged", "fewest_runs", "meets_paper_number", "verdict",
+    "why",
 )  # fmt: skip
 # The paper's method, and whole games.
 _PLAIN: dict[str, Any] = {
     "student.sharpness": 1.0, "collection.student_fraction": 0.0, "environment.max_frames": None,
 }  # fmt: skip
+_RATIO_COLUMNS = ("ratio", "ratio_low", "ratio_high", "not_matched")
 _SIDE_COLUMNS = ("", "_acting", "_mean", "_low", "_high", "_num_runs", "_num_episodes", "_runs")
 
 
 def claims_table(results: Sequence[ClaimResult]) -> ShownTable:
     """Tabulate the claims, one per line."""
-    header = ["", "claim", "the paper's ratio", "ours", "runs, games a side", "verdict"]
+    header = [
+        "", "claim", "the paper's ratio", "ours", "bound", "p", "runs, games a side", "verdict",
+    ]  # fmt: skip
     rows = []
     for result in results:
         claim = result.claim
         stated = f"{claim.number.text} ({claim.number.source})"
         about = [claim.key, claim.text, stated]
-        rows.append([*about, _ours(result), _counts(result), verdict_text(result)])
+        bound = f"{claim.side} {claim.bound:g}"
+        verdict = verdict_text(result)
+        if result.verdict == Verdict.unmatched:
+            verdict += f": {result.why}"
+        rows.append([*about, _ours(result), bound, _p_text(result.p), _counts(result), verdict])
     return ShownTable("the paper's claims", header, rows)
 
 
@@ -56,7 +66,7 @@ def verdict_text(result: ClaimResult) -> str:
 
 def comparisons_table(results: Sequence[ClaimResult]) -> ShownTable:
     """Tabulate the pairs of groups of runs that the claims compared, one per line."""
-    header = ["", "runs", "return", "compared with", "return", "ratio"]
+    header = ["", "runs", "return", "compared with", "return", "ratio", "not matched"]
     rows = []
     for result in results:
         for comparison in result.comparisons:
@@ -65,7 +75,8 @@ def comparisons_table(results: Sequence[ClaimResult]) -> ShownTable:
             if isinstance(second, PolicyGroup):
                 other = [_who(second), return_text(second)]
             mine = [result.claim.key, _who(first), return_text(first)]
-            rows.append([*mine, *other, ratio_text(comparison.ratio)])
+            apart = "; ".join(comparison.pair.unmatched)
+            rows.append([*mine, *other, ratio_text(comparison.ratio), apart])
     return ShownTable("what was compared", header, rows)
 
 
@@ -78,7 +89,8 @@ def claims_frame(results: Sequence[ClaimResult]) -> DataFrame:
         claim, ratio = result.claim, result.ratio or Estimate(np.nan, np.nan, np.nan)
         about = [claim.key, claim.text, claim.number.source, claim.number.text, claim.ratio]
         numbers: list[Any] = [claim.bound, claim.side, ratio.value, ratio.low, ratio.high]
-        counts: list[Any] = [len(result.comparisons), result.fewest_runs]
+        counts: list[Any] = [result.p, len(result.comparisons), len(result.judged)]
+        counts.append(result.fewest_runs)
         said = [meets_papers_number(claim, result.ratio), result.verdict.value, result.why]
         rows.append([*about, *numbers, *counts, *said])
     return pd.DataFrame(rows, columns=list(_CLAIM_COLUMNS))
@@ -93,9 +105,10 @@ def comparisons_frame(results: Sequence[ClaimResult]) -> DataFrame:
         for comparison in result.comparisons:
             pair, ratio = comparison.pair, comparison.ratio
             sides = [*_side_cells(pair.first), *_side_cells(pair.second)]
-            rows.append([result.claim.key, *sides, ratio.value, ratio.low, ratio.high])
+            numbers = [ratio.value, ratio.low, ratio.high, "; ".join(pair.unmatched)]
+            rows.append([result.claim.key, *sides, *numbers])
     sides = [f"{side}{name}" for side in ("first", "second") for name in _SIDE_COLUMNS]
-    return pd.DataFrame(rows, columns=["claim", *sides, "ratio", "ratio_low", "ratio_high"])
+    return pd.DataFrame(rows, columns=["claim", *sides, *_RATIO_COLUMNS])
 
 
 def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
@@ -122,6 +135,7 @@ def notes(results: Sequence[ClaimResult], left_out: int) -> list[str]:
         lines.append(f"greedy Breakout is at most four games: intervals are too narrow for {where}")
     unclear = [result for result in results if result.why and result.verdict != Verdict.unmeasured]
     lines += [f"{result.claim.key}: {result.verdict}: {result.why}" for result in unclear]
+    lines += [_left_out(result) for result in results if 0 < len(result.judged) < _pairs(result)]
     lacking = [result for result in results if result.verdict == Verdict.unmeasured]
     return lines + [f"{result.claim.key}: not measured: {result.why}" for result in lacking]
 
@@ -151,16 +165,34 @@ def ratio_text(ratio: Estimate) -> str:
     return f"{ratio.value:.{digits}f} [{ratio.low:.{digits}f}, {ratio.high:.{digits}f}]"
 
 
+def _pairs(result: ClaimResult) -> int:
+    return len(result.comparisons)
+
+
+def _left_out(result: ClaimResult) -> str:
+    """Name the pairs that a verdict does not rest on."""
+    apart = [found for found in result.comparisons if found.pair.unmatched]
+    reasons = sorted({reason for found in apart for reason in found.pair.unmatched})
+    count = f"{len(apart)} of {_pairs(result)} pairs left out"
+    return f"{result.claim.key}: {count}, as not matched: {'; '.join(reasons)}"
+
+
 def _ours(result: ClaimResult) -> str:
-    number = len(result.comparisons)
-    if result.ratio is not None:
-        return ratio_text(result.ratio) + (f", mean of {number}" if number > 1 else "")
-    if not number:
+    """Return the ratio that decides, and of how many it is the mean or the deciding one."""
+    if result.ratio is None:
         return "-"
-    ratios = [comparison.ratio for comparison in result.comparisons]
-    # The claim is about every student: the worst one decides. Unknown ratios are no minimum.
-    lowest = min(ratios, key=lambda ratio: np.nan_to_num(ratio.value, nan=np.inf))
-    return f"lowest of {number}: {ratio_text(lowest)}"
+    number = len(result.judged) or len(result.comparisons)
+    if number == 1:
+        return ratio_text(result.ratio)
+    if result.claim.scope == "mean":
+        return f"{ratio_text(result.ratio)}, mean of {number}"
+    return f"{ratio_text(result.ratio)}, the deciding one of {number}"
+
+
+def _p_text(p: float | None) -> str:
+    if p is None:
+        return "-"
+    return "<0.001" if p < 0.001 else f"{p:.2g}"
 
 
 def _who(group: PolicyGroup) -> str:
@@ -174,7 +206,8 @@ def _counts(result: ClaimResult) -> str:
     """Return runs and games of both sides, each group once."""
     texts = []
     for place in ("first", "second"):
-        sides = [getattr(comparison.pair, place) for comparison in result.comparisons]
+        counted = result.judged or result.comparisons
+        sides = [getattr(comparison.pair, place) for comparison in counted]
         # One teacher stands in many pairs; its games are counted once.
         groups = {id(side): side for side in sides if isinstance(side, PolicyGroup)}.values()
         if groups:

@@ -1,7 +1,7 @@
-"""Verdicts on claims, by the bootstrap interval of a ratio of mean returns, never by overlap.
+"""Verdicts on claims: a p-value for each by the bootstrap-t, corrected for their number by Holm.
 
-The ratio's interval resamples each side on its own: runs with replacement, then games within each
-drawn run. Overlapping intervals of two means do not show that the means are equal.
+A claim is about ratios of mean returns (`qpd.analysis.returns.mean_bootstrap`). Overlapping
+intervals of two means do not show that the means are equal, so nothing is judged by overlap.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Literal
 
 import numpy as np
 
-from qpd.analysis.returns.return_statistics import bootstrap_interval, mean, mean_ratio
+from qpd.analysis.returns.mean_bootstrap import (
+    ScorePair,
+    mean_estimate,
+    mean_of_ratios_estimate,
+)
 
-ERROR_RATE = 0.05
-RESAMPLES = 4000  # twice the default: corrected intervals read quantiles further out in the tails
-ScorePair = tuple[np.ndarray, np.ndarray]
+ERROR_RATE = 0.05  # of all claims together
 Side = Literal["above", "below"]  # of a bound
 
 
@@ -27,6 +29,7 @@ class Verdict(StrEnum):
     held = "held"
     failed = "did not hold"
     undecided = "not decided"
+    unmatched = "not judged"
     unmeasured = "not measured"
 
 
@@ -39,71 +42,72 @@ class Estimate:
     high: float
 
 
-def mean_of_ratios(
-    pairs: Sequence[ScorePair], seed: int = 0, error_rate: float = ERROR_RATE
-) -> Estimate:
-    """Estimate the mean over `pairs` of mean(first) / mean(second), with its bootstrap interval.
+@dataclass(frozen=True)
+class ClaimTest:
+    """One-sided p-values: `held` of "the claim is false", `failed` of "the claim is true"."""
 
-    Score matrices are float `[num_runs, num_episodes]`; one that stands in several pairs is
-    resampled once for all of them. `error_rate` is the share of intervals that miss.
+    held: float
+    failed: float
+
+    @property
+    def p(self) -> float:
+        """Return the two-sided p-value: twice the smaller one, as either side may be found."""
+        return min(1.0, 2.0 * min(self.held, self.failed))
+
+    def verdict(self, corrected: float) -> Verdict:
+        """Return the verdict, given the p-value `corrected` for the number of claims."""
+        if corrected >= ERROR_RATE:
+            return Verdict.undecided
+        return Verdict.held if self.held < self.failed else Verdict.failed
+
+
+def mean_of_ratios(pairs: Sequence[ScorePair], confidence: float = 1.0 - ERROR_RATE) -> Estimate:
+    """Estimate the mean over `pairs` of mean(first) / mean(second), with its interval.
+
+    Score matrices are float `[num_runs, num_episodes]`.
     """
-    # Several students share a teacher's games: independent draws of one and the same matrix would
-    # make the mean's interval too narrow.
-    matrices = {id(matrix): matrix for pair in pairs for matrix in pair}
-    place = {name: number for number, name in enumerate(matrices)}
-    places = [(place[id(first)], place[id(second)]) for first, second in pairs]
-
-    def statistic(*drawn: np.ndarray) -> np.ndarray:
-        return np.mean([mean_ratio(drawn[one], drawn[two]) for one, two in places], axis=0)
-
-    low, high = bootstrap_interval(
-        statistic,
-        *matrices.values(),
-        rng=np.random.default_rng(seed),
-        confidence=1.0 - error_rate,
-        resamples=RESAMPLES,
-    )
+    found = mean_of_ratios_estimate(pairs)
     # Where some resamples have no ratio, a point estimate without an interval would look sure of
     # itself.
-    value = np.nan if np.isnan(low) else float(statistic(*matrices.values()))
-    return Estimate(value, low, high)
+    if found is None:
+        return Estimate(np.nan, np.nan, np.nan)
+    return Estimate(found.value, *found.interval(confidence))
 
 
-def mean_return(scores: np.ndarray, seed: int = 0) -> Estimate:
+def mean_return(scores: np.ndarray) -> Estimate:
     """Estimate the mean of a score matrix `[num_runs, num_episodes]` with its 95% interval."""
-    low, high = bootstrap_interval(mean, scores, rng=np.random.default_rng(seed))
-    return Estimate(float(mean(scores)), low, high)
+    found = mean_estimate(scores)
+    return Estimate(found.value, *found.interval())
 
 
-def verdict_of_mean(found: Estimate, bound: float, side: Side) -> Verdict:
-    """Judge whether a ratio lies on its `side` of `bound`, from its 95% interval.
+def claim_test_of_mean(pairs: Sequence[ScorePair], bound: float, side: Side) -> ClaimTest:
+    """Test whether the mean of the pairs' ratios lies on its `side` of `bound`."""
+    found = mean_of_ratios_estimate(pairs)
+    if found is None:
+        return ClaimTest(1.0, 1.0)
+    above, below = found.p_above(bound), found.p_below(bound)
+    return ClaimTest(above, below) if side == "above" else ClaimTest(below, above)
 
-    It held (failed) if the whole interval lies on that (the other) side.
+
+def claim_test_of_every(tests: Sequence[ClaimTest]) -> ClaimTest:
+    """Test whether each of several ratios lies on its side, from the tests of each.
+
+    "Every" holds if all do: the largest p-value, uncorrected (an intersection-union test). It fails
+    if any does: the smallest, times their number (Bonferroni).
     """
-    if _beyond(found, bound, side):
-        return Verdict.held
-    return Verdict.failed if _beyond(found, bound, _other(side)) else Verdict.undecided
+    return ClaimTest(
+        max(test.held for test in tests), min(1.0, len(tests) * min(x.failed for x in tests))
+    )
 
 
-def verdict_of_every(
-    found: Sequence[Estimate], corrected: Sequence[Estimate], bound: float, side: Side
-) -> Verdict:
-    """Judge whether each of several ratios lies on its `side` of `bound`.
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for being many (Holm 1979), in the given order.
 
-    It held if every 95% interval lies on that side: all have to, so none is corrected. It failed if
-    one of the `corrected` lies on the other side: the same ratios, with intervals at an error rate
-    of 5% divided by their number (Bonferroni).
+    The smallest of m is multiplied by m, the next by m - 1, and so on; none is below a smaller one.
     """
-    if all(_beyond(ratio, bound, side) for ratio in found):
-        return Verdict.held
-    against = any(_beyond(ratio, bound, _other(side)) for ratio in corrected)
-    return Verdict.failed if against else Verdict.undecided
-
-
-def _other(side: Side) -> Side:
-    return "below" if side == "above" else "above"
-
-
-def _beyond(found: Estimate, bound: float, side: Side) -> bool:
-    """Return whether the interval lies beyond `bound`; False for NaN."""
-    return found.low > bound if side == "above" else found.high < bound
+    corrected = [0.0] * len(p_values)
+    so_far = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = so_far
+    return corrected

@@ -26,7 +26,10 @@ class PolicyGroup:
     `scores` is float `[num_runs, num_episodes]` (see `qpd.analysis.returns.return_statistics`),
     None if it was not evaluated. `settings` are those of `qpd.analysis.runs.student_settings`;
     `precision` is `fp32`, `8-bit`, ...; `size_bytes` is NaN if the file was left out; `has_file` is
-    True if any of the runs still has the student.
+    True if any of the runs still has the student. `code` are the commits (of an installed package
+    the version) that the runs were made at, sorted; `students_sharing` is how many students shared
+    phase 1's play. `best_validations` float `[num_runs]` are those of
+    `qpd.analysis.runs.phase_metrics`, NaN left out.
     """
 
     env_id: str
@@ -41,6 +44,9 @@ class PolicyGroup:
     runs: tuple[str, ...]
     size_bytes: float
     has_file: bool
+    code: tuple[str, ...] = ()
+    students_sharing: int = 1
+    best_validations: tuple[float, ...] = ()
 
     @property
     def num_runs(self) -> int:
@@ -78,6 +84,7 @@ def policy_groups(frame: DataFrame) -> list[PolicyGroup]:
     settings = frame["settings"].map(lambda made_by: repr(sorted(made_by.items())))
     played = frame["returns"].map(len) > 0
     keys = ["env_id", "teacher", "teacher_sha256", "policy", "acting", "settings_text", "played"]
+    keys.append("students_sharing")
     keyed = frame.assign(settings_text=settings, played=played)
     return [_group(rows) for _, rows in keyed.groupby(keys, sort=False)]
 
@@ -107,4 +114,13 @@ def _group(rows: DataFrame) -> PolicyGroup:
         runs=tuple(dict.fromkeys(rows["run"])),
         size_bytes=float(sizes.iloc[0]) if len(sizes) else np.nan,
         has_file=bool((rows["student_digest"] != "").any()),
+        code=tuple(sorted(set(rows["code"]))),
+        students_sharing=int(first["students_sharing"]),
+        best_validations=_best_validations(rows),
     )
+
+
+def _best_validations(rows: DataFrame) -> tuple[float, ...]:
+    """Return the best validation of each run, copies left out."""
+    known = rows.dropna(subset="best_validation").drop_duplicates(["seed", "best_validation"])
+    return tuple(known["best_validation"])

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.analysis.returns.mean_bootstrap import mean_estimate, mean_of_ratios_estimate
 from qpd.analysis.returns.return_statistics import (
     Statistic,
     bootstrap_interval,
     interquartile_mean,
-    mean,
-    mean_ratio,
     probability_of_improvement,
     score_matrix,
 )
@@ -44,8 +43,8 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     the same file, in the same environment, acting by the same rule (a sharpened teacher is compared
     with the plain one); NaN if it was not evaluated, and for the teacher itself.
 
-    `seed` is the bootstrap's; a row's intervals depend on no other row but the teacher's. Raises
-    RunDirectoryError if no policy was evaluated.
+    `seed` is that of the bootstrap of `iqm` and `improvement`; a row's intervals depend on no other
+    row but the teacher's. Raises RunDirectoryError if no policy was evaluated.
     """
     import pandas as pd
 
@@ -150,10 +149,14 @@ def _statistics(
         "num_runs": len(scores),
         "num_episodes": int((~np.isnan(scores)).sum()),
     }
+    whole = mean_estimate(scores)
+    relative = None if base is None else mean_of_ratios_estimate([(scores, base)])
+    for name, estimate in (("mean", whole), ("relative", relative)):
+        ends = (np.nan, np.nan) if estimate is None else estimate.interval()
+        value = np.nan if estimate is None else estimate.value
+        found |= {name: value, f"{name}_low": ends[0], f"{name}_high": ends[1]}
     wanted: list[tuple[str, Statistic, tuple[np.ndarray | None, ...]]] = [
-        ("mean", mean, (scores,)),
         ("iqm", interquartile_mean, (scores,)),
-        ("relative", mean_ratio, (scores, base)),
         ("improvement", probability_of_improvement, (scores, base)),
     ]
     for name, statistic, inputs in wanted:

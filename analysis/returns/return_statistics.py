@@ -52,12 +52,6 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(kept, ordered, 0.0).sum(axis=-1) / kept.sum(axis=-1))
 
 
-def mean_ratio(scores: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """Return mean(`scores`) as a multiple of mean(`base`); NaN if that is not positive."""
-    below = mean(base)
-    return np.asarray(mean(scores) / np.where(below > 0, below, np.nan))
-
-
 def probability_of_improvement(scores: np.ndarray, base: np.ndarray) -> np.ndarray:
     """Return the probability that a game of `scores` ends above one of `base`, ties counting half.
 
@@ -87,9 +81,11 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval (low, high) of `statistic(*scores)`.
 
+    For statistics without a simple standard error; a mean or a ratio of means has a better interval
+    in `qpd.analysis.returns.mean_bootstrap`.
     Each score matrix is resampled on its own: runs with replacement, then within each drawn run its
     episodes with replacement. With a single run the interval tells nothing about other seeds. Both
-    ends are NaN if the statistic of any resample is (a ratio to a mean that may not be positive).
+    ends are NaN if the statistic of any resample is.
     Raises ValueError for a matrix with an empty row.
     """
     at_once = max(1, _VALUES_AT_ONCE // max(matrix.size for matrix in scores))

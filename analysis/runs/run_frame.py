@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.analysis.runs.phase_metrics import (
+    Rows,
+    best_validation,
+    metrics_rows,
+    students_sharing,
+)
 from qpd.analysis.runs.run_identity import experiment_name, run_name
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.analysis.runs.student_settings import student_settings
@@ -21,7 +27,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.files.bounded_read import read_file
 from qpd.quantization.bit_widths import FLOAT_BITS
 from qpd.recipe.schema import Recipe
-from qpd.runs.manifest import PhaseName
+from qpd.runs.manifest import Manifest, PhaseName
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.student_files.distilled import MAX_FILE_BYTES, check_size
 from qpd.student_files.origin import imitates_policy
@@ -35,6 +41,7 @@ COLUMNS = (
     "policy", "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits",
     "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
     "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
+    "code", "students_sharing", "best_validation",
 )  # fmt: skip
 _ACTOR_WEIGHTS = ("distill.actor_weight", "finetune.actor_weight")
 _FLOAT: dict[str, Any] = {
@@ -78,17 +85,27 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     `lambda` and `temperature` are phase 1's, NaN for teachers; `lambda` also for students of a
     teacher without a critic. `returns` is float `[num_episodes]`, empty without an evaluation.
     `settings` are those of `qpd.analysis.runs.student_settings`, none for a teacher.
-    `student_digest` is equal for files with the same tensors, empty without a file.
+    `student_digest` is equal for files with the same tensors, empty without a file. `code` is the
+    commit (7 digits, with a + if files were changed) or else QPD's version; `students_sharing` and
+    `best_validation` are those of `qpd.analysis.runs.phase_metrics`, 1 and NaN for teachers.
     Raises RunDirectoryError, StudentFileError.
     """
     import pandas as pd
 
-    rows = [row for path in find_runs(paths) for row in _run_rows(path)]
+    opened = {}
+    for path in find_runs(paths):
+        run = RunDirectory.open(path, read_only=True)
+        opened[path] = run, metrics_rows(run)
+    sharing = students_sharing(opened)
+    rows = [
+        row
+        for path, (run, metrics) in opened.items()
+        for row in _run_rows(path, run, metrics, sharing[path])
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _run_rows(path: Path) -> list[dict[str, Any]]:
-    run = RunDirectory.open(path, read_only=True)
+def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> list[dict[str, Any]]:
     manifest, recipe = run.manifest, run.recipe
     if manifest.teacher is None:  # no phase has begun yet
         return []
@@ -101,6 +118,7 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
         "env_id": manifest.teacher.env_id,
         "teacher": manifest.teacher.algo,
         "teacher_sha256": manifest.teacher.sha256,
+        "code": _code(manifest),
     }
     evaluated = set(manifest.evaluations)
     rows: list[dict[str, Any]] = [
@@ -116,6 +134,8 @@ def _run_rows(path: Path) -> list[dict[str, Any]]:
             size = file.stat().st_size if file.is_file() else np.nan
             shape = {"policy": name, "parameters": parameters, "size_bytes": size}
             shape["student_digest"] = _tensor_digest(file)
+            shape["students_sharing"] = sharing
+            shape["best_validation"] = best_validation(run, metrics, name)
             fields = _student_fields(recipe, name, manifest.teacher.algo)
             rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
@@ -135,7 +155,16 @@ def _teacher_fields(parameters: int) -> dict[str, Any]:
         "recipe_key": "teacher",
         "recipe_key_but_lambda": "teacher",
         "student_digest": "",
+        "students_sharing": 1,
+        "best_validation": np.nan,
     }
+
+
+def _code(manifest: Manifest) -> str:
+    """Return what names the code that made a run."""
+    if manifest.git_commit is None:
+        return manifest.versions.get("qpd", "")
+    return manifest.git_commit[:7] + ("+" if manifest.git_dirty else "")
 
 
 def _tensor_digest(path: Path) -> str:

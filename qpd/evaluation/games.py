@@ -12,6 +12,7 @@ import numpy as np
 from qpd.environments.acting import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment
+from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
 
 _DRAWS_AT_ONCE = 1 << 22
 
@@ -72,18 +73,29 @@ class EvaluationResult:
 def bootstrap_interval(
     returns: np.ndarray, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval (Efron 1979) of the mean return, `[episodes]`."""
+    """Return the bootstrap-t interval of the mean return, `[episodes]`, kept near Student's t.
+
+    See `qpd.evaluation.studentized`. A single game has no width.
+    """
+    count = len(returns)
+    mean = float(returns.mean())
+    if count < 2:
+        return mean, mean
     rng = np.random.default_rng(seed)
-    means = np.empty(resamples)
+    means, errors = np.empty(resamples), np.empty(resamples)
     # A block of rows at a time, which draws the same numbers: at once they may fill the memory.
-    rows = max(1, _DRAWS_AT_ONCE // len(returns))
+    rows = max(1, _DRAWS_AT_ONCE // count)
     for first in range(0, resamples, rows):
-        block = means[first : first + rows]
-        draws = rng.integers(len(returns), size=(len(block), len(returns)))
-        block[:] = returns[draws].mean(axis=1)
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(means, [tail, 1.0 - tail])
-    return float(low), float(high)
+        block = slice(first, min(first + rows, resamples))
+        drawn = returns[rng.integers(count, size=(block.stop - first, count))]
+        means[block] = drawn.mean(axis=1)
+        errors[block] = drawn.std(axis=1, ddof=1) / np.sqrt(count)
+    error = float(returns.std(ddof=1) / np.sqrt(count))
+    draws = studentized_draws(mean, means, errors)
+    found = StudentizedEstimate(
+        mean, error, draws, count - 1.0, float(returns.min()), float(returns.max())
+    )
+    return found.interval(confidence)
 
 
 def evaluate(

@@ -61,7 +61,7 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     run_phase(list(zip(waiting, plans, states, strict=True)), play, progress)
     _tell_sharing(waiting, play, progress)
     for (student, state), network in zip(pairs, networks, strict=True):
-        _finish(student, network, state, play)
+        _finish(student, network, state, play, len(students))
 
 
 def _tell_labels(student: StudentRun, play: Play, progress: Progress) -> None:
@@ -142,7 +142,9 @@ def _recycler(
     return recycle
 
 
-def _finish(student: StudentRun, network: Student, state: PhaseState, play: Play) -> None:
+def _finish(
+    student: StudentRun, network: Student, state: PhaseState, play: Play, sharing: int
+) -> None:
     if state.best:  # empty if no epoch was trained
         network.load_state_dict(state.best)
     # Every later user of the student gets the teacher's sharpness, and Eq. 1's temperature is gone.
@@ -155,4 +157,6 @@ def _finish(student: StudentRun, network: Student, state: PhaseState, play: Play
     save_student(student.run.distilled_file, network, origin)
     # A shared store lasts as long as the sweep: only a run's own memory serves its later phases.
     keeps_memory = play.belongs_to_run
-    student.run.set_phase("distill", "done", keeps_memory=keeps_memory, **summary(state))
+    student.run.set_phase(
+        "distill", "done", keeps_memory=keeps_memory, students_sharing=sharing, **summary(state)
+    )

@@ -22,8 +22,13 @@ def make_run(
     algo: str = "ppo",
     env_id: str = "BreakoutNoFrameskip-v4",
     acting: str = "sampled",
+    commit: str | None = None,
+    distilled: Mapping[str, object] | None = None,
 ) -> Path:
-    """A finished run of the quickstart with these returns by policy and `changes` to its recipe."""
+    """A finished run of the quickstart with these returns by policy and `changes` to its recipe.
+
+    `distilled` is what its manifest tells of phase 1.
+    """
     path.mkdir(parents=True)
     recipe = load_recipe(REFERENCE / "quickstart" / "recipe.yaml")
     recipe = override_recipe(recipe, [f"name={path.name}", f"seed={seed}", *changes])
@@ -44,10 +49,12 @@ def make_run(
         num_parameters=1_686_693,
     )  # fmt: skip
     done = {name: PhaseRecord(state="done") for name in PHASES}
+    done["distill"] = PhaseRecord.model_validate({"state": "done", **(distilled or {})})
     manifest = Manifest.model_validate(
         {
-            "name": path.name, "seed": seed, "versions": {}, "git_commit": None, "git_dirty": None,
-            "platform": "test", "teacher": teacher, "phases": done, "evaluations": found,
+            "name": path.name, "seed": seed, "versions": {}, "git_commit": commit,
+            "git_dirty": None, "platform": "test", "teacher": teacher, "phases": done,
+            "evaluations": found,
         }
     )  # fmt: skip
     (path / "manifest.json").write_text(json.dumps(manifest.model_dump(mode="json")))

@@ -38,31 +38,50 @@ def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert {path.name for path in Path("new/t").iterdir()} == NAMES
     claims = {row["claim"]: row for row in table("new/t/paper.csv")}
     assert {key: row["verdict"] for key, row in claims.items()} == {
-        "critic-fp32": "not decided",
-        "critic-8-bit": "not decided",
-        "tau-1": "not decided",
-        "tau-0.01": "held",
+        "critic-fp32": "not judged",
+        "critic-8-bit": "not judged",
+        "tau-1": "not judged",
+        "tau-0.01": "not judged",
         "teacher": "did not hold",
         "teacher-plain": "not decided",
         "above-400": "did not hold",
-        "xs-s": "not decided",
+        "xs-s": "not judged",
         "xxs-xs": "not decided",
         "small-8-bit": "not decided",
-        "s-8-bit": "held",
+        "s-8-bit": "not judged",
         "half-percent": "not decided",
-        "phase-3": "held",
-        "phase-3-scaled": "did not hold",
+        "phase-3": "not judged",
+        "phase-3-scaled": "not judged",
     }
     assert claims["critic-fp32"]["meets_paper_number"] == "False"
     assert all(row["fewest_runs"] in ("1", "2") for row in claims.values())
     for row in claims.values():
         assert int(row["comparisons"]) > 0
-    for said in ("held, one run", "7 runs left out", "9 on one, whose interval covers games"):
-        assert said in out
+    for said in (
+        "did not hold, one run",
+        "7 runs left out",
+        "9 on one, whose interval covers games",
+    ):
+        assert said in Path("new/t/paper.md").read_text()
     assert "phase 1 of these students saw 2 to 6 million samples" in out
     numbers = {row["number"]: row for row in table("new/t/paper_numbers.csv")}
     assert numbers["PPO teacher, sampled"]["paper"] == "339"
     assert numbers["PPO teacher, sampled"]["ours"].startswith("330.7 [")
+    # The best epochs of the two seeds, by their own games: (379.25 + 393.03) / 2.
+    (grid,) = [
+        row
+        for name, row in numbers.items()
+        if name.startswith("PPO, XXS, fp32, lambda 0.5: size=XXS,seed=0,bits=8, ")
+    ]
+    assert grid["the paper's protocol"] == "386.1 (32 games)"
+    # What decides stands in its row: p-values of tested claims, reasons of the others.
+    for row in claims.values():
+        tested = row["verdict"] in ("held", "did not hold", "not decided")
+        assert (row["p"] != "") == tested
+        if row["verdict"] == "did not hold":
+            assert float(row["ratio_high"]) < float(row["bound"]) and float(row["p"]) < 0.05
+        if row["verdict"] == "not judged":
+            assert row["why"] and row["judged"] == "0"
     assert numbers["XXS: speed against the teacher's"]["ours"] == "2.2x"
     # The documentation shows what is printed.
     shown = (REFERENCE.parent / "docs" / "paper.md").read_text()
@@ -166,7 +185,7 @@ def test_what_is_drawn(tmp_path: Path) -> None:
     assert float(first.get_xdata()[0]) == 75 / 60
 
 
-def test_only_the_ends_of_many_ratios_are_drawn(tmp_path: Path) -> None:
+def test_only_the_deciding_one_of_many_ratios_is_drawn(tmp_path: Path) -> None:
     plain = "student.sharpness=1"
     runs = [
         make_run(
@@ -178,9 +197,10 @@ def test_only_the_ends_of_many_ratios_are_drawn(tmp_path: Path) -> None:
     ]
     (axes,) = drawn(paper_evidence(runs))["paper_claims"].axes
     names = [text.get_text() for text in axes.get_yticklabels()]
-    assert names[4].endswith("\n(lowest and highest of 7)")
-    low, high = axes.containers[2][0], axes.containers[3][0]
-    assert (float(low.get_xdata()[0]), float(high.get_xdata()[0])) == (51 / 50, 57 / 50)
+    assert names[4].endswith("\n(the deciding one of 7)")
+    bars = [box[0] for box in axes.containers if hasattr(box, "has_xerr")]
+    ratios = {float(x) for bar in bars for x in bar.get_xdata()}
+    assert 51 / 50 in ratios and 57 / 50 not in ratios
 
 
 def test_a_ratio_far_away_does_not_squeeze_the_others(tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ def test_each_student_is_the_one_it_would_be_alone(recipe: Recipe, tmp_path: Pat
         with open_student(run, prepare(alone, "cpu"), Display()) as (student, play):
             distill(student, play, Display())
     assert outcome(tmp_path / "group" / "mlp-16-seed3") == outcome(tmp_path / "alone")
+    # A student that shares plays fewer of its own games: comparisons need to know.
+    for name, number in (("group/mlp-16-seed3", 2), ("group/mlp-8-seed3", 2), ("alone", 1)):
+        manifest = RunDirectory.open(tmp_path / name, read_only=True)
+        assert manifest.phase("distill").metrics["students_sharing"] == number
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 6])

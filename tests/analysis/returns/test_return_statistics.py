@@ -14,7 +14,6 @@ from qpd.analysis.returns.return_statistics import (
     bootstrap_interval,
     interquartile_mean,
     mean,
-    mean_ratio,
     probability_of_improvement,
     score_matrix,
 )
@@ -51,12 +50,6 @@ def test_probability_of_improvement_by_hand() -> None:
     ours, theirs = np.array([[1.0, 2, 3]]), np.array([[2.0, 0]])
     # 1 beats 0; 2 beats 0 and draws with 2; 3 beats both: (1 + 1.5 + 2) of 6 pairs
     assert probability_of_improvement(ours, theirs) == 4.5 / 6
-
-
-def test_a_ratio_needs_a_positive_base() -> None:
-    assert mean_ratio(np.array([[6.0, 2]]), np.array([[1.0, 3]])) == 2.0
-    assert np.isnan(mean_ratio(np.array([[-80.0]]), np.array([[-85.0]])))
-    assert np.isnan(mean_ratio(np.array([[3.0]]), np.array([[0.0]])))
 
 
 def test_the_numbers_of_rliable() -> None:
@@ -116,12 +109,6 @@ def test_the_generator_decides() -> None:
         return bootstrap_interval(mean, scores, rng=np.random.default_rng(seed))
 
     assert interval(1) == interval(1) != interval(2)
-
-
-def test_no_interval_of_a_ratio_whose_base_may_not_be_positive() -> None:
-    base = np.array([[-10.0, 12, 9, -8, 1]])
-    interval = bootstrap_interval(mean_ratio, base + 5, base, rng=np.random.default_rng(0))
-    assert np.isnan(interval).all()
 
 
 @settings(deadline=None)

@@ -104,3 +104,28 @@ def test_the_seed_is_no_part_of_the_experiments_name(tmp_path: Path) -> None:
     names = ["grid-XXS-seed12", "plain", "a-seed3-b", "seed4"]
     frame = run_frame([make_run(tmp_path / name) for name in names])
     assert list(dict.fromkeys(frame["experiment"])) == ["grid-XXS", "plain", "a-seed3-b", "seed4"]
+
+
+def test_who_shared_a_play_is_in_the_manifest_or_in_the_speeds(tmp_path: Path) -> None:
+    told = make_run(tmp_path / "told", distilled={"students_sharing": 2})
+    frame = run_frame([told])
+    assert dict(zip(frame["policy"], frame["students_sharing"], strict=True)) == {
+        "teacher": 1, "distilled": 2, "ptq": 2, "qat": 2,
+    }  # fmt: skip
+    # The mini grid is older than the key: three sizes of a seed had one play, the others their own.
+    frame = run_frame([REFERENCE / "mini-grid"])
+    students = frame[frame["policy"] == "distilled"]
+    sharing = dict(zip(students["name"], students["students_sharing"], strict=True))
+    for name, number in sharing.items():
+        alone = "lambda" in name or "temperature" in name
+        assert number == (1 if alone else 3), name
+
+
+def test_the_best_validation_and_the_code(tmp_path: Path) -> None:
+    frame = run_frame([REFERENCE / "quickstart"]).set_index("policy")
+    assert frame["best_validation"]["distilled"] == 382.5  # metrics.csv, epoch 20
+    assert np.isnan(frame["best_validation"][["teacher", "ptq"]]).all()
+    assert set(frame["code"]) == {"e702abe"}
+    run = make_run(tmp_path / "kept", distilled={"best_epoch": 0, "best_validation_return": 7.0})
+    frame = run_frame([run]).set_index("policy")
+    assert frame["best_validation"]["distilled"] == 7.0 and set(frame["code"]) == {""}

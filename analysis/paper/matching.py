@@ -1,0 +1,58 @@
+"""What else two groups of runs differ in, so that their ratio does not answer a claim.
+
+Settings are compared by `qpd.analysis.returns.policy_groups.differing_keys`. This is about what no
+recipe says: the code, the share of the play, a student that learned nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qpd.analysis.paper import published
+from qpd.analysis.returns.policy_groups import PolicyGroup
+
+# A return below it shows no skill: twice that of random play.
+NO_SKILL = 2.0 * published.RANDOM_RETURN
+
+
+def mismatches(first: PolicyGroup, second: PolicyGroup, may_fail: bool = False) -> tuple[str, ...]:
+    """Return the reasons why the ratio of two groups of students is not judged; empty if none.
+
+    `may_fail` is for a claim that training fails, where a return of random play is an answer.
+    """
+    found = [_play(first, second), _code(first, second)]
+    if not may_fail:
+        found += [_skill(first), _skill(second)]
+    return tuple(filter(None, found))
+
+
+def _play(first: PolicyGroup, second: PolicyGroup) -> str:
+    """Compare the shares of the games that one student played itself."""
+    shares = [_share(first), _share(second)]
+    if shares[0] == shares[1]:
+        return ""
+    one, other = (f"{share:.3g}" for share in shares)
+    return f"share of student play {one} against {other}"
+
+
+def _share(group: PolicyGroup) -> float:
+    return float(group.settings.get("collection.student_fraction", 0.0)) / group.students_sharing
+
+
+def _code(first: PolicyGroup, second: PolicyGroup) -> str:
+    """Compare the commits; a student and its own quantization are of one run whatever they are."""
+    one, other = set(first.runs), set(second.runs)
+    if first.code == second.code or one <= other or other <= one:
+        return ""
+    return f"commits {_names(first)} against {_names(second)}"
+
+
+def _names(group: PolicyGroup) -> str:
+    return ", ".join(group.code) or "unknown"
+
+
+def _skill(group: PolicyGroup) -> str:
+    if group.scores is None or np.nanmean(group.scores) >= NO_SKILL:
+        return ""
+    found = float(np.nanmean(group.scores))
+    return f"a return of {found:.1f} shows no skill (at random: {published.RANDOM_RETURN})"
