@@ -146,7 +146,7 @@ def large_students_reach_400() -> Claim:
 
     return Claim(
         "above-400",
-        "8-bit students of A2C and PPO from size S up end above 400 (in separate games)",
+        "8-bit A2C and PPO students from S up: above 400, separate games",
         published.LARGE_RETURN,
         "return / 400",
         find,
