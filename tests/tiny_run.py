@@ -37,6 +37,7 @@ def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:
         "teacher": {"source": str(teacher_zip), "algo": "ppo", "env": "CartPole-v1"},
         "student": {"size": "mlp-16"},
         "environment": {"num_envs": 4, "max_frames": 60},
+        "collection": {"student_fraction": 0.0},
         "replay": {"capacity": 512, "refresh_fraction": 0.25},
         "distill": {"epochs": 6, "batch_size": 16, "lr": 0.003, "precision": "fp32"},
         "finetune": {"epochs": 4, "batch_size": 16, "precision": "fp32"},

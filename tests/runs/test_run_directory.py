@@ -86,7 +86,7 @@ def test_same_recipe_goes_on_and_another_is_refused(path: Path, recipe: Recipe) 
     other = load_recipe("ci", ["distill.lr=0.5", "student.hidden=[9]"])
     lines = refusal(path, other)
     assert "another recipe" in lines[0]
-    assert f"{path}: distill.lr: was 0.001, now 0.5" in lines
+    assert f"{path}: distill.lr: was 0.004, now 0.5" in lines
     assert f"{path}: student.hidden: was null, now [9]" in lines
     assert f'{path}: student.size: was "XXS", now null' in lines
     assert len(lines) == 4

@@ -40,6 +40,7 @@ BASE = """
 teacher: {{source: {teacher}, algo: ppo, env: CartPole-v1}}
 student: {{size: mlp-8}}
 environment: {{num_envs: 4, max_frames: 60}}
+collection: {{student_fraction: 0.0}}
 replay: {{capacity: 512, refresh_fraction: 0.25}}
 distill: {{epochs: 2, batch_size: 16, lr: 0.003, precision: fp32}}
 finetune: {{epochs: 1, batch_size: 16, precision: fp32}}
