@@ -16,11 +16,11 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
+from qpd.environments.acting import ActingRule, resolve_acting
 
 from benchmarks.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
 from qpd.commands.export import EXPORTERS
-from qpd.environments.acting import ActingRule, resolve_acting
 from qpd.environments.policy import Policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import EvaluationResult, evaluate
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parse_arguments(parser)
     source = load_export_source(arguments.run)
-    engine, scale = IntegerEngine(source.student), source.student.logit_scale
+    engine, scale = IntegerEngine(source.student), source.student.output_scale
     env_id = str(source.about["env_id"])
     rule = resolve_acting(
         "auto",

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from qpd.environments.acting import resolve_acting
+
 from qpd.environments.policy import network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.losses.distillation import kl_teacher_student

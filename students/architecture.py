@@ -49,7 +49,7 @@ class StudentArchitecture:
     """
 
     observation_shape: tuple[int, ...]
-    num_actions: int
+    num_outputs: int
     conv_channels: tuple[int, ...]
     hidden: tuple[int, ...]
 
@@ -72,7 +72,7 @@ class StudentArchitecture:
             )
         if len(self.observation_shape) not in (1, 3) or min(self.observation_shape) < 1:
             raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
-        if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_actions < 1:
+        if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_outputs < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")
 
     @property
@@ -95,8 +95,8 @@ class StudentArchitecture:
         for i, width in enumerate(self.hidden, start=1):
             shapes.append(LayerShape(f"linear{i}", "linear", (width, features), 1, (width,)))
             features = width
-        head = (self.num_actions, features)
-        shapes.append(LayerShape("actor", "linear", head, 1, (self.num_actions,)))
+        head = (self.num_outputs, features)
+        shapes.append(LayerShape("actor", "linear", head, 1, (self.num_outputs,)))
         return tuple(shapes)
 
     @property

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 
 def both_heads(hidden: Tensor, actor: nn.Linear, critic: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Logits `[batch, num_actions]` and values `[batch]`, float32, of `hidden` `[batch, width]`.
+    """Outputs `[batch, num_outputs]` and values `[batch]`, float32, of `hidden` `[batch, width]`.
 
     Together where they are trained on a CPU, which keeps float32 where autocast rounds to bfloat16.
     """
@@ -28,9 +28,9 @@ def both_heads(hidden: Tensor, actor: nn.Linear, critic: nn.Linear) -> tuple[Ten
     if together:
         with torch.autocast("cpu", enabled=False):
             return _Heads.apply(hidden, actor.weight, actor.bias, critic.weight, critic.bias)
-    logits = F.linear(hidden, actor.weight, actor.bias)
+    outputs = F.linear(hidden, actor.weight, actor.bias)
     values = F.linear(hidden, critic.weight, critic.bias)
-    return logits.float(), values.float().squeeze(-1)
+    return outputs.float(), values.float().squeeze(-1)
 
 
 class _Heads(torch.autograd.Function):
@@ -54,16 +54,16 @@ class _Heads(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, matrix = ctx.saved_tensors
-        by_logits, by_values = gradients
-        actions = len(matrix) - 1
+        by_outputs, by_values = gradients
+        count = len(matrix) - 1
         both = torch.cat(
             [
-                hidden.new_zeros(len(hidden), actions) if by_logits is None else by_logits,
+                hidden.new_zeros(len(hidden), count) if by_outputs is None else by_outputs,
                 hidden.new_zeros(len(hidden), 1) if by_values is None else by_values[:, None],
             ],
             dim=1,
         )
         weight, bias = both.t() @ hidden, both.sum(0)
-        actor = (None, None) if by_logits is None else (weight[:actions], bias[:actions])
-        critic = (None, None) if by_values is None else (weight[actions:], bias[actions:])
+        actor = (None, None) if by_outputs is None else (weight[:count], bias[:count])
+        critic = (None, None) if by_values is None else (weight[count:], bias[count:])
         return (both @ matrix).to(ctx.dtype), *actor, *critic

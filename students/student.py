@@ -24,9 +24,9 @@ INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in t
 
 
 class StudentOutputs(NamedTuple):
-    """`logits` float `[batch, num_actions]`, `values` float `[batch]`."""
+    """`actor` float `[batch, num_outputs]`, of the actor head; `values` float `[batch]`."""
 
-    logits: Tensor
+    actor: Tensor
     values: Tensor
 
 
@@ -155,7 +155,7 @@ class Student(nn.Module):
         )
         features = self.shapes[-1].weight_shape[1]
         # Both heads read the same features; exports leave the critic out.
-        self.actor = nn.Linear(features, architecture.num_actions)
+        self.actor = nn.Linear(features, architecture.num_outputs)
         self.critic = nn.Linear(features, 1)
         if not architecture.is_image:
             size = architecture.observation_shape
@@ -240,11 +240,11 @@ class Student(nn.Module):
         return last
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
-        """Compute logits and values, float32, of frames (blocked or not) or vector observations."""
+        """Compute outputs and values, float32, of frames (blocked or not) or vector observations."""
         return StudentOutputs(*both_heads(self.features(observations), self.actor, self.critic))
 
-    def scale_logits(self, factor: float) -> None:
-        """Multiply the actor's logits by `factor`, in place (folds the temperature in)."""
+    def scale_outputs(self, factor: float) -> None:
+        """Multiply the actor's outputs by `factor`, in place (folds the temperature in)."""
         with torch.no_grad():
             self.actor.weight.mul_(factor)
             self.actor.bias.mul_(factor)

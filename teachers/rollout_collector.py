@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule
 from qpd.environments.registry import VectorEnvironment, VectorStep
 from qpd.environments.transition import StepOutcome, TransitionBatch
 from qpd.teachers.sb3_teacher import Teacher, TeacherOutputs, check_outputs
@@ -25,13 +25,13 @@ class _Decision:
     """The observations of, and decisions in, the environments that are now being stepped.
 
     A row for each of the `streams` that acted: int64; `observations` and `ages` as the environment
-    had them; the teacher's `logits` and `values`; `actions` int64, `log_probs` float32.
+    had them; the teacher's `labels` and `values`; `actions` `[n, ...]`, `log_probs` float32.
     """
 
     streams: np.ndarray
     observations: np.ndarray
     ages: np.ndarray
-    logits: Tensor
+    labels: Tensor
     values: Tensor
     actions: np.ndarray
     log_probs: np.ndarray
@@ -47,7 +47,7 @@ class _Decision:
             np.where(step.game_over, step.game_returns, np.nan)[streams],
         )
         return TransitionBatch(
-            self.observations, self.ages, streams, self.logits, self.values, outcome
+            self.observations, self.ages, streams, self.labels, self.values, outcome
         )
 
 
@@ -68,8 +68,8 @@ def collect_transitions(
 
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
-    given, a function from observations `[batch, ...]` to logits float32 `[batch, num_actions]`.
-    The rule's sharpness is the teacher's alone: a student's logits come with its own folded in.
+    given, a function from observations `[batch, ...]` to outputs float32 `[batch, num_outputs]`.
+    The rule's sharpness is the teacher's alone: a student's outputs come with its own folded in.
     Raises TeacherError where the teacher's outputs are not finite.
     """
     halves = 2 if env.num_envs >= OVERLAP_FROM else 1
@@ -81,7 +81,7 @@ def collect_transitions(
             if begun < count and len(flying) < halves:
                 group = groups[turn % halves]
                 decision = _decide(teacher, env, group, rule, rng, student, student_envs)
-                actions = np.zeros(env.num_envs, np.int64)
+                actions = env.spec.actions.empty(env.num_envs)
                 actions[decision.streams] = decision.actions
                 env.begin_step(actions, group)
                 flying.append(decision)
@@ -109,23 +109,25 @@ def _decide(
     observations = env.observations[streams]
     with torch.inference_mode():
         outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
-        logits, values = outputs.logits.cpu(), outputs.values.cpu()
-        check_outputs(teacher, TeacherOutputs(logits, values))
-        acting_logits = rule.sharpness * logits.numpy().astype(np.float64)
+        labels, values = outputs.labels.cpu(), outputs.values.cpu()
+        check_outputs(teacher, TeacherOutputs(labels, values))
+        acting = rule.sharpness * labels.numpy().astype(np.float64)
         by_student = streams < student_envs
         if student is not None and by_student.any():
-            acting_logits[by_student] = student(observations[by_student])
+            count = teacher.actions.num_outputs
+            acting[by_student, :count] = student(observations[by_student])
+            acting[by_student, count:] = -np.inf  # of a deviation: students act by their means
     as_they_are = replace(rule, sharpness=1.0)
-    actions = as_they_are.act(acting_logits, rng)
+    actions = teacher.actions.act(acting, as_they_are, rng)
     return _Decision(
         streams,
         observations,
         # begin_step and finish_step change `age` in place.
         env.age[streams].copy(),
-        logits,
+        labels,
         values,
         actions,
-        as_they_are.log_probs(acting_logits, actions),
+        teacher.actions.log_probs(acting, actions, as_they_are),
     )
 
 

@@ -36,7 +36,7 @@ def build_sb3_policy(teacher: Teacher) -> BasePolicy:
     tensors = read_sb3_archive(teacher.files.archive).state_dict
     # Agents made smaller by `compact_agent` hold float16; load_state_dict widens it.
     try:
-        if teacher.has_actor_critic:
+        if not teacher.actions.has_values:
             policy = _actor_critic_policy(teacher, tensors)
         else:
             policy = _q_policy(teacher, tensors)
@@ -130,7 +130,7 @@ def _q_policy(teacher: Teacher, tensors: Mapping[str, Tensor]) -> BasePolicy:
     if teacher.algo == "qrdqn":
         from sb3_contrib.qrdqn.policies import QRDQNPolicy
 
-        quantiles = output_size(tensors) // teacher.num_actions
+        quantiles = output_size(tensors) // teacher.actions.num_outputs
         policy = QRDQNPolicy(**arguments, n_quantiles=quantiles)
     else:
         from stable_baselines3.dqn.policies import DQNPolicy
@@ -155,7 +155,7 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     )
     arguments: dict[str, Any] = {
         "observation_space": seen,
-        "action_space": spaces.Discrete(teacher.num_actions),
+        "action_space": spaces.Discrete(teacher.actions.num_outputs),
         "lr_schedule": lambda progress: 0.0,
         "activation_fn": _activation(teacher),
         "normalize_images": teacher.scales_images,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qpd.actions import ActionSpace, Discrete
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.schema import TeacherSettings
 from qpd.teachers.archive.agent_identity import (
@@ -17,7 +18,7 @@ from qpd.teachers.archive.agent_identity import (
     refuse_unsupported,
 )
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import ActionSpace, class_name, read_policy_option
+from qpd.teachers.archive.plain_data import class_name, read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
 from qpd.teachers.sb3_networks import (
@@ -40,7 +41,7 @@ _Network = ActorCriticNetwork | QNetwork
 class TeacherOutputs(NamedTuple):
     """A teacher's outputs for a batch of observations."""
 
-    logits: Tensor  # float32 [batch, num_actions]; Q-values for DQN and QR-DQN
+    labels: Tensor  # float32 [batch, num_labels], what `qpd.actions` says of its actions
     values: Tensor  # float32 [batch]; max_a Q for DQN and QR-DQN
 
 
@@ -50,10 +51,10 @@ class Teacher(nn.Module):
     Attributes:
         algo: `ppo`, `a2c`, `trpo`, `dqn` or `qrdqn`.
         env_id: the environment it plays, None if unknown.
-        num_actions: number of discrete actions.
+        actions: the actions it takes, and what its labels mean.
+        has_critic: `values` are a critic's; False: no more than the best Q-value.
         observation_shape: shape of one observation, such as (4, 84, 84).
         is_image: observations are uint8 images, channels first; else float32 vectors.
-        has_actor_critic: `logits` are a policy's logits; False: they are Q-values.
         sha256: of the zip (of `data` + `policy.pth` for an unpacked folder), and of the
             normalization where there is one.
         source: what load_teacher was given.
@@ -70,7 +71,7 @@ class Teacher(nn.Module):
         *,
         algo: str,
         env_id: str | None,
-        action_space: ActionSpace,
+        actions: ActionSpace,
         observation_shape: tuple[int, ...],
         is_image: bool,
         scales_images: bool,
@@ -83,11 +84,10 @@ class Teacher(nn.Module):
         self.network = network
         self.algo = algo
         self.env_id = env_id
-        self.action_space = action_space
-        self.num_actions: int = action_space.num_actions or 0
+        self.actions = actions
+        self.has_critic = not actions.has_values
         self.observation_shape = observation_shape
         self.is_image = is_image
-        self.has_actor_critic = isinstance(network, ActorCriticNetwork)
         self.sha256 = _identity(archive.sha256, normalization)
         self.files = files
         self.source = files.source
@@ -139,7 +139,7 @@ class Teacher(nn.Module):
         return other
 
     def forward(self, observations: Tensor) -> TeacherOutputs:
-        """Return logits and values for uint8 [batch, 4, 84, 84] or float32 [batch, d].
+        """Return labels and values for uint8 [batch, 4, 84, 84] or float32 [batch, d].
 
         Raises ValueError for observations of another shape, or images that are not uint8.
         """
@@ -148,8 +148,8 @@ class Teacher(nn.Module):
                 f"observations have shape {tuple(observations.shape)};"
                 f" this teacher sees [batch, {', '.join(map(str, self.observation_shape))}]"
             )
-        logits, values = self.network(self.preprocess(observations))
-        return TeacherOutputs(logits.float(), values.float().squeeze(-1))
+        labels, values = self.network(self.preprocess(observations))
+        return TeacherOutputs(labels.float(), values.float().squeeze(-1))
 
     def preprocess(self, observations: Tensor) -> Tensor:
         """Return the network's inputs: images scaled, vectors normalized, as SB3 does it.
@@ -231,8 +231,8 @@ def _build_teacher(
     env_id = env_id or files.env_id
     env_id = current_environment_id(env_id) if env_id else None
     num_outputs = output_size(archive.state_dict)
-    actions = choose_num_actions(archive, algo, env_id, num_actions, num_outputs)
-    network = _build_network(archive, algo, num_outputs // actions)
+    count = choose_num_actions(archive, algo, env_id, num_actions, num_outputs)
+    network = _build_network(archive, algo, num_outputs // count)
     normalization = read_vec_normalize(files.vec_normalize) if files.vec_normalize else None
     shape, is_image = _observations(archive, network)
     if normalization is not None and normalization.mean.shape != shape:
@@ -245,7 +245,7 @@ def _build_teacher(
         network,
         algo=algo,
         env_id=env_id,
-        action_space=ActionSpace("discrete", actions),
+        actions=Discrete(count, "logits" if algo in ACTOR_CRITIC_ALGORITHMS else "q_values"),
         observation_shape=shape,
         is_image=is_image,
         # SB3 divides uint8 images by 255 inside the policy, unless normalize_images says no.

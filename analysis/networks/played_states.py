@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-
 from qpd.environments.acting import resolve_acting
+
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import collect_transitions

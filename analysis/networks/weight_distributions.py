@@ -83,7 +83,7 @@ def layer_weights(
             per_input = np.repeat(inputs, weight.shape[1] // len(inputs))
             share = 1.0 / per_input.reshape(1, -1, *(1,) * (weight.ndim - 2))
             bias = student.bias(name).detach().double().numpy() if phase == "ptq" else None
-            scales = _accumulator_scales(layer, weight, share, bias, quantized.logit_scale)
+            scales = _accumulator_scales(layer, weight, share, bias, quantized.output_scale)
             unit = scales.reshape(-1, *(1,) * (weight.ndim - 1)) * share
             if layer.multiplier is not None and layer.shift is not None:
                 gain = layer.multiplier / 2.0**layer.shift

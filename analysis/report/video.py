@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from qpd.environments.acting import resolve_acting
 
 from qpd.analysis.figure_style import COLOURS
 from qpd.analysis.report import blocks
@@ -12,7 +13,6 @@ from qpd.analysis.report.blocks import Section, Text
 from qpd.analysis.report.frame_codec import encode_frames
 from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.runs.run_table import LABELS
-from qpd.environments.acting import resolve_acting
 from qpd.environments.registry import EnvironmentConfigError, action_names, environment_spec
 from qpd.evaluation.filmed_game import FilmedGame, Player, film_game
 from qpd.runs.target import Target, TargetError, load_target

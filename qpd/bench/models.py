@@ -27,7 +27,7 @@ NUM_OBSERVATIONS = 8
 class BenchModel:
     """A student in float and in integers, with its golden vectors.
 
-    `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_logits`, int32
+    `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_outputs`, int32
     `[n, actions]`, are the integers' logits for them. `path` is where it was loaded from, None for
     a random student.
     """
@@ -37,7 +37,7 @@ class BenchModel:
     student: Student
     source: ExportSource
     observations: np.ndarray
-    integer_logits: np.ndarray
+    integer_outputs: np.ndarray
     path: Path | None = None
 
     def timed_on(self, frames: np.ndarray) -> np.ndarray:

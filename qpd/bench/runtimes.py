@@ -187,7 +187,7 @@ def _start_c(contestant: Contestant, task: Task, model: BenchModel, portable: bo
 def _start_quantized(
     contestant: Contestant, task: Task, model: BenchModel, spec: dict[str, Any]
 ) -> None:
-    wanted = model.integer_logits * np.float64(model.source.student.logit_scale)
+    wanted = model.integer_outputs * np.float64(model.source.student.output_scale)
     _start_worker(contestant, task, spec, wanted, QUANTIZED_TOLERANCE)
 
 
@@ -258,7 +258,7 @@ def refuse_wrong(check: GoldenCheck, tolerance: float) -> None:
 
 
 def _golden(model: BenchModel) -> GoldenVectors:
-    return GoldenVectors(model.observations, model.integer_logits)
+    return GoldenVectors(model.observations, model.integer_outputs)
 
 
 def _require(module: str, message: str) -> None:

@@ -163,7 +163,7 @@ def remote_script(
 
 
 def _export(model: BenchModel, folder: Path, frames: np.ndarray) -> None:
-    golden = GoldenVectors(model.observations, model.integer_logits)
+    golden = GoldenVectors(model.observations, model.integer_outputs)
     write_bundle(folder, "c", model.source, export_c(model.source, golden))
     levels = model.source.student.encode(model.timed_on(frames))
     (folder / "observations.bin").write_bytes(levels.tobytes())

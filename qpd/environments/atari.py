@@ -147,7 +147,7 @@ class AtariEnvironment:
             raise ValueError("an environment that is being stepped cannot begin another step")
         # Where SB3's wrappers act, the policy's action is not even looked at: it may be anything.
         was_acting = active & self.acting
-        actions = checked_actions(actions, was_acting, self.spec.num_actions)
+        actions = checked_actions(actions, was_acting, self.spec.actions)
         self._begun.append(_BegunStep(active, was_acting, self._lives.copy()))
         buttons = np.where(was_acting, actions, _FORCED_ACTION[self._phase])
         self._write_log(active, buttons)

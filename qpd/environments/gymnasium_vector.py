@@ -48,10 +48,10 @@ class GymEnvironment:
         self._seed = -1
         self._returns = np.zeros(n, dtype=np.float64)
         self._episodes = np.zeros(n, dtype=np.int64)
-        self._logs: list[list[int]] = [[] for _ in range(n)]
+        self._logs: list[list[np.ndarray]] = [[] for _ in range(n)]
         # Nothing runs in the background here; begin and finish exist because collectors overlap
         # halves.
-        self._begun: deque[tuple[NDArray[np.int64], NDArray[np.bool_]]] = deque()
+        self._begun: deque[tuple[np.ndarray, NDArray[np.bool_]]] = deque()
 
     def reset(self, seed: int) -> None:
         """Start episode 0 of every environment."""
@@ -72,7 +72,7 @@ class GymEnvironment:
         active = checked_active(active, self.num_envs)
         if any((active & begun).any() for _, begun in self._begun):
             raise ValueError("an environment that is being stepped cannot begin another step")
-        self._begun.append((checked_actions(actions, active, self.spec.num_actions), active))
+        self._begun.append((checked_actions(actions, active, self.spec.actions), active))
 
     def finish_step(self) -> VectorStep:
         """Take the step that was begun first; see ``VectorEnvironment.finish_step``."""
@@ -83,7 +83,7 @@ class GymEnvironment:
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
         for row in np.flatnonzero(active).tolist():
-            rewards[row], terminated[row], truncated[row] = self._step_one(row, int(actions[row]))
+            rewards[row], terminated[row], truncated[row] = self._step_one(row, actions[row])
         game_over = terminated | truncated
         result = VectorStep(
             rewards=rewards,
@@ -104,23 +104,25 @@ class GymEnvironment:
         """Return seed, episode numbers and the actions of the current episodes."""
         if self._begun:
             raise ValueError("finish_step() must come before get_state()")
+        empty = self.spec.actions.empty(0)
+        played = np.array([action for log in self._logs for action in log], dtype=empty.dtype)
         return {name: array.copy() for name, array in self._state_arrays().items()} | {
-            "game_actions": np.array([a for log in self._logs for a in log], dtype=np.uint8)
+            "game_actions": played.reshape(-1, *empty.shape[1:])
         }
 
     def set_state(self, state: State) -> None:
         """Restart the saved episodes and repeat their actions."""
-        check_state(state, self._state_arrays() | {"game_actions": np.zeros(0, dtype=np.uint8)})
+        check_state(state, self._state_arrays() | {"game_actions": self.spec.actions.empty(0)})
         if state["max_frames"][0] != self._max_frames:
             raise ValueError("environment state: saved with a different max_frames")
-        if state["game_actions"].size != state["num_game_actions"].sum():
+        if len(state["game_actions"]) != state["num_game_actions"].sum():
             raise ValueError("environment state: num_game_actions does not match game_actions")
         self._seed = int(state["seed"][0])
         self._episodes[:] = state["num_episodes"]
         ends = np.cumsum(state["num_game_actions"])
         for row, (end, length) in enumerate(zip(ends, state["num_game_actions"], strict=True)):
             self._begin_episode(row)
-            for action in state["game_actions"][end - length : end].tolist():
+            for action in state["game_actions"][end - length : end]:
                 self._step_one(row, action)
         if not np.array_equal(self.observations, state["observations"]):
             self._seed = -1
@@ -156,9 +158,11 @@ class GymEnvironment:
         self._returns[row] = 0
         self._logs[row].clear()
 
-    def _step_one(self, row: int, action: int) -> tuple[float, bool, bool]:
+    def _step_one(self, row: int, action: np.ndarray) -> tuple[float, bool, bool]:
         """Step one environment; its observation and return are updated in place."""
-        observation, reward, terminated, truncated, _ = self._envs[row].step(action)
+        # A copy: an environment may keep its action, and write into it. A number for Discrete.
+        given = action.copy() if action.ndim else int(action)
+        observation, reward, terminated, truncated, _ = self._envs[row].step(given)
         self.observations[row] = observation
         self._returns[row] += float(reward)
         self._logs[row].append(action)

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from qpd.actions import ActionSpace
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 
@@ -28,18 +29,19 @@ class EnvironmentConfigError(UserError, ValueError):
 class EnvironmentSpec:
     """Sizes of observations and actions, which a network must fit.
 
+    ``actions`` says nothing of what a policy's outputs mean: its own space does.
     ``observation_shape`` is (4, 84, 84) uint8 for Atari and (d,) float32 elsewhere;
     ``frame_stack`` is 4 for Atari and 1 elsewhere.
     """
 
     env_id: str
-    num_actions: int
+    actions: ActionSpace
     observation_shape: tuple[int, ...]
     observation_dtype: str
     is_atari: bool
     frame_stack: int
 
-    def misfit(self, observation_shape: tuple[int, ...], num_actions: int) -> str | None:
+    def misfit(self, observation_shape: tuple[int, ...], actions: ActionSpace) -> str | None:
         """Say in what a policy with these sizes does not fit; None if it does."""
         own = self.observation_shape
         if observation_shape != own:
@@ -48,8 +50,8 @@ class EnvironmentSpec:
             if len(own) == len(observation_shape) == 1 and times > 1 and rest == 0:
                 said += f": {times} of them stacked (VecFrameStack)? QPD stacks images only"
             return said
-        if num_actions != self.num_actions:
-            return f"has {num_actions} actions, {self.env_id} has {self.num_actions}"
+        if actions.differs_from(self.actions):
+            return f"has {actions}, {self.env_id} has {self.actions}"
         return None
 
 
@@ -95,11 +97,11 @@ class VectorEnvironment(Protocol):
         """Start a new game everywhere; ``seed`` >= 0 decides all randomness from here on."""
 
     def step(self, actions: np.ndarray, active: np.ndarray | None = None) -> VectorStep:
-        """Step with ``actions`` (int [n]); only where ``active`` (bool [n]) if it is given.
+        """Step with ``actions`` ([n, ...]); only where ``active`` (bool [n]) if it is given.
 
         Inactive environments cost nothing and do not change; their fields in the result are
         0 and False, except the running ``game_returns`` and ``game_lengths``.
-        Raises ValueError on wrong shapes and on actions outside [0, num_actions).
+        Raises ValueError on wrong shapes and on actions that are not in the spec's space.
         """
 
     def begin_step(self, actions: np.ndarray, active: np.ndarray | None = None) -> None:
@@ -127,20 +129,21 @@ class VectorEnvironment(Protocol):
 
 
 def checked_actions(
-    actions: np.ndarray, needed: NDArray[np.bool_], num_actions: int
-) -> NDArray[np.int64]:
-    """Return ``actions`` as int64 [n]; raise ValueError if a needed one is out of range."""
-    # Only what is `needed` must be in range: callers leave anything in rows that do not act.
+    actions: np.ndarray, needed: NDArray[np.bool_], space: ActionSpace
+) -> np.ndarray:
+    """Return ``actions`` [n, ...] in the space's dtype; ValueError if a needed one is not in it."""
+    # Only what is `needed` must be inside: callers leave anything in rows that do not act.
     actions = np.asarray(actions)
-    if actions.shape != needed.shape or actions.dtype.kind not in "iu":
+    kinds = "iu" if space.dtype.kind == "i" else "f"
+    if actions.shape != (*needed.shape, *space.shape) or actions.dtype.kind not in kinds:
         raise ValueError(
-            f"actions must be integers of shape {needed.shape}, "
+            f"actions must be {space.dtype} of shape {(*needed.shape, *space.shape)}, "
             f"got {actions.dtype} of shape {actions.shape}"
         )
-    wrong = needed & ((actions < 0) | (actions >= num_actions))
+    wrong = needed & space.outside(actions)
     if wrong.any():
-        raise ValueError(f"actions must be in [0, {num_actions}), got {actions[wrong].tolist()}")
-    return actions.astype(np.int64)
+        raise ValueError(f"actions must be in {space}, got {actions[wrong].tolist()}")
+    return actions.astype(space.dtype)
 
 
 def checked_active(active: np.ndarray | None, num_envs: int) -> NDArray[np.bool_]:

@@ -1,36 +1,62 @@
-"""A policy is a function: observations `[batch, ...]` in, logits float32 `[batch, actions]` out."""
+"""Policies: functions from observations to outputs, with the actions that these mean."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import nn
 
-Policy = Callable[[np.ndarray], np.ndarray]
+from qpd.actions import ActionSpace
+
+
+class Policy(Protocol):
+    """A function from observations `[batch, ...]` to outputs, or labels, of `actions`, floats."""
+
+    @property
+    def actions(self) -> ActionSpace:
+        """The actions, and what the outputs mean."""
+
+    def __call__(self, observations: np.ndarray, /) -> np.ndarray:
+        """Return outputs float32 `[batch, num_outputs]`, or a teacher's labels."""
+
+
+@dataclass(frozen=True)
+class FunctionPolicy:
+    """A policy made of a function from observations to outputs, and what these mean."""
+
+    outputs: Callable[[np.ndarray], np.ndarray]
+    actions: ActionSpace
+
+    def __call__(self, observations: np.ndarray, /) -> np.ndarray:
+        """Return the function's outputs."""
+        return self.outputs(observations)
 
 
 def network_policy(
-    network: nn.Module, logit_factor: float = 1.0, dtype: torch.dtype = torch.float32
+    network: nn.Module,
+    actions: ActionSpace,
+    factor: float = 1.0,
+    dtype: torch.dtype = torch.float32,
 ) -> Policy:
-    """Make a policy of a teacher or a float student: any module whose outputs have `logits`.
+    """Make a policy of a teacher or a float student: what such a module returns first.
 
-    The logits are multiplied by `logit_factor`. With `dtype` bfloat16 it computes as training does
-    under autocast.
+    It is multiplied by `factor`. With `dtype` bfloat16 it computes as training does under autocast.
     """
     device = next(network.parameters()).device
     mixed = dtype != torch.float32
 
-    def policy(observations: np.ndarray) -> np.ndarray:
+    def outputs(observations: np.ndarray) -> np.ndarray:
         with torch.no_grad(), torch.autocast(device.type, dtype, enabled=mixed):
-            outputs: Any = network(torch.from_numpy(observations).to(device))
+            first = network(torch.from_numpy(observations).to(device))[0]
         # .float() first: NumPy has no bfloat16.
-        logits: np.ndarray = outputs.logits.float().cpu().numpy()
-        return logits * np.float32(logit_factor)
+        found: np.ndarray = first.float().cpu().numpy()
+        return found * np.float32(factor)
 
-    return policy
+    return FunctionPolicy(outputs, actions)
 
 
 def shared_policy(policies: Sequence[Policy]) -> Policy:
@@ -38,19 +64,16 @@ def shared_policy(policies: Sequence[Policy]) -> Policy:
     if len(policies) == 1:
         return policies[0]
 
-    def policy(observations: np.ndarray) -> np.ndarray:
+    def outputs(observations: np.ndarray) -> np.ndarray:
         # Rows are environments, so each policy keeps the same games from step to step.
         shares = np.array_split(observations, len(policies))
         answers = zip(policies, shares, strict=True)
         return np.concatenate([answer(share) for answer, share in answers if len(share)])
 
-    return policy
+    return FunctionPolicy(outputs, policies[0].actions)
 
 
-def uniform_policy(num_actions: int) -> Policy:
+def random_policy(actions: ActionSpace) -> Policy:
     """Make a policy that, sampled, takes every action equally often."""
-
-    def policy(observations: np.ndarray) -> np.ndarray:
-        return np.zeros((len(observations), num_actions), np.float32)
-
-    return policy
+    rng = np.random.default_rng(0)
+    return FunctionPolicy(lambda seen: actions.random_outputs(len(seen), rng), actions)

@@ -2,7 +2,7 @@
 
 Atari games (``BreakoutNoFrameskip-v4`` or ``ALE/Breakout-v5``) are preprocessed as
 Stable-Baselines3 does, whichever of the two ids is given: ``ALE/X-v5`` has no sticky actions
-here. Other gymnasium environments need flat observations and discrete actions.
+here. Other gymnasium environments need flat observations.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import ale_py
 import gymnasium
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
+from qpd.actions import Discrete
+from qpd.environments.action_spaces import actions_of
 from qpd.environments.atari import AtariEnvironment
 from qpd.environments.gymnasium_vector import GymEnvironment
 from qpd.environments.interface import (
@@ -53,7 +55,7 @@ def environment_spec(env_id: str) -> EnvironmentSpec:
     if rom is not None:
         return EnvironmentSpec(
             env_id=env_id,
-            num_actions=len(_minimal_actions(rom)),
+            actions=Discrete(len(_minimal_actions(rom))),
             observation_shape=(FRAME_STACK, FRAME_SIZE, FRAME_SIZE),
             observation_dtype="uint8",
             is_atari=True,
@@ -151,20 +153,13 @@ def _gym_spec(env_id: str) -> EnvironmentSpec:
         raise EnvironmentConfigError(f"{env_id}: {error}") from error
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
-    if isinstance(action_space, gymnasium.spaces.Box):
-        raise EnvironmentConfigError(f"{env_id} has continuous actions: not supported yet")
-    # A start other than 0 shifts every action: SB3 agents emit 0..n-1.
-    if not isinstance(action_space, gymnasium.spaces.Discrete) or action_space.start != 0:
-        raise EnvironmentConfigError(
-            f"{env_id} has actions {action_space}: only Discrete(n) is supported"
-        )
     if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
         raise EnvironmentConfigError(
             f"{env_id} has observations {observation_space}: only flat Box spaces are supported"
         )
     return EnvironmentSpec(
         env_id=env_id,
-        num_actions=int(action_space.n),
+        actions=actions_of(action_space, env_id),
         observation_shape=observation_space.shape,
         observation_dtype="float32",
         is_atari=False,

@@ -10,9 +10,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """The action taken in each state and its outcome; every field `[batch]`.
+    """The action taken in each state and its outcome; fields `[batch]`.
 
-    actions: int64. log_probs: float32, the actions' under the policy that sampled them; NaN where
+    actions: `[batch, ...]`, as the space has them. log_probs: float32, the actions' under the policy that sampled them; NaN where
         none was sampled.
     rewards: float32, raw. ended: bool, the episode in SB3's sense was over.
     game_returns: float64, the return of the whole game where it was over, else NaN.
@@ -33,7 +33,7 @@ class TransitionBatch:
     ages: int `[batch]`, observations since the episode began (0 on the first one), may be capped
         at the number of older frames in a stack.
     streams: int `[batch]`, the environment that each row comes from.
-    logits: float32 `[batch, num_actions]`, the teacher's (Q-values for DQN).
+    labels: float32 `[batch, num_labels]`, the teacher's (`qpd.actions`).
     values: float32 `[batch]`, the teacher's.
     outcome: the action taken then and its outcome, where known.
     """
@@ -41,17 +41,17 @@ class TransitionBatch:
     observations: np.ndarray
     ages: np.ndarray
     streams: np.ndarray
-    logits: Tensor
+    labels: Tensor
     values: Tensor
     outcome: StepOutcome | None = None
 
     def __post_init__(self) -> None:
         count = len(self.observations)
         shapes = (self.ages.shape, self.streams.shape, tuple(self.values.shape))
-        if any(shape != (count,) for shape in shapes) or self.logits.shape[:1] != (count,):
+        if any(shape != (count,) for shape in shapes) or self.labels.shape[:1] != (count,):
             raise ValueError(
                 f"{count} observations with ages {shapes[0]}, streams {shapes[1]}, "
-                f"values {shapes[2]}, logits {tuple(self.logits.shape)}: one row each is needed"
+                f"values {shapes[2]}, labels {tuple(self.labels.shape)}: one row each is needed"
             )
 
     def __len__(self) -> int:

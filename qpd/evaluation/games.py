@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment
 from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
@@ -125,13 +125,14 @@ def evaluate(
     starts: dict[int, bytes] = {}
     while finished < num_episodes:
         rows = np.flatnonzero(active & env.acting)
-        actions = np.zeros(env.num_envs, np.int64)
+        actions = env.spec.actions.empty(env.num_envs)
         for row in rows:
             if episode[row] not in starts:
                 seen = env.observations[row]
                 starts[episode[row]] = hashlib.sha256(seen.tobytes()).digest()
         if len(rows):
-            actions[rows] = rule.act(policy(env.observations[rows]), rng)
+            outputs = policy(env.observations[rows])
+            actions[rows] = policy.actions.act(outputs, rule, rng)
         step = env.step(actions, active)
         for row in np.flatnonzero(step.game_over & active):
             returns[episode[row]] = step.game_returns[row]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import EnvironmentConfigError
 from qpd.errors.codes import ErrorCode

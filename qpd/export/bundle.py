@@ -19,7 +19,7 @@ from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.files.whole_folder import is_current_folder, whole_folder
-from qpd.integer.integer_student import IntegerStudent, reference_logits
+from qpd.integer.integer_student import IntegerStudent, reference_outputs
 from qpd.student_files.distilled import architecture_to_json
 from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
@@ -81,7 +81,7 @@ def golden_vectors(
             observations = _structured_frames(rng, n)
         else:
             observations = _vectors_in_range(student, rng, n)
-    return GoldenVectors(observations, reference_logits(student, observations))
+    return GoldenVectors(observations, reference_outputs(student, observations))
 
 
 def _structured_frames(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -155,7 +155,7 @@ def _manifest(target: str, source: ExportSource, files: Mapping[str, bytes]) -> 
         "architecture": architecture_to_json(student.architecture),
         "weight_bits": [layer.bits for layer in student.layers],
         "activation_levels": student.layers[0].levels,
-        "logit_scale": student.logit_scale,
+        "logit_scale": student.output_scale,
         "about": source.about,
         "files": {
             name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

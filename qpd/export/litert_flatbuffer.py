@@ -304,7 +304,7 @@ def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None
     total = graph.tensor("actor_accumulators", (1, actions), np.float32)
     graph.operator("FULLY_CONNECTED", operands, total, schema.FullyConnectedOptionsT())
     # One product at the end: the sums before it are integers times a power of two, hence exact.
-    unit = [graph.student.logit_scale / scale]
+    unit = [graph.student.output_scale / scale]
     factor = graph.tensor("logit_scale", (1,), np.float32, data=unit)
     logits = graph.tensor(OUTPUT, (1, actions), np.float32)
     graph.operator("MUL", [total, factor], logits, schema.MulOptionsT())

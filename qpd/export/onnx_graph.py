@@ -170,7 +170,7 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     if signed.reads_complement:
         complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
         levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
-    unit = np.full(len(signed.bias), graph.student.logit_scale, np.float32)
+    unit = np.full(len(signed.bias), graph.student.output_scale, np.float32)
     scale = graph.constant(f"{name}_scale", unit if is_head else requantization_gain(layer))
     # Exactly the pattern that ONNX Runtime fuses into QLinearConv and QGemm: input, weight and
     # bias all come from DequantizeLinear, with the bias at input scale times weight scale.
@@ -197,7 +197,7 @@ def _float_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     bias = graph.constant(f"{name}_bias", layer.bias.astype(np.float32))
     total = graph.linear_map(layer, [levels, weight, bias], f"{name}_accumulators")
     if is_head:
-        unit = graph.constant("logit_scale", np.float32(graph.student.logit_scale))
+        unit = graph.constant("logit_scale", np.float32(graph.student.output_scale))
         return graph.node("Mul", [total, unit], OUTPUT)
     view = (-1, 1, 1) if layer.shape.kind == "conv" else (-1,)
     gain = graph.constant(f"{name}_gain", requantization_gain(layer).reshape(view))

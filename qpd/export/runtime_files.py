@@ -23,7 +23,7 @@ def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
         file,
         observations=golden.observations,
         logits=golden.logits,
-        logit_scale=np.float32(source.student.logit_scale),
+        logit_scale=np.float32(source.student.output_scale),
     )
     return file.getvalue()
 
@@ -48,7 +48,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
         "student": source.name,
         "env_id": env_id,
         "preprocessing": frames if student.architecture.is_image else f"{env_id}'s vector as it is",
-        "logit_scale": repr(student.logit_scale),
+        "logit_scale": repr(student.output_scale),
         "actions": json.dumps(names) if names else f"0..{student.architecture.num_actions - 1}",
         "acting": acting_hint(source.about),
         "weight_bits": json.dumps([layer.bits for layer in student.layers]),

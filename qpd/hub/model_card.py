@@ -215,7 +215,7 @@ def _student(export: ExportSource) -> str:
             f"- Observation: {inputs}.",
             f"- Actions: {escape(actions)}.",
             f"- To act: {acting_hint(export.about)}. One integer step of a logit is worth "
-            f"{student.logit_scale:.6g}.",
+            f"{student.output_scale:.6g}.",
         ]
     )
 

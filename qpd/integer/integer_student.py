@@ -3,7 +3,7 @@
 uint8 levels in; odd k-bit weights; int32 accumulators and biases; after every hidden layer
 `level = clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, 2^k - 1)` with a 31-bit multiplier
 (rounding: half up, which for the non-negative results of ReLU is half away from zero); the actor
-head's int32 accumulators are the logits, in units of `logit_scale`.
+head's int32 accumulators are the outputs (logits, for discrete actions), in units of `output_scale`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpd.actions import ActionSpace
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
 from qpd.students.affine import affine_levels
@@ -56,7 +57,8 @@ class IntegerStudent:
 
     architecture: StudentArchitecture
     layers: tuple[IntegerLayer, ...]
-    logit_scale: float
+    output_scale: float
+    actions: ActionSpace
     input_low: np.ndarray | None = None
     input_high: np.ndarray | None = None
 
@@ -108,8 +110,8 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @torch.no_grad()
-def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
-    """Return the integers that `simulation` simulates; biases are clipped to int32's room."""
+def integer_student(simulation: QuantizedStudent, actions: ActionSpace) -> IntegerStudent:
+    """Return the integers that `simulation` simulates, for these actions; biases are clipped to int32's room."""
     student, top = simulation.student, simulation.config.activation_levels
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
@@ -119,7 +121,7 @@ def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
         integers, scale = simulation.integer_weight(position)
         unit = scale.double().cpu() * step
         bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
-        # The head's accumulators are the logits: nothing follows that would need them requantized.
+        # The head's accumulators are the outputs: nothing follows that would need them requantized.
         multiplier = shift = None
         if shape.name != "actor":
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
@@ -141,8 +143,8 @@ def integer_student(simulation: QuantizedStudent) -> IntegerStudent:
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not student.architecture.is_image:
         ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
-    # The head has a single scale, so any of its units is the logits' unit.
-    return IntegerStudent(student.architecture, tuple(layers), float(unit[0]), *ranges)
+    # The head has a single scale, so any of its units is the outputs' unit.
+    return IntegerStudent(student.architecture, tuple(layers), float(unit[0]), actions, *ranges)
 
 
 class IntegerEngine:
@@ -150,7 +152,7 @@ class IntegerEngine:
 
     Products and sums of integers below 2^24 (2^53) are exact in float32 (float64), in any order,
     so the linear maps run on the float units; each layer takes the narrowest type that its largest
-    possible accumulator fits. Requantization is int64. `reference_logits` is the same in plain
+    possible accumulator fits. Requantization is int64. `reference_outputs` is the same in plain
     NumPy integers, and slow.
     """
 
@@ -161,9 +163,14 @@ class IntegerEngine:
             exact = torch.float32 if layer.largest_accumulator < 2**24 else torch.float64
             self._weights.append(torch.from_numpy(layer.weight).to(exact))
 
+    @property
+    def actions(self) -> ActionSpace:
+        """The actions, and what the outputs mean."""
+        return self.student.actions
+
     @torch.no_grad()
-    def integer_logits(self, observations: np.ndarray) -> np.ndarray:
-        """Map uint8 `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, num_actions]`."""
+    def integer_outputs(self, observations: np.ndarray) -> np.ndarray:
+        """Map uint8 `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, num_outputs]`."""
         inputs = torch.from_numpy(self.student.encode(observations))
         levels: Tensor = space_to_depth(inputs) if inputs.dim() == 4 else inputs
         for layer, weight in zip(self.student.layers, self._weights, strict=True):
@@ -181,14 +188,14 @@ class IntegerEngine:
         raise AssertionError("the last layer is the actor head")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Return logits float32 `[batch, num_actions]`, in real units."""
-        return self.integer_logits(observations).astype(np.float32) * np.float32(
-            self.student.logit_scale
+        """Return outputs float32 `[batch, num_outputs]`, in real units."""
+        return self.integer_outputs(observations).astype(np.float32) * np.float32(
+            self.student.output_scale
         )
 
 
-def reference_logits(student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
-    """Compute `IntegerEngine.integer_logits` in NumPy int64: the source of truth.
+def reference_outputs(student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
+    """Compute `IntegerEngine.integer_outputs` in NumPy int64: the source of truth.
 
     Arguments and result as there.
     """

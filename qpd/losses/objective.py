@@ -7,13 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qpd.actions import ActionSpace
 from qpd.losses.distillation import (
     critic_huber,
     critic_huber_gradient,
-    kl_student_teacher,
-    kl_student_teacher_gradient,
-    kl_teacher_student,
-    kl_teacher_student_gradient,
     normalised_sum,
     normalised_sum_slopes,
 )
@@ -24,9 +21,10 @@ from qpd.replay.sample import ReplaySample
 class Objective:
     """Imitation of the teacher; `loss` and `actor_weight` as in the recipe.
 
-    The temperatures divide the logits in Eq. 1.
+    What Eq. 1 is for them, and what the temperatures divide, `actions` knows.
     """
 
+    actions: ActionSpace
     loss: str
     actor_weight: float
     teacher_temperature: float
@@ -36,22 +34,31 @@ class Objective:
         self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
     ) -> tuple[Tensor, Tensor]:
         """Compute the actor (Eq. 1) and critic (Eq. 3) loss of each state, `[batch]` both."""
-        logits, values = outputs
-        kl = kl_student_teacher if self.loss == "reverse_kl" else kl_teacher_student
-        actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
-        return actor, critic_huber(sample.values, values)
+        actor, values = outputs
+        divergence = self.actions.divergence(
+            sample.labels,
+            actor,
+            self.teacher_temperature,
+            self.student_temperature,
+            reverse=self.loss == "reverse_kl",
+        )
+        return divergence, critic_huber(sample.values, values)
 
     @torch.no_grad()
     def gradients(
         self, outputs: tuple[Tensor, Tensor], sample: ReplaySample
     ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """Compute `divergences`, each with its derivative by the logits or values, graph-free."""
+        """Compute `divergences`, each with its derivative by the outputs or values, graph-free."""
         # In closed form, so that autograd's backward pass begins at the network's outputs.
-        logits, values = outputs
-        reverse = self.loss == "reverse_kl"
-        kl = kl_student_teacher_gradient if reverse else kl_teacher_student_gradient
-        actor = kl(sample.logits, logits, self.teacher_temperature, self.student_temperature)
-        return actor, critic_huber_gradient(sample.values, values)
+        actor, values = outputs
+        divergence = self.actions.divergence_gradient(
+            sample.labels,
+            actor,
+            self.teacher_temperature,
+            self.student_temperature,
+            reverse=self.loss == "reverse_kl",
+        )
+        return divergence, critic_huber_gradient(sample.values, values)
 
     def total(self, actor: Tensor, critic: Tensor) -> Tensor:
         """Combine the batch's mean losses, scalars, by Eq. 2."""

@@ -103,16 +103,17 @@ def _plan(
 ) -> PhasePlan:
     # Eq. 1 tempers the teacher alone: what acts is the trained student with the temperature folded
     # back in.
-    fold = student.recipe.student.logit_scale(student.temperature)
+    fold, actions = student.fold(student.temperature), student.prepared.teacher.actions
     return PhasePlan(
         "distill",
         student.recipe.distill,
-        student.recipe.distill.actor_weight_for(student.prepared.teacher.has_actor_critic),
+        actions,
+        student.recipe.distill.actor_weight_for(student.prepared.teacher.has_critic),
         student.temperature,
         1.0,
         student.recipe.evaluation.validate_every,
-        lambda: network_policy(copy.deepcopy(network), fold),
-        lambda: student.validation(network_policy(network, fold)),
+        lambda: network_policy(copy.deepcopy(network), actions, fold),
+        lambda: student.validation(network_policy(network, actions, fold)),
         student.recipe.evaluation.select,
         after_early_epoch=_recycler(student, network, state, play, progress),
     )
@@ -148,13 +149,14 @@ def _finish(
     if state.best:  # empty if no epoch was trained
         network.load_state_dict(state.best)
     # Every later user of the student gets the teacher's sharpness, and Eq. 1's temperature is gone.
-    network.scale_logits(student.recipe.student.logit_scale(student.temperature))
+    network.scale_outputs(student.fold(student.temperature))
     origin = {
         "recipe": student.recipe.name,
         "env_id": student.prepared.env_id,
         "phase": "distill",
     }
-    save_student(student.run.distilled_file, network, origin)
+    actions = student.prepared.teacher.actions
+    save_student(student.run.distilled_file, network, actions, origin)
     # A shared store lasts as long as the sweep: only a run's own memory serves its later phases.
     keeps_memory = play.belongs_to_run
     student.run.set_phase(

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule
 from qpd.environments.policy import Policy, network_policy
 from qpd.environments.registry import VectorEnvironment
 from qpd.evaluation.games import evaluate
@@ -125,7 +125,10 @@ def _entrants(student: StudentRun) -> list[_Entrant]:
     """Return what the run holds to be evaluated: the teacher, then the student of each phase."""
     run, prepared, sharpness = student.run, student.prepared, student.recipe.student.sharpness
     rule = acting_rule(student.recipe, prepared)
-    teacher, checksum = network_policy(prepared.teacher), prepared.teacher.sha256
+    teacher, checksum = (
+        network_policy(prepared.teacher, prepared.teacher.actions),
+        prepared.teacher.sha256,
+    )
     entrants = [_Entrant("teacher", teacher, rule, checksum)]
     if sharpness != 1.0 and rule.kind == "sample":
         sharper = acting_rule(student.recipe, prepared, sharpness=sharpness)
@@ -134,7 +137,9 @@ def _entrants(student: StudentRun) -> list[_Entrant]:
         network = load_student(run.distilled_file).to(prepared.device)
         weights = safetensors_bytes(network.state_dict())  # without the file's notes on its origin
         checksum = hashlib.sha256(weights).hexdigest()
-        entrants.append(_Entrant("distilled", network_policy(network), rule, checksum))
+        entrants.append(
+            _Entrant("distilled", network_policy(network, prepared.teacher.actions), rule, checksum)
+        )
     if run.phase("quantize").state == "done":
         ptq = IntegerEngine(load_integer_student(run.ptq_file))
         entrants.append(_Entrant("ptq", ptq, rule))

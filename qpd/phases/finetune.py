@@ -24,7 +24,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     """Run phase 3: train through the quantizers; writes quantized.safetensors."""
     if already_done(student.run, "finetune", progress):
         return
-    recipe, device = student.recipe, student.prepared.device
+    recipe, device, teacher = student.recipe, student.prepared.device, student.prepared.teacher
     simulation = QuantizedStudent(distilled_student(student.run), quantization_config(recipe))
     simulation = simulation.to(device)
     state = initial_state(simulation, recipe.finetune, recipe.seed)
@@ -34,9 +34,9 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         simulation.load_state_dict(load_calibrated(student.run, play))
         state.add_time("collect", play.fill(progress))
         # The head's logits are those of the acting policy, larger than phase 1's by this factor.
-        fold = recipe.student.logit_scale(student.temperature)
+        fold = student.fold(student.temperature)
         state.head_factor = target_logit_scale(play.memory, student.temperature) * fold
-        ptq = student.validation(IntegerEngine(integer_student(simulation)))
+        ptq = student.validation(IntegerEngine(integer_student(simulation, teacher.actions)))
         progress.note(
             f"before phase 3: validation return {ptq.games.mean:.1f},"
             f" divergence {ptq.divergence:.4f}"
@@ -48,16 +48,17 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     dtype = torch.float32
     if recipe.finetune.reward is not None:
         dtype = compute_precision(recipe.finetune.precision, device)
-    temperature = recipe.finetune.temperature_for(student.prepared.teacher.has_actor_critic)
+    temperature = recipe.finetune.temperature_for(teacher.actions)
     plan = PhasePlan(
         "finetune",
         recipe.finetune,
-        recipe.finetune.actor_weight_for(student.prepared.teacher.has_actor_critic),
+        teacher.actions,
+        recipe.finetune.actor_weight_for(teacher.has_critic),
         temperature,
-        recipe.student.logit_scale(temperature),
+        student.fold(temperature),
         recipe.evaluation.validate_every,
-        lambda: network_policy(copy.deepcopy(simulation), dtype=dtype),
-        lambda: student.validation(IntegerEngine(integer_student(simulation))),
+        lambda: network_policy(copy.deepcopy(simulation), teacher.actions, dtype=dtype),
+        lambda: student.validation(IntegerEngine(integer_student(simulation, teacher.actions))),
         select,
         recipe.finetune.reward,
         simulation.keep_ranges_positive,

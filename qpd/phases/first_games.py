@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from qpd.environments.acting import ActingRule
-from qpd.environments.policy import network_policy, uniform_policy
+from qpd.actions import ActingRule
+from qpd.environments.policy import network_policy, random_policy
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.student_run import StudentRun
@@ -30,8 +30,11 @@ def play_first_games(student: StudentRun, progress: Progress) -> None:
     count = min(_MOST_GAMES, recipe.evaluation.validation_episodes)
     seed = seed_for(recipe.seed, "first_games")
     entrants = {
-        "teacher": (network_policy(prepared.teacher), acting_rule(recipe, prepared)),
-        "random policy": (uniform_policy(prepared.teacher.num_actions), ActingRule("sample")),
+        "teacher": (
+            network_policy(prepared.teacher, prepared.teacher.actions),
+            acting_rule(recipe, prepared),
+        ),
+        "random policy": (random_policy(prepared.teacher.actions), ActingRule("sample")),
     }
     results: dict[str, EvaluationResult] = {}
     with closing(make_env(recipe, prepared, count)) as env:

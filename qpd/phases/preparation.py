@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from qpd.actions import ActionSpace
 from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
@@ -51,7 +52,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
             ErrorCode.TEACHER_UNCLEAR,
         )
     spec = environment_spec(env_id)
-    misfit = spec.misfit(teacher.observation_shape, teacher.num_actions)
+    misfit = spec.misfit(teacher.observation_shape, teacher.actions)
     if misfit is not None:
         raise PreparationError(f"teacher {teacher.source} {misfit}")
     if recipe.finetune.reward is not None and teacher.normalization is not None:
@@ -61,16 +62,16 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
             ErrorCode.RECIPE_CONTRADICTION,
         )
     chosen = choose_device(device)
-    _check_memory(recipe, spec.observation_shape, spec.num_actions)
-    architecture = recipe_architecture(recipe, spec.observation_shape, spec.num_actions)
+    _check_memory(recipe, spec.observation_shape, teacher.actions)
+    architecture = recipe_architecture(recipe, spec.observation_shape, spec.actions)
     teacher.to(chosen)
     return Prepared(teacher, env_id, architecture, chosen)
 
 
-def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int) -> None:
+def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], actions: ActionSpace) -> None:
     """Raise PreparationError if the replay cannot fit; its frames lie in a file on the disk."""
     capacity, there = recipe.replay.capacity, total_memory()
-    needed = capacity * column_bytes(observation_shape, num_actions)
+    needed = capacity * column_bytes(observation_shape, actions)
     if there is not None and needed > there:
         raise PreparationError(
             f"recipe {recipe.name}: replay.capacity: {capacity:,} transitions need "
@@ -80,16 +81,19 @@ def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], num_action
 
 
 def recipe_architecture(
-    recipe: Recipe, observation_shape: tuple[int, ...], num_actions: int
+    recipe: Recipe, observation_shape: tuple[int, ...], actions: ActionSpace
 ) -> StudentArchitecture:
     """Return the student that the recipe describes, for these observations and actions."""
     student = recipe.student
     try:
         if student.size is not None:
-            found = architecture_for(student.size, observation_shape, num_actions)
+            found = architecture_for(student.size, observation_shape, actions.num_outputs)
         else:
             found = StudentArchitecture(
-                observation_shape, num_actions, student.conv_channels or (), student.hidden or ()
+                observation_shape,
+                actions.num_outputs,
+                student.conv_channels or (),
+                student.hidden or (),
             )
     except ValueError as error:
         raise PreparationError(

@@ -67,8 +67,8 @@ def save_quantized(
     student: StudentRun, simulation: QuantizedStudent, kind: Literal["ptq", "qat"]
 ) -> None:
     """Write quantized.safetensors, and where `kind` is `ptq` ptq.safetensors too."""
-    quantized = integer_student(simulation)
     prepared, run = student.prepared, student.run
+    quantized = integer_student(simulation, prepared.teacher.actions)
     origin = {
         "recipe": student.recipe.name,
         "env_id": prepared.env_id,

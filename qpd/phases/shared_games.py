@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule
 from qpd.files.atomic import to_plain, write_json
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of

@@ -44,8 +44,12 @@ class StudentRun:
 
     @cached_property
     def temperature(self) -> float:
-        """Tau of phase 1: the recipe's, else 0.01 for Q-values and 3 for an actor."""
-        return self.recipe.distill.temperature_for(self.prepared.teacher.has_actor_critic)
+        """Tau of phase 1: the recipe's, else that of the teacher's actions."""
+        return self.recipe.distill.temperature_for(self.prepared.teacher.actions)
+
+    def fold(self, temperature: float) -> float:
+        """Return the factor from outputs trained at `temperature` to those that act."""
+        return self.prepared.teacher.actions.fold(temperature, self.recipe.student.sharpness)
 
     def sinks(self) -> list[MetricSink]:
         """Open, once, where numbers go besides metrics.csv. Raises SinkError."""
@@ -91,7 +95,7 @@ def open_students(
     fitting = {
         label: dataclasses.replace(
             prepared,
-            architecture=recipe_architecture(recipe, spec.observation_shape, spec.num_actions),
+            architecture=recipe_architecture(recipe, spec.observation_shape, spec.actions),
         )
         for label, recipe in members.items()
     }

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from qpd.environments.acting import ActingRule, resolve_acting
+from qpd.actions import ActingRule, ActionSpace
 from qpd.environments.interface import VectorEnvironment
 from qpd.environments.policy import Policy, network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import evaluate
-from qpd.losses.distillation import kl_teacher_student
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.preparation import Prepared
 from qpd.recipe.schema import Recipe
@@ -51,17 +50,16 @@ class Validation:
         At Eq. 1's temperature: the divergence of the sharpened policies themselves is mostly that
         of a few states, and tells two epochs apart a third as well.
         """
-        student = self._recipe.student
-        is_actor_critic = self._prepared.teacher.has_actor_critic
-        temperature = self._recipe.distill.temperature_for(is_actor_critic)
+        teacher = self._prepared.teacher
+        temperature = self._recipe.distill.temperature_for(teacher.actions)
         # What acts has temperature and sharpness folded into its logits.
-        folded = student.logit_scale(temperature)
-        labels = network_policy(self._prepared.teacher)
+        folded = teacher.actions.fold(temperature, self._recipe.student.sharpness)
+        labels = network_policy(teacher, teacher.actions)
         # In parts: the teacher's activations of all states would take a gigabyte.
         parts = np.array_split(states.observations, -(-len(states.observations) // 256))
         wanted = torch.from_numpy(np.concatenate([labels(part) for part in parts]))
-        acted = torch.from_numpy(states.logits)
-        return float(kl_teacher_student(wanted, acted, temperature, folded).mean())
+        acted = torch.from_numpy(teacher.actions.outputs_of(states.actions, states.outputs))
+        return float(teacher.actions.divergence(wanted, acted, temperature, folded).mean())
 
     def close(self) -> None:
         """Release the environments."""
@@ -70,34 +68,39 @@ class Validation:
 
 
 class _SampledStates:
-    """A policy, with a uniform sample of the states it was asked about and its logits there."""
+    """A policy, with a uniform sample of the states it was asked about and its outputs there."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         # Apart from the games' own stream: sampling changes no game.
         self._rng = np.random.default_rng(0x57A7)
         self._states: list[np.ndarray] = []
-        self._logits: list[np.ndarray] = []
+        self._outputs: list[np.ndarray] = []
         self._num_seen = 0
 
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
-        logits = self._policy(observations)
+    @property
+    def actions(self) -> ActionSpace:
+        """The policy's actions."""
+        return self._policy.actions
+
+    def __call__(self, observations: np.ndarray, /) -> np.ndarray:
+        outputs = self._policy(observations)
         count = min(len(observations), _STATES_A_STEP)
         for row in self._rng.choice(len(observations), count, replace=False):
-            self._keep(observations[row], logits[row])
-        return logits
+            self._keep(observations[row], outputs[row])
+        return outputs
 
-    def _keep(self, observation: np.ndarray, logits: np.ndarray) -> None:
+    def _keep(self, observation: np.ndarray, outputs: np.ndarray) -> None:
         """Keep it, or not: reservoir sampling (Vitter 1985, algorithm R)."""
         self._num_seen += 1
         if len(self._states) < HELD_OUT_STATES:
             self._states.append(observation.copy())
-            self._logits.append(np.array(logits, np.float32))
+            self._outputs.append(np.array(outputs, np.float32))
             return
         place = int(self._rng.integers(self._num_seen))
         if place < HELD_OUT_STATES:
             self._states[place] = observation.copy()
-            self._logits[place] = np.array(logits, np.float32)
+            self._outputs[place] = np.array(outputs, np.float32)
 
     @property
     def observations(self) -> np.ndarray:
@@ -105,18 +108,17 @@ class _SampledStates:
         return np.stack(self._states)
 
     @property
-    def logits(self) -> np.ndarray:
-        """The policy's logits there, float32 `[n, actions]`."""
-        return np.stack(self._logits)
+    def outputs(self) -> np.ndarray:
+        """The policy's outputs there, float32 `[n, num_outputs]`."""
+        return np.stack(self._outputs)
 
 
 def acting_rule(recipe: Recipe, prepared: Prepared, sharpness: float = 1.0) -> ActingRule:
     """Return how evaluations of this recipe act; `sharpness` is a factor on the logits."""
     settings = recipe.evaluation
-    return resolve_acting(
+    return prepared.teacher.actions.rule(
         settings.acting,
-        is_actor_critic=prepared.teacher.has_actor_critic,
-        is_atari=environment_spec(prepared.env_id).is_atari,
+        on_atari=environment_spec(prepared.env_id).is_atari,
         epsilon=settings.epsilon,
         sharpness=sharpness,
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from qpd.actions import ActingRule, ActionSpace
 from qpd.quantization.quantized_student import QuantizedStudent
 
 
@@ -33,11 +35,13 @@ def dequantized_weight(simulation: QuantizedStudent, position: int) -> Tensor:
 
 
 @torch.no_grad()
-def quantization_errors(simulation: QuantizedStudent, observations: Tensor) -> dict[str, float]:
-    """Return the SQNR in dB of each layer's weights and the logits, and the share of equal actions.
+def quantization_errors(
+    simulation: QuantizedStudent, observations: Tensor, actions: ActionSpace
+) -> dict[str, float]:
+    """Return the SQNR in dB of each layer's weights and the outputs, and the share of same actions.
 
-    `observations`, `[batch, ...]`, are what the logits are computed on, each state's mean logit
-    taken off: softmax does not see it. The reference is what the same parameters give without
+    `observations`, `[batch, ...]`, are what the outputs are computed on, less what no action
+    depends on, such as the mean of logits. The reference is what the same parameters give without
     quantizers. Under the scheme dorefa, which drops each layer's scale, that is another function,
     and the numbers say so. What is infinite is left out.
     """
@@ -49,10 +53,9 @@ def quantization_errors(simulation: QuantizedStudent, observations: Tensor) -> d
         for position, shape in enumerate(student.shapes)
     }
     # The same parameters twice: what differs is the quantizers' doing, not the training's.
-    exact, quantized = student(observations).logits, simulation(observations).logits
-    errors["sqnr_db/logits"] = sqnr_db(
-        exact - exact.mean(1, keepdim=True), quantized - quantized.mean(1, keepdim=True)
-    )
-    same = exact.argmax(1) == quantized.argmax(1)
-    errors["same_action"] = float(same.float().mean())
+    exact, quantized = student(observations).actor, simulation(observations).actor
+    errors["sqnr_db/outputs"] = sqnr_db(actions.centred(exact), actions.centred(quantized))
+    greedy, rng = ActingRule("greedy"), np.random.default_rng(0)
+    taken = (actions.act(each.cpu().numpy(), greedy, rng) for each in (exact, quantized))
+    errors["same_action"] = float(actions.same(*taken).mean())
     return {name: value for name, value in errors.items() if math.isfinite(value)}

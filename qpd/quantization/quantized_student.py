@@ -135,14 +135,14 @@ class QuantizedStudent(nn.Module):
         return levels, step
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
-        """Return logits and values, float32; the critic reads dequantized features in float."""
+        """Return outputs and values, float32; the critic reads dequantized features in float."""
         levels, step = self.hidden_levels(observations)
         with torch.autocast(levels.device.type, enabled=False):
-            # The head is exact in float32: its accumulators are the logits, and rounded ones tie.
+            # The head is exact in float32: its accumulators are the outputs, and rounded logits tie.
             levels = levels.float()
             acc, scale = self.accumulate(len(self.student.shapes) - 1, levels, torch.float32)
             unit = scale * step
-            logits = (acc + self.integer_bias(len(self.student.shapes) - 1, unit)) * unit
+            outputs = (acc + self.integer_bias(len(self.student.shapes) - 1, unit)) * unit
             critic = self.student.critic
             values = F.linear(levels * step, critic.weight, critic.bias)
-        return StudentOutputs(logits, values.squeeze(-1))
+        return StudentOutputs(outputs, values.squeeze(-1))

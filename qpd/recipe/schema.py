@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from qpd.actions import ActionSpace
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
@@ -127,14 +128,6 @@ class StudentSettings(RecipeSection):
         "the head when phase 1 ends; 1 = the student samples as randomly as its teacher",
     )
 
-    def logit_scale(self, temperature: float) -> float:
-        """Return the factor from logits trained on tempered labels to the acting policy's.
-
-        At the optimum of Eq. 1 the student's logits are the teacher's divided by tau; times
-        `temperature` they are the teacher's own, times `sharpness` those that act.
-        """
-        return temperature * self.sharpness
-
     @model_validator(mode="after")
     def _exactly_one_form(self) -> Self:
         custom = self.conv_channels is not None or self.hidden is not None
@@ -206,20 +199,20 @@ class TrainingPhase(RecipeSection):
         "that kills the student, and continue at half the learning rate; 0 = stop with an error",
     )
 
-    def temperature_for(self, has_actor_critic: bool) -> float:
-        """Return tau of Eq. 1: the recipe's, else 3 for an actor's logits and 0.01 for Q-values."""
+    def temperature_for(self, actions: ActionSpace) -> float:
+        """Return tau of Eq. 1: the recipe's, else that of the actions, and 0.01 for Q-values."""
         if self.temperature is not None:
             return self.temperature
-        return 3.0 if has_actor_critic else 0.01
+        return 0.01 if actions.temperature is None else actions.temperature
 
-    def actor_weight_for(self, has_actor_critic: bool) -> float:
-        """Return lambda of Eq. 2: the recipe's, else 0.5, or 1 for Q-values, which have no critic.
+    def actor_weight_for(self, has_critic: bool) -> float:
+        """Return lambda of Eq. 2: the recipe's, else 0.5, or 1 where the teacher has no critic.
 
-        The QPD paper trains students of DQN by Eq. 1 alone.
+        The QPD paper trains students of DQN, whose Q-values are what Eq. 1 compares, by it alone.
         """
         if self.actor_weight is not None:
             return self.actor_weight
-        return 0.5 if has_actor_critic else 1.0
+        return 0.5 if has_critic else 1.0
 
 
 class DistillSettings(TrainingPhase):

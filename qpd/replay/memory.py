@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qpd.actions import ActionSpace
 from qpd.environments.transition import TransitionBatch
 from qpd.files.tensors import DamagedFileError
 from qpd.replay.sample import ReplaySample
@@ -28,11 +29,12 @@ CPU = torch.device("cpu")
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 
-def column_bytes(observation_shape: tuple[int, ...], num_actions: int) -> int:
+def column_bytes(observation_shape: tuple[int, ...], actions: ActionSpace) -> int:
     """Return the bytes of memory per transition, apart from its frame, which a file holds."""
     frame_stack = observation_shape[0] if len(observation_shape) == 3 else 1
-    floats = num_actions + 3  # logits; value, log probability, advantage
-    return 4 * floats + 8 + 4 * frame_stack + 4  # action; rows of the stack; checksum
+    floats = actions.num_labels + 3  # labels; value, log probability, advantage
+    action = actions.empty(1).nbytes
+    return 4 * floats + action + 4 * frame_stack + 4  # rows of the stack; checksum
 
 
 class ReplayMemory:
@@ -50,7 +52,7 @@ class ReplayMemory:
         capacity: int,
         num_envs: int,
         observation_shape: tuple[int, ...],
-        num_actions: int,
+        actions: ActionSpace,
         frame_file: Path | None = None,
         spare: int = 0,
         device: torch.device = CPU,
@@ -58,6 +60,7 @@ class ReplayMemory:
         if capacity < 1 or num_envs < 1:
             raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
         self.capacity, self.num_envs = capacity, num_envs
+        self.actions = actions
         self.is_image = len(observation_shape) == 3
         self.frame_stack = observation_shape[0] if self.is_image else 1
         # The oldest transition kept may be stacked upon frames of up to three vector steps before.
@@ -75,9 +78,9 @@ class ReplayMemory:
         self._rows = torch.from_numpy(rows)
         self._copy = None if device == CPU else self._rows.to(device, copy=True)
         # All but the frames lives on the device that reads it.
-        self._logits = torch.zeros(count, num_actions, device=device)
+        self._labels = torch.zeros(count, actions.num_labels, device=device)
         self._values = torch.zeros(count, device=device)
-        self._actions = torch.zeros(count, dtype=torch.int64, device=device)
+        self._actions = torch.from_numpy(actions.empty(count)).to(device)
         self._log_probs = torch.zeros(count, device=device)
         self._advantages = torch.zeros(count, device=device)
         self._stack = torch.zeros(count, self.frame_stack, dtype=torch.int32, device=device)
@@ -94,7 +97,7 @@ class ReplayMemory:
     @property
     def num_bytes(self) -> int:
         """Count the bytes held, frames and teacher outputs together."""
-        outputs = [self._logits, self._values, self._actions, self._log_probs, self._advantages]
+        outputs = [self._labels, self._values, self._actions, self._log_probs, self._advantages]
         parts = [self._rows, self._stack, *outputs]
         held = sum(part.numel() * part.element_size() for part in parts)
         return held + self.background.num_bytes
@@ -117,7 +120,7 @@ class ReplayMemory:
         if self._copy is not None:
             self._copy[index] = stored.to(self.device)
         columns = [
-            (self._logits, batch.logits),
+            (self._labels, batch.labels),
             (self._values, batch.values),
             (self._stack, torch.from_numpy(self._stack_rows(batch, rows))),
         ]
@@ -182,7 +185,7 @@ class ReplayMemory:
     def _sample(self, inputs: Tensor | SharedFrames, rows: Tensor) -> ReplaySample:
         return ReplaySample(
             inputs,
-            self._logits.index_select(0, rows),
+            self._labels.index_select(0, rows),
             self._values.index_select(0, rows),
             self._actions.index_select(0, rows),
             self._log_probs.index_select(0, rows),
@@ -218,7 +221,7 @@ class ReplayMemory:
     def logit_deviation(self) -> float:
         """Compute the teacher's logits' root mean square in memory, less each state's mean."""
         rows = torch.from_numpy(self.transition_rows()).to(self.device)
-        logits = self._logits.index_select(0, rows)
+        logits = self._labels.index_select(0, rows)
         # A softmax does not see the mean, and neither does Eq. 1.
         return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
 
@@ -228,7 +231,7 @@ class ReplayMemory:
         Of `softmax(logits / temperature)`, the left side of Eq. 1.
         """
         rows = torch.from_numpy(self.transition_rows()).to(self.device)
-        log_labels = torch.log_softmax(self._logits.index_select(0, rows) / temperature, 1)
+        log_labels = torch.log_softmax(self._labels.index_select(0, rows) / temperature, 1)
         labels = log_labels.exp()
         return float(-(labels * log_labels).sum(1).mean()), float(labels.amax(1).mean())
 
@@ -236,7 +239,7 @@ class ReplayMemory:
         """Return all but the observations, which the frame file holds."""
         # Not what the reward term needs: a rollout is drawn from in the epoch that played it.
         return {
-            "logits": self._logits.cpu(),
+            "labels": self._labels.cpu(),
             "values": self._values.cpu(),
             "stack": self._stack.cpu(),
             "newest": torch.from_numpy(self._newest),
@@ -247,7 +250,7 @@ class ReplayMemory:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` saved; the observations must be those of the frame file."""
-        for name in ("logits", "values", "stack"):
+        for name in ("labels", "values", "stack"):
             getattr(self, f"_{name}").copy_(state[name])
         if self._copy is not None:
             self._copy.copy_(self._rows)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpd.environments.acting import ActingRule, resolve_acting
+from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment, make_vector_env
 from qpd.environments.transition import TransitionBatch
@@ -51,7 +51,7 @@ class PlayStream:
         )
         device = next(teacher.parameters()).device
         precision = recipe.collection.precision
-        if precision == "auto" and not teacher.has_actor_critic:
+        if precision == "auto" and teacher.actions.has_values:
             precision = "fp32"  # Q-values of 3, the best two 0.03 apart: bfloat16's steps are 0.016
         self._teacher = teacher.in_precision(compute_precision(precision, device))
         self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
@@ -62,21 +62,17 @@ class PlayStream:
             recipe.replay.capacity,
             settings.num_envs,
             self.env.spec.observation_shape,
-            self.env.spec.num_actions,
+            teacher.actions,
             frame_file,
             spare,
             device,
         )
         collection = recipe.collection
         self._student_envs = round(collection.student_fraction * settings.num_envs)
-        self._rule = resolve_acting(
-            "sample"
-            if collection.acting == "auto" and teacher.has_actor_critic
-            else "epsilon"
-            if collection.acting == "auto"
-            else collection.acting,
-            is_actor_critic=teacher.has_actor_critic,
-            is_atari=self.env.spec.is_atari,
+        asked = collection.acting
+        self._rule = teacher.actions.rule(
+            teacher.actions.exploring if asked == "auto" else asked,
+            on_atari=self.env.spec.is_atari,
             epsilon=collection.epsilon,
             sharpness=collection.sharpness,
         )

@@ -14,14 +14,14 @@ from qpd.students.shared_background import SharedFrames
 class ReplaySample:
     """What a student in training is given, `inputs`: the observations, or where their frames lie.
 
-    `logits` float32 `[batch, num_actions]`; `values` float32 `[batch]`. What the reward term needs,
-    meaningful for the transitions of a rollout only: `actions` int64, `log_probs` and `advantages`
-    float32, all `[batch]`.
+    `labels` float32 `[batch, num_labels]` (`qpd.actions`); `values` float32 `[batch]`. What the
+    reward term needs, meaningful for the transitions of a rollout only: `actions` `[batch, ...]`,
+    `log_probs` and `advantages` float32 `[batch]`.
     """
 
     # Frames as they lie in the memory cost a step on a CPU less than whole observations.
     inputs: Tensor | SharedFrames
-    logits: Tensor
+    labels: Tensor
     values: Tensor
     actions: Tensor
     log_probs: Tensor

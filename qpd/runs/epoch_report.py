@@ -73,7 +73,7 @@ def quantization_scalars(module: nn.Module, memory: ReplayMemory) -> dict[str, f
     chosen = rows[np.linspace(0, len(rows) - 1, min(len(rows), ERROR_SAMPLE)).astype(np.int64)]
     device = module.activation_ranges.device
     observations = memory.gather(torch.from_numpy(chosen)).observations.to(device)
-    errors = quantization_errors(module, observations)
+    errors = quantization_errors(module, observations, memory.actions)
     return {f"quantization/{name}": value for name, value in errors.items()}
 
 

@@ -6,8 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qpd.environments.acting import resolve_acting
-from qpd.environments.policy import Policy, network_policy, uniform_policy
+from qpd.environments.policy import Policy, network_policy, random_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -21,9 +20,9 @@ from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, stored_architecture
+from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_recipe_teacher, load_teacher
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,6 @@ class Target:
     policy: Policy
     env_id: str
     observation_shape: tuple[int, ...]
-    num_actions: int
-    is_actor_critic: bool
     teacher: Teacher | None = None
     run_path: Path | None = None
     episodes: int = 50
@@ -83,11 +80,9 @@ def _from_teacher(teacher: Teacher, device: str) -> Target:
     teacher.to(choose_device(device))
     return Target(
         "teacher",
-        network_policy(teacher),
+        network_policy(teacher, teacher.actions),
         teacher.env_id,
         teacher.observation_shape,
-        teacher.num_actions,
-        teacher.has_actor_critic,
         teacher,
     )
 
@@ -120,14 +115,12 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     else:
         chosen: Policy
         if name == "distilled":
-            chosen = network_policy(load_student(files[name]).to(choose_device(device)))
+            student = load_student(files[name]).to(choose_device(device))
+            chosen = network_policy(student, student_actions(files[name]))
         else:
             chosen = IntegerEngine(load_integer_student(files[name]))
         shape = stored_architecture(files[name])
-        is_actor_critic = record.algo in ACTOR_CRITIC_ALGORITHMS
-        target = Target(
-            name, chosen, record.env_id, shape.observation_shape, shape.num_actions, is_actor_critic
-        )
+        target = Target(name, chosen, record.env_id, shape.observation_shape)
     settings = recipe.evaluation
     return replace(
         target,
@@ -172,14 +165,13 @@ def play(
         )
     spec = environment_spec(target.env_id)
     played = target.teacher.source if target.teacher is not None else target.run_path
-    misfit = spec.misfit(target.observation_shape, target.num_actions)
+    misfit = spec.misfit(target.observation_shape, target.policy.actions)
     if misfit is not None:
         raise TargetError(f"{played}: {misfit}", ErrorCode.TEACHER_WRONG_ENVIRONMENT)
     try:
-        rule = resolve_acting(
+        rule = target.policy.actions.rule(
             target.acting if acting is None else acting,
-            is_actor_critic=target.is_actor_critic,
-            is_atari=spec.is_atari,
+            on_atari=spec.is_atari,
             epsilon=target.epsilon if epsilon is None else epsilon,
             sharpness=sharpness,
         )
@@ -203,7 +195,7 @@ def play_randomly(
     target: Target, progress: Progress, *, episodes: int, seed: int
 ) -> EvaluationResult:
     """Play the target's games with actions drawn at random."""
-    random = replace(target, label="a random policy", policy=uniform_policy(target.num_actions))
+    random = replace(target, label="a random policy", policy=random_policy(target.policy.actions))
     return play(random, progress, episodes=episodes, seed=seed, acting="sample")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import safetensors
 import torch
 
+from qpd.actions import ActionSpace, Discrete, actions_from_json, actions_to_json
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_safetensors
@@ -38,7 +39,7 @@ def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
     """Return the four fields of an architecture as plain data."""
     return {
         "observation_shape": list(architecture.observation_shape),
-        "num_actions": architecture.num_actions,
+        "num_actions": architecture.num_outputs,
         "conv_channels": list(architecture.conv_channels),
         "hidden": list(architecture.hidden),
     }
@@ -63,13 +64,34 @@ def _sizes(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
-def save_student(path: Path, student: Student, about: dict[str, Any]) -> None:
+def stored_actions(metadata: dict[str, str], num_outputs: int, has_values: bool) -> ActionSpace:
+    """Return the actions that a student's metadata name; ValueError where they do not fit it.
+
+    Metadata without any, as all were once and those of softmax policies still are, mean one choice
+    among `num_outputs` actions, by Q-values where it `has_values`.
+    """
+    if "actions" not in metadata:
+        return Discrete(num_outputs, "q_values" if has_values else "logits")
+    actions = actions_from_json(parse_json(metadata["actions"]))
+    if actions.num_outputs != num_outputs:
+        raise ValueError(f"{num_outputs} outputs for {actions}")
+    return actions
+
+
+def actions_metadata(actions: ActionSpace) -> dict[str, str]:
+    """Return the metadata that `stored_actions` reads back."""
+    if actions == Discrete(actions.num_outputs):
+        return {}  # what metadata without actions mean
+    return {"actions": json.dumps(actions_to_json(actions), separators=(",", ":"))}
+
+
+def save_student(path: Path, student: Student, actions: ActionSpace, about: dict[str, Any]) -> None:
     """Write the float student, critic head included (phase 3 and the analysis need it)."""
-    write_safetensors(path, *float_student_content(student, about))
+    write_safetensors(path, *float_student_content(student, actions, about))
 
 
 def float_student_content(
-    student: Student, about: dict[str, Any]
+    student: Student, actions: ActionSpace, about: dict[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a distilled.safetensors."""
     metadata = {
@@ -77,6 +99,7 @@ def float_student_content(
         "format_version": str(FORMAT_VERSION),
         "architecture": json.dumps(architecture_to_json(student.architecture)),
         "about": json.dumps(about),
+        **actions_metadata(actions),
     }
     return dict(student.state_dict()), metadata
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qpd.actions import ActionSpace
 from qpd.files.json_input import parse_json, read_json
-from qpd.student_files.distilled import StudentFileError, read_metadata
+from qpd.student_files.distilled import (
+    StudentFileError,
+    read_metadata,
+    stored_actions,
+    stored_architecture,
+)
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 
@@ -37,6 +43,18 @@ def _teacher_algo(manifest: Path) -> str | None:
         return str(read_json(manifest)["teacher"]["algo"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def student_actions(file: Path) -> ActionSpace:
+    """Return the actions of the student in `file`, and what its outputs mean. StudentFileError."""
+    metadata = read_metadata(file)
+    num_outputs = stored_architecture(file).num_outputs
+    try:
+        return stored_actions(metadata, num_outputs, not imitates_policy(student_origin(file)))
+    except StudentFileError:
+        raise
+    except ValueError as error:
+        raise StudentFileError(f"{file}: does not describe a student: {error}") from error
 
 
 def imitates_policy(about: dict[str, Any]) -> bool:

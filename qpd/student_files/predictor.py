@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule
 from qpd.environments.policy import Policy, network_policy
 from qpd.integer.integer_student import IntegerEngine
 from qpd.student_files.distilled import (
@@ -17,7 +17,7 @@ from qpd.student_files.distilled import (
     stored_architecture,
     stored_format,
 )
-from qpd.student_files.origin import imitates_policy, student_origin
+from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import FORMAT as INTEGER_FORMAT
 from qpd.student_files.quantized import load_integer_student
 from qpd.students import StudentArchitecture
@@ -26,8 +26,8 @@ from qpd.students import StudentArchitecture
 class StudentPredictor:
     """A student that acts as SB3's agents do.
 
-    `deterministic` takes the argmax; otherwise it samples, or for students of DQN takes the argmax
-    but a uniform action with probability 0.01.
+    `deterministic` takes the likeliest action; otherwise it samples, or for students of DQN takes
+    the best one but a uniform action with probability 0.01.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StudentPredictor:
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Return actions int64, `[batch]` or 0-d for a single observation, and `state` unchanged.
+        """Return actions `[batch, ...]`, or one for a single observation (0-d if discrete), and `state` unchanged.
 
         Frames are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
         `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
@@ -55,12 +55,13 @@ class StudentPredictor:
         """
         batch, is_single = self._batch(np.asarray(observation))
         rule = ActingRule("greedy") if deterministic else self.rule
-        actions = rule.act(self.policy(batch), self._rng).astype(np.int64)
-        # SB3 returns a 0-d array for one observation, which gymnasium's step takes as an int.
-        return (actions[0:1].reshape(()) if is_single else actions), state
+        space = self.policy.actions
+        actions = space.act(self.policy(batch), rule, self._rng).astype(space.dtype)
+        # SB3 returns a 0-d array for a single choice, which gymnasium's step takes as an int.
+        return (actions[0].reshape(space.shape) if is_single else actions), state
 
-    def logits(self, observation: np.ndarray) -> np.ndarray:
-        """Return logits float32 `[batch, actions]` of observations as `predict` takes them."""
+    def outputs(self, observation: np.ndarray) -> np.ndarray:
+        """Return outputs (logits) float32 `[batch, num_outputs]` of observations as `predict` takes them."""
         return self.policy(self._batch(np.asarray(observation))[0])
 
     def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -94,13 +95,13 @@ def load_student_policy(path: str | os.PathLike[str], seed: int = 0) -> StudentP
     """
     file = _student_file(Path(path))
     policy: Policy
+    actions = student_actions(file)
     if stored_format(file) == INTEGER_FORMAT:
         policy = IntegerEngine(load_integer_student(file))
     else:
-        policy = network_policy(load_student(file))
-    is_actor_critic = imitates_policy(student_origin(file))
+        policy = network_policy(load_student(file), actions)
     # Sharpness 1: the temperature and the recipe's sharpness are folded into the head already.
-    rule = ActingRule("sample" if is_actor_critic else "epsilon")
+    rule = ActingRule(actions.exploring)
     return StudentPredictor(policy, stored_architecture(file), rule, seed)
 
 

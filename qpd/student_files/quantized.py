@@ -16,11 +16,14 @@ from qpd.integer.constant_bytes import constant_bytes
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.student_files.distilled import (
     StudentFileError,
+    actions_metadata,
     architecture_from_json,
     architecture_to_json,
     read_metadata,
     read_safetensors,
+    stored_actions,
 )
+from qpd.student_files.origin import imitates_policy
 
 FORMAT = "qpd-integer-student"
 FORMAT_VERSION = 2
@@ -83,8 +86,9 @@ def pack_student(
         "weight_bits": _compact([layer.bits for layer in student.layers]),
         "activation_levels": str(student.layers[0].levels),
         # repr, the shortest text that reads back as the same float64.
-        "logit_scale": repr(student.logit_scale),
+        "logit_scale": repr(student.output_scale),
         "about": _compact(about),
+        **actions_metadata(student.actions),
     }
     return tensors, metadata
 
@@ -157,7 +161,10 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
     scale = float(metadata["logit_scale"])
     if not 0.0 < scale < float("inf"):
         raise ValueError(f"logit_scale {scale}")
-    return IntegerStudent(architecture, tuple(layers), scale, *ranges)
+    about = parse_json(metadata.get("about", "{}"))
+    has_values = isinstance(about, dict) and not imitates_policy(about)
+    actions = stored_actions(metadata, architecture.num_outputs, has_values)
+    return IntegerStudent(architecture, tuple(layers), scale, actions, *ranges)
 
 
 def _vector(arrays: dict[str, np.ndarray], name: str, dtype: type, size: int) -> np.ndarray:

@@ -130,7 +130,7 @@ def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before:
     plan, state = trainee.plan, trainee.state
     # With rewards the total is a policy gradient's surrogate: its size says nothing.
     recent = state.recent_losses if plan.reward is None else []
-    reason = diagnose_epoch(losses, recent, state.module, observations)
+    reason = diagnose_epoch(losses, recent, state.module, observations, plan.actions)
     if reason is None:
         state.recent_losses = [*state.recent_losses, float(losses[0])][-REMEMBERED:]
         return

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qpd.actions import ActionSpace
 from qpd.training.state import PhaseState
 
 SPIKE = 10.0  # times the largest of the last losses; seen in good runs: below 2
 REMEMBERED = 5  # epochs
 LR_FACTOR = 0.5
-_SAME = 1e-6  # of logits, whose differences decide about actions: below this they decide nothing
+_SAME = 1e-6  # of outputs, whose differences decide about actions: below this they decide nothing
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,11 @@ class StateCopy:
 
 
 def diagnose_epoch(
-    losses: Tensor, recent: Sequence[float], module: nn.Module, observations: Tensor
+    losses: Tensor,
+    recent: Sequence[float],
+    module: nn.Module,
+    observations: Tensor,
+    actions: ActionSpace,
 ) -> str | None:
     """Say what is wrong with an epoch; None if nothing is.
 
@@ -64,17 +69,13 @@ def diagnose_epoch(
     if recent and total > SPIKE * max(recent):
         usual = statistics.median(recent)
         return f"the loss has jumped from {usual:.3g} to {total:.3g}"
-    return _dead(module, observations)
+    return _dead(module, observations, actions)
 
 
 @torch.no_grad()
-def _dead(module: nn.Module, observations: Tensor) -> str | None:
-    """Say so if the student tells neither actions nor states apart."""
-    logits = module(observations)[0].float()
-    if (logits.amax(1) - logits.amin(1)).max() < _SAME:
-        return "the student is dead: its logits are equal"
-    # A constant added to all logits of a state changes no policy: compare without it.
-    centred = logits - logits.mean(1, keepdim=True)
-    if len(logits) > 1 and (centred.amax(0) - centred.amin(0)).max() < _SAME:
+def _dead(module: nn.Module, observations: Tensor, actions: ActionSpace) -> str | None:
+    """Say so if the student tells no states apart."""
+    outputs = actions.centred(module(observations)[0].float())
+    if len(outputs) > 1 and (outputs.amax(0) - outputs.amin(0)).max() < _SAME:
         return "the student is dead: it answers every state alike"
     return None

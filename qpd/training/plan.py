@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from qpd.actions import ActionSpace
 from qpd.environments.policy import Policy
 from qpd.losses.objective import Objective
 from qpd.recipe.schema import RewardSettings, TrainingPhase
@@ -15,8 +16,8 @@ from qpd.training.selection import Selection, Validated
 class PhasePlan:
     """All that distinguishes phase 1 from phase 3, for the loop that trains both.
 
-    `actor_weight` is lambda of Eq. 2; `teacher_temperature` and `student_temperature` divide the
-    logits in Eq. 1. `acting_policy` plays where the student collects; `validate` plays the
+    `actions` knows what Eq. 1 is; `actor_weight` is lambda of Eq. 2; `teacher_temperature` and
+    `student_temperature` are those of Eq. 1. `acting_policy` plays where the student collects; `validate` plays the
     validation episodes, by which `select` chooses an epoch; `after_update` keeps parameters in
     their domain; `after_early_epoch` follows the epochs of the first half. With `reward` the
     student plays before each epoch, which trains on that rollout alone.
@@ -24,6 +25,7 @@ class PhasePlan:
 
     name: str
     settings: TrainingPhase
+    actions: ActionSpace
     actor_weight: float
     teacher_temperature: float
     student_temperature: float
@@ -39,6 +41,7 @@ class PhasePlan:
     def objective(self) -> Objective:
         """What the phase minimises, without the reward term."""
         return Objective(
+            self.actions,
             self.settings.loss,
             self.actor_weight,
             self.teacher_temperature,

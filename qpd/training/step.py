@@ -35,18 +35,18 @@ def backward(
 ) -> Tensor:
     """Add the gradients of Eq. 2 by a batch, on a CPU; returns total, actor and critic loss, `[3]`.
 
-    The derivatives of the losses by logits and values are written down: a graph of them would cost
+    The derivatives of the losses by outputs and values are written down: a graph of them would cost
     as much as a small layer.
     """
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         outputs = module(sample.inputs)
     batch = len(sample.values)
-    (actors, by_logits), (critics, by_values) = objective.gradients(outputs, sample)
+    (actors, by_outputs), (critics, by_values) = objective.gradients(outputs, sample)
     actor, critic = float(actors.sum()) / batch, float(critics.sum()) / batch
     slopes = objective.slopes(actor, critic)
     given = [
         gradient.mul_(slope / batch)
-        for gradient, slope in zip((by_logits, by_values), slopes, strict=False)
+        for gradient, slope in zip((by_outputs, by_values), slopes, strict=False)
     ]
     torch.autograd.backward(outputs[: len(given)], given)
     return torch.tensor([objective.total_of(actor, critic), actor, critic])

@@ -35,7 +35,7 @@ class AtariVecEnv(VecEnv):
         spec = self._env.spec
         shape = spec.observation_shape
         super().__init__(
-            num_envs, spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(spec.num_actions)
+            num_envs, spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(spec.actions.num_outputs)
         )
         self._seed = seed
         self._actions = np.zeros(num_envs, np.int64)

@@ -24,9 +24,9 @@ def test_a_random_student_is_one_of_the_grid_and_its_logits_say_something() -> N
     assert model.student.architecture == architecture_for("XXS", (4, 84, 84), 4)
     assert model.observations.dtype == np.uint8 and model.observations.shape == (8, 4, 84, 84)
     # Golden vectors that all give the same logits would let a broken runtime pass.
-    assert len(np.unique(model.integer_logits, axis=0)) == 8
+    assert len(np.unique(model.integer_outputs, axis=0)) == 8
     engine = IntegerEngine(model.source.student)
-    assert (engine.integer_logits(model.observations) == model.integer_logits).all()
+    assert (engine.integer_outputs(model.observations) == model.integer_outputs).all()
 
 
 def test_every_size_has_its_name_whatever_the_actions() -> None:

@@ -38,8 +38,8 @@ def worker(cartpole: BenchModel, tmp_path_factory: pytest.TempPathFactory) -> It
 def test_a_worker_answers_takes_turns_and_holds_its_own_runtime_only(
     worker: WorkerProcess, cartpole: BenchModel
 ) -> None:
-    scale = cartpole.source.student.logit_scale
-    assert (np.round(worker.logits / scale) == cartpole.integer_logits).all()
+    scale = cartpole.source.student.output_scale
+    assert (np.round(worker.logits / scale) == cartpole.integer_outputs).all()
     for _ in range(2):
         turn = worker.turn(0.01)
         assert turn.calls >= 10 and 0 < turn.median_us <= turn.p99_us
@@ -52,7 +52,7 @@ def test_a_runtime_that_computes_something_else_is_not_timed(
 ) -> None:
     from dataclasses import replace
 
-    other = replace(cartpole, integer_logits=cartpole.integer_logits[::-1])
+    other = replace(cartpole, integer_outputs=cartpole.integer_outputs[::-1])
     contestant = start_student("onnx-fp32", other, 1, tmp_path, noise_frames())
     assert contestant.runner is None and contestant.check is not None
     assert "computes something else" in str(contestant.error)

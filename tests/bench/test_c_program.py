@@ -34,7 +34,7 @@ def test_both_builds_pass_their_golden_test_and_are_timed(tmp_path: Path) -> Non
 
 def test_a_program_that_fails_its_golden_test_is_not_timed(tmp_path: Path) -> None:
     model = run_model(RUN)
-    wrong = replace(model, integer_logits=model.integer_logits + 1)
+    wrong = replace(model, integer_outputs=model.integer_outputs + 1)
     contestant = start_student("c", wrong, 1, tmp_path, noise_frames())
     assert contestant.runner is None and isinstance(contestant.error, WrongAnswerError)
     assert "golden test: FAILED: vector 1" in str(contestant.error)

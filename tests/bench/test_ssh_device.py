@@ -146,7 +146,7 @@ def test_the_command_copies_builds_tests_runs_and_fetches(
 @needs_compiler
 def test_a_golden_test_that_fails_there_stops_it_and_leaves_nothing(remote: Remote) -> None:
     model = run_model(RUN)
-    wrong = replace(model, integer_logits=model.integer_logits + 1)
+    wrong = replace(model, integer_outputs=model.integer_outputs + 1)
     with pytest.raises(BenchError, match="golden test fails there: FAILED: vector 1") as caught:
         bench_over_ssh(remote.target, [wrong], SETTINGS, config=remote.config)
     assert "\n" not in str(caught.value)

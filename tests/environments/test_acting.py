@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from qpd.environments.acting import ActingRule, resolve_acting
 
 ROWS = 60_000

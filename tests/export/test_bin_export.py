@@ -18,7 +18,7 @@ from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, 
 from qpd.export.c.binary import binary_student, export_bin
 from qpd.export.c.sizes import weight_bytes
 from qpd.integer.constant_bytes import constant_bytes
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent, reference_logits
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent, reference_outputs
 from qpd.students import LayerShape, StudentArchitecture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,10 +68,10 @@ def check_reader(student: IntegerStudent, folder: Path) -> None:
         unusual = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], np.float32)
         observations[0] = np.resize(unusual, observations.shape[1])
     read = qpd_bin.load(folder / "student.bin")
-    got = qpd_bin.integer_logits(read, observations)
+    got = qpd_bin.integer_outputs(read, observations)
     assert got.dtype == np.int32
-    assert (got == reference_logits(student, observations)).all()
-    assert len(np.unique(got, axis=0)) > 8 and read.logit_scale == student.logit_scale
+    assert (got == reference_outputs(student, observations)).all()
+    assert len(np.unique(got, axis=0)) > 8 and read.logit_scale == student.output_scale
 
 
 def test_every_byte_of_a_small_student_by_hand() -> None:

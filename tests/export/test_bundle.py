@@ -77,7 +77,7 @@ def test_golden_vectors_tell_students_apart(source: ExportSource) -> None:
     assert len(np.unique(golden.logits, axis=0)) >= 14
     assert len(np.unique(golden.logits.argmax(1))) > 1
     engine = IntegerEngine(source.student)
-    assert (engine.integer_logits(golden.observations) == golden.logits).all()
+    assert (engine.integer_outputs(golden.observations) == golden.logits).all()
 
 
 @pytest.mark.parametrize(

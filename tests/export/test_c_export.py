@@ -24,7 +24,7 @@ from qpd.integer.integer_student import (
     IntegerEngine,
     IntegerLayer,
     IntegerStudent,
-    reference_logits,
+    reference_outputs,
 )
 from qpd.students import StudentArchitecture, architecture_for
 
@@ -100,7 +100,7 @@ def test_real_observations_give_the_reference_logits(
     library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
     noise = np.random.default_rng(0).integers(0, 256, (20, 4, 84, 84), dtype=np.uint8)
     for observations in (some_play, noise, golden_vectors(student, 1).observations):
-        wanted = IntegerEngine(student).integer_logits(observations)
+        wanted = IntegerEngine(student).integer_outputs(observations)
         assert (c_logits(library, student, observations) == wanted).all()
 
 
@@ -128,7 +128,7 @@ def test_any_architecture_gives_the_reference_logits(
     observations = golden_vectors(student, 5).observations
     library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
     got = c_logits(library, student, observations)
-    assert (got == reference_logits(student, observations)).all()
+    assert (got == reference_outputs(student, observations)).all()
     assert len(np.unique(got, axis=0)) > 8
 
 
@@ -157,7 +157,7 @@ def test_extreme_requantization_is_exact(kernels: str, tmp_path: Path) -> None:
     student = extreme_student()
     observations = golden_vectors(student, 6).observations
     library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
-    wanted = reference_logits(student, observations)
+    wanted = reference_outputs(student, observations)
     assert (c_logits(library, student, observations) == wanted).all()
 
 
@@ -199,9 +199,9 @@ def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
 def test_samples_follow_the_softmax(tmp_path: Path) -> None:
     student = load_export_source(RUNS / "breakout-ppo-xxs").student
     library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
-    unit = 1.0 / student.logit_scale
+    unit = 1.0 / student.output_scale
     logits = np.array([0.0, -1.0, -2.5, 0.5]) * unit
-    exact = np.exp(logits * student.logit_scale)
+    exact = np.exp(logits * student.output_scale)
     exact /= exact.sum()
     row, state, n = logits.round().astype(np.int32), ctypes.c_uint32(7), 200_000
     pointer = row.ctypes.data_as(ctypes.c_void_p)

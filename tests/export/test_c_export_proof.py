@@ -10,7 +10,7 @@ import pytest
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
-from qpd.integer.integer_student import IntegerEngine, reference_logits
+from qpd.integer.integer_student import IntegerEngine, reference_outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDENTS = ["xxs", "xxs-4bit", "xxs-2bit", "s"]
@@ -71,8 +71,8 @@ def test_ten_thousand_real_observations(
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     source = exported(tmp_path, name)
-    wanted = IntegerEngine(source.student).integer_logits(play)
-    assert (wanted[:300] == reference_logits(source.student, play[:300])).all()
+    wanted = IntegerEngine(source.student).integer_outputs(play)
+    assert (wanted[:300] == reference_outputs(source.student, play[:300])).all()
     command = [compiler, "-std=c99", "-O3", *flags, "-o", "stream"]
     subprocess.run([*command, "qpd_stream.c", "qpd_network.c"], cwd=tmp_path, check=True)
     play.tofile(tmp_path / "observations.bin")
@@ -99,4 +99,4 @@ def test_ten_thousand_real_observations_on_a_microcontroller(
     emulator = ["qemu-system-arm", "-M", board, "-nographic", "-kernel", "stream"]
     emulator += ["-semihosting-config", "enable=on,target=native"]
     subprocess.run(emulator, cwd=tmp_path, check=True, timeout=1500, stdin=subprocess.DEVNULL)
-    check(answers(tmp_path), IntegerEngine(source.student).integer_logits(play))
+    check(answers(tmp_path), IntegerEngine(source.student).integer_outputs(play))

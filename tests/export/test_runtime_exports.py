@@ -25,7 +25,7 @@ from qpd.integer.integer_student import (
     IntegerLayer,
     IntegerStudent,
     fixed_point,
-    reference_logits,
+    reference_outputs,
 )
 from qpd.students import StudentArchitecture
 
@@ -111,7 +111,7 @@ def golden_vectors_for_fitting(architecture: StudentArchitecture) -> np.ndarray:
 def reference_logits_of(
     architecture: StudentArchitecture, layers: list[IntegerLayer], observations: np.ndarray
 ) -> np.ndarray:
-    return reference_logits(IntegerStudent(architecture, tuple(layers), 1.0), observations)
+    return reference_outputs(IntegerStudent(architecture, tuple(layers), 1.0), observations)
 
 
 @pytest.mark.parametrize("bits", range(2, 9))
@@ -144,8 +144,8 @@ def test_logits_are_the_engines_on_real_observations(bundle, run: str, runtime: 
     student = load_export_source(RUNS / run).student
     observations = real_observations(run)
     logits = load(bundle(run, target))(observations)
-    wanted = reference_logits(student, observations)
-    integers = np.round(logits.astype(np.float64) / student.logit_scale)
+    wanted = reference_outputs(student, observations)
+    integers = np.round(logits.astype(np.float64) / student.output_scale)
     assert (logits.argmax(1) == wanted.argmax(1)).all()
     assert (integers == wanted).all(1).mean() >= 0.99
     if runtime == "sb3":
@@ -171,7 +171,7 @@ def assert_runtimes_agree(student: IntegerStudent, tmp_path: Path) -> None:
         write_bundle(tmp_path / target, target, source, export(source, golden))
     for runtime, (target, load) in POLICIES.items():
         logits = load(tmp_path / target)(golden.observations)
-        integers = np.round(logits.astype(np.float64) / source.student.logit_scale)
+        integers = np.round(logits.astype(np.float64) / source.student.output_scale)
         error = np.abs(integers - golden.logits).max() / np.ptp(golden.logits)
         assert error < 5e-3, runtime  # a level rounded the other way, not an overflow
 

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.random_students import random_student
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
-from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_logits
+from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from qpd.student_files.distilled import StudentFileError
 from qpd.student_files.quantized import load_integer_student, save_integer_student
 from qpd.students import StudentArchitecture
@@ -26,7 +26,9 @@ def student_with_ranges(low: list[float], high: list[float]) -> IntegerStudent:
     """A student of random integers that reads features from `low` to `high`."""
     plain = random_student(StudentArchitecture((len(low),), 3, (), (6,)))
     ranges = np.array(low, np.float32), np.array(high, np.float32)
-    return IntegerStudent(plain.architecture, plain.layers, plain.logit_scale, *ranges)
+    return IntegerStudent(
+        plain.architecture, plain.layers, plain.output_scale, plain.actions, *ranges
+    )
 
 
 def write(folder: Path, student: IntegerStudent) -> Path:
@@ -60,9 +62,9 @@ def test_what_is_no_number_or_beyond_the_range_saturates_in_the_engine() -> None
     assert student.encode(-unusual)[0, 0] == 0  # a NaN with its sign set, too
     low = np.full((1, 6), -1.0, np.float32)
     alone = np.where(np.isnan(unusual), unusual, low)
-    assert (reference_logits(student, alone) == reference_logits(student, low)).all()
+    assert (reference_outputs(student, alone) == reference_outputs(student, low)).all()
     engine = IntegerEngine(student)
-    assert (engine.integer_logits(alone) == reference_logits(student, low)).all()
+    assert (engine.integer_outputs(alone) == reference_outputs(student, low)).all()
 
 
 def test_a_range_that_no_float_spans_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from qpd.integer.integer_student import (
     IntegerStudent,
     fixed_point,
     integer_student,
-    reference_logits,
+    reference_outputs,
 )
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.config import QuantizationConfig
@@ -73,9 +73,9 @@ def simulated(size: str, bits: int, scheme: str, seed: int = 0) -> QuantizedStud
 def test_engine_equals_numpy_integers_bit_for_bit(size: str, bits: int, scheme: str) -> None:
     student = integer_student(simulated(size, bits, scheme))
     inputs = observations(size, 3)
-    logits = IntegerEngine(student).integer_logits(inputs)
+    logits = IntegerEngine(student).integer_outputs(inputs)
     assert logits.dtype == np.int32 and logits.shape == (3, 4)
-    np.testing.assert_array_equal(logits, reference_logits(student, inputs))
+    np.testing.assert_array_equal(logits, reference_outputs(student, inputs))
     assert len(np.unique(logits)) > 4
     for layer in student.layers:
         top = 2**bits - 1
@@ -136,8 +136,8 @@ def test_inputs_beyond_the_calibrated_ranges(size: str, bits: int) -> None:
     assert_engine_equals_simulation(simulation, observations(size, 32))
     student = integer_student(simulation)
     np.testing.assert_array_equal(
-        IntegerEngine(student).integer_logits(observations(size, 3)),
-        reference_logits(student, observations(size, 3)),
+        IntegerEngine(student).integer_outputs(observations(size, 3)),
+        reference_outputs(student, observations(size, 3)),
     )
 
 
@@ -152,7 +152,7 @@ def test_doubled_vector_observations_are_clipped_alike() -> None:
         np.testing.assert_array_equal(simulation.input_levels(torch.from_numpy(doubled)), levels)
     assert_engine_equals_simulation(simulation, doubled)
     np.testing.assert_array_equal(
-        IntegerEngine(student).integer_logits(doubled), reference_logits(student, doubled)
+        IntegerEngine(student).integer_outputs(doubled), reference_outputs(student, doubled)
     )
 
 
@@ -175,7 +175,7 @@ def test_blocked_frames_and_bit_widths_per_layer() -> None:
     integers = integer_student(simulation)
     assert [layer.bits for layer in integers.layers] == [8, 4, 4, 4, 6]
     np.testing.assert_array_equal(
-        IntegerEngine(integers).integer_logits(frames(2)), reference_logits(integers, frames(2))
+        IntegerEngine(integers).integer_outputs(frames(2)), reference_outputs(integers, frames(2))
     )
 
 
@@ -214,8 +214,8 @@ def test_a_network_by_hand() -> None:
     student = tiny([[3], [-1], [1]], [1, 0, 0], [[1, 3, 3], [-5, 1, 1]], [0.5, 1.0, 0.25], 15)
     inputs = np.array([[1], [2], [4], [40]], np.float32)
     expected = [[2, -10], [7, -19], [10, -34], [45, -65]]
-    assert IntegerEngine(student).integer_logits(inputs).tolist() == expected
-    assert reference_logits(student, inputs).tolist() == expected
+    assert IntegerEngine(student).integer_outputs(inputs).tolist() == expected
+    assert reference_outputs(student, inputs).tolist() == expected
     assert IntegerEngine(student)(inputs).tolist() == [[a / 2, b / 2] for a, b in expected]
 
 
@@ -229,8 +229,8 @@ def test_accumulators_beyond_float32() -> None:
     exact = [255 * sum(row) for row in head]
     assert all(value > 2**24 and int(np.float32(value)) != value for value in exact)
     assert student.layers[1].largest_accumulator == max(exact)
-    assert IntegerEngine(student).integer_logits(inputs).tolist() == [exact]
-    assert reference_logits(student, inputs).tolist() == [exact]
+    assert IntegerEngine(student).integer_outputs(inputs).tolist() == [exact]
+    assert reference_outputs(student, inputs).tolist() == [exact]
 
 
 @pytest.mark.parametrize("layer", ["linear1", "actor"])
@@ -242,8 +242,8 @@ def test_biases_beyond_int32_are_clipped_to_what_it_holds(layer: str) -> None:
     assert all(part.largest_accumulator <= 2**31 - 1 for part in student.layers)
     changed = next(part for part in student.layers if part.shape.name == layer)
     assert changed.bias[0] > 2**30 and changed.bias[1] < -(2**30)
-    logits = IntegerEngine(student).integer_logits(vectors(32))
-    np.testing.assert_array_equal(logits, reference_logits(student, vectors(32)))
+    logits = IntegerEngine(student).integer_outputs(vectors(32))
+    np.testing.assert_array_equal(logits, reference_outputs(student, vectors(32)))
 
 
 def test_a_channel_without_weights_still_has_its_bias() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from qpd.environments.acting import ActingRule
+
 from qpd.environments.registry import make_vector_env
-from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_logits
+from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.student_files.quantized import load_integer_student
@@ -52,7 +52,7 @@ def simulation_of(integers: IntegerStudent) -> QuantizedStudent:
         simulation.activation_ranges.fill_(float(levels))
         step = 1.0 / 255.0
         for layer in integers.layers:
-            unit = np.full(1, integers.logit_scale)
+            unit = np.full(1, integers.output_scale)
             if layer.multiplier is not None and layer.shift is not None:
                 unit = layer.multiplier.astype(np.float64) * 0.5 ** layer.shift.astype(np.float64)
             scale, module = torch.from_numpy(unit / step), student.layer(layer.shape.name)
@@ -81,6 +81,6 @@ def test_simulation_and_integers_agree_on_the_real_game(run: str, observations: 
     assert np.abs(found - simulated).max() <= 0.25 * spread
     assert np.abs(found - simulated).mean() <= 0.001 * spread
     np.testing.assert_array_equal(
-        IntegerEngine(integers).integer_logits(observations[:64]),
-        reference_logits(integers, observations[:64]),
+        IntegerEngine(integers).integer_outputs(observations[:64]),
+        reference_outputs(integers, observations[:64]),
     )

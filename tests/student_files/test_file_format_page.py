@@ -72,10 +72,10 @@ def test_the_page_reads_the_same_student(page: dict[str, Any], file: Path) -> No
     student = load_integer_student(file)
     inputs = observations(student, 8)
     read = page["read_student"](file)
-    expected = IntegerEngine(student).integer_logits(inputs)
-    np.testing.assert_array_equal(page["integer_logits"](read, inputs), expected)
+    expected = IntegerEngine(student).integer_outputs(inputs)
+    np.testing.assert_array_equal(page["integer_outputs"](read, inputs), expected)
     assert len(np.unique(expected)) > student.architecture.num_actions
-    assert float(read[0]["logit_scale"]) == student.logit_scale
+    assert float(read[0]["logit_scale"]) == student.output_scale
     for (weight, *_), layer in zip(read[2], student.layers, strict=True):
         np.testing.assert_array_equal(weight, layer.weight)
 
@@ -110,7 +110,7 @@ def test_the_example_runs(
     monkeypatch.chdir(ROOT)
     exec(EXAMPLE, page)
     student = load_integer_student(RUNS / "classic-ppo-cartpole" / "quantized.safetensors")
-    logits = IntegerEngine(student).integer_logits(np.zeros((1, 4), np.float32))
+    logits = IntegerEngine(student).integer_outputs(np.zeros((1, 4), np.float32))
     assert capsys.readouterr().out.startswith(str(logits))
 
 

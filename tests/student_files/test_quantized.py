@@ -83,7 +83,7 @@ def test_a_file_gives_back_identical_integers(size: str, options: dict, tmp_path
     loaded = load_integer_student(path)
     assert loaded == student
     assert loaded.architecture == student.architecture
-    assert loaded.logit_scale == student.logit_scale
+    assert loaded.output_scale == student.output_scale
     for one, other in zip(student.layers, loaded.layers, strict=True):
         assert (one.shape, one.bits, one.levels) == (other.shape, other.bits, other.levels)
         for name in ("weight", "bias", "multiplier", "shift"):
@@ -98,7 +98,8 @@ def test_a_file_gives_back_identical_integers(size: str, options: dict, tmp_path
     else:
         inputs = rng.random((5, 6), np.float32)
     np.testing.assert_array_equal(
-        IntegerEngine(loaded).integer_logits(inputs), IntegerEngine(student).integer_logits(inputs)
+        IntegerEngine(loaded).integer_outputs(inputs),
+        IntegerEngine(student).integer_outputs(inputs),
     )
 
 
@@ -108,7 +109,7 @@ def test_students_are_equal_where_all_their_integers_are() -> None:
     layer = student.layers[1]
     other = dataclasses.replace(layer, bias=layer.bias + np.int32([0, 1, 0, 0]))
     assert dataclasses.replace(student, layers=(student.layers[0], other)) != student
-    assert dataclasses.replace(student, logit_scale=2 * student.logit_scale) != student
+    assert dataclasses.replace(student, output_scale=2 * student.output_scale) != student
 
 
 @pytest.mark.parametrize("size", ["XXS", "M"])

@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from qpd.environments.acting import ActingRule
 from torch import Tensor
 
-from qpd.environments.acting import ActingRule
 from qpd.environments.registry import make_vector_env
 from qpd.environments.transition import TransitionBatch
 from qpd.recipe.loading import load_recipe

@@ -1,7 +1,7 @@
 """Read student.bin and compute its integers; needs NumPy alone.
 
     student = load("student.bin")
-    logits = integer_logits(student, observations)  # int32 [batch, actions]
+    logits = integer_outputs(student, observations)  # int32 [batch, actions]
 
 QPD's docs/bin-format.md describes every byte. The arithmetic is plain int64, written to be read.
 """
@@ -113,7 +113,7 @@ def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
         return np.nan_to_num(np.round(np.clip(unit, 0, 1) * np.float32(255)), nan=0.0)
 
 
-def integer_logits(student: Student, observations: np.ndarray) -> np.ndarray:
+def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
     """Map uint8 frames `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, actions]`."""
     levels = levels_of(student, observations).astype(np.int64)
     for i, layer in enumerate(student.layers):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from qpd_bin import integer_logits, load
+from qpd_bin import integer_outputs, load
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -21,7 +21,7 @@ def main() -> int:
         return 1
     with np.load(FOLDER / "golden.npz") as golden:
         observations, wanted = golden["observations"], golden["logits"]
-    equal = int((integer_logits(student, observations) == wanted).all(1).sum())
+    equal = int((integer_outputs(student, observations) == wanted).all(1).sum())
     passed = equal == len(wanted)
     print(
         f"{'ok    ' if passed else 'FAILED'} student.bin: of {len(wanted)} golden vectors {equal} "

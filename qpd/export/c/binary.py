@@ -80,7 +80,7 @@ def binary_student(student: IntegerStudent) -> bytes:
         features,
         architecture.num_actions,
         len(body),
-        student.logit_scale,
+        student.output_scale,
         bytes(4),
         0,
     )[:-4]

@@ -118,7 +118,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
     student = source.student
     shape = student.architecture.observation_shape
     # One unit of the logits in bits, as a 32-bit fraction: qpd_sample takes powers of 2, not of e.
-    scale = min(round(student.logit_scale / log(2) * 2**32), 2**32 - 1)
+    scale = min(round(student.output_scale / log(2) * 2**32), 2**32 - 1)
     # The VNNI path keeps weights 16 outputs abreast, and for conv1 the sums over frames as well.
     prepared = sum(-(-len(y.weight) // 16) * 16 * prod(y.weight.shape[1:]) for y in student.layers)
     if student.architecture.is_image:
@@ -147,7 +147,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
             f'#define QPD_NAME "{_c_string(source.name)}"',
             *lines,
             "/* The value of one unit of a logit; the second in bits, times 2^32. */",
-            f"#define QPD_LOGIT_SCALE {student.logit_scale!r}",
+            f"#define QPD_LOGIT_SCALE {student.output_scale!r}",
             f"#define QPD_LOGIT_BITS_Q32 UINT32_C({scale})",
             *_ranges(student),
             "",

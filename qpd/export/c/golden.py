@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpd.export.bundle import GoldenVectors
-from qpd.integer.integer_student import IntegerStudent, reference_logits
+from qpd.integer.integer_student import IntegerStudent, reference_outputs
 
 MOST_VECTORS = 8  # of the 16 in golden.npz: noise hardly compresses, and flash is scarce
 UNUSUAL = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], dtype=np.float32)
@@ -19,7 +19,7 @@ def c_golden_vectors(student: IntegerStudent, golden: GoldenVectors) -> GoldenVe
     unusual = np.resize(UNUSUAL, (1, observations.shape[1]))
     return GoldenVectors(
         np.concatenate([observations[:-1], unusual]),
-        np.concatenate([logits[:-1], reference_logits(student, unusual)]),
+        np.concatenate([logits[:-1], reference_outputs(student, unusual)]),
     )
 
 

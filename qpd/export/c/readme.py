@@ -68,7 +68,7 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
         "FILE_BYTES": "-" if source.file_bytes is None else f"{source.file_bytes:,} bytes",
         "FLASH_ARENA_BYTES": f"{sizes.flash_arena_bytes(student):,}",
         "ARENA_BYTES": f"{sizes.arena_bytes(student):,}",
-        "LOGIT_SCALE": repr(student.logit_scale),
+        "LOGIT_SCALE": repr(student.output_scale),
     }
     for key, value in values.items():
         template = template.replace(f"@{key}@", value)

@@ -1,0 +1,198 @@
+"""Continuous actions within bounds: Gaussian policies, and deterministic ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpd.actions.acting_rule import ActingKind, ActingRule
+from qpd.actions.gaussian import SATURATION, Squash, action_divergence, kl_gaussian
+from qpd.actions.space import ActionSpace
+
+
+@dataclass(frozen=True)
+class Box(ActionSpace):
+    """Numbers from `low` to `high`, flat, one for each number of an action of shape `shape`.
+
+    An output is an action's mean before the squash, in units of its range: -1 stands for the lower
+    bound and 1 for the upper one, where `squash` is `clip`; a `tanh` brings all outputs inside.
+    Labels of `gaussian` teachers end in the logarithms of their deviations, in the same units;
+    students have none, and act by their means.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    squash: Squash = "clip"
+    labels: Literal["gaussian", "deterministic"] = "gaussian"
+    shape: tuple[int, ...] = ()
+
+    kind: ClassVar[str] = "box"
+
+    def __post_init__(self) -> None:
+        if not self.shape:
+            object.__setattr__(self, "shape", (len(self.low),))
+        if not self.low or not math.prod(self.shape) == len(self.low) == len(self.high):
+            raise ValueError(
+                f"bounds of {len(self.low)} and {len(self.high)} numbers for actions of shape "
+                f"{self.shape}"
+            )
+        for low, high in zip(self.low, self.high, strict=True):
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ValueError(
+                    f"an action from {low:g} to {high:g}: bounds must be finite, and the lower "
+                    "one below the upper one (gymnasium.wrappers.RescaleAction sets others)"
+                )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of an action's numbers."""
+        return np.dtype(np.float32)
+
+    @property
+    def num_outputs(self) -> int:
+        """One mean for each number of an action."""
+        return len(self.low)
+
+    @property
+    def num_labels(self) -> int:
+        """Means, and where the teacher is Gaussian the logarithms of its deviations."""
+        return len(self.low) * (2 if self.labels == "gaussian" else 1)
+
+    @property
+    def is_tempered(self) -> bool:
+        """No: a temperature widens the teacher's variance, and leaves the means as they are."""
+        return False
+
+    @property
+    def temperature(self) -> float | None:
+        """1: the teacher's own variance."""
+        return 1.0
+
+    @property
+    def exploring(self) -> ActingKind:
+        """A Gaussian teacher draws its actions; a deterministic one has nothing to draw from."""
+        return "sample" if self.labels == "gaussian" else "greedy"
+
+    def __str__(self) -> str:
+        count, bounds = len(self.low), sorted(set(zip(self.low, self.high, strict=True)))
+        said = ", ".join(f"{low:g} to {high:g}" for low, high in bounds[:3])
+        more = ", ..." if len(bounds) > 3 else ""
+        return f"{count} continuous action{'s' if count > 1 else ''} ({said}{more})"
+
+    def rule(self, kind: str, *, on_atari: bool, epsilon: float, sharpness: float) -> ActingRule:
+        """Resolve `auto` to greedy; raises ValueError for `epsilon` and for a sharpness."""
+        if kind == "epsilon":
+            raise ValueError(f"acting epsilon: {self} have no uniform one among them; use greedy")
+        if sharpness != 1.0:
+            raise ValueError(f"sharpness {sharpness:g}: {self} have no logits to sharpen; use 1")
+        return super().rule(kind, on_atari=on_atari, epsilon=epsilon, sharpness=sharpness)
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.low, np.float32), np.array(self.high, np.float32)
+
+    def labels_of(self, means: Tensor, log_deviations: Tensor | None = None) -> Tensor:
+        """Return labels, float32 `[batch, num_labels]`, of a policy's own means and deviations.
+
+        Those of a clipped policy are in the action's units, those before a tanh in the range's.
+        """
+        if self.squash == "clip":
+            low, high = (torch.from_numpy(bound).to(means.device) for bound in self._bounds)
+            half = 0.5 * (high - low)
+            means = (means - low) / half - 1.0
+            log_deviations = None if log_deviations is None else log_deviations - half.log()
+        return means if log_deviations is None else torch.cat([means, log_deviations], 1)
+
+    def squashed(self, means: np.ndarray) -> np.ndarray:
+        """Return shares of the range, -1 to 1, of outputs `[batch, num_outputs]`."""
+        return np.tanh(means) if self.squash == "tanh" else np.clip(means, -1.0, 1.0)
+
+    def scaled(self, shares: np.ndarray) -> np.ndarray:
+        """Return actions float32 `[batch, *shape]` of shares of their range, -1 to 1."""
+        low, high = self._bounds
+        # SB3's unscale_action, in its order of operations; rounding may leave the bounds.
+        actions = low + 0.5 * (shares.astype(np.float32) + 1.0) * (high - low)
+        return np.clip(actions, low, high).astype(np.float32).reshape(-1, *self.shape)
+
+    def act(self, outputs: np.ndarray, rule: ActingRule, rng: np.random.Generator) -> np.ndarray:
+        """Choose actions, float32 `[batch, *shape]`, by outputs or labels.
+
+        Sampled ones are drawn before the squash; what has no deviations acts by its means.
+        """
+        count = self.num_outputs
+        means = outputs[:, :count]
+        if rule.kind == "sample" and outputs.shape[1] == 2 * count:
+            means = means + np.exp(outputs[:, count:]) * rng.standard_normal(means.shape)
+        return self.scaled(self.squashed(means))
+
+    def log_probs(self, outputs: np.ndarray, actions: np.ndarray, rule: ActingRule) -> np.ndarray:
+        """Return NaN `[batch]`: nothing here learns from the probability of an action."""
+        return np.full(len(actions), np.nan, np.float32)
+
+    def random_outputs(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Return outputs float32 `[count, num_outputs]` whose actions are uniform."""
+        shares = rng.uniform(-1.0, 1.0, (count, self.num_outputs)).astype(np.float32)
+        return np.arctanh(shares) if self.squash == "tanh" else shares
+
+    def same(self, actions: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Tell which actions are within one step of an 8-bit action of each other."""
+        low, high = self._bounds
+        apart = np.abs(actions - others).reshape(len(actions), -1)
+        return np.all(apart <= (high - low) / 255.0, axis=1)
+
+    def outputs_of(self, policy: ActionSpace, outputs: np.ndarray) -> np.ndarray:
+        """Return outputs before this tanh, for those of a policy whose own are squashed already."""
+        if not isinstance(policy, Box) or policy.squash == self.squash:
+            return outputs
+        bound = SATURATION[self.squash]
+        inside = np.clip(outputs, -math.tanh(bound), math.tanh(bound))
+        return np.arctanh(inside) if self.squash == "tanh" else np.tanh(outputs)
+
+    def _size(self) -> tuple[object, ...]:
+        return self.low, self.high, self.shape
+
+    def outside(self, actions: np.ndarray) -> np.ndarray:
+        """Tell which of `actions`, float `[batch, *shape]`, are beyond the bounds, or NaN."""
+        low, high = self._bounds
+        flat = actions.reshape(len(actions), -1)
+        outside: np.ndarray = ~((flat >= low) & (flat <= high))  # NaN compares false
+        return np.any(outside, axis=1)
+
+    def divergence(
+        self,
+        labels: Tensor,
+        outputs: Tensor,
+        temperature: float,
+        student_temperature: float = 1.0,
+        *,
+        reverse: bool = False,
+    ) -> Tensor:
+        """Compute Eq. 1 of Gaussians, or the divergence of actions; see `qpd.actions.gaussian`."""
+        return self._found(labels, outputs, temperature)[0]
+
+    def divergence_gradient(
+        self,
+        labels: Tensor,
+        outputs: Tensor,
+        temperature: float,
+        student_temperature: float = 1.0,
+        *,
+        reverse: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute `divergence` and its derivative by the outputs, graph-free."""
+        return self._found(labels, outputs, temperature)
+
+    def _found(self, labels: Tensor, outputs: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        # Equal variances: both directions are one, and the student's temperature is the teacher's.
+        self.check_labels(labels, outputs)
+        count = self.num_outputs
+        if self.labels == "deterministic":
+            return action_divergence(labels, outputs, self.squash)
+        means, log_deviations = labels[:, :count], labels[:, count:]
+        return kl_gaussian(means, log_deviations, outputs, temperature, self.squash)

@@ -1,0 +1,34 @@
+"""The action space of a gymnasium environment, as QPD's one notion of an action."""
+
+from __future__ import annotations
+
+import gymnasium
+
+from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
+from qpd.environments.interface import EnvironmentConfigError
+
+
+def actions_of(space: gymnasium.Space[object], env_id: str) -> ActionSpace:
+    """Return what the actions in `space` are. Raises EnvironmentConfigError for other spaces."""
+    spaces = gymnasium.spaces
+    try:
+        # A start other than 0 shifts every action: SB3 agents emit 0..n-1.
+        if isinstance(space, spaces.Discrete) and space.start == 0:
+            return Discrete(int(space.n))
+        if (
+            isinstance(space, spaces.MultiDiscrete)
+            and space.nvec.ndim == 1
+            and not any(space.start)
+        ):
+            return MultiDiscrete(tuple(int(n) for n in space.nvec))
+        if isinstance(space, spaces.MultiBinary) and isinstance(space.n, int):
+            return MultiBinary(space.n)
+        if isinstance(space, spaces.Box):
+            low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
+            return Box(low, high, shape=space.shape)
+    except ValueError as error:
+        raise EnvironmentConfigError(f"{env_id}: {error}") from error
+    raise EnvironmentConfigError(
+        f"{env_id} has actions {space}: expected Discrete, MultiDiscrete or MultiBinary, flat and "
+        "counted from 0, or Box"
+    )
