@@ -21,7 +21,8 @@ import torch
 from benchmarks.breakout_play import teacher_play
 from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
-from qpd.losses.distillation import critic_huber, kl_teacher_student
+from qpd.actions import Discrete
+from qpd.losses.distillation import critic_huber
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
@@ -73,11 +74,11 @@ def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarr
         int(dormant_units(hidden).sum())
         for hidden in student.hidden_activations(sample.observations)
     )
-    agree = (logits.argmax(1) == sample.logits.argmax(1)).float().mean()
+    agree = (logits.argmax(1) == sample.labels.argmax(1)).float().mean()
     return [
-        f"{kl_teacher_student(sample.logits, logits, 3.0, 3.0).mean():.4f}",
+        f"{Discrete(4).divergence(sample.labels, logits, 3.0, 3.0).mean():.4f}",
         f"{critic_huber(sample.values, values).mean():.4f}",
-        f"{kl_teacher_student(3 * sample.logits, 3 * logits, 1.0).mean():.3f}",
+        f"{Discrete(4).divergence(3 * sample.labels, 3 * logits, 1.0).mean():.3f}",
         f"{agree:.1%}",
         str(dormant),
     ]

@@ -240,7 +240,7 @@ class Student(nn.Module):
         return last
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
-        """Compute outputs and values, float32, of frames (blocked or not) or vector observations."""
+        """Compute outputs and values, float32, of frames (blocked or not) or vectors."""
         return StudentOutputs(*both_heads(self.features(observations), self.actor, self.critic))
 
     def scale_outputs(self, factor: float) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.actions import Discrete
 from qpd.analysis.runs.phase_metrics import (
     Rows,
     best_validation,
@@ -187,7 +188,8 @@ def _bits(recipe: Recipe, policy: str, architecture: StudentArchitecture | None)
 
 def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
     has_critic = imitates_policy({"algo": algo})
-    made_by = student_settings(recipe, policy, has_critic)
+    actions = Discrete(1, "logits" if has_critic else "q_values")
+    made_by = student_settings(recipe, policy, actions)
     # How the best epoch was chosen makes no other recipe: rows that differ in it are one
     # experiment.
     plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from qpd.actions import ActionSpace
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.schema import Recipe
 
@@ -16,10 +17,10 @@ _LATER_SECTIONS: dict[str, set[str]] = {
 }
 
 
-def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str, Any]:
+def student_settings(recipe: Recipe, policy: str, actions: ActionSpace) -> dict[str, Any]:
     """Return each key that `policy` (distilled, ptq or qat) depends on, with its value.
 
-    Temperatures and lambdas that the recipe leaves open are resolved by the teacher's kind. How the
+    Temperatures and lambdas that the recipe leaves open are resolved by its actions. How the
     best epoch was chosen (`evaluation.validation_episodes`, `.validate_every`, `.select`) is
     included; the seed and the number of reported games are not.
     """
@@ -28,8 +29,8 @@ def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str,
     for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
-            phase["temperature"] = settings.temperature_for(has_critic)
-            phase["actor_weight"] = settings.actor_weight_for(has_critic)
+            phase["temperature"] = settings.temperature_for(actions)
+            phase["actor_weight"] = settings.actor_weight_for(not actions.has_values)
     sections["evaluation"] = {
         key: getattr(recipe.evaluation, key)
         for key in ("validation_episodes", "validate_every", "select")

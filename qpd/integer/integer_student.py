@@ -3,7 +3,7 @@
 uint8 levels in; odd k-bit weights; int32 accumulators and biases; after every hidden layer
 `level = clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, 2^k - 1)` with a 31-bit multiplier
 (rounding: half up, which for the non-negative results of ReLU is half away from zero); the actor
-head's int32 accumulators are the outputs (logits, for discrete actions), in units of `output_scale`.
+head's int32 accumulators are the outputs, such as logits, in units of `output_scale`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @torch.no_grad()
 def integer_student(simulation: QuantizedStudent, actions: ActionSpace) -> IntegerStudent:
-    """Return the integers that `simulation` simulates, for these actions; biases are clipped to int32's room."""
+    """Return the integers that `simulation` simulates; biases are clipped to int32's room."""
     student, top = simulation.student, simulation.config.activation_levels
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
