@@ -17,6 +17,7 @@ import torch
 
 from qpd.environments.policy import network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.phases.student_run import LEGACY_TEMPERATURE
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import Target, load_target
 from qpd.teachers import Teacher, load_recipe_teacher
@@ -29,9 +30,11 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=16)
     parser.add_argument("--seed", type=int, default=77)
     options = parser.parse_args()
-    recipe = RunDirectory.open(options.run, read_only=True).recipe
+    run = RunDirectory.open(options.run, read_only=True)
+    recipe = run.recipe
     teacher = load_recipe_teacher(recipe.teacher)
-    temperature = recipe.distill.temperature_for(teacher.actions)
+    chosen = recipe.distill.temperature or teacher.actions.temperature
+    temperature = chosen or run.phase("distill").metrics.get("temperature", LEGACY_TEMPERATURE)
     folded = teacher.actions.fold(temperature, recipe.student.sharpness)
     scales = {"Eq. 1": (temperature, folded), "acting": (1.0 / recipe.student.sharpness, 1.0)}
     for name in ("distilled", "ptq", "qat"):

@@ -28,7 +28,7 @@ from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
 from qpd.training.dormant_units import dormant_units, recycle_dormant_units
-from qpd.training.optimizer import learning_rate, make_optimizer, target_logit_scale
+from qpd.training.optimizer import learning_rate, make_optimizer
 from qpd.training.step import TrainStep
 
 HELD_OUT = 6000
@@ -42,7 +42,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
-    optimizer = make_optimizer(student, settings, target_logit_scale(memory, tau))
+    optimizer = make_optimizer(student, settings, Discrete(4).output_scale(memory.labels(), tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     # Only in the first half, as in training: units that start anew need time to learn.

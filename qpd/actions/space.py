@@ -131,6 +131,17 @@ class ActionSpace(ABC):
     def outside(self, actions: np.ndarray) -> np.ndarray:
         """Tell which of `actions` `[batch, *shape]` are not in the space, bool `[batch]`."""
 
+    def describe_labels(self, labels: Tensor, temperature: float) -> str | None:
+        """Say in words how sure the teacher is, by its labels `[n, num_labels]`; None for nothing."""
+        return None
+
+    def output_scale(self, labels: Tensor, temperature: float) -> float:
+        """Return how large the outputs are that Eq. 1 asks for: 1 (unit scale) or larger.
+
+        The actor head has to learn that many times as fast. `labels` are `[n, num_labels]`.
+        """
+        return 1.0
+
     @abstractmethod
     def divergence(
         self,

@@ -17,7 +17,6 @@ from qpd.runs.progress import Progress
 from qpd.student_files.distilled import save_student
 from qpd.students import Student
 from qpd.training.dormant_units import recycle_dormant_units
-from qpd.training.optimizer import target_logit_scale
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
 
@@ -49,10 +48,12 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
         _ = play.stream  # reserves the memory's disk space: what is full fails at once
         play_first_games(waiting[0], progress)
         states[0].add_time("collect", play.fill(progress))  # the play is counted once
+        for student in waiting:
+            student.choose_temperature(play.memory)
         _tell_labels(waiting[0], play, progress)
         for (student, state), network in zip(pairs, networks, strict=True):
             _fit_ranges(network, play)
-            state.head_factor = target_logit_scale(play.memory, student.temperature)
+            state.head_factor = student.output_scale(play.memory)
         play.save("distill", pairs)
     plans = [
         _plan(student, network, state, play, progress)
@@ -66,11 +67,10 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
 
 def _tell_labels(student: StudentRun, play: Play, progress: Progress) -> None:
     """Report how confident the labels are at this temperature."""
-    entropy, best = play.memory.label_entropy(student.temperature)
-    progress.note(
-        f"labels at temperature {student.temperature:g}: the best action has {best:.0%} on "
-        f"average, {entropy:.2f} nats of entropy"
-    )
+    actions = student.prepared.teacher.actions
+    said = actions.describe_labels(play.memory.labels(), student.temperature)
+    if said is not None:
+        progress.note(said)
 
 
 def _tell_sharing(students: Sequence[StudentRun], play: Play, progress: Progress) -> None:
@@ -113,7 +113,7 @@ def _plan(
         1.0,
         student.recipe.evaluation.validate_every,
         lambda: network_policy(copy.deepcopy(network), actions, fold),
-        lambda: student.validation(network_policy(network, actions, fold)),
+        lambda: student.validation(network_policy(network, actions, fold), student.temperature),
         student.recipe.evaluation.select,
         after_early_epoch=_recycler(student, network, state, play, progress),
     )

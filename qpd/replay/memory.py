@@ -218,22 +218,10 @@ class ReplayMemory:
         values = self._values.index_select(0, rows)
         return float(values.mean()), float(values.std(correction=0))
 
-    def logit_deviation(self) -> float:
-        """Compute the teacher's logits' root mean square in memory, less each state's mean."""
+    def labels(self) -> Tensor:
+        """Return the teacher's labels in memory, float32 `[len(self), num_labels]`."""
         rows = torch.from_numpy(self.transition_rows()).to(self.device)
-        logits = self._labels.index_select(0, rows)
-        # A softmax does not see the mean, and neither does Eq. 1.
-        return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
-
-    def label_entropy(self, temperature: float) -> tuple[float, float]:
-        """Average the labels' entropy in nats, and their best action's share, over the memory.
-
-        Of `softmax(logits / temperature)`, the left side of Eq. 1.
-        """
-        rows = torch.from_numpy(self.transition_rows()).to(self.device)
-        log_labels = torch.log_softmax(self._labels.index_select(0, rows) / temperature, 1)
-        labels = log_labels.exp()
-        return float(-(labels * log_labels).sum(1).mean()), float(labels.amax(1).mean())
+        return self._labels.index_select(0, rows)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all but the observations, which the frame file holds."""
