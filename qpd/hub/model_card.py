@@ -214,13 +214,14 @@ def _student(export: ExportSource) -> str:
             "biases: int32. Integer arithmetic throughout, from the observation to the logits.",
             f"- Observation: {inputs}.",
             f"- Actions: {escape(actions)}.",
-            f"- To act: {acting_hint(export.about)}. One integer step of a logit is worth "
-            f"{student.logit_scale:.6g}.",
+            f"- To act: {acting_hint(export.about, is_image)}. One integer step of a logit is "
+            f"worth {student.logit_scale:.6g}.",
         ]
     )
 
 
 def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
+    from qpd.export.c.description import program_sources
     from qpd.export.c.sizes import arena_bytes, weight_bytes
     from qpd.export.sb3_zip import sb3_algorithm
 
@@ -239,6 +240,7 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "deterministic": str(source.measured.acting == "greedy"),
         "constant_bytes": f"{weight_bytes(export.student):,}",
         "arena_bytes": f"{arena_bytes(export.student):,}",
+        "c_sources": " ".join(f"c/{name}" for name in program_sources(export)),
     }
     # Two texts, as the environments are made in different ways.
     kind = "atari" if architecture.is_image else "vector"
