@@ -9,6 +9,7 @@ from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
 from qpd.quantization.bit_widths import bit_widths
 from qpd.runs.manifest import PhaseName
+from qpd.teachers.archive.agent_identity import algorithm_name, library_name
 from qpd.teachers.sources.hub import is_hub_id
 from qpd.teachers.sources.teacher_source import comes_with_qpd
 
@@ -34,7 +35,8 @@ def origin(source: PushSource) -> str:
         [
             "## How it was made",
             "",
-            f"- Teacher: {agent}, {escape(teacher.algo.upper())} of Stable-Baselines3, "
+            f"- Teacher: {agent}, {escape(algorithm_name(teacher.algo))} of "
+            f"{library_name(teacher.algo)}, "
             f"{teacher.num_parameters:,} parameters, sha256 `{teacher.sha256[:16]}`. "
             f"Its licence: {licence}.",
             f"- Quantizers: bits per weight {widths}, {settings.activation_bits}-bit activations, "

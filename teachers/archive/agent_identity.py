@@ -10,9 +10,20 @@ from qpd.teachers.archive.sb3_archive import Sb3Archive
 ACTOR_CRITIC_ALGORITHMS = ("ppo", "a2c", "trpo")
 Q_ALGORITHMS = ("dqn", "qrdqn")
 _KNOWN = (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)
+CONTRIB_ALGORITHMS = ("qrdqn", "trpo")  # in the package sb3_contrib
 
-
+_NAMES = {"ppo": "PPO", "a2c": "A2C", "trpo": "TRPO", "dqn": "DQN", "qrdqn": "QR-DQN"}
 _EXPECTED = "expected PPO, A2C, TRPO, DQN or QR-DQN"
+
+
+def algorithm_name(algo: str) -> str:
+    """Return an algorithm's usual spelling: `qrdqn` -> `QR-DQN`."""
+    return _NAMES.get(algo, algo.upper())
+
+
+def library_name(algo: str) -> str:
+    """Return the library that an algorithm's agents come from: `qrdqn` -> `sb3-contrib`."""
+    return "sb3-contrib" if algo in CONTRIB_ALGORITHMS else "Stable-Baselines3"
 
 
 def refuse_unsupported(archive: Sb3Archive, hint: str | None) -> None:
