@@ -40,7 +40,7 @@ def _teacher_algo(manifest: Path) -> str | None:
 
 
 def imitates_policy(about: dict[str, Any]) -> bool:
-    """Return whether the logits are a policy's (PPO, A2C, unknown) rather than Q-values (DQN)."""
+    """Return whether the logits are a policy's (PPO, A2C, TRPO, unknown), not Q-values (DQN)."""
     teacher = about.get("teacher")
     stored = teacher.get("algo") if isinstance(teacher, dict) else None
     return (about.get("algo") or stored or "ppo") in ACTOR_CRITIC_ALGORITHMS

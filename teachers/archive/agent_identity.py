@@ -46,7 +46,7 @@ def refuse_unsupported(archive: Sb3Archive, hint: str | None) -> None:
         )
     if hint is not None and archive.algo is None and hint not in _KNOWN:
         raise TeacherError(f"is an agent of {hint.upper()} by its args.yml or name; {_EXPECTED}")
-    # log_std: PPO and A2C with a Gaussian policy; actor.: SAC, TD3 and DDPG.
+    # log_std: PPO, A2C and TRPO with a Gaussian policy; actor.: SAC, TD3 and DDPG.
     if any(key.startswith(("log_std", "actor.")) for key in archive.state_dict):
         raise continuous_actions(archive.path)
 
@@ -59,13 +59,13 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
     asked = asked.lower() if asked else None
     if asked is not None and asked not in _KNOWN:
         raise TeacherError(f"algorithm '{asked}' is unknown; expected one of {', '.join(_KNOWN)}")
-    # PPO and A2C save the same tensors: only `data` or a name tells the two apart.
+    # PPO, A2C and TRPO save the same tensors: only `data` or a name tells the two apart.
     is_actor_critic = any(key.startswith("action_net.") for key in archive.state_dict)
     if archive.algo is None and not is_actor_critic:
         first = next(iter(archive.state_dict))
         raise TeacherError(
             f"tensors such as '{first}' belong to no supported agent; expected action_net and"
-            " value_net (PPO, A2C), q_net (DQN) or quantile_net (QR-DQN)"
+            " value_net (PPO, A2C, TRPO), q_net (DQN) or quantile_net (QR-DQN)"
         )
     if asked is not None and archive.algo is not None and asked != archive.algo:
         raise TeacherError(
@@ -77,7 +77,7 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
     choice = archive.algo or asked or hint
     if choice is None or choice not in family:
         raise TeacherError(
-            "nothing says which actor-critic algorithm this is; give algo='ppo' or algo='a2c'",
+            "nothing says which actor-critic algorithm this is; give algo='ppo', 'a2c' or 'trpo'",
             ErrorCode.TEACHER_UNCLEAR,
         )
     return choice
