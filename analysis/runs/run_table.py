@@ -29,6 +29,7 @@ def run_summary(path: Path) -> dict[str, Any]:
     student's file was left out of a committed run. `constant_bytes` leaves the file's header out:
     what the C export puts into flash, 4 bytes per parameter in fp32. `weight_bits` is the fewest of
     any layer; a student also has `layer_bits`, actor head last, and `mean_bits` over its weights.
+    `warnings` are lines of text.
     Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
@@ -40,6 +41,7 @@ def run_summary(path: Path) -> dict[str, Any]:
         "seed": manifest.seed,
         "phases": {name: record.state for name, record in manifest.phases.items()},
         "policies": {},
+        "warnings": _warnings(manifest),
         "seconds": _seconds(manifest),
     }
     policies = summary["policies"]
@@ -75,6 +77,12 @@ def run_summary(path: Path) -> dict[str, Any]:
             if file.is_file() and name != "distilled":
                 policies[name]["constant_bytes"] = stored_constant_bytes(file)
     return summary
+
+
+def _warnings(manifest: Manifest) -> list[str]:
+    """Return what the run warned of and its results suffer from: a teacher that plays badly."""
+    first_games = manifest.phases["distill"].metrics.get("first_games") or {}
+    return [first_games["warning"]] if first_games.get("warning") else []
 
 
 def _seconds(manifest: Manifest) -> dict[str, float]:
