@@ -105,7 +105,10 @@ def sizes_left_out(table: DataFrame, frame: DataFrame | None) -> dict[str, str]:
         if np.isnan(row["size_bytes"]):
             reasons[name] = "left out, as its file was not kept"
         elif row["name"] not in sources:
-            reasons[name] = "left out, as a run of the same size, bits and teacher is there"
+            reasons[name] = (
+                "left out, as a run of the same size and bits is there, "
+                "whose teacher has as many bytes"
+            )
     return reasons
 
 
