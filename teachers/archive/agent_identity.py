@@ -1,5 +1,6 @@
 """An archive's algorithm and its number of actions: proofs first, hints last."""
 
+import re
 from collections.abc import Mapping
 
 from qpd.errors.codes import ErrorCode
@@ -19,6 +20,11 @@ _EXPECTED = "expected PPO, A2C, TRPO, DQN or QR-DQN"
 def algorithm_name(algo: str) -> str:
     """Return an algorithm's usual spelling: `qrdqn` -> `QR-DQN`."""
     return _NAMES.get(algo, algo.upper())
+
+
+def agent_name(algo: str, env_id: str | None) -> str:
+    """Return what a run is called that was given an agent and no recipe: `ppo-CartPole-v1`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{algo}-{env_id or 'unknown'}")[:100]
 
 
 def library_name(algo: str) -> str:
