@@ -482,16 +482,3 @@ def test_a_memory_that_cannot_fit_is_refused_before_any_work(
     monkeypatch.setattr("qpd.phases.preparation.total_memory", lambda: 35_999)
     with pytest.raises(PreparationError, match="replay.capacity: 1,000 transitions need 0 GiB"):
         prepare(recipe, "cpu")
-
-
-def test_bits_that_no_layer_gets_are_told(teacher_zip: Path, tmp_path: Path) -> None:
-    brief = {"distill": {"epochs": 1}, "finetune": {"epochs": 1}}
-    ends = {"weight_bits": 2, "first_layer_bits": 8, "last_layer_bits": 8}
-    notes = work(tmp_path / "a", recipe_of(teacher_zip, quantize=ends, **brief), Follower()).notes
-    assert [note for note in notes if "weight_bits" in note] == [
-        "warning: quantize.weight_bits=2: no layer has so many; first_layer_bits and "
-        "last_layer_bits decide all 2 layers: 8/8"
-    ]
-    ends["last_layer_bits"] = None
-    notes = work(tmp_path / "b", recipe_of(teacher_zip, quantize=ends, **brief), Follower()).notes
-    assert not any("weight_bits" in note for note in notes)
