@@ -47,7 +47,7 @@ def teacher_algo(about: dict[str, Any]) -> str | None:
 
 
 def imitates_policy(about: dict[str, Any]) -> bool:
-    """Return whether the logits are a policy's (PPO, A2C, unknown) rather than Q-values (DQN)."""
+    """Return whether the logits are a policy's (PPO, A2C, TRPO, unknown), not Q-values (DQN)."""
     return (teacher_algo(about) or "ppo") in ACTOR_CRITIC_ALGORITHMS
 
 
