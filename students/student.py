@@ -192,6 +192,20 @@ class Student(nn.Module):
         self.input_low.copy_(low)
         self.input_high.copy_(torch.where(high - low > 1e-6, high, low + 1.0))
 
+    @torch.no_grad()
+    def move_input_range(self, low: Tensor, high: Tensor) -> None:
+        """Set the range of each vector feature, and layer 1 so that outputs stay as they are.
+
+        But for observations that one of the two ranges clips.
+        """
+        before, width = self.input_low.clone(), self.input_high - self.input_low
+        self.set_input_range(low, high)
+        first = self.layer(self.shapes[0].name)
+        # x = low + width * level: what layer 1 multiplies is (x - low) / width.
+        offset = first.weight @ ((self.input_low - before) / width)
+        self.bias(self.shapes[0].name).add_(offset)
+        first.weight.mul_((self.input_high - self.input_low) / width)
+
     def set_value_range(self, mean: float, deviation: float) -> None:
         """Start the critic head at the teacher's mean value, and scale it to their deviation."""
         with torch.no_grad():

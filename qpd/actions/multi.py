@@ -79,8 +79,8 @@ class MultiDiscrete(ActionSpace):
         found = [part.label_entropy(part_labels, temperature) for part, part_labels in own]
         entropy, best = np.mean(found, axis=0)
         return (
-            f"labels at temperature {temperature:.3g}: the best choices have {best:.0%} on average, "
-            f"{entropy:.2f} nats of entropy each"
+            f"labels at temperature {temperature:.3g}: the best choices have {best:.0%} on "
+            f"average, {entropy:.2f} nats of entropy each"
         )
 
     def centred(self, outputs: Tensor) -> Tensor:

@@ -132,7 +132,7 @@ class ActionSpace(ABC):
         """Tell which of `actions` `[batch, *shape]` are not in the space, bool `[batch]`."""
 
     def describe_labels(self, labels: Tensor, temperature: float) -> str | None:
-        """Say in words how sure the teacher is, by its labels `[n, num_labels]`; None for nothing."""
+        """Say in words how sure the teacher is, by labels `[n, num_labels]`; None for nothing."""
         return None
 
     def output_scale(self, labels: Tensor, temperature: float) -> float:

@@ -13,6 +13,7 @@ from qpd.phases.first_games import play_first_games
 from qpd.phases.play import Play
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
+from qpd.replay.memory import ReplayMemory
 from qpd.runs.progress import Progress
 from qpd.student_files.distilled import save_student
 from qpd.students import Student
@@ -92,10 +93,15 @@ def _network(student: StudentRun) -> Student:
 def _fit_ranges(network: Student, play: Play) -> None:
     """Set input and value ranges to what the memory holds."""
     if not network.architecture.is_image:
-        low, high = play.memory.observation_range()
-        margin = 0.05 * (high - low)  # the student may go a little beyond where its teacher went
-        network.set_input_range(low - margin, high + margin)
+        network.set_input_range(*input_range(play.memory))
     network.set_value_range(*play.memory.value_moments())
+
+
+def input_range(memory: ReplayMemory) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the input range of each vector feature, float32 `[features]`, by what memory holds."""
+    low, high = memory.observation_range()
+    margin = 0.05 * (high - low)  # play goes a little beyond where it went
+    return low - margin, high + margin
 
 
 def _plan(

@@ -7,10 +7,10 @@ import copy
 import torch
 
 from qpd.environments.policy import network_policy
-from qpd.integer.integer_student import IntegerEngine, integer_student
+from qpd.integer.integer_student import IntegerEngine
 from qpd.numerics.precision import compute_precision
 from qpd.phases.play import Play
-from qpd.phases.quantize import load_calibrated, quantization_config, save_quantized
+from qpd.phases.quantize import exact_student, load_calibrated, quantization_config, save_quantized
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -36,7 +36,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         fold = student.fold(student.temperature)
         state.head_factor = student.output_scale(play.memory) * fold
         ptq = student.validation(
-            IntegerEngine(integer_student(simulation, teacher.actions)), student.temperature
+            IntegerEngine(exact_student(student, simulation)), student.temperature
         )
         progress.note(
             f"before phase 3: validation return {ptq.games.mean:.1f},"
@@ -60,7 +60,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         recipe.evaluation.validate_every,
         lambda: network_policy(copy.deepcopy(simulation), teacher.actions, dtype=dtype),
         lambda: student.validation(
-            IntegerEngine(integer_student(simulation, teacher.actions)), student.temperature
+            IntegerEngine(exact_student(student, simulation)), student.temperature
         ),
         select,
         recipe.finetune.reward,

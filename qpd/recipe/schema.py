@@ -269,6 +269,9 @@ class QuantizeSettings(RecipeSection):
     )
     # A key with one value, so that the recipe states all bit widths: Atari frames are bytes.
     input_bits: Literal[8] = Field(8, description="bits of the observation; frames are exact in 8")
+    action_bits: int = Field(
+        8, ge=2, le=8, description="bits of a continuous action's code; no effect on other actions"
+    )
     scheme: Literal["dorefa_scaled", "dorefa"] = Field(
         "dorefa_scaled", description="dorefa = Eq. 5 as written, which drops each layer's scale"
     )

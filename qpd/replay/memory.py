@@ -26,6 +26,7 @@ from qpd.students.shared_background import MultipliedBlocks, SharedBackground, S
 from qpd.students.student import space_to_depth
 
 CPU = torch.device("cpu")
+_RANGE_SAMPLE, _BEYOND_RANGE = 100_000, 1 / 2000  # observations; share beyond either end
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 
@@ -208,9 +209,17 @@ class ReplayMemory:
         return order.to(self.device)[:num_samples].split(batch_size)
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
-        """Find the smallest and largest value of each vector feature, float32 `[features]`."""
-        rows = self._rows.index_select(0, torch.from_numpy(self.transition_rows()))
-        return rows.amin(0), rows.amax(0)
+        """Find the range of each vector feature, float32 `[features]`, but for rare extremes.
+
+        Of a feature that crashes send far out, the whole range would leave the values that decide
+        about actions a few of 255 levels: one in 2,000 may lie beyond either end.
+        """
+        rows = self.transition_rows()
+        rows = rows[:: -(-len(rows) // _RANGE_SAMPLE)]
+        low, high = np.quantile(
+            self._rows.numpy()[rows], [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0
+        )
+        return torch.from_numpy(low).float(), torch.from_numpy(high).float()
 
     def value_moments(self) -> tuple[float, float]:
         """Compute mean and standard deviation of the teacher's values in memory."""
