@@ -256,7 +256,9 @@ def _action_space(actions: ActionSpace) -> Any:
     from gymnasium import spaces
 
     if isinstance(actions, Box):
-        low, high = (np.array(b, np.float32).reshape(actions.shape) for b in (actions.low, actions.high))
+        low, high = (
+            np.array(b, np.float32).reshape(actions.shape) for b in (actions.low, actions.high)
+        )
         return spaces.Box(low, high, dtype=np.float32)
     if isinstance(actions, MultiDiscrete):
         return spaces.MultiDiscrete(list(actions.nvec))

@@ -129,6 +129,7 @@ def teacher_info(
     as_json: AsJson = False,
 ) -> None:
     """Describe an agent, and measure its mean return beside a random policy's."""
+    from qpd.actions import Box
     from qpd.runs.target import load_target, play, play_randomly
 
     loaded = load_target(source, "teacher", env, "auto", vecnormalize)
@@ -139,10 +140,14 @@ def teacher_info(
         "algo": teacher.algo,
         "env_id": loaded.env_id,
         "observation_shape": list(teacher.observation_shape),
-        "num_actions": teacher.num_actions,
+        "actions": str(teacher.actions),
+        "squash": teacher.actions.squash if isinstance(teacher.actions, Box) else None,
+        "hidden_widths": list(teacher.hidden_widths),
+        "activation": teacher.activation,
         "num_parameters": teacher.num_parameters,
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),
+        "wrappers": str(teacher.files.environment),
         "sha256": teacher.sha256,
     }
     if episodes:
@@ -154,7 +159,8 @@ def teacher_info(
     if as_json:
         print_json(info)
         return
-    rows = [[key, str(value)] for key, value in info.items() if not key.endswith("return")]
+    shown = {key: value for key, value in info.items() if value is not None}
+    rows = [[key, str(value)] for key, value in shown.items() if not key.endswith("return")]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
             low, high = played.interval()

@@ -81,7 +81,6 @@ def read_int(data: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-
 def space_fields(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return the plain fields of a space, none where it is absent."""
     value = data.get(key)

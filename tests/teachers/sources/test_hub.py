@@ -25,7 +25,7 @@ from qpd.teachers import TeacherError, load_teacher
 try:
     t = load_teacher(sys.argv[1])
     v = t(torch.ones(1, *t.observation_shape)).values.item()
-    print(json.dumps([t.algo, t.env_id, t.num_actions, t.source, t.normalization is not None, v]))
+    print(json.dumps([t.algo, t.env_id, t.actions.num_outputs, t.source, t.normalization is not None, v]))
 except TeacherError as error:
     print(json.dumps({"error": str(error)}))
 """
