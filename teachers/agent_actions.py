@@ -52,11 +52,11 @@ def _space(
     kind = archive.actions.kind
     is_continuous = any(key.startswith(("log_std", "actor.")) for key in archive.state_dict)
     if algo in Q_ALGORITHMS:
-        _check_kind(algo, archive.actions, ("discrete",))
+        _check_kind(algo, archive.actions, "discrete")
         return Discrete(_num_actions(archive, algo, env_id, num_actions, num_outputs))
     if is_continuous:
-        _check_kind(algo, archive.actions, ("box",))
-        space = _box(archive.actions, env_id)
+        _check_kind(algo, archive.actions, "box")
+        space: ActionSpace = _box(archive.actions, env_id)
     elif kind == "box" and algo in ACTOR_CRITIC_ALGORITHMS:
         raise TeacherError(
             "tensor 'log_std' is missing; a policy of continuous actions has it",
@@ -82,10 +82,10 @@ def _space(
     return space
 
 
-def _check_kind(algo: str, stored: StoredActions, kinds: tuple[str, ...]) -> None:
-    if stored.kind not in (*kinds, "unknown"):
+def _check_kind(algo: str, stored: StoredActions, expected: str) -> None:
+    if stored.kind not in (expected, "unknown"):
         raise TeacherError(
-            f"its tensors are those of {algo} with {kinds[0]} actions, its action space is"
+            f"its tensors are those of {algo} with {expected} actions, its action space is"
             f" {stored.kind}",
             ErrorCode.TEACHER_DAMAGED,
         )

@@ -72,8 +72,8 @@ def sb3_logits(policy: BasePolicy) -> Callable[[Tensor], Tensor]:
     """Return a function from observations `[batch, ...]` to outputs `[batch, n]`, as SB3's.
 
     These are logits, Q-values of DQN and QR-DQN, or means of continuous actions: before the tanh of
-    SAC and TQC, after that of TD3, DDPG and ARS. An actor-critic's critic is computed as well, as in
-    the policy's `forward`.
+    SAC and TQC, after that of TD3, DDPG and ARS. An actor-critic's critic is computed as well, as
+    in the policy's `forward`.
     """
     from stable_baselines3.common.policies import ActorCriticPolicy
 

@@ -53,8 +53,8 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
     if archive.algo is None and not is_actor_critic:
         first = next(iter(archive.state_dict))
         raise TeacherError(
-            f"tensors such as '{first}' belong to no supported agent; expected action_net (PPO, A2C,"
-            " TRPO, ARS), q_net (DQN), quantile_net (QR-DQN) or actor (SAC, TQC, TD3, DDPG)"
+            f"tensors such as '{first}' belong to no supported agent; expected action_net (PPO,"
+            " A2C, TRPO, ARS), q_net (DQN), quantile_net (QR-DQN) or actor (SAC, TQC, TD3, DDPG)"
         )
     if asked is not None and archive.algo is not None and asked != archive.algo:
         raise TeacherError(

@@ -26,7 +26,10 @@ from qpd.teachers.archive.zip_input import open_zip, read_member
 _OPTIMIZERS = tuple(
     f"{name}.pth"
     for name in (
-        "policy.optimizer", "actor.optimizer", "critic.optimizer", "ent_coef_optimizer",
+        "policy.optimizer",
+        "actor.optimizer",
+        "critic.optimizer",
+        "ent_coef_optimizer",
     )  # fmt: skip
 )
 _MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight

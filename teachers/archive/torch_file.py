@@ -1,8 +1,9 @@
 """Read a state_dict that `torch.save` wrote, without torch.load.
 
 Since PyTorch 1.6 such a file is a zip of uncompressed members: PREFIX/data.pkl says which tensors
-there are, and PREFIX/data/KEY holds their numbers; `legacy_torch_file` reads older ones. The pickle is read inertly, so that nothing in it can run or
-reach native code, and no more memory is used than the file is long.
+there are, and PREFIX/data/KEY holds their numbers; `legacy_torch_file` reads older ones. The pickle
+is read inertly, so that nothing in it can run or reach native code, and no more memory is used than
+the file is long.
 """
 
 import io
@@ -144,8 +145,8 @@ class _Storages:
         """Return the flat tensor that `('storage', TYPE, KEY, device, size)` names."""
         key = reference.key if isinstance(reference, Reference) else None
         # A sixth part was once the view that a storage is of another one.
-        is_plain = isinstance(key, tuple) and (len(key) == 5 or (len(key) == 6 and key[5] is None))
-        if not is_plain or key[0] != "storage":
+        is_view = isinstance(key, tuple) and len(key) == 6 and key[5] is not None
+        if not isinstance(key, tuple) or len(key) not in (5, 6) or key[0] != "storage" or is_view:
             raise ValueError("a tensor refers to no storage")
         name, dtype = key[2], storage_dtype(key[1])
         content = self._numbers.get(name) if type(name) is str else None

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from qpd.actions.gaussian import Squash
 from qpd.errors.codes import ErrorCode

@@ -69,7 +69,7 @@ def linear(tensors: Mapping[str, Tensor], name: str, *, needs_bias: bool = True)
     # On the meta device nothing is allocated or initialised: the tensors are put in at once.
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta")
     layer.weight = weight
-    layer.bias = bias  # type: ignore[assignment]
+    layer.bias = bias
     return layer
 
 

@@ -298,15 +298,22 @@ def test_tensors_of_no_agent(cartpole_zip, tmp_path):
         assert "agent" in message_of(path)
 
 
-def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path):
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path, is_legacy):
     with zipfile.ZipFile(cartpole_zip) as archive:
         pth, data = archive.read("policy.pth"), archive.read("data")
+    if is_legacy:  # as PyTorch before 1.6 wrote it: pickles, then numbers
+        buffer = io.BytesIO()
+        torch.save(state_dict_of(cartpole_zip), buffer, _use_new_zipfile_serialization=False)
+        pth = buffer.getvalue()
     generator = random.Random(0)
     num_refused = 0
-    for index in range(150):
+    for index in range(100):
         damaged = bytearray(pth if index % 2 else data)
         for _ in range(generator.choice((1, 4, 40))):
-            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+            # Half of a file is numbers, in which any byte is as good as another.
+            place = generator.randrange(len(damaged) // (1 + index % 3 * 4))
+            damaged[place] = generator.randrange(256)
         member = {"policy_pth" if index % 2 else "data": bytes(damaged)}
         path = rewrite(cartpole_zip, tmp_path / "agent.zip", **member)
         try:
@@ -314,7 +321,7 @@ def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path):
         except TeacherError as error:
             assert "\n" not in str(error)
             num_refused += 1
-    assert num_refused > 20
+    assert num_refused > 15
 
 
 def test_embedded_archive_is_the_documented_one():
