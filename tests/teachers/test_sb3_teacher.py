@@ -107,12 +107,14 @@ def test_outputs_equal_sb3(algorithm, policy, tmp_path):
     assert_equals_sb3(teacher, model)
 
 
+@pytest.mark.filterwarnings("ignore:As shared layers in the mlp_extractor are removed")
 @pytest.mark.parametrize(
     "policy_kwargs",
     [
         {"activation_fn": nn.ReLU, "net_arch": {"pi": [16], "vf": []}},
         {"activation_fn": nn.ELU, "net_arch": []},
         {"net_arch": {"pi": [], "vf": [8, 8, 8]}},
+        {"net_arch": [{"pi": [8], "vf": [4]}]},
     ],
 )
 def test_mlp_architectures_and_activations(policy_kwargs, tmp_path):
