@@ -9,20 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.actions import ActionSpace
-from qpd.errors.codes import ErrorCode
-from qpd.errors.user_error import UserError
+from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
+
+__all__ = [
+    "EnvironmentConfigError",
+    "EnvironmentRunError",
+    "EnvironmentSpec",
+    "State",
+    "VectorEnvironment",
+    "VectorStep",
+]
 
 FRAME_STACK = 4
 FRAME_SIZE = 84
 
 # Arrays alone: a checkpoint stores them as safetensors, and nothing of it is ever unpickled.
 State = dict[str, np.ndarray]
-
-
-class EnvironmentConfigError(UserError, ValueError):
-    """An environment that cannot be built as requested; one line that says what to change."""
-
-    code = ErrorCode.ENVIRONMENT_UNSUPPORTED
 
 
 @dataclass(frozen=True)
