@@ -40,6 +40,7 @@ __all__ = [
     "VectorEnvironment",
     "VectorStep",
     "action_names",
+    "as_source",
     "environment_spec",
     "make_vector_env",
 ]

@@ -7,9 +7,8 @@ function, which stays in its process.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +16,9 @@ from typing import Any
 import gymnasium
 
 from qpd.environments.errors import EnvironmentConfigError
+from qpd.recipe.plain_values import PLAIN, is_plain
 
 MAX_FRAME_STACK = 64
-_MAX_VALUES = 1000  # of all keyword arguments of an environment or a wrapper together
-_MAX_TEXT = 10_000
-_MAX_DEPTH = 8
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 Maker = Callable[[], "gymnasium.Env[Any, Any]"]
@@ -119,10 +116,11 @@ class EnvironmentSource:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> EnvironmentSource:
-        """Read what `to_json` returns."""
-        return cls(
-            found["env_id"], found["kwargs"], wrappers_of(found["wrappers"]), found["frame_stack"]
-        )
+        """Read what `to_json` returns. Raises EnvironmentConfigError for anything else."""
+        if set(found) != {"env_id", "kwargs", "wrappers", "frame_stack"}:
+            raise EnvironmentConfigError(f"environment: unexpected keys {sorted(found)}")
+        wrappers = wrappers_of(found["wrappers"])
+        return cls(str(found["env_id"]), found["kwargs"], wrappers, found["frame_stack"])
 
 
 def as_source(source: str | EnvironmentSource | Maker) -> EnvironmentSource:
@@ -157,35 +155,14 @@ def wrappers_of(found: object) -> tuple[Wrapper, ...]:
 
 
 def check_plain(found: object, place: str) -> None:
-    """Raise EnvironmentConfigError unless `found` is a mapping of plain values, within bounds."""
+    """Raise EnvironmentConfigError unless `found` is a mapping of names to plain values."""
     if not isinstance(found, Mapping):
         raise EnvironmentConfigError(f"{place}: expected a mapping of names to values")
-    left = [_MAX_VALUES]
     for key, value in found.items():
         if not isinstance(key, str) or not key.isidentifier():
             raise EnvironmentConfigError(f"{place}: {key!r:.60} is no name of an argument")
-        if not _is_plain(value, _MAX_DEPTH, left):
-            raise EnvironmentConfigError(
-                f"{place}: {key}: expected finite numbers, text, true, false, null, or lists and "
-                f"mappings of them, {_MAX_VALUES} in all at most"
-            )
-
-
-def _is_plain(value: object, depth: int, left: list[int]) -> bool:
-    left[0] -= 1
-    if depth < 0 or left[0] < 0:
-        return False
-    if isinstance(value, Mapping):
-        inner: Sequence[object] = list(value.values())
-        keys = all(isinstance(key, str) and len(key) <= _MAX_TEXT for key in value)
-        return keys and all(_is_plain(item, depth - 1, left) for item in inner)
-    if isinstance(value, list | tuple):
-        return all(_is_plain(item, depth - 1, left) for item in value)
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, str):
-        return len(value) <= _MAX_TEXT
-    return value is None or type(value) in (bool, int)
+        if not is_plain(value):
+            raise EnvironmentConfigError(f"{place}: {key}: expected {PLAIN}")
 
 
 def _shown(kwargs: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3
 class TeacherFiles:
     """A teacher's files, and what their names and settings say about it.
 
-    `seed` and `hyperparameters` (the RL Zoo's config.yml) are those of its training.
+    `seed`, `hyperparameters` (the RL Zoo's config.yml) and `env_kwargs` are those of its training.
     """
 
     source: str
@@ -35,6 +35,7 @@ class TeacherFiles:
     env_id: str | None = None
     seed: int | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = None) -> TeacherFiles:
@@ -159,6 +160,7 @@ def _with_side_files(
         env_id=_text(args.get("env")) or next((e for e in env_ids if e), None),
         seed=args["seed"] if type(args.get("seed")) is int else None,
         hyperparameters=config,
+        env_kwargs=_env_kwargs(args, folders),
     )
 
 
@@ -173,6 +175,12 @@ def _text(value: object) -> str | None:
 def _settings(folders: list[Path], name: str) -> dict[str, Any]:
     path = _first_file(folders, (name,))
     return read_zoo_yaml(path) if path else {}
+
+
+def _env_kwargs(args: dict[str, Any], folders: list[Path]) -> dict[str, Any]:
+    """Return what the environment was made with: args.yml's, else the hub's env_kwargs.yml."""
+    told = args.get("env_kwargs") or _settings(folders, "env_kwargs.yml")
+    return {k: v for k, v in told.items() if isinstance(k, str)} if isinstance(told, dict) else {}
 
 
 def _first_file(folders: list[Path], names: tuple[str, ...]) -> Path | None:
