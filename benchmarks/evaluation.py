@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from qpd.environments.acting import ActingRule
 
 from benchmarks.baseline import PlainStudent, sb3_environment
 from benchmarks.breakout_play import ENV_ID
 from benchmarks.timing import parse_arguments, print_rates
+from qpd.actions import ActingRule
 from qpd.environments.registry import make_vector_env
 from qpd.evaluation.games import evaluate
 from qpd.integer.integer_student import IntegerEngine

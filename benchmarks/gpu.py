@@ -23,6 +23,7 @@ from benchmarks.breakout_play import stacked_observations, teacher_play
 from benchmarks.replay import fill
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import training_plan
+from qpd.actions import Discrete
 from qpd.recipe.schema import DistillSettings
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
@@ -81,7 +82,7 @@ def main() -> None:
         stream.fill()
         observations = stacked_observations(stream)
         stream.close()
-        memory = ReplayMemory(CAPACITY, 64, (4, 84, 84), 4, device=device)
+        memory = ReplayMemory(CAPACITY, 64, (4, 84, 84), Discrete(4), device=device)
         fill(memory, CAPACITY, observations, 64)
         teacher.to(device)
         for batch in arguments.batch:

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from qpd.actions import Discrete
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent, fixed_point
 from qpd.students import StudentArchitecture
 
@@ -33,8 +34,9 @@ def random_student(
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
         layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))
         inputs_top = top
+    actions = Discrete(architecture.num_outputs)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not architecture.is_image:
         width = architecture.observation_shape[0]
         ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
-    return IntegerStudent(architecture, tuple(layers), 0.01, *ranges)
+    return IntegerStudent(architecture, tuple(layers), 0.01, actions, *ranges)

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qpd.environments.policy import Policy
 from qpd.export.bundle import MANIFEST
 
+Outputs = Callable[[np.ndarray], np.ndarray]  # of observations `[batch, ...]`
 
-def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Policy:
+
+def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Outputs:
     """Load a graph into ONNX Runtime, on one thread."""
     import onnxruntime
 
@@ -31,12 +32,12 @@ def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Policy:
     return lambda observations: session.run(None, {"observations": observations})[0]
 
 
-def onnx_float_policy(folder: Path) -> Policy:
+def onnx_float_policy(folder: Path) -> Outputs:
     """Load the fp32 graph into ONNX Runtime."""
     return onnx_policy(folder, "student_fp32.onnx")
 
 
-def litert_policy(folder: Path) -> Policy:
+def litert_policy(folder: Path) -> Outputs:
     """Load the model into LiteRT, on one thread, one observation at a time."""
     from ai_edge_litert.interpreter import Interpreter
 
@@ -60,7 +61,7 @@ def litert_policy(folder: Path) -> Policy:
     return policy
 
 
-def sb3_policy(folder: Path) -> Policy:
+def sb3_policy(folder: Path) -> Outputs:
     """Load the zip by Stable-Baselines3; its policy network's logits, not yet normalised."""
     import stable_baselines3
 
@@ -83,7 +84,7 @@ def sb3_policy(folder: Path) -> Policy:
     return policy
 
 
-def c_policy(folder: Path) -> Policy:
+def c_policy(folder: Path) -> Outputs:
     """Compile the C export with gcc -O3 -march=native, called one observation at a time.
 
     Frames only: vectors are encoded outside the C code.
@@ -109,7 +110,7 @@ def c_policy(folder: Path) -> Policy:
 
 
 # runtime -> format of `qpd export`, and the policy of its bundle
-RUNTIMES: dict[str, tuple[str, Callable[[Path], Policy]]] = {
+RUNTIMES: dict[str, tuple[str, Callable[[Path], Outputs]]] = {
     "onnx": ("onnx", onnx_policy),
     "onnx-fp32": ("onnx", onnx_float_policy),
     "litert": ("litert", litert_policy),

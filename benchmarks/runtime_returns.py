@@ -16,17 +16,16 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from qpd.environments.acting import ActingRule, resolve_acting
 
 from benchmarks.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
+from qpd.actions import ActingRule
 from qpd.commands.export import EXPORTERS
-from qpd.environments.policy import Policy
+from qpd.environments.policy import FunctionPolicy, Policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
 from qpd.integer.integer_student import IntegerEngine
-from qpd.student_files.origin import imitates_policy
 
 NUM_ENVS, BATCH = 50, 100
 
@@ -40,10 +39,10 @@ def played_observations(
     seen: list[np.ndarray] = []
     step = 0
     while sum(map(len, seen)) < count:
-        rows, actions = np.flatnonzero(env.acting), np.zeros(NUM_ENVS, np.int64)
+        rows, actions = np.flatnonzero(env.acting), env.spec.actions.empty(NUM_ENVS)
         if len(rows):
             observations = env.observations[rows].copy()
-            actions[rows] = rule.act(policy(observations), rng)
+            actions[rows] = policy.actions.act(policy(observations), rule, rng)
             # Every other step, as neighbouring observations share three of four frames.
             seen += [observations] if step % 2 == 0 else []
         env.step(actions)
@@ -67,7 +66,7 @@ def exported_policy(source: ExportSource, runtime: str, folder: Path) -> Policy:
         export = getattr(import_module(module), function)
         files = export(source, golden_vectors(source.student))
         write_bundle(folder / target, target, source, files)
-    return load(folder / target)
+    return FunctionPolicy(load(folder / target), source.student.actions)
 
 
 def agreement(logits: np.ndarray, wanted: np.ndarray, scale: float) -> list[str]:
@@ -98,11 +97,8 @@ def main() -> None:
     source = load_export_source(arguments.run)
     engine, scale = IntegerEngine(source.student), source.student.output_scale
     env_id = str(source.about["env_id"])
-    rule = resolve_acting(
-        "auto",
-        is_actor_critic=imitates_policy(source.about),
-        is_atari=environment_spec(env_id).is_atari,
-        epsilon=0.01,
+    rule = engine.actions.rule(
+        "auto", on_atari=environment_spec(env_id).is_atari, epsilon=0.01, sharpness=1.0
     )
     seed, count = arguments.seed, arguments.observations
     observations = played_observations(engine, env_id, count, rule, seed)

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from qpd.environments.acting import resolve_acting
 
 from qpd.environments.policy import network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
-from qpd.losses.distillation import kl_teacher_student
+from qpd.phases.student_run import LEGACY_TEMPERATURE
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import Target, load_target
 from qpd.teachers import Teacher, load_recipe_teacher
@@ -31,10 +30,12 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=16)
     parser.add_argument("--seed", type=int, default=77)
     options = parser.parse_args()
-    recipe = RunDirectory.open(options.run, read_only=True).recipe
+    run = RunDirectory.open(options.run, read_only=True)
+    recipe = run.recipe
     teacher = load_recipe_teacher(recipe.teacher)
-    temperature = recipe.distill.temperature_for(teacher.has_actor_critic)
-    folded = recipe.student.logit_scale(temperature)
+    chosen = recipe.distill.temperature or teacher.actions.temperature
+    temperature = chosen or run.phase("distill").metrics.get("temperature", LEGACY_TEMPERATURE)
+    folded = teacher.actions.fold(temperature, recipe.student.sharpness)
     scales = {"Eq. 1": (temperature, folded), "acting": (1.0 / recipe.student.sharpness, 1.0)}
     for name in ("distilled", "ptq", "qat"):
         target = load_target(options.run, name, None, "cpu")
@@ -53,27 +54,28 @@ def _play(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Play one game in each environment; return its return and its mean divergences, `[games]`."""
     env = make_vector_env(target.env_id, games, max_frames=target.max_frames)
-    rule = resolve_acting(
+    rule = target.policy.actions.rule(
         target.acting,
-        is_actor_critic=target.is_actor_critic,
-        is_atari=environment_spec(target.env_id).is_atari,
+        on_atari=environment_spec(target.env_id).is_atari,
         epsilon=target.epsilon,
+        sharpness=1.0,
     )
-    labels, rng = network_policy(teacher), np.random.default_rng(seed)
+    labels, rng = network_policy(teacher, teacher.actions), np.random.default_rng(seed)
     env.reset(seed)
     returns, states = np.zeros(games), np.zeros(games)
     sums = {key: np.zeros(games) for key in scales}
     alive = np.ones(games, bool)
     while alive.any():
-        rows, actions = np.flatnonzero(alive & env.acting), np.zeros(games, np.int64)
+        rows, actions = np.flatnonzero(alive & env.acting), env.spec.actions.empty(games)
         if len(rows):
             observations = env.observations[rows]
-            logits = target.policy(observations)
-            actions[rows] = rule.act(logits, rng)
-            wanted, acted = torch.from_numpy(labels(observations)), torch.from_numpy(logits)
+            outputs = target.policy(observations)
+            actions[rows] = target.policy.actions.act(outputs, rule, rng)
+            wanted = torch.from_numpy(labels(observations))
+            acted = torch.from_numpy(teacher.actions.outputs_of(target.policy.actions, outputs))
             states[rows] += 1
             for key, (of_teacher, of_student) in scales.items():
-                each = kl_teacher_student(wanted, acted, of_teacher, of_student)
+                each = teacher.actions.divergence(wanted, acted, of_teacher, of_student)
                 sums[key][rows] += each.numpy()
         step = env.step(actions, alive)
         over = step.game_over & alive

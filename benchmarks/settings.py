@@ -21,13 +21,14 @@ import torch
 from benchmarks.breakout_play import teacher_play
 from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
-from qpd.losses.distillation import critic_huber, kl_teacher_student
+from qpd.actions import Discrete
+from qpd.losses.distillation import critic_huber
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
 from qpd.training.dormant_units import dormant_units, recycle_dormant_units
-from qpd.training.optimizer import learning_rate, make_optimizer, target_logit_scale
+from qpd.training.optimizer import learning_rate, make_optimizer
 from qpd.training.step import TrainStep
 
 HELD_OUT = 6000
@@ -41,7 +42,7 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
-    optimizer = make_optimizer(student, settings, target_logit_scale(memory, tau))
+    optimizer = make_optimizer(student, settings, Discrete(4).output_scale(memory.labels(), tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
     rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     # Only in the first half, as in training: units that start anew need time to learn.
@@ -73,11 +74,11 @@ def judge(student: Student, recipe: Recipe, memory: ReplayMemory, rows: np.ndarr
         int(dormant_units(hidden).sum())
         for hidden in student.hidden_activations(sample.observations)
     )
-    agree = (logits.argmax(1) == sample.logits.argmax(1)).float().mean()
+    agree = (logits.argmax(1) == sample.labels.argmax(1)).float().mean()
     return [
-        f"{kl_teacher_student(sample.logits, logits, 3.0, 3.0).mean():.4f}",
+        f"{Discrete(4).divergence(sample.labels, logits, 3.0, 3.0).mean():.4f}",
         f"{critic_huber(sample.values, values).mean():.4f}",
-        f"{kl_teacher_student(3 * sample.logits, 3 * logits, 1.0).mean():.3f}",
+        f"{Discrete(4).divergence(3 * sample.labels, 3 * logits, 1.0).mean():.3f}",
         f"{agree:.1%}",
         str(dormant),
     ]

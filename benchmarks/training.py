@@ -19,6 +19,7 @@ import torch
 from benchmarks.baseline import PlainTraining
 from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
+from qpd.actions import Discrete
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.schema import DistillSettings, FinetuneSettings, TrainingPhase
@@ -62,8 +63,10 @@ class QpdTraining:
 
 def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
     """Return the plan of a phase that takes steps and never plays."""
-    weight = settings.actor_weight_for(has_actor_critic=True)
-    return PhasePlan("distill", settings, weight, temperature, 1.0, 1, _unused, _unused, "return")
+    weight = settings.actor_weight_for(has_critic=True)
+    return PhasePlan(
+        "distill", settings, Discrete(4), weight, temperature, 1.0, 1, _unused, _unused, "return"
+    )
 
 
 def _unused() -> Any:

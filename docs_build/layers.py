@@ -21,6 +21,7 @@ BEGIN, END = "<!-- layers: made by `python -m docs_build.layers` -->", "<!-- end
 # listed. qpd/__init__.py, the face of it all, imports lazily and is above everything.
 LAYERS = (
     "qpd/version.py",
+    "qpd/actions",
     "students/shared_background",
     "students",
     "qpd/errors",

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 
 def both_heads(hidden: Tensor, actor: nn.Linear, critic: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Outputs `[batch, num_outputs]` and values `[batch]`, float32, of `hidden` `[batch, width]`.
+    """Compute outputs `[batch, num_outputs]` and values `[batch]`, float32, of `[batch, width]`.
 
     Together where they are trained on a CPU, which keeps float32 where autocast rounds to bfloat16.
     """

@@ -192,6 +192,20 @@ class Student(nn.Module):
         self.input_low.copy_(low)
         self.input_high.copy_(torch.where(high - low > 1e-6, high, low + 1.0))
 
+    @torch.no_grad()
+    def move_input_range(self, low: Tensor, high: Tensor) -> None:
+        """Set the range of each vector feature, and layer 1 so that outputs stay as they are.
+
+        But for observations that one of the two ranges clips.
+        """
+        before, width = self.input_low.clone(), self.input_high - self.input_low
+        self.set_input_range(low, high)
+        first = self.layer(self.shapes[0].name)
+        # x = low + width * level: what layer 1 multiplies is (x - low) / width.
+        offset = first.weight @ ((self.input_low - before) / width)
+        self.bias(self.shapes[0].name).add_(offset)
+        first.weight.mul_((self.input_high - self.input_low) / width)
+
     def set_value_range(self, mean: float, deviation: float) -> None:
         """Start the critic head at the teacher's mean value, and scale it to their deviation."""
         with torch.no_grad():
@@ -201,11 +215,14 @@ class Student(nn.Module):
     def encode(self, observations: Tensor) -> Tensor:
         """Turn observations into what layer 1 reads, levels in [0, 255]: uint8 or float32.
 
-        uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass);
+        uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass), other
+        images stay as they are;
         float `[batch, features]` -> the same shape, clipped to the input range, not rounded.
         """
-        if self.architecture.is_image:
+        if self.architecture.stacks_frames:
             return observations if observations.dim() == 5 else space_to_depth(observations)
+        if self.architecture.is_image:
+            return observations.contiguous(memory_format=torch.channels_last)
         low, high = self.input_low, self.input_high
         return affine_levels(observations, low, high, INPUT_LEVELS, rounded=False)
 
@@ -240,7 +257,7 @@ class Student(nn.Module):
         return last
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
-        """Compute outputs and values, float32, of frames (blocked or not) or vector observations."""
+        """Compute outputs and values, float32, of frames (blocked or not) or vectors."""
         return StudentOutputs(*both_heads(self.features(observations), self.actor, self.critic))
 
     def scale_outputs(self, factor: float) -> None:

@@ -92,7 +92,7 @@ def feature_map(
             )
         states = played[key]
         name = str(run.path)
-        weight = run.recipe.distill.actor_weight_for(target.is_actor_critic)
+        weight = run.recipe.distill.actor_weight_for(target.teacher.has_critic)
         features, columns = _run_student(student, states)
         values = columns[f"{critic}_value"]
         thirds = value_thirds(values)
@@ -117,7 +117,7 @@ def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, di
     for rows in torch.from_numpy(states.observations).split(256):
         features = student.features(rows)
         outputs = student(rows)
-        parts.append((features, outputs.values, outputs.logits.argmax(1)))
+        parts.append((features, outputs.values, outputs.actor.argmax(1)))
     hidden, values, best = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
     names = action_names(states.env_id)
     actions = best if names is None else np.array(names)[best]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from qpd.environments.acting import resolve_acting
 
-from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.actions import ActingRule
+from qpd.environments.registry import make_vector_env
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import collect_transitions
 
@@ -17,12 +17,12 @@ class PlayedStates:
     """States in the order in which they were met, with the teacher's outputs for each.
 
     observations: uint8 `[count, 4, 84, 84]` or float32 `[count, features]`.
-    logits: float32 `[count, num_actions]` (Q-values for DQN). values: float32 `[count]`.
+    labels: float32 `[count, num_labels]`, the teacher's (`qpd.actions`). values: float32 `[count]`.
     """
 
     env_id: str
     observations: np.ndarray
-    logits: np.ndarray
+    labels: np.ndarray
     values: np.ndarray
 
 
@@ -39,15 +39,10 @@ def play_states(
     """Draw `count` states at random from `count * thinning` states of the teacher's play.
 
     Consecutive states of a game are nearly identical, hence the thinning; `games` are played at a
-    time. Actions are sampled for actor-critic teachers and epsilon-greedy (0.01) for Q-values, as
+    time. Actions are sampled for policies and epsilon-greedy (0.01) for Q-values, as
     in the memory that students learn from. Raises EnvironmentConfigError.
     """
-    rule = resolve_acting(
-        "sample" if teacher.has_actor_critic else "epsilon",
-        is_actor_critic=teacher.has_actor_critic,
-        is_atari=environment_spec(env_id).is_atari,
-        epsilon=0.01,
-    )
+    rule = ActingRule(teacher.actions.exploring, epsilon=0.01)
     # A stream of its own: seed 0 here must not replay the draws of seed 0 elsewhere.
     rng = np.random.default_rng([seed, 0xF16])
     # Chosen before the play, so that only these are kept: all states would take `thinning` times
@@ -60,8 +55,8 @@ def play_states(
         # `chosen` counts over the whole play; the batch holds [begin, begin + len(batch)) of it.
         first, last = np.searchsorted(chosen, [begin, begin + len(batch)])
         rows = chosen[first:last] - begin
-        kept.append((batch.observations[rows], batch.logits.numpy()[rows], batch.values[rows]))
+        kept.append((batch.observations[rows], batch.labels.numpy()[rows], batch.values[rows]))
         begin += len(batch)
     env.close()
-    observations, logits, values = (np.concatenate(part) for part in zip(*kept, strict=True))
-    return PlayedStates(env_id, observations, logits, values)
+    observations, labels, values = (np.concatenate(part) for part in zip(*kept, strict=True))
+    return PlayedStates(env_id, observations, labels, values)

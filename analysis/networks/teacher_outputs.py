@@ -77,13 +77,13 @@ def teacher_outputs(
         )
         about = {"teacher": source, "algo": teacher.algo}
         numbers = np.arange(num_states)
-        names = action_names(target.env_id) or [str(n) for n in range(teacher.num_actions)]
+        names = action_names(target.env_id) or [str(n) for n in range(teacher.actions.num_outputs)]
         raw += [
             pd.DataFrame(about | {"state": numbers, "action": name, "output": outputs})
-            for name, outputs in zip(names, states.logits.T, strict=True)
+            for name, outputs in zip(names, states.labels.T, strict=True)
         ]
         for temperature in temperatures:
-            best, entropy = softmax_sharpness(states.logits, temperature)
+            best, entropy = softmax_sharpness(states.labels, temperature)
             columns = {"state": numbers, "max_probability": best, "entropy": entropy}
             squashed.append(pd.DataFrame(about | {"temperature": temperature} | columns))
     return TeacherOutputs(pd.concat(raw, ignore_index=True), pd.concat(squashed, ignore_index=True))

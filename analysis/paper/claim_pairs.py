@@ -14,7 +14,6 @@ from qpd.analysis.paper.matching import mismatches
 from qpd.analysis.returns.mean_bootstrap import ScorePair
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples
-from qpd.recipe.schema import DistillSettings
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 
 _TEMPERATURE = "distill.temperature"
@@ -179,9 +178,7 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
 
 def _at_the_papers(group: PolicyGroup) -> bool:
     """Return whether every phase that the group went through was at the paper's temperature."""
-    has_critic = group.teacher in ACTOR_CRITIC_ALGORITHMS
-    # The recipe's defaults are the paper's: 3 for logits, 0.01 for Q-values.
-    papers = DistillSettings().temperature_for(has_critic)
+    papers = 3.0 if group.teacher in ACTOR_CRITIC_ALGORITHMS else 0.01
     return all(group.settings.get(key, papers) == papers for key in _TEMPERATURES)
 
 

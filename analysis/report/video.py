@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from qpd.environments.acting import resolve_acting
 
 from qpd.analysis.figure_style import COLOURS
 from qpd.analysis.report import blocks
@@ -55,10 +54,9 @@ def video_section(inputs: ReportInputs) -> Section | None:
 def _player(inputs: ReportInputs, target: Target) -> Player:
     """Make a player; the teacher samples at the student's sharpness, as the student learns it."""
     sharpness = inputs.run.recipe.student.sharpness if target.label == "teacher" else 1.0
-    rule = resolve_acting(
+    rule = target.policy.actions.rule(
         target.acting,
-        is_actor_critic=target.is_actor_critic,
-        is_atari=environment_spec(target.env_id).is_atari,
+        on_atari=environment_spec(target.env_id).is_atari,
         epsilon=target.epsilon,
         sharpness=sharpness,
     )
@@ -75,7 +73,9 @@ def _player_data(inputs: ReportInputs, target: Target, players: list[Player]) ->
         order = [player, *(other for other in players if other is not player)]
         game = film_game(order, target.env_id, target.seed, inputs.video_seconds, target.max_frames)
         games.append(_game_data(game, order, place))
-    actions = action_names(target.env_id) or [f"action {i}" for i in range(target.num_actions)]
+    actions = action_names(target.env_id) or [
+        f"action {i}" for i in range(target.policy.actions.num_outputs)
+    ]
     # One clock drives both games, so the rate belongs to the player and not to a game.
     rate = games[0].pop("rate")
     for game_data in games[1:]:

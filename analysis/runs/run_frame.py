@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.actions import Discrete
 from qpd.analysis.runs.phase_metrics import (
     Rows,
     best_validation,
@@ -136,7 +137,8 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
             shape["student_digest"] = _tensor_digest(file)
             shape["students_sharing"] = sharing
             shape["best_validation"] = best_validation(run, metrics, name)
-            fields = _student_fields(recipe, name, manifest.teacher.algo)
+            chosen = run.phase("distill").metrics.get("temperature")
+            fields = _student_fields(recipe, name, manifest.teacher.algo, chosen)
             rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
         row |= _evaluation_fields(manifest.evaluations.get(row["policy"], {}))
@@ -185,9 +187,12 @@ def _bits(recipe: Recipe, policy: str, architecture: StudentArchitecture | None)
     return bit_columns(recipe, architecture) | others
 
 
-def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
+def _student_fields(
+    recipe: Recipe, policy: str, algo: str, temperature: float | None
+) -> dict[str, Any]:
     has_critic = imitates_policy({"algo": algo})
-    made_by = student_settings(recipe, policy, has_critic)
+    actions = Discrete(1, "logits" if has_critic else "q_values")
+    made_by = student_settings(recipe, policy, actions, chose_temperature=temperature is not None)
     # How the best epoch was chosen makes no other recipe: rows that differ in it are one
     # experiment.
     plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}
@@ -195,7 +200,7 @@ def _student_fields(recipe: Recipe, policy: str, algo: str) -> dict[str, Any]:
     return {
         "size": recipe.student.size or "custom",
         "lambda": made_by["distill.actor_weight"],
-        "temperature": made_by["distill.temperature"],
+        "temperature": made_by["distill.temperature"] or temperature,
         "settings": made_by,
         "recipe_key": _digest(plain),
         "recipe_key_but_lambda": _digest(but_lambda),

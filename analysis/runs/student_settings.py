@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from qpd.actions import Discrete
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.schema import Recipe
 
+LEGACY_TEMPERATURE = 0.01  # of Q-values, where a run chose none
 # These change no student, only where and how it is made and how often it plays.
 _IRRELEVANT = {"name", "seed", "device", "teacher", "evaluation", "save"}
 _LATER_SECTIONS: dict[str, set[str]] = {
@@ -16,20 +18,25 @@ _LATER_SECTIONS: dict[str, set[str]] = {
 }
 
 
-def student_settings(recipe: Recipe, policy: str, has_critic: bool) -> dict[str, Any]:
+def student_settings(
+    recipe: Recipe, policy: str, actions: Discrete, *, chose_temperature: bool
+) -> dict[str, Any]:
     """Return each key that `policy` (distilled, ptq or qat) depends on, with its value.
 
-    Temperatures and lambdas that the recipe leaves open are resolved by the teacher's kind. How the
-    best epoch was chosen (`evaluation.validation_episodes`, `.validate_every`, `.select`) is
-    included; the seed and the number of reported games are not.
+    Temperatures and lambdas that the recipe leaves open are resolved by the teacher's actions; a
+    temperature that the run chose by the labels' entropy (`chose_temperature`) stays None, as it
+    differs a little from seed to seed. How the best epoch was chosen
+    (`evaluation.validation_episodes`, `.validate_every`, `.select`) is included; the seed and the
+    number of reported games are not.
     """
     sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
     sections["environment"].pop("num_threads")  # only speed: games are the same for any number
     for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
-            phase["temperature"] = settings.temperature_for(has_critic)
-            phase["actor_weight"] = settings.actor_weight_for(has_critic)
+            default = None if chose_temperature else actions.temperature or LEGACY_TEMPERATURE
+            phase["temperature"] = settings.temperature or default
+            phase["actor_weight"] = settings.actor_weight_for(not actions.has_values)
     sections["evaluation"] = {
         key: getattr(recipe.evaluation, key)
         for key in ("validation_episodes", "validate_every", "select")

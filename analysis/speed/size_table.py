@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from qpd.actions import Discrete
 from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
 from qpd.analysis.returns.plot_series import precision_name
 from qpd.analysis.returns.policy_returns import TEACHERS
@@ -216,11 +217,12 @@ def _packed_rows(size: str, bits: list[int]) -> list[dict[str, Any]]:
 @torch.no_grad()
 def _packed_bytes(student: Student, weight_bits: int) -> int:
     """Return the bytes of the student's file; nothing is calibrated, as values change no size."""
+    actions = Discrete(student.architecture.num_outputs)
     if weight_bits == FLOAT_BITS:
-        return len(safetensors_bytes(*float_student_content(student, {})))
+        return len(safetensors_bytes(*float_student_content(student, actions, {})))
     # `dorefa` needs no search for scales; the bytes are the same.
     simulation = QuantizedStudent(student, QuantizationConfig(weight_bits, scheme="dorefa"))
-    return len(safetensors_bytes(*pack_student(integer_student(simulation), {})))
+    return len(safetensors_bytes(*pack_student(integer_student(simulation, actions), {})))
 
 
 def _sizes(size_bytes: int, teacher_bytes: int) -> dict[str, Any]:

@@ -140,6 +140,16 @@ class Box(ActionSpace):
         shares = rng.uniform(-1.0, 1.0, (count, self.num_outputs)).astype(np.float32)
         return np.arctanh(shares) if self.squash == "tanh" else shares
 
+    def describe_labels(self, labels: Tensor, temperature: float) -> str | None:
+        """Say how far the teacher's actions spread, and how often they are at a bound."""
+        count = self.num_outputs
+        bound = SATURATION[self.squash]
+        said = f"{float((labels[:, :count].abs() >= bound).float().mean()):.0%} at a bound"
+        if self.labels == "gaussian":
+            spread = float(labels[:, count:].exp().median())
+            said = f"a deviation of {spread:.2g} before the squash (the range is 2), {said}"
+        return f"the teacher's actions: {said}"
+
     def same(self, actions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Tell which actions are within one step of an 8-bit action of each other."""
         low, high = self._bounds

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from qpd.actions.acting_rule import ActingRule
@@ -98,6 +100,54 @@ class Discrete(ActionSpace):
         scaled -= scaled.max(axis=1, keepdims=True)
         chosen = scaled[np.arange(len(actions)), actions]
         return (chosen - np.log(np.exp(scaled).sum(axis=1))).astype(np.float32)
+
+    def label_entropy(self, labels: Tensor, temperature: float) -> tuple[float, float]:
+        """Average the labels' entropy in nats, and their best action's share, over `[states, n]`.
+
+        Of `softmax(labels / temperature)`, the left side of Eq. 1.
+        """
+        log_likely = torch.log_softmax(labels / temperature, 1)
+        likely = log_likely.exp()
+        return float(-(likely * log_likely).sum(1).mean()), float(likely.amax(1).mean())
+
+    def temperature_for(self, labels: Tensor, entropy: float) -> float:
+        """Return tau at which the labels `[states, n]` have this share of the greatest entropy.
+
+        The greatest is ln n, that of a policy that chooses at random. Unlike a fixed tau it does
+        not depend on the scale of Q-values, which is that of rewards and discount.
+        """
+        if self.n == 1:
+            return 1.0
+        # The mean entropy grows with tau: bisect its logarithm, to about a millionth.
+        low, high = -8.0, 8.0
+        for _ in range(44):
+            middle = 0.5 * (low + high)
+            found = self.label_entropy(labels, 10.0**middle)[0] / math.log(self.n)
+            low, high = (middle, high) if found < entropy else (low, middle)
+        return float(10.0**high)
+
+    def describe_labels(self, labels: Tensor, temperature: float) -> str:
+        """Say how sure of its best action the teacher is at this temperature."""
+        entropy, best = self.label_entropy(labels, temperature)
+        return (
+            f"labels at temperature {temperature:.3g}: the best action has {best:.0%} on average, "
+            f"{entropy:.2f} nats of entropy"
+        )
+
+    def output_scale(self, labels: Tensor, temperature: float) -> float:
+        """Return the scale of logits that Eq. 1 asks for: the labels' own over the temperature.
+
+        Logits of a policy are of unit scale, and a temperature of 1 or more does not make them
+        larger. That of Q-values is the median over states of their deviation within a state: in a
+        few states, such as lost ones, they may differ a hundred times as much.
+        """
+        centred = self.centred(labels)
+        if self.has_values:
+            return max(float(centred.square().mean(1).sqrt().median()) / temperature, 1.0)
+        if temperature >= 1.0:
+            return 1.0
+        deviation = float(centred.square().mean().sqrt())
+        return min(max(deviation / temperature, 1.0), 1.0 / temperature)
 
     def centred(self, outputs: Tensor) -> Tensor:
         """Return logits less their mean: a constant added to all of a state changes no policy."""

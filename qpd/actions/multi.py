@@ -73,6 +73,16 @@ class MultiDiscrete(ActionSpace):
         each = zip(self.parts, self._split(outputs), actions.T, strict=True)
         return np.sum([part.log_probs(own, taken, rule) for part, own, taken in each], axis=0)
 
+    def describe_labels(self, labels: Tensor, temperature: float) -> str:
+        """Say how sure of its best choices the teacher is at this temperature, on average."""
+        own = zip(self.parts, labels.split(list(self.nvec), 1), strict=True)
+        found = [part.label_entropy(part_labels, temperature) for part, part_labels in own]
+        entropy, best = np.mean(found, axis=0)
+        return (
+            f"labels at temperature {temperature:.3g}: the best choices have {best:.0%} on "
+            f"average, {entropy:.2f} nats of entropy each"
+        )
+
     def centred(self, outputs: Tensor) -> Tensor:
         """Return logits less the mean of their part."""
         parts = outputs.split(list(self.nvec), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -82,7 +82,7 @@ class ActionSpace(ABC):
             resolved = self.exploring if on_atari else "greedy"
         if resolved not in ACTING_KINDS:
             raise ValueError(f"acting {kind!r}: one of auto, {', '.join(ACTING_KINDS)}")
-        return ActingRule(cast(ActingKind, resolved), epsilon, sharpness)
+        return ActingRule(resolved, epsilon, sharpness)
 
     @property
     def exploring(self) -> ActingKind:
@@ -112,7 +112,7 @@ class ActionSpace(ABC):
 
     @abstractmethod
     def _size(self) -> tuple[object, ...]:
-        """What makes the actions these, and not others of their kind."""
+        """Return what makes the actions these, and not others of their kind."""
 
     def centred(self, outputs: Tensor) -> Tensor:
         """Return outputs `[batch, num_outputs]` less what no action depends on."""
@@ -130,6 +130,17 @@ class ActionSpace(ABC):
     @abstractmethod
     def outside(self, actions: np.ndarray) -> np.ndarray:
         """Tell which of `actions` `[batch, *shape]` are not in the space, bool `[batch]`."""
+
+    def describe_labels(self, labels: Tensor, temperature: float) -> str | None:
+        """Say in words how sure the teacher is, by labels `[n, num_labels]`; None for nothing."""
+        return None
+
+    def output_scale(self, labels: Tensor, temperature: float) -> float:
+        """Return how large the outputs are that Eq. 1 asks for: 1 (unit scale) or larger.
+
+        The actor head has to learn that many times as fast. `labels` are `[n, num_labels]`.
+        """
+        return 1.0
 
     @abstractmethod
     def divergence(

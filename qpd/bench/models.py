@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from qpd.actions import Discrete
 from qpd.bench.device_record import BenchError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -67,7 +68,9 @@ def random_model(size: str, seed: int = 0) -> BenchModel:
     simulation = QuantizedStudent(student, QuantizationConfig())
     # Noise will do: ranges have to be set for the integers to exist, and nobody plays with them.
     calibrate(simulation, frames)
-    return _model(student, ExportSource(integer_student(simulation), {}, size), size)
+    return _model(
+        student, ExportSource(integer_student(simulation, Discrete(BREAKOUT[1])), {}, size), size
+    )
 
 
 def run_model(path: Path) -> BenchModel:
@@ -87,7 +90,7 @@ def size_name(architecture: StudentArchitecture) -> str | None:
     """Return the grid's name for the architecture, whatever its number of actions, or None."""
     for name in SIZE_GRID:
         if architecture.is_image and architecture == architecture_for(
-            name, architecture.observation_shape, architecture.num_actions
+            name, architecture.observation_shape, architecture.num_outputs
         ):
             return name
     return None

@@ -138,7 +138,7 @@ def _start_torch(
     if compiled and cxx_compiler() is None:
         raise MissingError(NO_CXX)
     file = task.folder / "float.safetensors"
-    save_student(file, model.student, {})
+    save_student(file, model.student, model.source.student.actions, {})
     contestant.file_bytes = file.stat().st_size
     spec = {"kind": "torch", "file": str(file), "compiled": compiled}
     wanted = exact_logits(PlainNetwork(model.student), torch.from_numpy(task.golden))

@@ -20,7 +20,8 @@ STEPS_APART = 20
 
 def breakout_frames() -> np.ndarray:
     """Return frames of a game of the embedded teacher, always the same: uint8 `[16, 4, 84, 84]`."""
-    policy = network_policy(load_teacher("embedded"))
+    teacher = load_teacher("embedded")
+    policy = network_policy(teacher, teacher.actions)
     env, rng = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0)
     env.reset(0)
     seen: list[np.ndarray] = []

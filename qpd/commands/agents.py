@@ -139,7 +139,7 @@ def teacher_info(
         "algo": teacher.algo,
         "env_id": loaded.env_id,
         "observation_shape": list(teacher.observation_shape),
-        "num_actions": teacher.num_actions,
+        "actions": str(teacher.actions),
         "num_parameters": teacher.num_parameters,
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),

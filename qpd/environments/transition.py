@@ -12,8 +12,8 @@ from torch import Tensor
 class StepOutcome:
     """The action taken in each state and its outcome; fields `[batch]`.
 
-    actions: `[batch, ...]`, as the space has them.
-    log_probs: float32, the actions' under the policy that sampled them; NaN where none was sampled.
+    actions: `[batch, ...]`, as the space has them. log_probs: float32, the actions' under the
+        policy that sampled them; NaN where none was sampled.
     rewards: float32, raw. ended: bool, the episode in SB3's sense was over.
     game_returns: float64, the return of the whole game where it was over, else NaN.
     """

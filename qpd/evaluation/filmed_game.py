@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
-from qpd.environments.acting import ActingRule
+from qpd.actions import ActingRule, Discrete
 from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.policy import Policy
 from qpd.environments.registry import (
@@ -70,10 +70,16 @@ def film_game(
 def _decide(
     players: list[Player], observation: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first player's action, int64 `[1]`, and all probabilities `[players, actions]`."""
-    logits = [player.policy(observation) for player in players]
-    asked = [player.rule.probabilities(own)[0] for player, own in zip(players, logits, strict=True)]
-    return players[0].rule.act(logits[0], rng), np.stack(asked)
+    """Return the first player's action, `[1]`, and all probabilities `[players, actions]`."""
+    outputs = [player.policy(observation) for player in players]
+    first = players[0]
+    action = first.policy.actions.act(outputs[0], first.rule, rng)
+    asked = [
+        player.policy.actions.probabilities(own, player.rule)[0]
+        for player, own in zip(players, outputs, strict=True)
+        if isinstance(player.policy.actions, Discrete)
+    ]
+    return action, np.stack(asked)
 
 
 def _film_atari(
@@ -86,7 +92,7 @@ def _film_atari(
     asked: list[np.ndarray] = []
     scores, ended = [0.0], False
     # Steps that the environment forces (no-ops, FIRE after a lost life) are nobody's decision.
-    silent = np.full((len(players), env.spec.num_actions), np.nan)
+    silent = np.full((len(players), env.spec.actions.num_outputs), np.nan)
     while not ended and len(asked) < round(seconds * AGENT_STEPS_PER_SECOND):
         action = np.zeros(1, np.int64)
         asked.append(silent)

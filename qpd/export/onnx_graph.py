@@ -114,7 +114,7 @@ class _Graph:
             [helper.make_tensor_value_info(INPUT, kind, shape)],
             [
                 helper.make_tensor_value_info(
-                    OUTPUT, types.FLOAT, ["batch", architecture.num_actions]
+                    OUTPUT, types.FLOAT, ["batch", architecture.num_outputs]
                 )
             ],
             list(self.constants.values()),

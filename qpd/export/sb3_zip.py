@@ -89,7 +89,7 @@ def _policy_kwargs(source: ExportSource) -> dict[str, Any]:
         "features_extractor_kwargs": {
             "metadata": metadata,
             "layout": layout,
-            "num_actions": source.student.architecture.num_actions,
+            "num_actions": source.student.architecture.num_outputs,
         },
         "net_arch": [],  # the heads follow the extractor directly
         "normalize_images": False,  # the integers read 0..255
@@ -102,7 +102,7 @@ def _spaces(source: ExportSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]
     SB3 compares them with those of the environment that a user passes to `load`.
     """
     architecture = source.student.architecture
-    actions = spaces.Discrete(architecture.num_actions)
+    actions = spaces.Discrete(architecture.num_outputs)
     if architecture.is_image:
         return spaces.Box(0, 255, architecture.observation_shape, np.uint8), actions
     try:

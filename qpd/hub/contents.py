@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from qpd.environments.acting import resolve_acting
 from qpd.environments.registry import EnvironmentConfigError, environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
@@ -219,11 +218,8 @@ def zoo_results(measured: MeasuredReturn) -> dict[str, Any]:
 
 def _film(path: Path, source: PushSource) -> None:
     target = load_target(str(source.run.path), source.policy, None, "cpu")
-    rule = resolve_acting(
-        target.acting,
-        is_actor_critic=target.is_actor_critic,
-        is_atari=True,
-        epsilon=target.epsilon,
+    rule = target.policy.actions.rule(
+        target.acting, on_atari=True, epsilon=target.epsilon, sharpness=1.0
     )
     try:
         record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)

@@ -201,7 +201,7 @@ def _student(export: ExportSource) -> str:
     )
     names = action_names(str(export.about.get("env_id", "")))
     actions = ", ".join(f"{i} {name}" for i, name in enumerate(names)) if names else None
-    actions = actions or f"0 to {student.architecture.num_actions - 1}"
+    actions = actions or f"0 to {student.architecture.num_outputs - 1}"
     return "\n".join(
         [
             "## The student",

@@ -79,7 +79,7 @@ def _facts(page: TeacherPage) -> str:
         ("Return", f"{page.measured.with_interval}, standard deviation {page.measured.std:.1f}"),
         ("Parameters", f"{page.agent.teacher.num_parameters:,}, critic included"),
         ("Observations", f"{list(page.agent.teacher.observation_shape)}"),
-        ("Actions", f"{page.agent.teacher.num_actions}"),
+        ("Actions", str(page.agent.teacher.actions)),
         ("Trained for", f"{steps:,} agent steps" if steps else "a number of steps not recorded"),
         ("Seed of the training", "not recorded" if seed is None else f"{seed}"),
         ("Stable-Baselines3", escape(page.agent.archive.sb3_version or "version not recorded")),

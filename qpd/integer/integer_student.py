@@ -3,18 +3,21 @@
 uint8 levels in; odd k-bit weights; int32 accumulators and biases; after every hidden layer
 `level = clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, 2^k - 1)` with a 31-bit multiplier
 (rounding: half up, which for the non-negative results of ReLU is half away from zero); the actor
-head's int32 accumulators are the outputs (logits, for discrete actions), in units of `output_scale`.
+head's int32 accumulators are the outputs, such as logits, in units of `output_scale`;
+thresholds on them are the codes of continuous actions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from qpd.actions import ActionSpace
+from qpd.actions import ActionSpace, Box
+from qpd.integer.action_codes import action_codes, action_thresholds
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
 from qpd.students.affine import affine_levels
@@ -53,7 +56,10 @@ class IntegerLayer:
 
 @dataclass(frozen=True, eq=False)
 class IntegerStudent:
-    """The integers that a device needs to play, and the range of vectors, float32 `[features]`."""
+    """The integers that a device needs to play, and the range of vectors, float32 `[features]`.
+
+    `action_bits`: those of a continuous action's code (`qpd.integer.action_codes`).
+    """
 
     architecture: StudentArchitecture
     layers: tuple[IntegerLayer, ...]
@@ -61,6 +67,7 @@ class IntegerStudent:
     actions: ActionSpace
     input_low: np.ndarray | None = None
     input_high: np.ndarray | None = None
+    action_bits: int = 8
 
     def __eq__(self, other: object) -> bool:
         """Compare all fields, number by number."""
@@ -77,6 +84,13 @@ class IntegerStudent:
         levels = affine_levels(torch.from_numpy(observations), low, high, INPUT_LEVELS)
         # Casting NaN to an integer is undefined: every processor would answer with another level.
         return torch.nan_to_num(levels, nan=0.0).to(torch.uint8).numpy()
+
+    @cached_property
+    def action_thresholds(self) -> np.ndarray | None:
+        """Accumulators at which a continuous action's code rises, int32; None for other actions."""
+        if not isinstance(self.actions, Box):
+            return None
+        return action_thresholds(self.actions, self.output_scale, self.action_bits)
 
 
 def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:
@@ -110,8 +124,10 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @torch.no_grad()
-def integer_student(simulation: QuantizedStudent, actions: ActionSpace) -> IntegerStudent:
-    """Return the integers that `simulation` simulates, for these actions; biases are clipped to int32's room."""
+def integer_student(
+    simulation: QuantizedStudent, actions: ActionSpace, action_bits: int = 8
+) -> IntegerStudent:
+    """Return the integers that `simulation` simulates; biases are clipped to int32's room."""
     student, top = simulation.student, simulation.config.activation_levels
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
@@ -144,7 +160,9 @@ def integer_student(simulation: QuantizedStudent, actions: ActionSpace) -> Integ
     if not student.architecture.is_image:
         ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
     # The head has a single scale, so any of its units is the outputs' unit.
-    return IntegerStudent(student.architecture, tuple(layers), float(unit[0]), actions, *ranges)
+    return IntegerStudent(
+        student.architecture, tuple(layers), float(unit[0]), actions, *ranges, action_bits
+    )
 
 
 class IntegerEngine:
@@ -165,14 +183,18 @@ class IntegerEngine:
 
     @property
     def actions(self) -> ActionSpace:
-        """The actions, and what the outputs mean."""
-        return self.student.actions
+        """The actions, and what outputs mean: those of continuous actions are squashed already."""
+        actions = self.student.actions
+        if isinstance(actions, Box):
+            return replace(actions, squash="clip", labels="deterministic")
+        return actions
 
     @torch.no_grad()
     def integer_outputs(self, observations: np.ndarray) -> np.ndarray:
-        """Map uint8 `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, num_outputs]`."""
+        """Map uint8 images `[batch, channels, height, width]` or float32 vectors to int32 `[batch, num_outputs]`."""
         inputs = torch.from_numpy(self.student.encode(observations))
-        levels: Tensor = space_to_depth(inputs) if inputs.dim() == 4 else inputs
+        stacked = self.student.architecture.stacks_frames
+        levels: Tensor = space_to_depth(inputs) if stacked else inputs
         for layer, weight in zip(self.student.layers, self._weights, strict=True):
             acc = apply_layer(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
             view = (1, -1) + (1,) * (acc.dim() - 2)
@@ -188,10 +210,25 @@ class IntegerEngine:
         raise AssertionError("the last layer is the actor head")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Return outputs float32 `[batch, num_outputs]`, in real units."""
+        """Return outputs float32 `[batch, num_outputs]`, in real units.
+
+        Those of continuous actions are what their codes stand for, -1 to 1.
+        """
+        codes = self.codes(observations)
+        if codes is not None:
+            return (
+                2.0 * codes.astype(np.float32) / np.float32(2**self.student.action_bits - 1) - 1.0
+            )
         return self.integer_outputs(observations).astype(np.float32) * np.float32(
             self.student.output_scale
         )
+
+    def codes(self, observations: np.ndarray) -> np.ndarray | None:
+        """Return the codes of continuous actions, uint8 `[batch, num_outputs]`; None for others."""
+        thresholds = self.student.action_thresholds
+        if thresholds is None:
+            return None
+        return action_codes(self.integer_outputs(observations), thresholds)
 
 
 def reference_outputs(student: IntegerStudent, observations: np.ndarray) -> np.ndarray:

@@ -13,11 +13,11 @@ from qpd.phases.first_games import play_first_games
 from qpd.phases.play import Play
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
+from qpd.replay.memory import ReplayMemory
 from qpd.runs.progress import Progress
 from qpd.student_files.distilled import save_student
 from qpd.students import Student
 from qpd.training.dormant_units import recycle_dormant_units
-from qpd.training.optimizer import target_logit_scale
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
 
@@ -49,10 +49,12 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
         _ = play.stream  # reserves the memory's disk space: what is full fails at once
         play_first_games(waiting[0], progress)
         states[0].add_time("collect", play.fill(progress))  # the play is counted once
+        for student in waiting:
+            student.choose_temperature(play.memory)
         _tell_labels(waiting[0], play, progress)
         for (student, state), network in zip(pairs, networks, strict=True):
             _fit_ranges(network, play)
-            state.head_factor = target_logit_scale(play.memory, student.temperature)
+            state.head_factor = student.output_scale(play.memory)
         play.save("distill", pairs)
     plans = [
         _plan(student, network, state, play, progress)
@@ -66,11 +68,10 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
 
 def _tell_labels(student: StudentRun, play: Play, progress: Progress) -> None:
     """Report how confident the labels are at this temperature."""
-    entropy, best = play.memory.label_entropy(student.temperature)
-    progress.note(
-        f"labels at temperature {student.temperature:g}: the best action has {best:.0%} on "
-        f"average, {entropy:.2f} nats of entropy"
-    )
+    actions = student.prepared.teacher.actions
+    said = actions.describe_labels(play.memory.labels(), student.temperature)
+    if said is not None:
+        progress.note(said)
 
 
 def _tell_sharing(students: Sequence[StudentRun], play: Play, progress: Progress) -> None:
@@ -92,10 +93,15 @@ def _network(student: StudentRun) -> Student:
 def _fit_ranges(network: Student, play: Play) -> None:
     """Set input and value ranges to what the memory holds."""
     if not network.architecture.is_image:
-        low, high = play.memory.observation_range()
-        margin = 0.05 * (high - low)  # the student may go a little beyond where its teacher went
-        network.set_input_range(low - margin, high + margin)
+        network.set_input_range(*input_range(play.memory))
     network.set_value_range(*play.memory.value_moments())
+
+
+def input_range(memory: ReplayMemory) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the input range of each vector feature, float32 `[features]`, by what memory holds."""
+    low, high = memory.observation_range()
+    margin = 0.05 * (high - low)  # play goes a little beyond where it went
+    return low - margin, high + margin
 
 
 def _plan(
@@ -113,7 +119,7 @@ def _plan(
         1.0,
         student.recipe.evaluation.validate_every,
         lambda: network_policy(copy.deepcopy(network), actions, fold),
-        lambda: student.validation(network_policy(network, actions, fold)),
+        lambda: student.validation(network_policy(network, actions, fold), student.temperature),
         student.recipe.evaluation.select,
         after_early_epoch=_recycler(student, network, state, play, progress),
     )

@@ -7,16 +7,15 @@ import copy
 import torch
 
 from qpd.environments.policy import network_policy
-from qpd.integer.integer_student import IntegerEngine, integer_student
+from qpd.integer.integer_student import IntegerEngine
 from qpd.numerics.precision import compute_precision
 from qpd.phases.play import Play
-from qpd.phases.quantize import load_calibrated, quantization_config, save_quantized
+from qpd.phases.quantize import exact_student, load_calibrated, quantization_config, save_quantized
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.runs.progress import Progress
 from qpd.runs.results import distilled_student
-from qpd.training.optimizer import target_logit_scale
 from qpd.training.plan import PhasePlan
 
 
@@ -35,8 +34,10 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         state.add_time("collect", play.fill(progress))
         # The head's logits are those of the acting policy, larger than phase 1's by this factor.
         fold = student.fold(student.temperature)
-        state.head_factor = target_logit_scale(play.memory, student.temperature) * fold
-        ptq = student.validation(IntegerEngine(integer_student(simulation, teacher.actions)))
+        state.head_factor = student.output_scale(play.memory) * fold
+        ptq = student.validation(
+            IntegerEngine(exact_student(student, simulation)), student.temperature
+        )
         progress.note(
             f"before phase 3: validation return {ptq.games.mean:.1f},"
             f" divergence {ptq.divergence:.4f}"
@@ -48,7 +49,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     dtype = torch.float32
     if recipe.finetune.reward is not None:
         dtype = compute_precision(recipe.finetune.precision, device)
-    temperature = recipe.finetune.temperature_for(teacher.actions)
+    temperature = student.finetune_temperature
     plan = PhasePlan(
         "finetune",
         recipe.finetune,
@@ -58,7 +59,9 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         student.fold(temperature),
         recipe.evaluation.validate_every,
         lambda: network_policy(copy.deepcopy(simulation), teacher.actions, dtype=dtype),
-        lambda: student.validation(IntegerEngine(integer_student(simulation, teacher.actions))),
+        lambda: student.validation(
+            IntegerEngine(exact_student(student, simulation)), student.temperature
+        ),
         select,
         recipe.finetune.reward,
         simulation.keep_ranges_positive,

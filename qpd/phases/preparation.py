@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qpd.actions import ActionSpace
+from qpd.actions import ActionSpace, Discrete
 from qpd.environments.registry import environment_spec
 from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
@@ -60,6 +60,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     misfit = spec.misfit(teacher.observation_shape, teacher.actions)
     if misfit is not None:
         raise PreparationError(f"teacher {teacher.source} {misfit}")
+    _check_actions(recipe, teacher)
     if recipe.finetune.reward is not None and teacher.normalization is not None:
         raise PreparationError(
             f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
@@ -71,6 +72,28 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     architecture = recipe_architecture(recipe, spec.observation_shape, spec.actions)
     teacher.to(chosen)
     return Prepared(teacher, played.source, architecture, chosen, played.notes)
+
+
+def _check_actions(recipe: Recipe, teacher: Teacher) -> None:
+    """Raise PreparationError for settings that mean nothing for the teacher's actions."""
+    actions, collection = teacher.actions, recipe.collection
+    if recipe.finetune.reward is not None and not isinstance(actions, Discrete):
+        raise PreparationError(
+            f"finetune.reward: needs discrete actions; {teacher.source} has {actions}: remove it",
+            ErrorCode.RECIPE_CONTRADICTION,
+        )
+    settings = (
+        ("collection", collection.acting, collection.epsilon, collection.sharpness),
+        ("evaluation", recipe.evaluation.acting, recipe.evaluation.epsilon, 1.0),
+        ("student", "auto", 0.0, recipe.student.sharpness),
+    )
+    for section, acting, epsilon, sharpness in settings:
+        try:
+            actions.rule(acting, on_atari=teacher.is_image, epsilon=epsilon, sharpness=sharpness)
+        except ValueError as error:
+            raise PreparationError(
+                f"recipe {recipe.name}: {section}: {error}", ErrorCode.RECIPE_CONTRADICTION
+            ) from error
 
 
 def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], actions: ActionSpace) -> None:

@@ -9,8 +9,9 @@ import torch
 
 from qpd.files.atomic import write_safetensors
 from qpd.files.tensors import DamagedFileError, read_tensors
-from qpd.integer.integer_student import integer_student
+from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.numerics.random_seeds import generator
+from qpd.phases.distill import input_range
 from qpd.phases.play import Play
 from qpd.phases.runner import already_done
 from qpd.phases.student_run import StudentRun
@@ -46,6 +47,9 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
         play.save("quantize", [(student, None)])
         run.set_phase("quantize", "running", keeps_memory=True)
     observations = _calibration_sample(recipe, memory)
+    if not network.architecture.is_image:
+        # Phase 1 began with the teacher's play alone; the memory now holds the student's as well.
+        network.move_input_range(*input_range(memory))
     # Literal Eq. 5 drops each layer's scale, so there is nothing for equalization to keep.
     if recipe.quantize.scheme == "dorefa_scaled":
         equalize(network, observations, recipe.quantize.equalization)
@@ -68,18 +72,24 @@ def save_quantized(
 ) -> None:
     """Write quantized.safetensors, and where `kind` is `ptq` ptq.safetensors too."""
     prepared, run = student.prepared, student.run
-    quantized = integer_student(simulation, prepared.teacher.actions)
+    quantized = exact_student(student, simulation)
     origin = {
         "recipe": student.recipe.name,
         "env_id": prepared.env_id,
         "phase": kind,
         "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
-        "preprocessing": PREPROCESSING if prepared.architecture.is_image else "none",
+        "preprocessing": PREPROCESSING if prepared.architecture.stacks_frames else "none",
         "scheme": student.recipe.quantize.scheme,
     }
     if kind == "ptq":
         save_integer_student(run.ptq_file, quantized, origin)
     save_integer_student(run.quantized_file, quantized, origin)
+
+
+def exact_student(student: StudentRun, simulation: QuantizedStudent) -> IntegerStudent:
+    """Return the integers that `simulation` stands for in this run."""
+    actions = student.prepared.teacher.actions
+    return integer_student(simulation, actions, student.recipe.quantize.action_bits)
 
 
 def _calibrated_file(play: Play) -> Path:

@@ -6,15 +6,16 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
+from qpd.actions import Discrete
 from qpd.environments.registry import environment_spec
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.play import Play
 from qpd.phases.preparation import Prepared, prepare, recipe_architecture
 from qpd.phases.validation import Validation
 from qpd.recipe.schema import Recipe
+from qpd.replay.memory import ReplayMemory
 from qpd.runs.checkpoint import restore_metrics
 from qpd.runs.manifest import TeacherRecord
 from qpd.runs.progress import Progress
@@ -22,6 +23,7 @@ from qpd.runs.run_directory import RunDirectory
 from qpd.runs.sinks import MetricSink, open_sinks
 
 _SHARED_STORE = "stream"
+LEGACY_TEMPERATURE = 0.01  # of Q-values in runs that recorded none
 
 
 @dataclass
@@ -42,10 +44,37 @@ class StudentRun:
         """The run's resolved recipe."""
         return self.run.recipe
 
-    @cached_property
+    @property
     def temperature(self) -> float:
-        """Tau of phase 1: the recipe's, else that of the teacher's actions."""
-        return self.recipe.distill.temperature_for(self.prepared.teacher.actions)
+        """Tau of phase 1: the recipe's, else the actions', else what the labels' entropy asks for.
+
+        The last is recorded in the manifest when the memory has been filled.
+        """
+        asked = self.recipe.distill.temperature
+        if asked is None:
+            asked = self.prepared.teacher.actions.temperature
+        if asked is None:
+            asked = self.run.phase("distill").metrics.get("temperature")
+        return float(LEGACY_TEMPERATURE if asked is None else asked)
+
+    @property
+    def finetune_temperature(self) -> float:
+        """Tau of phase 3: the recipe's, else the actions', else phase 1's."""
+        asked = self.recipe.finetune.temperature
+        if asked is None:
+            asked = self.prepared.teacher.actions.temperature
+        return self.temperature if asked is None else asked
+
+    def choose_temperature(self, memory: ReplayMemory) -> None:
+        """Record tau of phase 1 where it depends on the labels that the memory was filled with."""
+        actions, settings = self.prepared.teacher.actions, self.recipe.distill
+        if settings.temperature is None and isinstance(actions, Discrete) and actions.has_values:
+            found = actions.temperature_for(memory.labels(), settings.label_entropy)
+            self.run.set_phase("distill", self.run.phase("distill").state, temperature=found)
+
+    def output_scale(self, memory: ReplayMemory) -> float:
+        """Return how many times as fast as the trunk the actor head has to learn in phase 1."""
+        return self.prepared.teacher.actions.output_scale(memory.labels(), self.temperature)
 
     def fold(self, temperature: float) -> float:
         """Return the factor from outputs trained at `temperature` to those that act."""

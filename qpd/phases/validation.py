@@ -28,8 +28,11 @@ class Validation:
         self._recipe, self._prepared, self._progress = recipe, prepared, progress
         self._env: VectorEnvironment | None = None
 
-    def __call__(self, policy: Policy) -> Validated:
-        """Play them with `policy`; the same starts every time, so that epochs can be compared."""
+    def __call__(self, policy: Policy, temperature: float) -> Validated:
+        """Play them with `policy`; the same starts every time, so that epochs can be compared.
+
+        `temperature` is phase 1's, that of the divergence.
+        """
         count = self._recipe.evaluation.validation_episodes
         if self._env is None:  # emulators take a while to make, and many runs never validate
             self._env = make_env(self._recipe, self._prepared, min(count, MAX_PARALLEL_GAMES))
@@ -42,16 +45,15 @@ class Validation:
             seed_for(self._recipe.seed, "validation"),
             lambda done: self._progress.episodes("validation", done, count),
         )
-        return Validated(games, self._divergence(states))
+        return Validated(games, self._divergence(states, temperature))
 
-    def _divergence(self, states: _SampledStates) -> float:
+    def _divergence(self, states: _SampledStates, temperature: float) -> float:
         """Return Eq. 1 over the states that the student met, of the student that acts, in nats.
 
         At Eq. 1's temperature: the divergence of the sharpened policies themselves is mostly that
         of a few states, and tells two epochs apart a third as well.
         """
         teacher = self._prepared.teacher
-        temperature = self._recipe.distill.temperature_for(teacher.actions)
         # What acts has temperature and sharpness folded into its logits.
         folded = teacher.actions.fold(temperature, self._recipe.student.sharpness)
         labels = network_policy(teacher, teacher.actions)

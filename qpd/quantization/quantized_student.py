@@ -138,7 +138,7 @@ class QuantizedStudent(nn.Module):
         """Return outputs and values, float32; the critic reads dequantized features in float."""
         levels, step = self.hidden_levels(observations)
         with torch.autocast(levels.device.type, enabled=False):
-            # The head is exact in float32: its accumulators are the outputs, and rounded logits tie.
+            # The head is exact in float32: its accumulators are the outputs; rounded logits tie.
             levels = levels.float()
             acc, scale = self.accumulate(len(self.student.shapes) - 1, levels, torch.float32)
             unit = scale * step

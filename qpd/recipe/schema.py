@@ -11,7 +11,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from qpd.actions import ActionSpace
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
@@ -197,7 +196,11 @@ class TrainingPhase(RecipeSection):
         None, gt=0, le=1e9, description="norm to which gradients are clipped; null = no clipping"
     )
     temperature: float | None = Field(
-        None, gt=0, le=1000, description="tau of Eq. 1; null = 0.01 for Q-values, 3 for logits"
+        None,
+        gt=0,
+        le=1000,
+        description="tau of Eq. 1; null = 3 for logits, 1 for Gaussian actions; for Q-values as "
+        "distill.label_entropy says",
     )
     actor_weight: float | None = Field(
         None,
@@ -228,12 +231,6 @@ class TrainingPhase(RecipeSection):
         "that kills the student, and continue at half the learning rate; 0 = stop with an error",
     )
 
-    def temperature_for(self, actions: ActionSpace) -> float:
-        """Return tau of Eq. 1: the recipe's, else that of the actions, and 0.01 for Q-values."""
-        if self.temperature is not None:
-            return self.temperature
-        return 0.01 if actions.temperature is None else actions.temperature
-
     def actor_weight_for(self, has_critic: bool) -> float:
         """Return lambda of Eq. 2: the recipe's, else 0.5, or 1 where the teacher has no critic.
 
@@ -249,6 +246,13 @@ class DistillSettings(TrainingPhase):
 
     # As large as this only because dormant units are recycled.
     lr: float = Field(4e-3, gt=0, le=10, description="learning rate at the start")
+    label_entropy: float = Field(
+        0.3,
+        gt=0,
+        lt=1,
+        description="for Q-values: tau is where the labels' mean entropy is this share of ln(number "
+        "of actions), unless temperature is given",
+    )
     recycle_dormant: bool = Field(
         True, description="reinitialise units that no state activates, after early epochs (ReDo)"
     )
@@ -294,6 +298,9 @@ class QuantizeSettings(RecipeSection):
     )
     # A key with one value, so that the recipe states all bit widths: Atari frames are bytes.
     input_bits: Literal[8] = Field(8, description="bits of the observation; frames are exact in 8")
+    action_bits: int = Field(
+        8, ge=2, le=8, description="bits of a continuous action's code; no effect on other actions"
+    )
     scheme: Literal["dorefa_scaled", "dorefa"] = Field(
         "dorefa_scaled", description="dorefa = Eq. 5 as written, which drops each layer's scale"
     )

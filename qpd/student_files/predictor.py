@@ -47,9 +47,9 @@ class StudentPredictor:
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Return actions `[batch, ...]`, or one for a single observation (0-d if discrete), and `state` unchanged.
+        """Return actions `[batch, ...]`, or one for a single observation, and `state` unchanged.
 
-        Frames are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
+        Images are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
         `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
         Raises ValueError for other shapes, and for frames that are not uint8.
         """
@@ -61,7 +61,7 @@ class StudentPredictor:
         return (actions[0].reshape(space.shape) if is_single else actions), state
 
     def outputs(self, observation: np.ndarray) -> np.ndarray:
-        """Return outputs (logits) float32 `[batch, num_outputs]` of observations as `predict` takes them."""
+        """Return outputs (logits) float32 `[batch, num_outputs]`; observations as in `predict`."""
         return self.policy(self._batch(np.asarray(observation))[0])
 
     def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from qpd.actions import Box
 from qpd.files.atomic import write_safetensors
 from qpd.files.json_input import parse_json
 from qpd.integer.constant_bytes import constant_bytes
@@ -89,6 +90,7 @@ def pack_student(
         "logit_scale": repr(student.output_scale),
         "about": _compact(about),
         **actions_metadata(student.actions),
+        **({"action_bits": str(student.action_bits)} if isinstance(student.actions, Box) else {}),
     }
     return tensors, metadata
 
@@ -164,7 +166,10 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
     about = parse_json(metadata.get("about", "{}"))
     has_values = isinstance(about, dict) and not imitates_policy(about)
     actions = stored_actions(metadata, architecture.num_outputs, has_values)
-    return IntegerStudent(architecture, tuple(layers), scale, actions, *ranges)
+    action_bits = int(metadata.get("action_bits", "8"))
+    if not 2 <= action_bits <= 8:
+        raise ValueError(f"action_bits {action_bits}")
+    return IntegerStudent(architecture, tuple(layers), scale, actions, *ranges, action_bits)
 
 
 def _vector(arrays: dict[str, np.ndarray], name: str, dtype: type, size: int) -> np.ndarray:

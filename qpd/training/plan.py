@@ -17,10 +17,10 @@ class PhasePlan:
     """All that distinguishes phase 1 from phase 3, for the loop that trains both.
 
     `actions` knows what Eq. 1 is; `actor_weight` is lambda of Eq. 2; `teacher_temperature` and
-    `student_temperature` are those of Eq. 1. `acting_policy` plays where the student collects; `validate` plays the
-    validation episodes, by which `select` chooses an epoch; `after_update` keeps parameters in
-    their domain; `after_early_epoch` follows the epochs of the first half. With `reward` the
-    student plays before each epoch, which trains on that rollout alone.
+    `student_temperature` are those of Eq. 1. `acting_policy` plays where the student collects;
+    `validate` plays the validation episodes, by which `select` chooses an epoch; `after_update`
+    keeps parameters in their domain; `after_early_epoch` follows the epochs of the first half.
+    With `reward` the student plays before each epoch, which trains on that rollout alone.
     """
 
     name: str

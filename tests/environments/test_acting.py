@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qpd.environments.acting import ActingRule, resolve_acting
+
+from qpd.actions import ActingRule
 
 ROWS = 60_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from qpd.environments.acting import ActingRule
 
+from qpd.actions import ActingRule
 from qpd.environments.registry import EnvironmentConfigError, make_vector_env
 from qpd.evaluation.filmed_game import (
     AGENT_STEPS_PER_SECOND,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qpd.environments.acting import ActingRule
 
+from qpd.actions import ActingRule
 from qpd.environments.registry import (
     EnvironmentSpec,
     VectorEnvironment,

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from qpd.environments.acting import ActingRule
 
+from qpd.actions import ActingRule
 from qpd.environments.registry import EnvironmentConfigError
 from qpd.evaluation.video import check_filmable, record_gif
 

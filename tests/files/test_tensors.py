@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from qpd.actions import Discrete
 from qpd.environments.transition import TransitionBatch
 from qpd.files.atomic import safetensors_bytes, write_safetensors
 from qpd.files.tensors import DamagedFileError, crc32_of, read_tensors
@@ -69,7 +70,10 @@ def test_files_of_others_are_read_unchecked(tmp_path: Path) -> None:
 
 def filled(file: Path) -> ReplayMemory:
     """A memory that has come round: 3 streams of images, 40 transitions kept of 60."""
-    memory, rng = ReplayMemory(40, 3, (4, 84, 84), 2, file, spare=6), np.random.default_rng(0)
+    memory, rng = (
+        ReplayMemory(40, 3, (4, 84, 84), Discrete(2), file, spare=6),
+        np.random.default_rng(0),
+    )
     for step in range(20):
         frames = rng.integers(0, 256, (3, 4, 84, 84), dtype=np.uint8)
         memory.add(
@@ -83,7 +87,7 @@ def filled(file: Path) -> ReplayMemory:
 def test_frames_are_compared_with_their_checksums(tmp_path: Path) -> None:
     memory = filled(tmp_path / "replay.bin")
     memory.check_frames()
-    again = ReplayMemory(40, 3, (4, 84, 84), 2, tmp_path / "replay.bin", spare=6)
+    again = ReplayMemory(40, 3, (4, 84, 84), Discrete(2), tmp_path / "replay.bin", spare=6)
     again.load_state_dict(memory.state_dict())
     again.check_frames()
     data = np.memmap(tmp_path / "replay.bin", np.uint8, "r+").reshape(-1, 21 * 21 * 16)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpd.actions import Discrete
 from qpd.integer.integer_student import (
     IntegerEngine,
     IntegerLayer,
@@ -71,7 +72,7 @@ def simulated(size: str, bits: int, scheme: str, seed: int = 0) -> QuantizedStud
 
 @EVERY_STUDENT
 def test_engine_equals_numpy_integers_bit_for_bit(size: str, bits: int, scheme: str) -> None:
-    student = integer_student(simulated(size, bits, scheme))
+    student = integer_student(simulated(size, bits, scheme), Discrete(4))
     inputs = observations(size, 3)
     logits = IntegerEngine(student).integer_outputs(inputs)
     assert logits.dtype == np.int32 and logits.shape == (3, 4)
@@ -104,8 +105,8 @@ def assert_engine_equals_simulation(simulation: QuantizedStudent, inputs: np.nda
     which at 2 bits is a third of the range: 1 in 10^6 of an image's 6,400 activations.
     """
     with torch.no_grad():
-        expected = simulation(torch.from_numpy(inputs)).logits.numpy()
-    logits = IntegerEngine(integer_student(simulation))(inputs)
+        expected = simulation(torch.from_numpy(inputs)).actor.numpy()
+    logits = IntegerEngine(integer_student(simulation, Discrete(4)))(inputs)
     assert expected.std() > 0
     same = np.abs(logits - expected).max(1) < 1e-3 * expected.std()
     assert same.mean() >= 0.9
@@ -134,7 +135,7 @@ def test_inputs_beyond_the_calibrated_ranges(size: str, bits: int) -> None:
     assert (bound == 2**bits - 1).float().mean() > 0.05  # the ranges do overflow
     round_biases(simulation)
     assert_engine_equals_simulation(simulation, observations(size, 32))
-    student = integer_student(simulation)
+    student = integer_student(simulation, Discrete(4))
     np.testing.assert_array_equal(
         IntegerEngine(student).integer_outputs(observations(size, 3)),
         reference_outputs(student, observations(size, 3)),
@@ -145,7 +146,7 @@ def test_doubled_vector_observations_are_clipped_alike() -> None:
     simulation = simulated("mlp-32-16", 8, "per channel")
     round_biases(simulation)
     doubled = vectors(64, spread=2.0)
-    student = integer_student(simulation)
+    student = integer_student(simulation, Discrete(4))
     levels = student.encode(doubled)
     assert levels.dtype == np.uint8 and (levels == 0).any() and (levels == 255).any()
     with torch.no_grad():
@@ -172,7 +173,7 @@ def test_blocked_frames_and_bit_widths_per_layer() -> None:
     config = QuantizationConfig(weight_bits=4, first_layer_bits=8, last_layer_bits=6)
     simulation = QuantizedStudent(student, config)
     calibrate(simulation, torch.from_numpy(frames(4)))
-    integers = integer_student(simulation)
+    integers = integer_student(simulation, Discrete(4))
     assert [layer.bits for layer in integers.layers] == [8, 4, 4, 4, 6]
     np.testing.assert_array_equal(
         IntegerEngine(integers).integer_outputs(frames(2)), reference_outputs(integers, frames(2))
@@ -183,10 +184,10 @@ def test_folding_a_temperature_into_the_head_keeps_its_sharpness() -> None:
     student = simulated("XXS", 8, "per channel").student
     logits = []
     for factor in (1.0, 3.0):
-        student.scale_logits(factor)
+        student.scale_outputs(factor)
         simulation = QuantizedStudent(student, QuantizationConfig())
         calibrate(simulation, torch.from_numpy(frames(8)))
-        logits.append(IntegerEngine(integer_student(simulation))(frames(8)))
+        logits.append(IntegerEngine(integer_student(simulation, Discrete(4)))(frames(8)))
     np.testing.assert_allclose(logits[1], 3.0 * logits[0], rtol=1e-4, atol=1e-4)
 
 
@@ -238,7 +239,7 @@ def test_biases_beyond_int32_are_clipped_to_what_it_holds(layer: str) -> None:
     simulation = simulated("mlp-32-16", 8, "per channel")
     with torch.no_grad():
         simulation.student.layer(layer).bias[:2] = torch.tensor([1e9, -1e9])
-    student = integer_student(simulation)
+    student = integer_student(simulation, Discrete(4))
     assert all(part.largest_accumulator <= 2**31 - 1 for part in student.layers)
     changed = next(part for part in student.layers if part.shape.name == layer)
     assert changed.bias[0] > 2**30 and changed.bias[1] < -(2**30)
@@ -255,8 +256,8 @@ def test_a_channel_without_weights_still_has_its_bias() -> None:
         student.layer("linear1").bias[3] = 0.2
         simulation = QuantizedStudent(student, simulation.config)
         calibrate(simulation, torch.from_numpy(vectors(8, seed=4)))
-        expected = simulation(torch.from_numpy(vectors(32))).logits.numpy()
-    logits = IntegerEngine(integer_student(simulation))(vectors(32))
+        expected = simulation(torch.from_numpy(vectors(32))).actor.numpy()
+    logits = IntegerEngine(integer_student(simulation, Discrete(4)))(vectors(32))
     assert np.abs(logits - expected).max() < 0.01 * expected.std()
 
 
@@ -294,3 +295,19 @@ def test_gains_that_vanish_send_everything_to_zero() -> None:
 def test_gains_that_fixed_point_refuses(gain: float) -> None:
     with pytest.raises(ValueError, match="gain"):
         fixed_point(np.array([1.0, gain]))
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 48), (1, 84, 84), (12, 40, 40)])
+def test_images_of_any_size_are_exact(shape: tuple[int, ...]) -> None:
+    """Not Atari's frames, which have a layout of their own: RGB, one frame, more of them."""
+    student = Student(StudentArchitecture(shape, 3, (8, 5, 8), (16,)), 1)
+    images = torch.randint(0, 256, (6, *shape), dtype=torch.uint8)
+    simulation = QuantizedStudent(student, QuantizationConfig(weight_bits=4))
+    calibrate(simulation, images)
+    integers = integer_student(simulation, Discrete(3))
+    outputs = IntegerEngine(integers).integer_outputs(images.numpy())
+    np.testing.assert_array_equal(outputs, reference_outputs(integers, images.numpy()))
+    with torch.no_grad():
+        expected = simulation(images).actor.numpy()
+    assert len(np.unique(outputs)) > 6
+    np.testing.assert_allclose(IntegerEngine(integers)(images.numpy()), expected, rtol=1e-3)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from qpd.environments.acting import ActingRule
 
+from qpd.actions import ActingRule
 from qpd.environments.registry import make_vector_env
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from qpd.quantization.config import QuantizationConfig

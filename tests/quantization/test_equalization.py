@@ -7,7 +7,7 @@ from qpd.students import Student, architecture_for
 
 def make_student(size: str, shape: tuple[int, ...]) -> Student:
     student = Student(architecture_for(size, shape, 4), seed=1)
-    student.scale_logits(100.0)
+    student.scale_outputs(100.0)
     with torch.no_grad():  # channels of very different reach, and a dead one
         for name in student.layers:
             layer = student.layer(name)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpd.actions import Discrete
 from qpd.integer.integer_student import integer_student
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantization_error import dequantized_weight, quantization_errors, sqnr_db
@@ -50,7 +51,7 @@ def test_scale_does_not_matter(factor: float, seed: int) -> None:
 @pytest.mark.parametrize("scheme", ["dorefa_scaled", "dorefa"])
 def test_dequantized_weights_are_the_deployed_integers(scheme: str) -> None:
     made = simulation(4, scheme)
-    for position, layer in enumerate(integer_student(made).layers):
+    for position, layer in enumerate(integer_student(made, Discrete(4)).layers):
         _, unit = made.integer_weight(position)
         expected = torch.from_numpy(layer.weight).float() * unit.detach()[:, None]
         assert torch.equal(dequantized_weight(made, position), expected)
@@ -59,7 +60,7 @@ def test_dequantized_weights_are_the_deployed_integers(scheme: str) -> None:
 def test_more_bits_are_less_noise() -> None:
     observations = torch.rand(200, 4, generator=torch.Generator().manual_seed(0))
     found = [quantization_errors(simulation(bits), observations) for bits in (2, 4, 8)]
-    for name in ("sqnr_db/linear1", "sqnr_db/actor", "sqnr_db/logits"):
+    for name in ("sqnr_db/linear1", "sqnr_db/actor", "sqnr_db/outputs"):
         two, four, eight = (errors[name] for errors in found)
         assert two + 6 < four < eight - 6, name
     assert 0.9 < found[2]["same_action"] <= 1.0

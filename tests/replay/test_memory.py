@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from qpd.actions import Discrete
 from qpd.environments.registry import make_vector_env
 from qpd.environments.transition import TransitionBatch
 from qpd.replay.memory import ReplayMemory
@@ -85,7 +86,7 @@ def assert_holds(sample: ReplaySample, expected: list[Stored]) -> None:
     assert sample.values.tolist() == [stored.value for stored in expected]
     if not expected:
         return
-    np.testing.assert_array_equal(sample.logits, np.array([s.logits for s in expected]))
+    np.testing.assert_array_equal(sample.labels, np.array([s.logits for s in expected]))
     observations = sample.observations
     images = ordinary(observations) if observations.dim() == 5 else observations.numpy()
     np.testing.assert_array_equal(images, np.array([s.observation for s in expected]))
@@ -107,7 +108,7 @@ def test_stacks_equal_those_of_a_naive_memory(
     num_envs: int, spare: int, num_steps: int, end: float, seed: int
 ) -> None:
     capacity = num_envs + spare
-    memory = ReplayMemory(capacity, num_envs, FRAMES, ACTIONS)
+    memory = ReplayMemory(capacity, num_envs, FRAMES, Discrete(ACTIONS))
     streams, naive = Streams(num_envs, seed), []
     for step in range(num_steps):
         batch, stored = streams.step(end)
@@ -120,7 +121,7 @@ def test_stacks_equal_those_of_a_naive_memory(
 
 @pytest.mark.parametrize("shape", [FRAMES, (4,)])
 def test_an_epoch_draws_every_transition_once_in_random_order(shape: tuple[int, ...]) -> None:
-    memory = ReplayMemory(100, 4, shape, ACTIONS)
+    memory = ReplayMemory(100, 4, shape, Discrete(ACTIONS))
     fill_with_ids(memory, 130, shape)
     orders = []
     for seed in (1, 1, 2):
@@ -140,18 +141,18 @@ def test_a_copy_on_a_device_gives_the_same_and_is_restored(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     device = torch.device("cpu:0")  # not the plain CPU: the memory keeps a copy there
-    plain = ReplayMemory(100, 4, shape, ACTIONS)
-    copied = ReplayMemory(100, 4, shape, ACTIONS, tmp_path / "a.bin", device=device)
+    plain = ReplayMemory(100, 4, shape, Discrete(ACTIONS))
+    copied = ReplayMemory(100, 4, shape, Discrete(ACTIONS), tmp_path / "a.bin", device=device)
     for memory in (plain, copied):
         fill_with_ids(memory, 130, shape)
-    restored = ReplayMemory(100, 4, shape, ACTIONS, tmp_path / "a.bin", device=device)
+    restored = ReplayMemory(100, 4, shape, Discrete(ACTIONS), tmp_path / "a.bin", device=device)
     restored.load_state_dict(copied.state_dict())
     rows = torch.from_numpy(plain.transition_rows())
     expected = plain.gather(rows)
     for memory in (copied, restored):
         found = memory.gather(rows)
         assert torch.equal(found.observations, expected.observations)
-        assert torch.equal(found.logits, expected.logits)
+        assert torch.equal(found.labels, expected.labels)
         assert torch.equal(found.values, expected.values)
         assert memory.value_moments() == plain.value_moments()
 
@@ -173,7 +174,7 @@ def fill_with_ids(memory: ReplayMemory, count: int, shape: tuple[int, ...]) -> N
 @given(st.integers(3, 30), st.integers(1, 25), st.integers(0, 2**31))
 def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    memory = ReplayMemory(capacity, 3, (5,), ACTIONS)
+    memory = ReplayMemory(capacity, 3, (5,), Discrete(ACTIONS))
     naive: list[Stored] = []
     for _ in range(num_steps):
         streams = np.flatnonzero(rng.random(3) < 0.8)
@@ -200,7 +201,7 @@ def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int,
 def test_frames_of_real_breakout_come_back_stacked(tmp_path: Path) -> None:
     env = make_vector_env("BreakoutNoFrameskip-v4", 4, num_threads=1, max_frames=200)
     env.reset(3)
-    memory = ReplayMemory(150, 4, FRAMES, 4, tmp_path / "replay.bin")
+    memory = ReplayMemory(150, 4, FRAMES, Discrete(4), tmp_path / "replay.bin")
     rng, naive, ends = np.random.default_rng(0), [], 0
     for step in range(110):
         rows = np.flatnonzero(env.acting)
@@ -218,30 +219,30 @@ def test_frames_of_real_breakout_come_back_stacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [FRAMES, (4,)])
 def test_frame_file_and_state_restore_the_memory(shape: tuple[int, ...], tmp_path: Path) -> None:
     file = tmp_path / "replay.bin"
-    memory = ReplayMemory(40, 4, shape, ACTIONS, file)
-    twin = ReplayMemory(40, 4, shape, ACTIONS)  # never interrupted
+    memory = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file)
+    twin = ReplayMemory(40, 4, shape, Discrete(ACTIONS))  # never interrupted
     for one in (memory, twin):
         fill_with_ids(one, 71, shape)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     del memory
-    restored = ReplayMemory(40, 4, shape, ACTIONS, file)
+    restored = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file)
     restored.load_state_dict(state)
     for one in (restored, twin):
         fill_with_ids(one, 90, shape)
     assert len(restored) == 40
     mine, theirs = everything(restored), everything(twin)
     assert torch.equal(mine.observations, theirs.observations)
-    assert torch.equal(mine.logits, theirs.logits) and torch.equal(mine.values, theirs.values)
+    assert torch.equal(mine.labels, theirs.labels) and torch.equal(mine.values, theirs.values)
 
 
 def test_restored_streams_go_on_within_their_episodes(tmp_path: Path) -> None:
     file = tmp_path / "replay.bin"
-    memory, streams = ReplayMemory(30, 3, FRAMES, ACTIONS, file), Streams(3, 0)
+    memory, streams = ReplayMemory(30, 3, FRAMES, Discrete(ACTIONS), file), Streams(3, 0)
     naive: list[Stored] = []
     for step in range(25):
         if step == 15:  # in the middle of episodes
             state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
-            memory = ReplayMemory(30, 3, FRAMES, ACTIONS, file)
+            memory = ReplayMemory(30, 3, FRAMES, Discrete(ACTIONS), file)
             memory.load_state_dict(state)
         batch, stored = streams.step(end=0.05)
         memory.add(batch)
@@ -251,13 +252,13 @@ def test_restored_streams_go_on_within_their_episodes(tmp_path: Path) -> None:
 
 def test_a_frame_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
     file = tmp_path / "replay.bin"
-    fill_with_ids(ReplayMemory(40, 4, FRAMES, ACTIONS, file), 40, FRAMES)
-    ReplayMemory(20, 4, FRAMES, ACTIONS, file)
+    fill_with_ids(ReplayMemory(40, 4, FRAMES, Discrete(ACTIONS), file), 40, FRAMES)
+    ReplayMemory(20, 4, FRAMES, Discrete(ACTIONS), file)
     assert not np.fromfile(file, np.uint8).any()
 
 
 def test_an_empty_step_changes_nothing() -> None:
-    memory = ReplayMemory(8, 2, FRAMES, ACTIONS)
+    memory = ReplayMemory(8, 2, FRAMES, Discrete(ACTIONS))
     none = np.zeros(0, np.int64)
     memory.add(
         TransitionBatch(
@@ -271,7 +272,9 @@ def test_the_papers_memory_takes_4_gigabytes() -> None:
     # 540,000 frames of 7,056 bytes are 3.81 GB, and a refresh's spare tenth 0.38 GB more; labels
     # and a bit for each of a frame's blocks are 108 bytes. Bytes grow linearly with the rows: two
     # small memories tell the rate.
-    small, large = (ReplayMemory(n, 4, FRAMES, 4, spare=n // 10).num_bytes for n in (100, 1100))
+    small, large = (
+        ReplayMemory(n, 4, FRAMES, Discrete(4), spare=n // 10).num_bytes for n in (100, 1100)
+    )
     per_transition = (large - small) / 1000
     assert per_transition == pytest.approx(1.1 * (7056 + 108))
     assert 3.8e9 < 540_000 * per_transition < 4.3e9
@@ -281,13 +284,13 @@ def test_the_papers_memory_takes_4_gigabytes() -> None:
 def test_spare_rows_keep_what_a_checkpoint_draws(shape: tuple[int, ...], tmp_path: Path) -> None:
     # What a killed process added after the last checkpoint must not show in what it restores.
     file = tmp_path / "replay.bin"
-    memory = ReplayMemory(40, 4, shape, ACTIONS, file, spare=14)
+    memory = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file, spare=14)
     fill_with_ids(memory, 173, shape)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     before = everything(memory)
     fill_with_ids(memory, 173 + 14, shape)
     del memory
-    restored = ReplayMemory(40, 4, shape, ACTIONS, file, spare=14)
+    restored = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file, spare=14)
     restored.load_state_dict(state)
     after = everything(restored)
     assert torch.equal(after.observations, before.observations)
@@ -298,7 +301,7 @@ def test_spare_rows_keep_what_a_checkpoint_draws(shape: tuple[int, ...], tmp_pat
 @pytest.mark.parametrize(("capacity", "num_envs"), [(0, 1), (4, 0)])
 def test_an_empty_memory_is_refused(capacity: int, num_envs: int) -> None:
     with pytest.raises(ValueError, match="replay of"):
-        ReplayMemory(capacity, num_envs, FRAMES, ACTIONS)
+        ReplayMemory(capacity, num_envs, FRAMES, Discrete(ACTIONS))
 
 
 def test_transitions_must_have_one_row_each() -> None:
@@ -308,7 +311,7 @@ def test_transitions_must_have_one_row_each() -> None:
 
 
 def test_how_decided_labels_are_depends_on_the_temperature() -> None:
-    memory = ReplayMemory(2, 1, (4,), 2)
+    memory = ReplayMemory(2, 1, (4,), Discrete(2))
     for age, row in enumerate([[0.0, 0.01 * math.log(3.0)], [5.0, 5.0]]):
         none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
         memory.add(TransitionBatch(none, one + age, one, torch.tensor([row]), torch.zeros(1)))
@@ -325,7 +328,7 @@ def test_a_disk_without_room_is_named_with_the_key(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(OSError) as caught:
-            ReplayMemory(100, 4, (7,), ACTIONS, tmp_path / "replay.bin")
+            ReplayMemory(100, 4, (7,), Discrete(ACTIONS), tmp_path / "replay.bin")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG

@@ -120,7 +120,7 @@ def test_tensorboard_has_histograms_and_quantization_errors(run: Path) -> None:
     assert set(finetune.Tags()["histograms"]) == weights | quantized
     # 16 hidden units of 4 inputs: 64 weights, of at most 16 values at 4 bits in each of 16 rows
     assert finetune.Histograms("weights/linear1")[0].histogram_value.num == 64
-    for tag in ("sqnr_db/linear1", "sqnr_db/actor", "sqnr_db/logits", "same_action"):
+    for tag in ("sqnr_db/linear1", "sqnr_db/actor", "sqnr_db/outputs", "same_action"):
         assert [event.step for event in finetune.Scalars(f"quantization/{tag}")] == [1, 2]
     # uniform 4-bit noise: about 6 dB a bit, less the crest factor
     assert 10 < finetune.Scalars("quantization/sqnr_db/linear1")[0].value < 30

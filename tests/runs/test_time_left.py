@@ -6,9 +6,9 @@ import io
 
 import numpy as np
 import pytest
-from qpd.environments.acting import ActingRule
 from rich.console import Console
 
+from qpd.actions import ActingRule
 from qpd.evaluation.games import EvaluationResult
 from qpd.phases.whole_run import work_ahead
 from qpd.runs import progress as progress_module

@@ -8,6 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from qpd.actions import Discrete
 from qpd.integer.integer_student import integer_student
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -77,7 +78,7 @@ def test_the_simulation_and_the_engine_read_the_same_levels() -> None:
     simulation = QuantizedStudent(student, QuantizationConfig())
     rng = np.random.default_rng(0)
     observations = rng.uniform(-2.0, 10.0, (4096, 3)).astype(np.float32)
-    played = integer_student(simulation).encode(observations)
+    played = integer_student(simulation, Discrete(4)).encode(observations)
     trained = simulation.input_levels(torch.from_numpy(observations)).numpy()
     assert played.dtype == np.uint8
     np.testing.assert_array_equal(played, trained)

@@ -154,7 +154,7 @@ def test_scale_logits_scales_the_actor_only() -> None:
     student = generic_student("XXS")
     with torch.no_grad():
         before = student(frames())
-        student.scale_logits(3.0)
+        student.scale_outputs(3.0)
         after = student(frames())
     torch.testing.assert_close(after.logits, 3.0 * before.logits, rtol=1e-5, atol=1e-5)
     assert torch.equal(after.values, before.values)

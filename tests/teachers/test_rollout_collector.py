@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
-from qpd.environments.acting import ActingRule
 from torch import Tensor
 
+from qpd.actions import ActingRule
 from qpd.environments.registry import make_vector_env
 from qpd.environments.transition import TransitionBatch
 from qpd.recipe.loading import load_recipe
@@ -58,7 +58,7 @@ def test_every_step_is_labelled_and_counted_once(teacher: Teacher, num_envs: int
     assert set(last) == set(range(num_envs))
     with torch.inference_mode():
         outputs = teacher(torch.from_numpy(batches[-1].observations))
-    torch.testing.assert_close(outputs.logits, batches[-1].logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(outputs.labels, batches[-1].labels, atol=1e-4, rtol=1e-4)
 
 
 def test_the_student_plays_its_environments(teacher: Teacher) -> None:
@@ -94,7 +94,7 @@ class Undecided(torch.nn.Module):
 
     def forward(self, observations: Tensor) -> SimpleNamespace:
         count = len(observations)
-        return SimpleNamespace(logits=self.row.expand(count, 2), values=torch.zeros(count))
+        return SimpleNamespace(labels=self.row.expand(count, 2), values=torch.zeros(count))
 
 
 def play_of_half(sharpness: float) -> list[TransitionBatch]:
@@ -123,7 +123,7 @@ def test_sharpness_is_the_teachers_alone(sharpness: float) -> None:
             chance = chances[bool(stream < 3)]
             assert log_prob == pytest.approx(math.log(chance if action == 1 else 1 - chance))
         labels = torch.tensor([[0.0, math.log(2.0)]]).expand(len(batch.streams), 2)
-        assert torch.equal(batch.logits, labels)  # what is learned is not sharpened
+        assert torch.equal(batch.labels, labels)  # what is learned is not sharpened
 
 
 def test_play_draws_the_same_numbers_at_any_sharpness() -> None:
@@ -154,7 +154,7 @@ def test_q_values_are_labelled_in_float32_unless_bfloat16_is_asked_for(
     recipe = load_recipe("ci", [f"collection.precision={asked}"])
     stream = PlayStream(recipe, dqn, BREAKOUT, tmp_path / "replay.bin")
     stream.collect(8)
-    labels = stream.memory.gather(torch.from_numpy(stream.memory.transition_rows())).logits
+    labels = stream.memory.gather(torch.from_numpy(stream.memory.transition_rows())).labels
     stream.close()
     steps = torch.finfo(torch.bfloat16).eps * 2  # between 2 and 4
     on_the_grid = bool((labels / steps == (labels / steps).round()).all())

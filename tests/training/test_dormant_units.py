@@ -27,7 +27,7 @@ def student_with_dead_units() -> tuple[Student, torch.optim.Adam]:
     """Two dead channels, three dead units of the linear layer, and an optimizer that moved once."""
     student = Student(architecture_for("XXS", (4, 84, 84), 4), seed=1)
     optimizer = torch.optim.Adam(student.parameters())
-    student.scale_logits(100.0)
+    student.scale_outputs(100.0)
     student(FRAMES).logits.square().sum().backward()
     optimizer.step()
     with torch.no_grad():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from qpd.actions import Discrete
 from qpd.losses.objective import Objective
 from qpd.replay.sample import ReplaySample
 from qpd.training.step import backward
@@ -40,7 +41,7 @@ def sample() -> ReplaySample:
 def test_they_are_those_of_the_total(
     loss: str, actor_weight: float, student_temperature: float
 ) -> None:
-    objective = Objective(loss, actor_weight, 3.0, student_temperature)
+    objective = Objective(Discrete(ACTIONS), loss, actor_weight, 3.0, student_temperature)
     module, whole = TwoHeads(), sample()
     actor, critic = (each.mean() for each in objective.divergences(module(whole.inputs), whole))
     total = objective.total(actor, critic)

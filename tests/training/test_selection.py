@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from qpd.environments.acting import ActingRule
 
+from qpd.actions import ActingRule
 from qpd.evaluation.games import EvaluationResult
 from qpd.training.selection import Score, Selection, Validated
 from qpd.training.state import PhaseState

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from qpd.actions import Discrete
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.schema import DistillSettings, FinetuneSettings, RewardSettings
@@ -38,7 +39,9 @@ def batch(size: int, seed: int) -> ReplaySample:
 
 def trained(module: torch.nn.Module, settings: Any, reward: Any = None) -> torch.Tensor:
     """The losses `[steps, 3]` of six steps, the last on a smaller batch."""
-    plan = PhasePlan("distill", settings, 0.5, 3.0, 1.0, 1, never, never, "divergence", reward)
+    plan = PhasePlan(
+        "distill", settings, Discrete(4), 0.5, 3.0, 1.0, 1, never, never, "divergence", reward
+    )
     step = TrainStep(plan, module, make_optimizer(module, settings, 3.0))
     return torch.stack([step(batch(8 if seed < 5 else 5, seed)) for seed in range(6)])
 
@@ -78,7 +81,9 @@ def test_draws_are_shared_unless_compiled_or_rewarded(
     settings: Any, reward: RewardSettings | None, shared: bool
 ) -> None:
     module = torch.nn.Linear(2, 2)
-    plan = PhasePlan("distill", settings, 0.5, 3.0, 1.0, 1, never, never, "divergence", reward)
+    plan = PhasePlan(
+        "distill", settings, Discrete(4), 0.5, 3.0, 1.0, 1, never, never, "divergence", reward
+    )
     step = TrainStep(plan, module, torch.optim.SGD(module.parameters()))
     assert step.reads_shared_frames == shared
 

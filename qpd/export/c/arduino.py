@@ -32,7 +32,7 @@ def export_arduino(source: ExportSource, golden: GoldenVectors) -> dict[str, byt
     fields = {
         "library": library_name(source.name),
         "name": re.sub(r"[^ -~]", "_", source.name),
-        "actions": str(source.student.architecture.num_actions),
+        "actions": str(source.student.architecture.num_outputs),
         "constant_bytes": f"{weight_bytes(source.student):,}",
         "qpd_version": __version__,
     }

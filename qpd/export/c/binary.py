@@ -78,7 +78,7 @@ def binary_student(student: IntegerStudent) -> bytes:
         len(architecture.conv_channels),
         layers[0].levels,
         features,
-        architecture.num_actions,
+        architecture.num_outputs,
         len(body),
         student.output_scale,
         bytes(4),

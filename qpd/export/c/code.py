@@ -125,7 +125,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
         prepared += -(-len(student.layers[0].weight) // 16) * 16 * 64 * 2
     rows = {
         "QPD_INPUT_BYTES": prod(shape),
-        "QPD_ACTIONS": student.architecture.num_actions,
+        "QPD_ACTIONS": student.architecture.num_outputs,
         "QPD_LAYERS": len(student.layers),
         "QPD_IMAGE": int(student.architecture.is_image),
         "QPD_CONSTANT_BYTES": weight_bytes(student),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from qpd.actions import Discrete
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.networks.weight_distributions import (
     LayerWeights,
@@ -71,7 +72,7 @@ def quantize(
         # Equalization multiplied each weight by a factor, which is taken back.
         factor = evened.layer(shape.name).weight / student.layer(shape.name).weight
         truth[shape.name] = (values / factor).detach().numpy()
-    return integer_student(simulation), truth
+    return integer_student(simulation, Discrete(4)), truth
 
 
 def test_errors_by_hand() -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from qpd.actions import Discrete
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.runs.run_frame import run_frame
 from qpd.analysis.speed.size_table import (
@@ -82,7 +83,7 @@ def test_a_packed_size_is_that_of_the_written_file(
     else:
         simulation = QuantizedStudent(student, QuantizationConfig(bits, bits))
         calibrate(simulation, torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8))
-        save_integer_student(path, integer_student(simulation), {})
+        save_integer_student(path, integer_student(simulation, Discrete(4)), {})
     precision = "fp32" if bits == 32 else f"{bits}-bit"
     # The header is padded to 8 bytes; digits of the logits' scale may fill one more.
     assert abs(cell(table, "XS", precision)["size_bytes"] - path.stat().st_size) <= 8

@@ -1,0 +1,36 @@
+"""Continuous actions as a device takes them: k-bit codes, by thresholds on the accumulators.
+
+Code c of `2^bits - 1` stands for the share `c / (2^bits - 1)` of an action's range: what a DAC or a
+PWM timer is given. Squash and rounding (Eq. 4 of the QPD paper, on the final activation) rise with
+the accumulator, so that a code is the number of thresholds that it has reached: no float, no
+division, and no tanh on the device. The head has one scale, hence one list for all actions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qpd.actions import Box
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+def action_thresholds(actions: Box, output_scale: float, bits: int) -> np.ndarray:
+    """Return the least accumulator of each code above 0, int32 `[2^bits - 1]`, in order.
+
+    An accumulator times `output_scale` is an action's mean before the squash, in units of its range
+    (`qpd.actions.box`). Codes are rounded half up.
+    """
+    top = 2**bits - 1
+    shares = [(2 * code - 1) / top - 1.0 for code in range(1, top + 1)]
+    means = [math.atanh(share) if actions.squash == "tanh" else share for share in shares]
+    # Beyond int32 no accumulator comes; at its end one might, which is half a step at most.
+    found = [math.ceil(mean / output_scale) for mean in means]
+    return np.clip(found, INT32_MIN, INT32_MAX).astype(np.int32)
+
+
+def action_codes(accumulators: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return the codes, uint8, of int32 accumulators, in the same shape."""
+    return np.searchsorted(thresholds, accumulators, side="right").astype(np.uint8)
