@@ -63,8 +63,10 @@ def _measure(env_id: str, arguments: argparse.Namespace) -> None:
         env.reset(0)
         cases[name] = _our_case(env, arguments.steps)
     rates = interleave(cases, arguments.rounds)
-    for each in (*sb3.values(), *ours.values()):
-        each.close()
+    for theirs in sb3.values():
+        theirs.close()
+    for env in ours.values():
+        env.close()
     base = max(rates[name] for name in sb3)
     rows = [[name, f"{rate:,.0f}", f"{rate / base:.2f}x"] for name, rate in rates.items()]
     source = as_source(env_id)

@@ -16,13 +16,17 @@ from qpd.commands.bench import bench
 from qpd.commands.completion import complete_recipe, complete_setting
 from qpd.commands.crash import EXIT_CODE, crash_line
 from qpd.commands.doctor import doctor
+from qpd.commands.environment_options import environment_overrides
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
 from qpd.commands.output import (
     AsJson,
     Device,
+    EnvKwargs,
+    FrameStack,
     Quiet,
     VecNormalize,
+    WrapperOption,
     print_json,
     print_run,
     print_table,
@@ -94,6 +98,9 @@ def run(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +111,7 @@ def run(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=set_,
+        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,
@@ -122,6 +129,9 @@ def distill(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -132,7 +142,7 @@ def distill(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=set_,
+        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,

@@ -79,11 +79,11 @@ def feature_map(
         assert target.teacher is not None
         # The file's digest rather than its path: forks and seeds name the same teacher in
         # different ways.
-        key = (target.teacher.sha256, target.max_frames)
+        key = (target.teacher.sha256, target.environment, target.max_frames)
         if key not in played:
             played[key] = play_states(
                 target.teacher,
-                target.env_id,
+                target.environment,
                 num_states,
                 seed=seed,
                 games=games,

@@ -38,6 +38,16 @@ class FlatObservations:
                 "image, and Discrete, MultiDiscrete and MultiBinary counted from 0)"
             )
 
+    def push(self, observation: Any, numbers: np.ndarray) -> None:
+        """Write an observation last into a stack, float32 `[k * size]`; older ones move ahead.
+
+        So does SB3's VecFrameStack, from zeros when an episode begins.
+        """
+        if len(numbers) > self.size:
+            numbers[: -self.size] = numbers[self.size :].copy()
+            numbers = numbers[-self.size :]
+        self.show(observation, numbers)
+
     def _flat(self, observation: Any, into: np.ndarray) -> None:
         found = np.asarray(observation)
         if found.size != self.size:

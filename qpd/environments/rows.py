@@ -108,7 +108,7 @@ class Rows:
         self._steps[row] += 1
         try:
             observation, reward, terminated, truncated, _ = self._envs[row].step(given)
-            self._observe(row, observation)
+            self._show.push(observation, self._arrays["observations"][row])
             arrays["rewards"][row] = float(reward)
             arrays["terminated"][row], arrays["truncated"][row] = terminated, truncated
         except Exception as error:  # of a user's own class: it may raise anything
@@ -121,17 +121,9 @@ class Rows:
         try:
             observation, _ = self._envs[row].reset(seed=int(self._arrays["seeds"][row]))
             self._arrays["observations"][row] = 0  # older frames of a stack
-            self._observe(row, observation)
+            self._show.push(observation, self._arrays["observations"][row])
         except Exception as error:
             raise self._failed(row, one_line(error)) from error
-
-    def _observe(self, row: int, observation: Any) -> None:
-        """Write the newest observation last, as VecFrameStack does; older ones move ahead."""
-        numbers, size = self._arrays["observations"][row], self._show.size
-        if len(numbers) > size:
-            numbers[:-size] = numbers[size:].copy()
-            numbers = numbers[-size:]
-        self._show.show(observation, numbers)
 
     def _check(self, rows: list[int]) -> None:
         """Raise EnvironmentRunError where an observation or a reward is not finite."""

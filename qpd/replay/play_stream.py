@@ -42,7 +42,11 @@ class PlayStream:
     """
 
     def __init__(
-        self, recipe: Recipe, teacher: Teacher, environment: EnvironmentSource, frame_file: Path
+        self,
+        recipe: Recipe,
+        teacher: Teacher,
+        environment: str | EnvironmentSource,
+        frame_file: Path,
     ) -> None:
         settings = recipe.environment
         self.env: VectorEnvironment = make_vector_env(

@@ -106,23 +106,36 @@ def _stated(source: EnvironmentSource, *notes: str) -> PlayedEnvironment:
 
 def _with_files(teacher: Teacher, env_id: str, wish: EnvironmentWish) -> EnvironmentSource:
     """Return the environment with what the files say, as far as the user does not."""
-    files, settings = teacher.files, teacher.files.hyperparameters
     if atari_rom(env_id) is not None:
         # Their AtariWrapper and stack of four are what QPD's own emulators do.
         return EnvironmentSource(env_id, wish.kwargs, wish.wrappers or (), wish.frame_stack or 1)
-    stored = settings.get("env_kwargs")
-    kwargs = {**(stored if isinstance(stored, dict) else {}), **files.env_kwargs}
-    kwargs.pop("render_mode", None)
+    told = teacher.files.environment
+    # How to draw is no part of the game.
+    kwargs = {key: value for key, value in told.env_kwargs.items() if key != "render_mode"}
     _refuse_arguments(teacher, {key: kwargs[key] for key in kwargs if key not in wish.kwargs})
     wrappers = wish.wrappers
     if wrappers is None:
-        wrappers = wrappers_of(settings.get("env_wrapper"))
+        wrappers = tuple(Wrapper(each.name, each.kwargs) for each in told.env_wrapper)
         _refuse_wrappers(teacher, wrappers)
     stack = wish.frame_stack
     if stack is None:
-        told = settings.get("frame_stack")
-        stack = told if type(told) is int else 1
+        stack = told.frame_stack
+        for outer in told.vec_env_wrapper:
+            stack *= _stack_of(teacher, outer.name, outer.kwargs)
     return EnvironmentSource(env_id, {**kwargs, **wish.kwargs}, wrappers, stack)
+
+
+def _stack_of(teacher: Teacher, name: str, kwargs: Mapping[str, Any]) -> int:
+    """Return how many observations a wrapper around all environments stacks, 1 for a monitor."""
+    short = name.rpartition(".")[2]
+    count = kwargs.get("n_stack", 1) if short == "VecFrameStack" else 1
+    if short in ("VecFrameStack", "VecMonitor") and type(count) is int:
+        return count
+    raise EnvironmentConfigError(
+        f"{teacher.source}: its files wrap all environments in {name}: of such wrappers QPD knows "
+        "VecFrameStack and VecMonitor; give --frame-stack 1 (environment.frame_stack) to play "
+        "without it"
+    )
 
 
 def _refuse_module(teacher: Teacher, env_id: str) -> None:
