@@ -79,7 +79,9 @@ def test_greedy_takes_the_argmax(rule: ActingRule) -> None:
 def test_the_seed_decides(kind: str) -> None:
     logits = np.zeros((64, 4), np.float32)
     rule = ActingRule(kind, epsilon=0.9)  # type: ignore[arg-type]
-    first, again, other = (Discrete(4).act(logits, rule, np.random.default_rng(s)) for s in (1, 1, 2))
+    first, again, other = (
+        Discrete(4).act(logits, rule, np.random.default_rng(s)) for s in (1, 1, 2)
+    )
     assert (first == again).all() and (first != other).any()
 
 

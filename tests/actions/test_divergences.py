@@ -92,9 +92,7 @@ def test_the_derivative_is_autograds(
     loss = actions.divergence(labels, outputs, *both, reverse=reverse)
     (expected,) = torch.autograd.grad(loss.sum(), outputs)
     with torch.no_grad():
-        value, slope = actions.divergence_gradient(
-            labels, outputs.detach(), *both, reverse=reverse
-        )
+        value, slope = actions.divergence_gradient(labels, outputs.detach(), *both, reverse=reverse)
     assert torch.equal(value, loss)
     torch.testing.assert_close(slope, expected, rtol=1e-7, atol=1e-9)
 

@@ -94,10 +94,12 @@ def test_anything_else_is_refused_in_one_line(found: Any) -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["kind", "n", "nvec", "low", "high", "shape", "squash", "labels"]),
-            inner | st.sampled_from(["box", "discrete", "multi_binary", "tanh", "logits"]),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["kind", "n", "nvec", "low", "high", "shape", "squash", "labels"]),
+                inner | st.sampled_from(["box", "discrete", "multi_binary", "tanh", "logits"]),
+            )
         ),
         max_leaves=10,
     )
