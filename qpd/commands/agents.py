@@ -15,6 +15,7 @@ from qpd.commands.output import (
     VecNormalize,
     print_json,
     print_table,
+    print_warnings,
     progress,
 )
 from qpd.commands.teacher_card import teacher_card
@@ -128,7 +129,12 @@ def teacher_info(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Describe an agent, and measure its mean return beside a random policy's."""
+    """Describe an agent, and measure its mean return beside a random policy's.
+
+    Warns if it plays no better.
+    """
+    from qpd.actions import Box
+    from qpd.phases.first_games import random_warning
     from qpd.runs.target import load_target, play, play_randomly
 
     loaded = load_target(source, "teacher", env, "auto", vecnormalize)
@@ -140,9 +146,13 @@ def teacher_info(
         "env_id": loaded.env_id,
         "observation_shape": list(teacher.observation_shape),
         "actions": str(teacher.actions),
+        "squash": teacher.actions.squash if isinstance(teacher.actions, Box) else None,
+        "hidden_widths": list(teacher.hidden_widths),
+        "activation": teacher.activation,
         "num_parameters": teacher.num_parameters,
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),
+        "wrappers": str(teacher.files.environment),
         "sha256": teacher.sha256,
     }
     if episodes:
@@ -151,16 +161,23 @@ def teacher_info(
             random = play_randomly(loaded, display, episodes=episodes, seed=seed)
         info["return"] = result.to_json()
         info["random_return"] = random.to_json()
+        warning = random_warning(teacher, result, random)
+        info["warnings"] = [] if warning is None else [warning]
+    warnings = info.get("warnings", [])
     if as_json:
         print_json(info)
+        print_warnings(warnings)
         return
-    rows = [[key, str(value)] for key, value in info.items() if not key.endswith("return")]
+    hidden = ("return", "random_return", "warnings")
+    shown = {key: value for key, value in info.items() if value is not None and key not in hidden}
+    rows = [[key, str(value)] for key, value in shown.items()]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
             low, high = played.interval()
             text = f"{played.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games"
             rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
+    print_warnings(warnings)
 
 
 def _normalization(teacher: Teacher) -> str:

@@ -50,7 +50,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
         "preprocessing": frames if student.architecture.is_image else f"{env_id}'s vector as it is",
         "logit_scale": repr(student.output_scale),
         "actions": json.dumps(names) if names else f"0..{student.architecture.num_outputs - 1}",
-        "acting": acting_hint(source.about),
+        "acting": acting_hint(source.about, student.architecture.is_image),
         "weight_bits": json.dumps([layer.bits for layer in student.layers]),
         "qpd_version": __version__,
     }

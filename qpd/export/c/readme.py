@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from qpd.export.bundle import ExportSource
 from qpd.export.c import sizes
+from qpd.export.c.description import actions, agent, features, inputs, program_sources
+from qpd.student_files.origin import imitates_policy
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -22,7 +24,22 @@ distilled from, with a twentieth of the width added at either end. What lies bey
 level 0 or 255, infinities included; NaN is level 0. Both functions return how many features lay
 beyond their range or were NaN: a program that wants to stop then can."""
 
+_SCREENS = """\
+frames uint8 [4][84][84], oldest first (no scaling). `qpd_preprocess.c` makes them from an
+emulator's 210x160 RGB screens."""
+_SAMPLE = """\
+    action = qpd_sample(logits, &random_state);   /* or one drawn from their softmax */"""
+_Q_VALUES = """
+Act by the largest logit: the logits stand for Q-values, which are no policy to sample from."""
+_EPSILON = """
+QPD evaluates students of Q-learners on Atari with a uniform action, in place of the best one, with
+probability 0.01."""
+_COMPILE = """\
+Compile it with your program, here main.c:
 
+    cc -std=c99 -O3 main.c @SOURCES@ -o program
+
+"""
 _MAKE = """\
     make test     # golden vectors: every level and logit must be the reference engine's
     make bench    # one JSON line: median and p99 time of a forward pass, memory"""
@@ -43,26 +60,20 @@ instructions. All give the same integers."""
 
 def c_readme(source: ExportSource, template: str, board: bool) -> str:
     """Return the README of one student; for a `board` it has a sketch in place of `make`."""
-    texts = {"TEST": _SKETCH, "KERNELS": _BOARD_KERNELS}
-    if not board:
-        texts = {"TEST": _MAKE, "KERNELS": _COMPUTER_KERNELS}
     student = source.student
-    inputs = "frames uint8 [4][84][84], oldest first (no scaling)."
-    if student.input_low is not None and student.input_high is not None:
-        ranges = "\n".join(
-            f"| {i} | {low!r} | {high!r} |"
-            for i, (low, high) in enumerate(
-                zip(student.input_low.tolist(), student.input_high.tolist(), strict=True)
-            )
-        )
-        inputs = (
-            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
-            f"halves to even.\n\n{_SENSORS}\n\n| feature | low | high |\n|---|---|---|\n{ranges}"
-        )
+    texts = {"TEST": _MAKE, "KERNELS": _COMPUTER_KERNELS, "COMPILE": _COMPILE}
+    if board:  # its build system compiles all files
+        texts = {"TEST": _SKETCH, "KERNELS": _BOARD_KERNELS, "COMPILE": ""}
+    acting = _SAMPLE
+    if not imitates_policy(source.about):
+        acting = _Q_VALUES + _EPSILON * student.architecture.is_image
     values = {
         **texts,
-        "NAME": source.name,
-        "INPUTS": inputs,
+        "TITLE": f"{source.name}: {agent(source)}, {'an Arduino library' if board else 'in C'}",
+        "ABOUT": f"A student of {agent(source)}: {inputs(source)}, {actions(source)}.",
+        "ACTING": acting,
+        "SOURCES": " ".join(program_sources(source)),
+        "INPUTS": _observation(source),
         "BITS": ", ".join(f"{layer.shape.name} {layer.bits}" for layer in student.layers),
         "CONSTANT_BYTES": f"{sizes.weight_bytes(student):,}",
         "FILE_BYTES": "-" if source.file_bytes is None else f"{source.file_bytes:,} bytes",
@@ -73,3 +84,30 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     for key, value in values.items():
         template = template.replace(f"@{key}@", value)
     return template
+
+
+def _observation(source: ExportSource) -> str:
+    """Return how observations are made: from screens, or each feature from its range."""
+    low, high, names = source.student.input_low, source.student.input_high, features(source)
+    if low is None or high is None:
+        return _SCREENS
+    head = (
+        "| feature | what it is | low | high |\n|---|---|---|---|"
+        if names
+        else ("| feature | low | high |\n|---|---|---|")
+    )
+    rows = [
+        f"| {i} |{f' {names[i]} |' if names else ''} {one!r} | {other!r} |"
+        for i, (one, other) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    ]
+    return "\n".join(
+        [
+            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
+            "halves to even.",
+            "",
+            _SENSORS,
+            "",
+            head,
+            *rows,
+        ]
+    )

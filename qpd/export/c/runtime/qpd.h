@@ -16,7 +16,8 @@ extern "C" {
  * the first of equals. */
 int qpd_act(const uint8_t *observation, int32_t *logits);
 
-/* An action drawn from softmax(logits * QPD_LOGIT_SCALE) in fixed point. `state` is any seed but 0;
+/* For students of policies (PPO, A2C), not of Q-learners (DQN), whose logits are no policy: an
+ * action drawn from softmax(logits * QPD_LOGIT_SCALE) in fixed point. `state` is any seed but 0;
  * it is moved on by each call (xorshift32). */
 int qpd_sample(const int32_t *logits, uint32_t *state);
 
