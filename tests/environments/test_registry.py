@@ -157,7 +157,11 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("BreakoutNoFrameskip-v5", "nearest: BreakoutNoFrameskip-v4"),
         ("CartPole", "nearest: CartPole-v1"),
         ("Breakout-v4", "unknown environment"),
-        ("FrozenLake-v1", "only flat Box spaces are supported"),
+        ("CarRacing-v3", "only flat ones are supported"),
+        ("Blackjack-v1", "only flat ones are supported"),
+        ("qpd.no_such:Env-v0", "qpd.no_such:Env-v0: its module qpd.no_such cannot be imported"),
+        ("json:Env-v0", "module json registers no environment 'Env-v0' with gymnasium"),
+        ("AntBulletEnv-v0", "it is pybullet_envs_gymnasium:AntBulletEnv-v0"),
         ("", "unknown environment"),
     ],
 )

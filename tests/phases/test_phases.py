@@ -104,7 +104,7 @@ def test_a_q_learners_temperature_and_scale_are_its_labels(tmp_path: Path) -> No
             assert entropy == pytest.approx(recipe.distill.label_entropy * math.log(2.0), rel=1e-4)
         deviations = (labels - labels.mean(1, keepdim=True)).square().mean(1).sqrt()
         scale = float(deviations.median()) / temperature
-        assert scale > 1.5  # or the factor would be 1 whatever it is made of
+        assert scale > 1.2  # or the factor would be 1 whatever it is made of
         fold = temperature * 2.0 if phase == "finetune" else 1.0
         assert plain["states"][""]["head_factor"] == pytest.approx(scale * fold, rel=1e-4)
         # Without a critic the loss is Eq. 1 alone, unless the recipe names a lambda.
