@@ -47,7 +47,7 @@ def test_codes_are_the_squashed_mean_rounded(
 @pytest.mark.parametrize("squash", ["clip", "tanh"])
 def test_the_engine_acts_by_its_codes(squash: Literal["clip", "tanh"]) -> None:
     student = Student(StudentArchitecture((4,), 2, (), (16,)), seed=1)
-    student.scale_outputs(200.0)
+    student.scale_outputs(500.0)
     simulation = QuantizedStudent(student, QuantizationConfig())
     actions = Box((0.0, -2.0), (1.0, 2.0), squash)
     engine = IntegerEngine(integer_student(simulation, actions, action_bits=3))
