@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium
@@ -34,7 +35,8 @@ class Drawn(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self.observation_space = space
+        # A copy: two of these must not draw from one stream.
+        self.observation_space = copy.deepcopy(space)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
