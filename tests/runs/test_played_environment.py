@@ -21,6 +21,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from qpd import api
 from qpd.commands.environment_options import environment_overrides, environment_wish
+from qpd.environments import registry
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.source import EnvironmentSource, Wrapper
 from qpd.environments.wrappers import TIME_FEATURE
@@ -32,6 +33,13 @@ from tests.environments.custom_environments import MODULE, Countdown
 from tests.tiny_run import recipe_of
 
 COUNTDOWN = f"{MODULE}:Countdown-v0"
+
+
+@pytest.fixture(autouse=True)
+def nothing_named_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's user names is not named in the next."""
+    monkeypatch.setenv("QPD_IMPORT", "")
+    registry._spec.cache_clear()
 
 
 def zoo_folder(
@@ -117,7 +125,9 @@ def test_the_users_arguments_reach_the_game(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made.returns, returns[0])
 
 
-def test_a_run_plays_what_its_recipe_says_to_the_end(tmp_path: Path) -> None:
+def test_a_run_plays_what_its_recipe_says_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its student, too, and without its teacher's files."""
     zoo_folder(tmp_path, DummyVecEnv([Countdown]), COUNTDOWN)
     agent = tmp_path / "Countdown-v0_1" / "Countdown-v0.zip"
@@ -131,6 +141,13 @@ def test_a_run_plays_what_its_recipe_says_to_the_end(tmp_path: Path) -> None:
     assert record is not None and record.environment is not None
     assert record.environment["kwargs"] == {"scale": 0.5}
     agent.unlink()
+    # A run directory may come from anyone, and this one names code.
+    monkeypatch.setenv("QPD_IMPORT", "")
+    registry._spec.cache_clear()
+    strange = load_target(str(done.path), "distilled", None, "cpu")
+    with pytest.raises(EnvironmentConfigError, match=f"set QPD_IMPORT={MODULE}"):
+        api.evaluate(strange, episodes=2)
+    monkeypatch.setenv("QPD_IMPORT", MODULE)
     target = load_target(str(done.path), "distilled", None, "cpu")
     assert target.environment.wrappers[0].name == f"{MODULE}.Doubled"
     assert len(api.evaluate(target, episodes=2).returns) == 2
