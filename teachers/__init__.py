@@ -2,13 +2,13 @@
 
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.sb3_teacher import Teacher, TeacherOutputs, load_recipe_teacher, load_teacher
-from qpd.teachers.training.train_sb3 import train_teacher
+from qpd.teachers.training.agent_training import AgentTraining
 
 __all__ = [
+    "AgentTraining",
     "Teacher",
     "TeacherError",
     "TeacherOutputs",
     "load_recipe_teacher",
     "load_teacher",
-    "train_teacher",
 ]

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from qpd.recipe.schema import Recipe
+from qpd.recipe.schema import RecipeSection
 
 
-def recipe_differences(before: Recipe, now: Recipe) -> list[str]:
+def recipe_differences(before: RecipeSection, now: RecipeSection) -> list[str]:
     """Return a line for each key in which two recipes differ, with both values."""
     old, new = (
         flat_settings(before.model_dump(mode="json")),

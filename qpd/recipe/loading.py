@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,8 +19,10 @@ from qpd.errors.user_error import CodedLine
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field, section_model
-from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.schema import Recipe, RecipeError, RecipeSection
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
+
+AnyRecipe = TypeVar("AnyRecipe", bound=RecipeSection)
 
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
@@ -86,14 +88,30 @@ def load_recipe(
     Raises:
         RecipeError: With one line per mistake: file, key, value, what is valid.
     """
+    return load_typed_recipe(Recipe, path_or_name, overrides, ignored)
+
+
+def load_typed_recipe(
+    model: type[AnyRecipe],
+    path_or_name: str | Path | None,
+    overrides: Sequence[str] = (),
+    ignored: Sequence[KeyPath] = (),
+    beneath: Mapping[str, Any] | None = None,
+) -> AnyRecipe:
+    """Read a recipe of any type, as `load_recipe` does; without a file, of overrides alone.
+
+    `beneath` are settings that everything else replaces.
+    """
     mistakes: list[str] = []
-    path = _find(str(path_or_name), Path.cwd(), str(path_or_name), mistakes)
-    layers = _read_chain(path, mistakes) if path else []
+    path, layers = None, []
+    if path_or_name is not None:
+        path = _find(str(path_or_name), Path.cwd(), str(path_or_name), mistakes)
+        layers = _read_chain(path, mistakes) if path else []
     # Read even if the file is unreadable, so that one call reports all mistakes.
-    layers.append(_read_overrides(overrides, mistakes))
-    merged: dict[str, Any] = {}
+    layers.append(_read_overrides(overrides, mistakes, model))
+    merged: dict[str, Any] = dict(beneath or {})
     for layer in layers:
-        merged = merge_sections(merged, layer.data)
+        merged = merge_sections(merged, layer.data, model)
     for section, key in ignored:
         if isinstance(merged.get(section), dict):
             merged[section].pop(key, None)
@@ -101,7 +119,7 @@ def load_recipe(
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
         # A file's stem may have characters that a run's name may not.
         merged.setdefault("name", stem)
-    recipe = _validate(merged, layers, mistakes)
+    recipe = _validate(merged, layers, mistakes, model)
     if recipe is None or mistakes:
         raise RecipeError(mistakes)
     return recipe
@@ -116,15 +134,18 @@ def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     mistakes: list[str] = []
     layer = _read_overrides(overrides, mistakes)
     merged = merge_sections(recipe.model_dump(mode="json"), layer.data)
-    changed = _validate(merged, [layer], mistakes)
+    changed = _validate(merged, [layer], mistakes, Recipe)
     if changed is None or mistakes:
         raise RecipeError(mistakes)
     return changed
 
 
 def _validate(
-    merged: Mapping[str, Any], layers: Sequence[Layer], mistakes: list[str]
-) -> Recipe | None:
+    merged: Mapping[str, Any],
+    layers: Sequence[Layer],
+    mistakes: list[str],
+    model: type[AnyRecipe],
+) -> AnyRecipe | None:
     def place(path: KeyPath) -> str:
         # From the key itself up to its section, and in each from the last layer down: the line that
         # won.
@@ -136,10 +157,10 @@ def _validate(
         return files[-1].label if files else OVERRIDE
 
     try:
-        return Recipe.model_validate(merged)
+        return model.model_validate(merged)
     except ValidationError as error:
         # What an unreadable file leaves out is no mistake of its own.
-        mistakes += describe_errors(error, place, with_missing=not mistakes)
+        mistakes += describe_errors(error, place, with_missing=not mistakes, model=model)
         return None
 
 
@@ -288,7 +309,9 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else os.fspath(value)
 
 
-def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
+def _read_overrides(
+    overrides: Sequence[str], mistakes: list[str], model: type[RecipeSection] = Recipe
+) -> Layer:
     layer = Layer(OVERRIDE, {})
     for text in overrides:
         key, equals, raw = text.partition("=")
@@ -300,7 +323,7 @@ def _read_overrides(overrides: Sequence[str], mistakes: list[str]) -> Layer:
             mistakes.append(_no_override(text, "base can be set in a file only"))
             continue
         try:
-            value = _override_value(path, raw.strip())
+            value = _override_value(path, raw.strip(), model)
         except ValueError as error:
             mistakes.append(_no_override(text, str(error)))
             continue
@@ -312,12 +335,12 @@ def _no_override(text: str, mistake: str) -> CodedLine:
     return CodedLine(f"{OVERRIDE} {text}: {mistake}", ErrorCode.RECIPE_OVERRIDE)
 
 
-def _override_value(path: KeyPath, raw: str) -> Any:
+def _override_value(path: KeyPath, raw: str, model: type[RecipeSection]) -> Any:
     """Parse a value, except that a key which takes any text takes it literally."""
     quoted = raw[:1] in ("'", '"')
     # `--set name=123` or `student.size=XXS`: what takes text need not be quoted in a shell.
-    if accepts_text(path) and not quoted:
-        optional = recipe_field(path)
+    if accepts_text(path, model) and not quoted:
+        optional = recipe_field(path, model)
         is_null = raw in ("null", "~") and optional is not None and not optional.is_required()
         return None if is_null else raw
     return parse_value(raw)
@@ -335,20 +358,22 @@ def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
     layer.line_of[path] = 0
 
 
-_SECTIONS = {name for name, item in Recipe.model_fields.items() if section_model(item)}
 _CUSTOM_STUDENT = ("conv_channels", "hidden")
 
 
-def merge_sections(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+def merge_sections(
+    base: Mapping[str, Any], layer: Mapping[str, Any], model: type[RecipeSection] = Recipe
+) -> dict[str, Any]:
     """Return `base` with `layer` on top, section by section; an empty section changes nothing."""
     merged = dict(base)
+    sections = {name for name, item in model.model_fields.items() if section_model(item)}
     for key, value in layer.items():
         below = merged.get(key)
         # `distill:` with nothing under it is null in YAML; it asks for the defaults, not for their
         # loss.
-        if key in _SECTIONS and value is None:
+        if key in sections and value is None:
             merged.setdefault(key, {})
-        elif key in _SECTIONS and isinstance(value, dict) and isinstance(below, dict):
+        elif key in sections and isinstance(value, dict) and isinstance(below, dict):
             kept = _without_other_form(below, value) if key == "student" else below
             merged[key] = {**kept, **value}
         else:

@@ -36,21 +36,21 @@ def section_model(field: FieldInfo) -> type[BaseModel] | None:
     return None
 
 
-def recipe_field(path: KeyPath) -> FieldInfo | None:
+def recipe_field(path: KeyPath, model: type[BaseModel] = Recipe) -> FieldInfo | None:
     """Return the field that a key path such as ("distill", "lr") names, None if there is none."""
-    model: type[BaseModel] | None = Recipe
+    section: type[BaseModel] | None = model
     field = None
     for key in path:
-        field = model.model_fields.get(key) if model else None
+        field = section.model_fields.get(key) if section else None
         if field is None:
             return None
-        model = section_model(field)
+        section = section_model(field)
     return field
 
 
-def accepts_text(path: KeyPath) -> bool:
+def accepts_text(path: KeyPath, model: type[BaseModel] = Recipe) -> bool:
     """Return whether the key takes any text (names, paths, sizes), so that `123` is text too."""
-    field = recipe_field(path)
+    field = recipe_field(path, model)
     if field is None:
         return False
     annotation = field.annotation
@@ -60,31 +60,31 @@ def accepts_text(path: KeyPath) -> bool:
     return str in plain
 
 
-def all_key_paths() -> list[str]:
+def all_key_paths(model: type[BaseModel] = Recipe) -> list[str]:
     """Return every valid dotted key of a recipe, sections included."""
     paths: list[str] = []
-    for name, field in Recipe.model_fields.items():
+    for name, field in model.model_fields.items():
         paths.append(name)
-        model = section_model(field)
-        if model is not None:
-            paths += [f"{name}.{key}" for key in model.model_fields]
+        section = section_model(field)
+        if section is not None:
+            paths += [f"{name}.{key}" for key in section.model_fields]
     return paths
 
 
-def nearest_key(path: KeyPath) -> str:
+def nearest_key(path: KeyPath, model: type[BaseModel] = Recipe) -> str:
     """Return a hint that names the valid key nearest to an unknown one, or all valid ones."""
-    dotted = ".".join(path)
+    dotted, known = ".".join(path), all_key_paths(model)
     parent = ".".join(path[:-1])
     prefix = f"{parent}." if parent else ""
     depth = prefix.count(".")
-    siblings = [k for k in all_key_paths() if k.startswith(prefix) and k.count(".") == depth]
+    siblings = [k for k in known if k.startswith(prefix) and k.count(".") == depth]
     names = [key.removeprefix(prefix) for key in siblings]
     close = difflib.get_close_matches(path[-1], names, n=1, cutoff=0.6)
     if close:
         return f"did you mean {prefix}{close[0]}?"
     # A right key in the wrong section, as when `lr` stands at the top, comes before a similar name.
-    elsewhere = [key for key in all_key_paths() if key.split(".")[-1] == path[-1]]
-    elsewhere += difflib.get_close_matches(dotted, all_key_paths(), n=1, cutoff=0.75)
+    elsewhere = [key for key in known if key.split(".")[-1] == path[-1]]
+    elsewhere += difflib.get_close_matches(dotted, known, n=1, cutoff=0.75)
     if elsewhere:
         return f"did you mean {elsewhere[0]}?"
     return f"valid here: {', '.join(names)}" if names else "no keys are valid here"
@@ -127,12 +127,16 @@ def _code(error: Mapping[str, Any]) -> ErrorCode:
     return ErrorCode.RECIPE_WRONG_TYPE if is_type else ErrorCode.RECIPE_WRONG_VALUE
 
 
-def describe_error(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> CodedLine:
+def describe_error(
+    error: Mapping[str, Any], place: Callable[[KeyPath], str], model: type[BaseModel] = Recipe
+) -> CodedLine:
     """Return one of pydantic's errors as one line; `place` gives the origin of a key path."""
-    return CodedLine(_sentence(error, place), _code(error))
+    return CodedLine(_sentence(error, place, model), _code(error))
 
 
-def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
+def _sentence(
+    error: Mapping[str, Any], place: Callable[[KeyPath], str], model: type[BaseModel]
+) -> str:
     context = error.get("ctx", {})
     path = tuple(str(part) for part in error["loc"])
     # A validator over several keys reports the section; ours say in `ctx` which key is at fault.
@@ -140,9 +144,9 @@ def _sentence(error: Mapping[str, Any], place: Callable[[KeyPath], str]) -> str:
         path = tuple(context["key"].split("."))
     key = ".".join(path)
     if error["type"] == "extra_forbidden":
-        return f"{place(path)}: {key}: unknown key; {nearest_key(path)}"
+        return f"{place(path)}: {key}: unknown key; {nearest_key(path, model)}"
     if error["type"] == "missing":
-        field = recipe_field(path)
+        field = recipe_field(path, model)
         hint = f" ({field.description})" if field and field.description else ""
         return f"{place(path)}: {key}: is missing{hint}"
     right, candidates = _right_and_candidates(error)
@@ -164,11 +168,15 @@ def _follows(item: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> boo
 
 
 def describe_errors(
-    error: ValidationError, place: Callable[[KeyPath], str], *, with_missing: bool = True
+    error: ValidationError,
+    place: Callable[[KeyPath], str],
+    *,
+    with_missing: bool = True,
+    model: type[BaseModel] = Recipe,
 ) -> list[str]:
     """Return a line for each of pydantic's errors; `place` gives the origin of a key.
 
-    Missing keys are left out unless `with_missing`.
+    Missing keys are left out unless `with_missing`. `model` is the recipe's type.
     """
     # The URL is pydantic's documentation, which no user of ours needs.
     first = error.errors(include_url=False)[:_MAX_FINDINGS]
@@ -180,4 +188,4 @@ def describe_errors(
         if with_missing or item["type"] != "missing" or isinstance(item["loc"][-1], int)
     ]
     # The members of a union each report the same value: equal lines are shown once, in order.
-    return list(dict.fromkeys(describe_error(dict(item), place) for item in kept))
+    return list(dict.fromkeys(describe_error(dict(item), place, model) for item in kept))

@@ -8,29 +8,25 @@ clipped to their sign, and the buttons that SB3's wrappers press are pressed her
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.monitor import ResultsWriter
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
-from qpd.environments.registry import make_vector_env
+from qpd.environments.registry import VectorStep, make_vector_env
 
 
 class AtariVecEnv(VecEnv):
     """`num_envs` games of `env_id`; observations uint8 [num_envs, 4, 84, 84], rewards -1, 0, 1.
 
     `infos[i]["episode"]` reports a finished full game as SB3's Monitor does: `r` is the unclipped
-    score, `l` its agent steps, `t` seconds since the start. `monitor`, a path without its suffix
-    `.monitor.csv`, gets them too: the RL Zoo plots such files. Raises EnvironmentConfigError.
+    score, `l` its agent steps, `t` seconds since the start. Raises EnvironmentConfigError.
     """
 
-    def __init__(
-        self, env_id: str, num_envs: int, seed: int, monitor: str | Path | None = None
-    ) -> None:
+    def __init__(self, env_id: str, num_envs: int, seed: int) -> None:
         self._env = make_vector_env(env_id, num_envs)
         spec = self._env.spec
         shape = spec.observation_shape
@@ -40,19 +36,18 @@ class AtariVecEnv(VecEnv):
         self._seed = seed
         self._actions = np.zeros(num_envs, np.int64)
         self._began = time.time()
-        self._results = None
-        if monitor is not None:
-            # Where the zoo wraps Monitor, `l` counts emulator frames.
-            header: dict[str, float | str] = {
-                "t_start": self._began,
-                "env_id": env_id,
-                "unit": "agent steps",
-            }
-            self._results = ResultsWriter(str(monitor), header=header)
+        # Games that ended while nobody acted, which the next step reports.
+        self._unreported: dict[int, dict[str, float]] = {}
+
+    def seed(self, seed: int | None = None) -> list[int | None]:
+        """Let the next reset begin with `seed`: one number decides all games."""
+        self._seed = self._seed if seed is None else seed
+        return [self._seed] * self.num_envs
 
     def reset(self) -> np.ndarray:
         """Start the first games and return the observations, uint8 [num_envs, 4, 84, 84]."""
         self._env.reset(self._seed)
+        self._unreported.clear()
         self._press_forced_buttons()
         return self._env.observations.copy()
 
@@ -70,7 +65,11 @@ class AtariVecEnv(VecEnv):
             # is set.
             infos[row]["terminal_observation"] = self._env.observations[row].copy()
             infos[row]["TimeLimit.truncated"] = bool(step.truncated[row])
-        self._report(step.game_over, step.game_returns, step.game_lengths, infos)
+        for row, game in self._unreported.items():
+            infos[row]["episode"] = game
+        self._unreported.clear()
+        for row, game in self._games(step):
+            infos[row]["episode"] = game
         self._press_forced_buttons()
         # A copy: SB3 keeps it as its last observation while the next step overwrites ours.
         return self._env.observations.copy(), np.sign(step.rewards), dones, infos
@@ -78,30 +77,17 @@ class AtariVecEnv(VecEnv):
     def _press_forced_buttons(self) -> None:
         while not self._env.acting.all():
             step = self._env.step(np.zeros(self.num_envs, np.int64), ~self._env.acting)
-            # A game can end on a forced button; nobody acted, so no info belongs to it.
-            self._report(step.game_over, step.game_returns, step.game_lengths, [])
+            self._unreported.update(self._games(step))
 
-    def _report(
-        self,
-        game_over: np.ndarray,
-        returns: np.ndarray,
-        lengths: np.ndarray,
-        infos: list[dict[str, Any]],
-    ) -> None:
-        for row in np.flatnonzero(game_over).tolist():
-            seconds = round(time.time() - self._began, 6)
-            game = {"r": float(returns[row]), "l": int(lengths[row]), "t": seconds}
-            if infos:
-                infos[row]["episode"] = game
-            if self._results is not None:
-                self._results.write_row(game)
+    def _games(self, step: VectorStep) -> Iterator[tuple[int, dict[str, float]]]:
+        seconds = round(time.time() - self._began, 6)
+        for row in np.flatnonzero(step.game_over).tolist():
+            length = int(step.game_lengths[row])
+            yield row, {"r": float(step.game_returns[row]), "l": length, "t": seconds}
 
     def close(self) -> None:
         """Stop the emulators."""
         self._env.close()
-        if self._results is not None:
-            self._results.close()
-            self._results = None
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return `render_mode`, which is None; no other attribute of single environments exists."""

@@ -1,74 +1,109 @@
-"""Hyperparameters of a training beside the RL Zoo's: `--set n_steps=3`."""
+"""Hyperparameters of a training in place of the RL Zoo's: `--set n_steps=3`."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.archive.errors import TeacherError, one_line
 
-# What `qpd teacher train` sets itself, and what the RL Zoo would execute as Python.
+# What `qpd train` sets itself, and what the RL Zoo would execute as Python.
 _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log",
-               "_init_setup_model", "policy_kwargs", "replay_buffer_kwargs",
+               "action_noise", "_init_setup_model", "policy_kwargs", "replay_buffer_kwargs",
                "rollout_buffer_kwargs", "replay_buffer_class", "rollout_buffer_class")  # fmt: skip
-_OF_THE_ZOO = ("n_envs",)
+# The zoo's own: games side by side, VecNormalize, the noise on actions of TD3 and DDPG.
+_OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float}
+_NOISES = ("normal", "ornstein-uhlenbeck")
 _WORDS = {"true": True, "false": False, "none": None}
 # `lin_2.5e-4` falls linearly to 0; the zoo turns such text into a function.
 _SCHEDULE = re.compile(r"lin_[0-9.]+(e-?[0-9]+)?")
+_SCHEDULED = ("learning_rate", "clip_range", "clip_range_vf", "delta_std")
 
 
-def read_hyperparameters(assignments: Sequence[str], algorithm: type) -> dict[str, Any]:
-    """Parse `["n_steps=3"]` into `{"n_steps": 3}`, for a class such as Stable-Baselines3's DQN.
+def checked_hyperparameters(values: Mapping[str, Any], algorithm: type) -> dict[str, Any]:
+    """Return hyperparameters with the types that a class such as Stable-Baselines3's DQN wants.
 
     Values are numbers, true, false, none, or the zoo's schedules such as `lin_2.5e-4`. Raises
-    TeacherError for anything but an assignment, for names that `algorithm` does not know, and for
-    values that its signature rules out.
+    TeacherError for names that `algorithm` does not know, and for values that its signature rules
+    out.
     """
-    wanted = {
+    wanted: dict[str, Any] = {
         name: parameter.annotation
         for name, parameter in inspect.signature(algorithm).parameters.items()
         if name not in _NOT_TO_SET
-    } | dict.fromkeys(_OF_THE_ZOO, int)
-    values: dict[str, Any] = {}
-    for text in assignments:
-        name, equals, raw = (part.strip() for part in text.partition("="))
-        if not equals or not raw:
-            raise _refused(text, "must be key=value, for example n_steps=3")
+    } | _OF_THE_ZOO
+    checked = {}
+    for name, value in values.items():
         if name not in wanted:
             near = did_you_mean(name, list(wanted))
-            raise _refused(text, f"{algorithm.__name__} has no such hyperparameter{near}")
-        values[name] = _value(text, raw, wanted[name])
-    return values
+            raise _refused(name, value, f"{algorithm.__name__} has no such hyperparameter{near}")
+        checked[name] = _value(name, value, wanted[name])
+    return checked
 
 
-def is_hyperparameter(value: object) -> bool:
-    """Return whether a value of config.yml is one that `read_hyperparameters` may return."""
-    if isinstance(value, str):
-        return _SCHEDULE.fullmatch(value) is not None
-    return value is None or isinstance(value, bool | int | float)
-
-
-def _value(text: str, raw: str, wanted: object) -> Any:
+def _value(name: str, value: Any, wanted: object) -> Any:
     # `wanted` is int only where the signature says just that; unions such as float | Schedule take
     # anything that is listed here.
-    if raw.lower() in _WORDS and wanted is not int:
-        return _WORDS[raw.lower()]
-    if _SCHEDULE.fullmatch(raw) and wanted is not int:
-        return raw
+    if isinstance(value, str) and value.lower() in _WORDS:
+        value = _WORDS[value.lower()]
+    if name == "noise_type":
+        if value is not None and value not in _NOISES:
+            raise _refused(name, value, f"must be {', '.join(_NOISES)} or none")
+        return value
+    if wanted is bool and not isinstance(value, bool):
+        raise _refused(name, value, "must be true or false")
+    if name == "train_freq" and isinstance(value, list):
+        return _frequency(name, value)
+    if value is None or isinstance(value, bool):
+        if wanted is int:
+            raise _refused(name, value, "must be a whole number")
+        return value
+    if isinstance(value, str):
+        if _SCHEDULE.fullmatch(value) and name in _SCHEDULED:
+            return value
+        value = _number(name, value, wanted)
+    if isinstance(value, int | float):
+        return _bounded(name, value, wanted)
+    raise _refused(name, value, f"must be {_expected(wanted)}")
+
+
+def _number(name: str, text: str, wanted: object) -> int | float:
     try:
-        number = float(raw)
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
-        expected = "a number, true, false, none, or a schedule such as lin_2.5e-4"
-        raise _refused(text, f"must be {'a whole number' if wanted is int else expected}") from None
-    if not math.isfinite(number) or (wanted is int and not number.is_integer()):
-        raise _refused(text, f"must be a {'whole' if wanted is int else 'finite'} number")
-    return int(number) if wanted is int or raw.lstrip("+-").isdigit() else number
+        raise _refused(name, text, f"must be {_expected(wanted)}") from None
 
 
-def _refused(text: str, why: str) -> TeacherError:
-    return TeacherError(f"--set {text}: {why}", ErrorCode.COMMAND_LINE)
+def _bounded(name: str, value: int | float, wanted: object) -> int | float:
+    is_whole = math.isfinite(value) and float(value).is_integer()
+    if wanted is int and not is_whole:
+        raise _refused(name, value, "must be a whole number")
+    if not math.isfinite(value):
+        raise _refused(name, value, "must be a finite number")
+    if name in ("n_envs", "batch_size", "buffer_size") and value < 1:
+        raise _refused(name, value, "must be at least 1")
+    return int(value) if wanted is int else value
+
+
+def _frequency(name: str, value: list[Any]) -> list[Any]:
+    """Check `train_freq: [1, episode]`."""
+    if len(value) == 2 and type(value[0]) is int and value[1] in ("step", "episode"):
+        return value
+    raise _refused(name, value, "must be a whole number, or such as [1, episode]")
+
+
+def _expected(wanted: object) -> str:
+    if wanted is int:
+        return "a whole number"
+    return "a number, true, false, none, or a schedule such as lin_2.5e-4"
+
+
+def _refused(name: str, value: object, why: str) -> TeacherError:
+    return TeacherError(
+        f"train.hyperparameters.{name}={one_line(value)}: {why}", ErrorCode.TEACHER_TRAINING
+    )

@@ -1,0 +1,132 @@
+"""The typed recipe of a training: `qpd train`, with every default in one place.
+
+One language with the recipes of runs (`qpd/recipe/schema.py`): the same files, inheritance,
+overrides and errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from qpd.recipe.bounds import MAX_TIMESTEPS
+from qpd.recipe.loading import load_typed_recipe
+from qpd.recipe.schema import RecipeSection
+from qpd.recipe.value_types import Device, EnvArguments, Name, Wrappers
+
+Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]
+
+
+class TrainSettings(RecipeSection):
+    """The algorithm, the environment, and how long."""
+
+    algo: Algorithm = Field(description="Stable-Baselines3's algorithm")
+    env: str = Field(min_length=1, description="environment id, or module:id")
+    timesteps: int | None = Field(
+        None, ge=1, le=MAX_TIMESTEPS, description="agent steps; null = the RL Zoo's"
+    )
+    hyperparameters: EnvArguments = Field(
+        default_factory=dict,
+        description="arguments of the algorithm's class in place of the RL Zoo's, and the zoo's "
+        "n_envs, normalize, noise_type and noise_std",
+    )
+    checkpoint_every: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_TIMESTEPS,
+        description="agent steps between checkpoints, at which episodes are abandoned; null = a "
+        "twentieth of the training, at least 10,000",
+    )
+    keep_checkpoints: bool = Field(
+        False, description="keep the agent of every checkpoint; false = only the newest one's"
+    )
+    max_replay_mib: int = Field(
+        2048,
+        ge=0,
+        le=1 << 20,
+        description="the largest replay buffer, in MiB, that checkpoints hold; a larger one is "
+        "filled anew by the agent's own play after an interruption",
+    )
+
+
+class TrainEnvironment(RecipeSection):
+    """What is done to each environment, beside what the RL Zoo's hyperparameters say."""
+
+    kwargs: EnvArguments = Field(
+        default_factory=dict,
+        description="keyword arguments that the environment is made with, beside the zoo's",
+    )
+    wrappers: Wrappers | None = Field(
+        None,
+        description="wrappers around each environment, the innermost first: module.Class or "
+        "{module.Class: {argument: value}}; null = the zoo's",
+    )
+    frame_stack: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="observations that the policy sees at once (VecFrameStack); null = the zoo's",
+    )
+
+
+class TrainSaving(RecipeSection):
+    """Extra output of a training."""
+
+    tensorboard: bool = Field(True, description="write TensorBoard events")
+
+
+class TrainRecipe(RecipeSection):
+    """One training, fully resolved."""
+
+    name: Name = Field(description="name of the training and its run directory")
+    base: str | None = Field(
+        None, description="recipe to inherit from; null in a resolved recipe", exclude=True
+    )
+    # Seeds of environments are made from it by adding.
+    seed: int = Field(0, ge=0, le=2**30, description="root of all randomness")
+    device: Device = Field("auto", description="auto, cpu, cuda or cuda:N")
+    train: TrainSettings = Field(description="the algorithm, the environment, and how long")
+    environment: TrainEnvironment = Field(
+        default_factory=TrainEnvironment, description="what is done to each environment"
+    )
+    save: TrainSaving = Field(default_factory=TrainSaving, description="extra output")
+
+    def to_yaml(self) -> str:
+        """Return the resolved recipe as YAML that `load_train_recipe` reads back unchanged."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_train_recipe(
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    algo: str | None = None,
+    env: str | None = None,
+) -> TrainRecipe:
+    """Read a training's recipe from a file, or make one of an algorithm and an environment.
+
+    A key of `overrides` that is none of a recipe's is a hyperparameter: `n_steps=3` stands for
+    `train.hyperparameters.n_steps=3`. Raises RecipeError with one line per mistake.
+    """
+    beneath: dict[str, Any] = {}
+    if recipe is None:
+        train = {"algo": algo, "env": env}
+        beneath = {"name": _name(f"{algo}-{env}"), "train": train}
+    lines = [_recipe_line(text) for text in overrides]
+    return load_typed_recipe(TrainRecipe, recipe, lines, beneath=beneath)
+
+
+def _name(text: str) -> str:
+    """Return a folder's name; `ALE/Pong-v5` and `module:Env-v0` are none."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:100]
+
+
+def _recipe_line(text: str) -> str:
+    key = text.partition("=")[0].strip()
+    known = key.split(".")[0] in TrainRecipe.model_fields
+    return text if known or not key.isidentifier() else f"train.hyperparameters.{text.lstrip()}"

@@ -1,0 +1,156 @@
+"""One training of a Stable-Baselines3 agent with the RL Zoo's hyperparameters and code."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from qpd.environments.making import find_registered, is_playable_atari
+from qpd.environments.named_modules import allow_named
+from qpd.environments.registry import environment_spec
+from qpd.environments.source import EnvironmentSource, wrappers_of
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.recipe.train_schema import TrainRecipe
+from qpd.teachers.archive.errors import TeacherError, one_line
+from qpd.teachers.training.algorithms import algorithm_class, check_actions
+from qpd.teachers.training.hyperparameters import checked_hyperparameters
+
+logger = logging.getLogger(__name__)
+
+
+class AgentTraining:
+    """A training that is set up, with nothing written: environments, and the agent to train.
+
+    Raises TeacherError or EnvironmentConfigError, one line: a missing package, an unknown
+    environment, actions that the algorithm does not learn, hyperparameters that SB3 refuses.
+    """
+
+    def __init__(self, recipe: TrainRecipe) -> None:
+        self._recipe, train = recipe, recipe.train
+        algorithm = algorithm_class(train.algo)
+        hyperparameters = checked_hyperparameters(train.hyperparameters, algorithm)
+        if train.algo == "ars" and hyperparameters.get("n_envs", 1) != 1:
+            raise TeacherError(
+                "train.hyperparameters.n_envs: ARS plays one environment here: must be 1",
+                ErrorCode.TEACHER_TRAINING,
+            )
+        self._manager: Any = _manager(recipe, hyperparameters)
+        with self._refusals():
+            self._model: Any = self._set_up()
+
+    @property
+    def total_timesteps(self) -> int:
+        """The agent steps of the whole training; what is played may be a rollout more."""
+        return int(self._manager.n_timesteps)
+
+    @property
+    def num_parameters(self) -> int:
+        """The parameters of all networks, critics and targets included."""
+        return sum(parameter.numel() for parameter in self._model.policy.parameters())
+
+    def learn(self, folder: Path, listener: Any, checkpoint: Path | None) -> Path:
+        """Train to the end, from `checkpoint` on if there is one, and return the agent's zip.
+
+        `folder` gets the RL Zoo's files and `checkpoints/`; `listener` is a TrainingListener.
+        Raises TeacherError where learning fails; OSError.
+        """
+        from qpd.teachers.training.segments import SegmentCallback
+
+        train, total = self._recipe.train, self.total_timesteps
+        self._manager.callbacks = [
+            SegmentCallback(
+                train, self._recipe.seed, total, folder / "checkpoints", listener, checkpoint
+            ),
+            *self._manager.callbacks,  # the zoo's
+            *self._manager.extra_callbacks(),
+        ]
+        with _silent():
+            self._manager.write_settings(folder)
+            try:
+                self._manager.learn(self._model)
+            except UserError:
+                raise
+            # What PyTorch and SB3 raise for numbers that are no longer finite.
+            except (ValueError, ArithmeticError, AssertionError) as error:
+                done = self._model.num_timesteps
+                raise TeacherError(
+                    f"{train.algo} on {train.env}: learning failed after {done:,} steps: "
+                    f"{one_line(error)}",
+                    ErrorCode.TEACHER_TRAINING,
+                ) from error
+            self._manager.save_trained_model(self._model)
+        agent: Path = self._manager.agent_file
+        return agent
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._model.env is not None:
+            self._model.env.close()
+
+    def _set_up(self) -> Any:
+        """Check the environment with all that the zoo does to it, and build the model."""
+        from stable_baselines3.common.utils import set_random_seed
+
+        train = self._recipe.train
+        kwargs, wrappers, stack = self._manager.environment_settings()
+        source = EnvironmentSource(train.env, kwargs, wrappers, stack)
+        if is_playable_atari(self._manager.env_name.gym_id):
+            source = _atari_source(self._recipe)
+        allow_named(source)  # the user's names, or the installed zoo's
+        spec = environment_spec(source)
+        check_actions(train.algo, train.env, type(spec.actions).__name__)
+        set_random_seed(self._recipe.seed)
+        prepared = self._manager.setup_experiment()
+        assert prepared is not None  # None only where the zoo searches hyperparameters
+        self._manager.prepare(prepared[0])
+        return prepared[0]
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        train = self._recipe.train
+        try:
+            with _silent():
+                yield
+        except UserError:
+            raise
+        # SB3, the zoo and a wrapper raise whatever a wrong number leads them to.
+        except Exception as error:
+            logger.debug("set-up", exc_info=True)
+            kind = type(error).__name__
+            raise TeacherError(
+                f"{train.algo} on {train.env}: cannot be set up: {kind}: {one_line(error)}",
+                ErrorCode.TEACHER_TRAINING,
+            ) from error
+
+
+def _manager(recipe: TrainRecipe, hyperparameters: dict[str, Any]) -> Any:
+    """Make the zoo's manager, or for games that QPD plays itself the one that uses QPD's."""
+    from qpd.teachers.training.atari_manager import VECTOR_SETTINGS, AtariManager
+    from qpd.teachers.training.manager import TrainingManager
+
+    train = recipe.train
+    allow_named(EnvironmentSource(train.env))
+    env_id = find_registered(train.env).id
+    if not is_playable_atari(env_id):
+        return TrainingManager(recipe, env_id, hyperparameters)
+    return AtariManager(recipe, env_id, VECTOR_SETTINGS.get(train.algo, {}) | hyperparameters)
+
+
+def _atari_source(recipe: TrainRecipe) -> EnvironmentSource:
+    """Return a game with what the recipe does to it; the zoo's own preprocessing is QPD's."""
+    ours = recipe.environment
+    return EnvironmentSource(
+        recipe.train.env, ours.kwargs, wrappers_of(ours.wrappers), ours.frame_stack or 1
+    )
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Swallow what the zoo prints: stdout belongs to this program's own table."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield

@@ -1,0 +1,135 @@
+"""The RL Zoo's manager, in two steps: what to train, checked; then the files, and the training.
+
+Hyperparameters, wrappers, VecNormalize, frame stacks and noise are the zoo's work. Its manager
+writes files while it sets up; this one writes nothing until `write_settings`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from rl_zoo3.exp_manager import ExperimentManager
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from qpd.environments.source import wrappers_of
+from qpd.files.atomic import replace_file, write_bytes
+from qpd.recipe.train_schema import TrainRecipe
+
+
+class TrainingManager(ExperimentManager):
+    """The zoo's manager for a recipe of `qpd train`, with checked `hyperparameters`.
+
+    `env_id` is gymnasium's name of the environment, without a module.
+    """
+
+    def __init__(self, recipe: TrainRecipe, env_id: str, hyperparameters: dict[str, Any]) -> None:
+        train, environment = recipe.train, recipe.environment
+        # What the zoo's command line would parse, as it writes it to args.yml.
+        arguments = {
+            "algo": train.algo,
+            "env": train.env,
+            "n_timesteps": -1 if train.timesteps is None else train.timesteps,
+            "seed": recipe.seed,
+            "device": recipe.device,
+            "env_kwargs": dict(environment.kwargs) or None,
+        }
+        changed = dict(hyperparameters)
+        if environment.wrappers is not None:
+            changed["env_wrapper"] = list(environment.wrappers) or None
+        if environment.frame_stack is not None:
+            changed["frame_stack"] = environment.frame_stack
+        super().__init__(
+            argparse.Namespace(**arguments),
+            train.algo,
+            env_id,
+            log_folder="",
+            n_timesteps=arguments["n_timesteps"],
+            eval_freq=-1,  # no games on the way: `qpd evaluate` plays them afterwards
+            hyperparams=changed,
+            seed=recipe.seed,
+            device=recipe.device,
+            log_interval=-2,  # no rows of SB3's own: the callback asks for them
+            verbose=0,
+        )
+        self._recipe = recipe
+        self._saved: dict[str, Any] = {}
+
+    def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the zoo's file, with the recipe's settings in place of its own."""
+        values, _ = super().read_hyperparameters()
+        kwargs = {**(values.get("env_kwargs") or {}), **self._recipe.environment.kwargs}
+        if kwargs:
+            values["env_kwargs"] = kwargs
+        for key in ("noise_type", "env_wrapper", "frame_stack"):
+            if key in values and values[key] is None:  # `none` takes the zoo's away
+                del values[key]
+        if "noise_type" not in values:
+            values.pop("noise_std", None)
+        self._saved = {key: values[key] for key in sorted(values)}
+        return values, OrderedDict(self._saved)
+
+    def environment_settings(self) -> tuple[dict[str, Any], tuple[Any, ...], int]:
+        """Return what is done to each environment: its arguments, wrappers, stacked observations.
+
+        Raises EnvironmentConfigError.
+        """
+        values, _ = self.read_hyperparameters()
+        stack = values.get("frame_stack") or 1
+        return values.get("env_kwargs") or {}, wrappers_of(values.get("env_wrapper")), stack
+
+    def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
+        """Create the environments as the zoo does, without its monitor files: ours can resume."""
+        return super().create_envs(n_envs, eval_env, no_log=True)
+
+    def create_log_folder(self) -> None:
+        """Leave that to `write_settings`."""
+
+    def _save_config(self, saved_hyperparams: dict[str, Any]) -> None:
+        """Leave that to `write_settings`."""
+
+    def prepare(self, model: BaseAlgorithm) -> None:
+        """Change the model before it learns or resumes.
+
+        The place for what is neither the zoo's nor the algorithm's: arithmetic, quantizers.
+        """
+
+    def extra_callbacks(self) -> list[BaseCallback]:
+        """Return callbacks beside the one that keeps the run directory; quantizers may add some."""
+        return []
+
+    def write_settings(self, folder: Path) -> None:
+        """Write args.yml, config.yml and command.txt into the zoo's place in a run directory."""
+        self.save_path = str(folder)
+        self.params_path = os.path.join(folder, self.env_name)
+        os.makedirs(self.params_path, exist_ok=True)
+        super()._save_config(OrderedDict(self._saved))
+
+    def learn(self, model: BaseAlgorithm) -> None:
+        """Train to the end. Ctrl-C is the caller's, unlike in the zoo."""
+        try:
+            # Counted from 0 even when it resumes: the callback puts back what a checkpoint holds,
+            # and schedules see the whole length.
+            model.learn(int(self.n_timesteps), callback=self.callbacks, log_interval=None)
+        finally:
+            if model.env is not None:
+                model.env.close()
+
+    def save_trained_model(self, model: BaseAlgorithm) -> None:
+        """Write the statistics of VecNormalize, then the agent, each complete or not at all."""
+        normalize = model.get_vec_normalize_env()
+        if normalize is not None:
+            write_bytes(Path(self.params_path, "vecnormalize.pkl"), pickle.dumps(normalize))
+        with replace_file(self.agent_file) as file:
+            model.save(file)
+
+    @property
+    def agent_file(self) -> Path:
+        """The agent's zip."""
+        return Path(self.save_path, f"{self.env_name}.zip")
