@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qpd.version import __version__
 
 if TYPE_CHECKING:
-    from qpd.api import distill, evaluate, finetune, open_run, quantize, run
+    from qpd.api import distill, evaluate, finetune, open_run, quantize, run, train
     from qpd.errors.user_error import UserError
     from qpd.recipe.loading import load_recipe
     from qpd.runs.progress import TerminalProgress
@@ -30,6 +30,7 @@ __all__ = [
     "open_run",
     "quantize",
     "run",
+    "train",
 ]
 
 # Idle OpenMP threads must not spin: the emulators need the cores between two network passes.
@@ -61,6 +62,7 @@ _LAZY = {
     "open_run": "qpd.api",
     "quantize": "qpd.api",
     "run": "qpd.api",
+    "train": "qpd.api",
 }
 
 

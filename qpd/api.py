@@ -32,15 +32,19 @@ from qpd.phases.play import Play
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize as quantize_phase
 from qpd.phases.student_run import StudentRun, open_student
+from qpd.phases.train import train as train_phase
 from qpd.phases.whole_run import run_all_phases
-from qpd.recipe.loading import load_recipe, override_lines, override_recipe
+from qpd.recipe.loading import load_recipe, override_lines, override_recipe, value_text
 from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.train_schema import TrainRecipe, load_train_recipe, override_train_recipe
 from qpd.runs.fork import fork_run
 from qpd.runs.played_environment import EnvironmentWish, recipe_wish
 from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.target import Target, load_target, play, record
+from qpd.runs.training_run import TrainingRun
 from qpd.student_files.distilled import load_student
+from qpd.teachers.training.algorithms import check_algorithm
 
 RecipeSource = Recipe | str | os.PathLike[str]
 RunSource = str | os.PathLike[str]  # a RunDirectory is a path, too
@@ -90,6 +94,60 @@ def run(
     with _shown(progress) as display:
         run_all_phases(resolved, folder, display)
     return open_run(folder)
+
+
+def train(
+    algo_or_recipe: str | os.PathLike[str] | TrainRecipe,
+    env: str | None = None,
+    *,
+    overrides: Overrides = None,
+    seed: int | None = None,
+    device: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+    progress: ProgressChoice = False,
+) -> TrainingRun:
+    """Train a Stable-Baselines3 agent with the RL Zoo's hyperparameters; resume where it stopped.
+
+    Args:
+        algo_or_recipe: ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3, and `env` beside
+            it; or alone a training's recipe, as a file or a `TrainRecipe`.
+        env: Environment id, or `module:id`.
+        overrides: Recipe keys and values, `{"train.timesteps": 50_000}`; other keys are
+            hyperparameters, `{"n_steps": 3}`.
+        seed: Root of all randomness.
+        device: auto, cpu, cuda or cuda:N.
+        output: The run directory; default `runs/<algorithm>-<environment>`.
+        progress: As in `run`.
+
+    Returns:
+        The run directory, which `teacher` of `run` and `evaluate` take as an agent.
+
+    Raises:
+        UserError: RecipeError, TeacherError, EnvironmentConfigError, RunDirectoryError.
+        OSError: A full disk, or a folder that may not be written.
+    """
+    changes = _train_lines(overrides)
+    changes += [f"seed={seed}"] if seed is not None else []
+    changes += [f"device={device}"] if device is not None else []
+    if isinstance(algo_or_recipe, TrainRecipe):
+        resolved = override_train_recipe(algo_or_recipe, changes)
+    elif env is None:
+        resolved = load_train_recipe(os.fspath(algo_or_recipe), changes)
+    else:
+        algo = os.fspath(algo_or_recipe)
+        check_algorithm(algo)
+        resolved = load_train_recipe(None, changes, algo=algo, env=env)
+    folder = Path("runs") / resolved.name if output is None else Path(output)
+    with _shown(progress) as display:
+        train_phase(resolved, folder, display)
+    return TrainingRun.open(folder)
+
+
+def _train_lines(overrides: Overrides) -> list[str]:
+    """Return overrides as lines; values of a mapping are written as YAML."""
+    if not isinstance(overrides, Mapping):
+        return override_lines(overrides)
+    return [f"{key}={value_text(value)}" for key, value in overrides.items()]
 
 
 def distill(

@@ -35,6 +35,7 @@ from qpd.commands.output import (
 from qpd.commands.push import push
 from qpd.commands.report import report
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
+from qpd.commands.train import train
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -45,7 +46,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(teacher_app, name="teacher")
-for command in (evaluate, export, bench, report, push, sweep, doctor):
+for command in (train, evaluate, export, bench, report, push, sweep, doctor):
     app.command()(command)
 for hidden in (sweep_cell, sweep_group):
     app.command(hidden=True)(hidden)

@@ -23,13 +23,14 @@ from qpd.commands.output import (
     progress,
 )
 from qpd.commands.teacher_card import teacher_card
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import (
     MAX_EPISODES,
     MAX_FILM_SECONDS,
     MAX_FRAMES,
     MAX_SEED,
     MAX_SHARPNESS,
-    MAX_TIMESTEPS,
 )
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def teacher_info(
         "vecnormalize": _normalization(teacher),
         "wrappers": str(teacher.files.environment),
         "sha256": teacher.sha256,
+        "training": _training(source),
     }
     if episodes:
         with progress() as display:
@@ -191,6 +193,16 @@ def teacher_info(
             rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
     print_warnings(warnings)
+
+
+def _training(source: str) -> str | None:
+    """Say that an agent is in the run directory of its training."""
+    from qpd.runs.training_run import TrainingRun, is_training
+
+    if not is_training(source):
+        return None
+    phase = TrainingRun.open(source).phase
+    return f"by `qpd train`, {phase.state}, {phase.timesteps:,} steps (`qpd show {source}`)"
 
 
 def _normalization(teacher: Teacher) -> str:
@@ -221,36 +233,19 @@ def teacher_pull(
     print(agent.archive)
 
 
-@teacher_app.command("train")
-def teacher_train(
-    algo: Annotated[str, typer.Argument(help="ppo, a2c, dqn or qrdqn")],
-    env: Annotated[str, typer.Argument(help="environment id")],
-    timesteps: Annotated[
-        int | None, typer.Option(min=1, max=MAX_TIMESTEPS, help="default: the zoo's")
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="folder; the agent goes into its ALGO/ENV_N")
-    ] = Path("logs"),
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="resume an interrupted training (Atari)")
-    ] = False,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="hyperparameter=value; repeatable")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Train an SB3 agent with the RL Zoo's hyperparameters (needs the extra `train`)."""
-    from qpd.machine.device import choose_device
-    from qpd.teachers import train_teacher
-
-    choose_device(device)  # where there is none, the zoo would train on the CPU without a word
-    folder = train_teacher(algo, env, output, timesteps, seed, device, resume, assignments or ())
-    if as_json:
-        print_json({"folder": str(folder)})
-        return
-    print(folder)
+@teacher_app.command(
+    "train",
+    hidden=True,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def teacher_train(context: typer.Context) -> None:
+    """Say where this command has gone."""
+    words = " ".join(["qpd train", *context.args[:2]])
+    raise TargetError(
+        f"`qpd teacher train` is called `qpd train` now: `{words}`; its -o is the run directory "
+        "itself, and the same command resumes",
+        ErrorCode.COMMAND_LINE,
+    )
 
 
 teacher_app.command("card")(teacher_card)

@@ -376,6 +376,10 @@ def merge_sections(
         elif key in sections and isinstance(value, dict) and isinstance(below, dict):
             kept = _without_other_form(below, value) if key == "student" else below
             merged[key] = {**kept, **value}
+            if key == "train":  # one by one: a recipe's hyperparameters stay beside an override's
+                names = ("hyperparameters",)
+                both = [k for k in names if isinstance(kept.get(k), dict) and value.get(k)]
+                merged[key] |= {k: {**kept[k], **value[k]} for k in both}
         else:
             merged[key] = value
     return merged

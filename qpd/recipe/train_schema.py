@@ -43,7 +43,9 @@ class TrainSettings(RecipeSection):
         "twentieth of the training, at least 10,000",
     )
     keep_checkpoints: bool = Field(
-        False, description="keep the agent of every checkpoint; false = only the newest one's"
+        False,
+        description="keep the agent of every checkpoint; false = the newest one's, until the "
+        "training is done",
     )
     max_replay_mib: int = Field(
         2048,
@@ -119,6 +121,12 @@ def load_train_recipe(
         beneath = {"name": _name(f"{algo}-{env}"), "train": train}
     lines = [_recipe_line(text) for text in overrides]
     return load_typed_recipe(TrainRecipe, recipe, lines, beneath=beneath)
+
+
+def override_train_recipe(recipe: TrainRecipe, overrides: Sequence[str]) -> TrainRecipe:
+    """Return a resolved recipe with assignments applied. Raises RecipeError."""
+    lines = [_recipe_line(text) for text in overrides]
+    return load_typed_recipe(TrainRecipe, None, lines, beneath=recipe.model_dump(mode="json"))
 
 
 def _name(text: str) -> str:

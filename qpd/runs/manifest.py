@@ -123,8 +123,8 @@ class TeacherRecord(BaseModel):
     environment: dict[str, Any] | None = None
 
 
-class Manifest(BaseModel):
-    """All of manifest.json."""
+class RunOrigin(BaseModel):
+    """What the manifest of any run directory says of its origin."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -135,6 +135,11 @@ class Manifest(BaseModel):
     git_commit: str | None
     git_dirty: bool | None
     platform: str
+
+
+class Manifest(RunOrigin):
+    """All of manifest.json."""
+
     arithmetic: NumericsRecord | None = None
     teacher: TeacherRecord | None = None
     phases: dict[PhaseName, PhaseRecord] = Field(
@@ -147,15 +152,19 @@ class Manifest(BaseModel):
 
 def new_manifest(name: str, seed: int, forked_from: str | None = None) -> Manifest:
     """Return the manifest of a run that begins now on this machine; all phases are pending."""
+    return Manifest(**dict(new_origin(name, seed)), forked_from=forked_from)
+
+
+def new_origin(name: str, seed: int, packages: tuple[str, ...] = ()) -> RunOrigin:
+    """Return the origin of a run that begins now on this machine; also names further packages."""
     commit, dirty = _git_state()
-    return Manifest(
+    return RunOrigin(
         name=name,
         seed=seed,
-        versions=_versions(),
+        versions=_versions(packages),
         git_commit=commit,
         git_dirty=dirty,
         platform=platform.platform(),
-        forked_from=forked_from,
     )
 
 
@@ -164,10 +173,10 @@ def date_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _versions() -> dict[str, str]:
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
     """Return the installed versions of all that can change a result."""
     found = {"python": platform.python_version(), "qpd": __version__}
-    for package in ("torch", "numpy", "gymnasium", "ale-py"):
+    for package in ("torch", "numpy", "gymnasium", "ale-py", *packages):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
@@ -37,6 +37,20 @@ class Progress(Protocol):
 
     def warning(self, text: str) -> None:
         """Hear of something that is probably wrong, in one line."""
+
+
+@runtime_checkable
+class HearsSteps(Protocol):
+    """A progress display that also shows the training of an agent, which has no epochs."""
+
+    def training(self, name: str, total_steps: int, first_step: int) -> None:
+        """Hear that a training begins, or resumes after `first_step` agent steps."""
+
+    def steps(self, done: int, total: int, episode_return: float | None, is_line: bool) -> None:
+        """Hear of agent steps done, and of the mean return of the last 100 episodes, if any.
+
+        `is_line` where it is worth a line.
+        """
 
 
 class SilentProgress:
@@ -155,6 +169,23 @@ class TerminalProgress:
             left = self._time_left.in_games(what, done, total, now - self._games_began)
             status += "" if left is None else f"  {_clock(left)} left"
         self._show(what, done, total, status)
+
+    def training(self, name: str, total_steps: int, first_step: int) -> None:
+        """Begin to show a training."""
+        self._name, self._first_epoch, self._began = name, first_step, time.monotonic()
+        if first_step:
+            self.note(f"{name}: resumed after {first_step:,} of {total_steps:,} steps")
+
+    def steps(self, done: int, total: int, episode_return: float | None, is_line: bool) -> None:
+        """Show how far a training is."""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        speed = (done - self._first_epoch) / seconds
+        status = f"{speed:,.0f} steps/s  {_clock(max(total - done, 0) / max(speed, 1e-9))} left"
+        if episode_return is not None:
+            status = f"return {episode_return:.1f}  {status}"
+        if is_line and not self._console.is_terminal:
+            self.note(f"{self._name} {done:,}/{total:,}: {status.replace('  ', ', ')}")
+        self._show(self._name, done, total, f"{done:,}/{total:,}  {status}")
 
     def note(self, text: str) -> None:
         """Print one line."""

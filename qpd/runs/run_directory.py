@@ -7,29 +7,23 @@ quantized.safetensors   the k-bit student
 metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from filelock import FileLock
 
 from qpd.errors.codes import ErrorCode
-from qpd.errors.user_error import UserError
 from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.files.bounded_read import TooLargeError, read_file
-from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
-from qpd.recipe.differences import recipe_differences
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
 from qpd.runs.manifest import (
-    FORMAT_VERSION,
     PHASES,
     EvaluatedPolicy,
     Manifest,
@@ -39,99 +33,49 @@ from qpd.runs.manifest import (
     TeacherRecord,
     new_manifest,
 )
+from qpd.runs.run_folder import (
+    LOCK_NAME,
+    LOG_NAME,
+    RunDirectoryError,
+    acquire_lock,
+    check_manifest,
+    read_sealed,
+    refuse_differences,
+    refuse_foreign,
+    sealed,
+)
 
-_MAX_DIFFERENCES = 8
-LOCK_NAME = ".lock"
-_SEAL: Final = "crc32"
-LOG_NAME = "sweep.log"  # what the process of a sweep's cell prints
+__all__ = [
+    "LOCK_NAME",
+    "LOG_NAME",
+    "REMOVED_KEYS",
+    "RunDirectory",
+    "RunDirectoryError",
+    "read_manifest",
+    "read_recipe",
+    "sealed",
+]
+
 # Keys that recipes had once: runs made with them stay readable, whatever their value.
 REMOVED_KEYS = (("distill", "processes"), ("finetune", "processes"))
-
-
-class RunDirectoryError(UserError, ValueError):
-    """A run directory that cannot be used; a line in `lines` for each reason."""
-
-    code = ErrorCode.RUN_DAMAGED
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raise if `path` is a file, or a folder that holds files which no run wrote."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise RunDirectoryError(
-            [f"{path}: is a file; a run needs a folder"], ErrorCode.RUN_NOT_A_RUN
-        )
-    names = sorted(item.name for item in path.iterdir())
-    # A process that was killed early leaves its lock, a sweep its log, a write its temporary file.
-    before_any_run = (LOCK_NAME, LOG_NAME)
-    foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
-    if foreign and "manifest.json" not in names:
-        raise RunDirectoryError(
-            [
-                f"{path}: holds other files ({foreign[0]}) and no manifest.json; put a copy of it "
-                "back if there was one, or choose a new folder"
-            ],
-            ErrorCode.OUTPUT_TAKEN,
-        )
-
-
-def acquire_lock(path: Path) -> FileLock:
-    """Lock the directory for this process; a killed owner's lock frees itself."""
-    lock = FileLock(path / LOCK_NAME, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise RunDirectoryError(
-            [f"{path}: another process is working in it"], ErrorCode.RUN_IN_USE
-        ) from None
-    except OSError as error:
-        raise RunDirectoryError(
-            [f"{path}: cannot be locked: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
-        ) from error
-    return lock
 
 
 def read_manifest(path: Path) -> Manifest:
     """Return the checked manifest of the run directory `path`.
 
     Raises:
-        RunDirectoryError: It cannot be read, or is not one of this version.
+        RunDirectoryError: It cannot be read, is not one of this version, or is a training's.
     """
-    file = path / "manifest.json"
-    way = f"put a copy of it back, or delete the folder {path} to begin anew"
-    try:
-        content = read_json(file)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise RunDirectoryError([f"{file}: cannot be read: {reason}; {way}"]) from error
-    seal = content.pop(_SEAL, None) if isinstance(content, dict) else None
-    if seal is not None and sealed(content)[_SEAL] != seal:
-        raise RunDirectoryError([f"{file}: is damaged (its checksum does not fit); {way}"])
-    version = content.get("format_version") if isinstance(content, dict) else None
-    if version is None:
-        raise RunDirectoryError(
-            [f"{file}: is no manifest of QPD: it has no format_version"], ErrorCode.RUN_NOT_A_RUN
-        )
-    if version != FORMAT_VERSION:
-        raise RunDirectoryError(
-            [f"{file}: format_version {version!r:.40}; this QPD reads {FORMAT_VERSION}"],
-            ErrorCode.RUN_FORMAT,
-        )
-    try:
-        return Manifest.model_validate(content)
-    except ValidationError as error:
+    content = read_sealed(path)
+    if content.get("kind") == "training":
         raise RunDirectoryError(
             [
-                f"{file}: {'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
-                for item in error.errors(include_url=False)
-            ]
-        ) from error
-
-
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
-    return {**content, _SEAL: crc32_of(json.dumps(content, sort_keys=True).encode())}
+                f"{path}: is a training by `qpd train`, an agent to this command: "
+                f"`qpd run --teacher {path}` makes a student of it"
+            ],
+            ErrorCode.RUN_NOT_A_RUN,
+        )
+    return check_manifest(path, content, Manifest)
 
 
 def read_recipe(path: Path, manifest: Manifest) -> Recipe:
@@ -404,14 +348,7 @@ class RunDirectory:
             if not self.recipe_file.exists() or read_file(self.recipe_file, None) != text:
                 self.replace_recipe(recipe)
             return
-        differences = recipe_differences(read_recipe(self.path, self._manifest), recipe)
-        if differences:
-            shown = differences[:_MAX_DIFFERENCES]
-            more = len(differences) - len(shown)
-            lines = [f"{self.path}: was made with another recipe; choose another -o, or remove it"]
-            lines += [f"{self.path}: {line}" for line in shown]
-            lines += [f"{self.path}: and {more} more keys differ"] if more else []
-            raise RunDirectoryError(lines, ErrorCode.RUN_OTHER_RECIPE)
+        refuse_differences(self.path, read_recipe(self.path, self._manifest), recipe)
 
     def _folder(self, name: str) -> Path:
         folder = self.path / name

@@ -16,6 +16,7 @@ from qpd.errors.user_error import UserError
 from qpd.files.atomic import errors_name, write_text
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.schema import Recipe
+from qpd.recipe.train_schema import TrainRecipe
 from qpd.runs.run_directory import RunDirectory
 from qpd.version import pip_install
 
@@ -70,7 +71,7 @@ def open_sinks(run: RunDirectory) -> list[MetricSink]:
 logger = logging.getLogger(__name__)
 
 
-def tensorboard_sink(folder: Path, recipe: Recipe) -> TensorBoardSink | None:
+def tensorboard_sink(folder: Path, recipe: Recipe | TrainRecipe) -> TensorBoardSink | None:
     """Make a sink that writes below `folder`; None if tensorboard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
@@ -87,7 +88,7 @@ class TensorBoardSink:
     and a resumed phase discards events of no other.
     """
 
-    def __init__(self, folder: Path, recipe: Recipe, writer_class: Any) -> None:
+    def __init__(self, folder: Path, recipe: Recipe | TrainRecipe, writer_class: Any) -> None:
         self._folder, self._recipe, self._writer_class = folder, recipe, writer_class
         self._writers: dict[str, Any] = {}
 

@@ -21,6 +21,7 @@ from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import load_integer_student
@@ -70,7 +71,9 @@ def load_target(
     """
     choose_device(device)
     wish = env if isinstance(env, EnvironmentWish) else EnvironmentWish(env)
-    if (Path(source) / "manifest.json").is_file():
+    if is_training(source):
+        _refuse_unfinished(Path(source))
+    elif (Path(source) / "manifest.json").is_file():
         if not wish.is_plain:
             raise TargetError(
                 f"{source}: a run plays in the environment of its recipe: --env-kwargs, --wrapper "
@@ -86,6 +89,17 @@ def load_target(
     wish.allow_modules()
     teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
     return _from_teacher(teacher, wish, device)
+
+
+def _refuse_unfinished(path: Path) -> None:
+    """Raise TargetError unless a training has left its agent."""
+    phase = TrainingRun.open(path).phase
+    if phase.agent is None:
+        raise TargetError(
+            f"{path}: its training is not done ({phase.timesteps:,} steps saved): give `qpd train` "
+            "again to go on",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
 
 
 def _from_teacher(teacher: Teacher, wish: EnvironmentWish, device: str) -> Target:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from qpd.recipe.train_schema import TrainRecipe
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.training.algorithms import algorithm_class, check_actions
 from qpd.teachers.training.hyperparameters import checked_hyperparameters
+
+CHECKPOINTS = "checkpoints"
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +67,7 @@ class AgentTraining:
         train, total = self._recipe.train, self.total_timesteps
         self._manager.callbacks = [
             SegmentCallback(
-                train, self._recipe.seed, total, folder / "checkpoints", listener, checkpoint
+                train, self._recipe.seed, total, folder / CHECKPOINTS, listener, checkpoint
             ),
             *self._manager.callbacks,  # the zoo's
             *self._manager.extra_callbacks(),
@@ -86,6 +89,28 @@ class AgentTraining:
             self._manager.save_trained_model(self._model)
         agent: Path = self._manager.agent_file
         return agent
+
+    def newest_checkpoint(self, folder: Path) -> Path | None:
+        """Return the checkpoint to resume from in a run directory, or None."""
+        from qpd.teachers.training.checkpoint import newest_checkpoint
+
+        return newest_checkpoint(folder / CHECKPOINTS)
+
+    def marks(self, checkpoint: Path) -> tuple[int, dict[str, Any]]:
+        """Return a checkpoint's agent steps, and what its listener gave to keep.
+
+        Raises TeacherError for a damaged one.
+        """
+        from qpd.teachers.training.checkpoint import read_state
+
+        return int(checkpoint.name), read_state(checkpoint)["marks"]
+
+    def finish_checkpoints(self, folder: Path) -> None:
+        """Delete what only resuming needs: all of it, or the replay buffer if agents are kept."""
+        place = folder / CHECKPOINTS
+        keep = self._recipe.train.keep_checkpoints
+        for path in place.glob("*/replay") if keep else [place]:
+            shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Close the environments."""

@@ -198,9 +198,7 @@ class _Rows(KVWriter):
     ) -> None:
         """Hand one on."""
         found = {key: value for key, value in key_values.items() if np.ndim(value) == 0}
-        numbers = {
-            key: float(value) for key, value in found.items() if not isinstance(value, str)
-        }
+        numbers = {key: float(value) for key, value in found.items() if not isinstance(value, str)}
         self._listener.logged(step, numbers)
 
     def close(self) -> None:

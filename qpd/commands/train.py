@@ -1,0 +1,134 @@
+"""`qpd train`: a Stable-Baselines3 agent trained with the RL Zoo's hyperparameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpd.commands.environment_options import environment_overrides
+from qpd.commands.output import (
+    AsJson,
+    Device,
+    EnvKwargs,
+    FrameStack,
+    Quiet,
+    WrapperOption,
+    print_json,
+    print_table,
+    print_text,
+)
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
+from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
+
+ALGORITHMS = "ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3"
+
+
+def train(
+    algo: Annotated[str, typer.Argument(help=f"{ALGORITHMS}; or, alone, a training's recipe")],
+    env: Annotated[str | None, typer.Argument(help="environment id, or module:id")] = None,
+    timesteps: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_TIMESTEPS, help="agent steps; default: the RL Zoo's"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="run directory; default runs/ALGO-ENV")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="hyperparameter=value, or a key of the recipe, for example "
+            "train.checkpoint_every=50000; repeatable",
+        ),
+    ] = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=MAX_SEED, help="root of all randomness; default 0")
+    ] = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train an SB3 agent as the RL Zoo does; resume a training that was interrupted.
+
+    The folder is a run directory and an agent: `qpd run --teacher FOLDER`. Needs the extra `train`.
+    """
+    from qpd import api
+    from qpd.teachers.training.algorithms import ALGORITHMS as names
+
+    if env is None and algo.lower() in names:
+        raise TargetError(
+            f"{algo}: name the environment, too: `qpd train {algo} ENV`", ErrorCode.COMMAND_LINE
+        )
+    changes = list(set_ or ())
+    changes += environment_overrides(env_kwargs, wrapper, frame_stack)
+    changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
+    done = api.train(
+        algo,
+        env,
+        overrides=changes,
+        seed=seed,
+        device=device,
+        output=output,
+        progress=not quiet,
+    )
+    print_training(done.path, as_json, quiet)
+
+
+def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
+    """Print how a training is: a table (nothing if `quiet`), or one JSON object."""
+    if quiet and not as_json:
+        return
+    summary = training_summary(path)
+    if as_json:
+        print_json(summary)
+        return
+    print_text(f"{path}: training of {summary['algo']} on {summary['env_id']}")
+    rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
+    print_table(["training", ""], [row for row in rows if row[1]])
+    if summary["state"] == "done":
+        print_text(f"make a student of it: qpd run --teacher {path}")
+
+
+_IN_TITLE = ("kind", "run", "algo", "env_id")
+
+
+def training_summary(path: Path) -> dict[str, Any]:
+    """Return what is known of a training, JSON types. Raises RunDirectoryError."""
+    from qpd.runs.training_run import TrainingRun
+
+    run = TrainingRun.open(path)
+    phase, manifest = run.phase, run.manifest
+    total = phase.total_timesteps
+    return {
+        "kind": manifest.kind,
+        "run": str(path),
+        "algo": manifest.algo,
+        "env_id": manifest.env_id,
+        "state": phase.state,
+        "seed": manifest.seed,
+        "timesteps": phase.timesteps,
+        "total_timesteps": total,
+        "episodes": phase.episodes,
+        "mean_return_of_last_100": phase.episode_return,
+        "seconds": round(phase.seconds, 1),
+        "num_parameters": phase.num_parameters,
+        "resumed_at": list(phase.resumed_at),
+        "refilled_at": list(phase.refilled_at),
+        "agent": None if run.agent_file is None else str(run.agent_file),
+    }
+
+
+def _shown(value: object) -> str:
+    if value is None or value == []:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(f"{item:,}" for item in value)
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,59 @@
+"""`qpd train`: an agent trained into a run directory, which goes on where it was interrupted."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from qpd.machine.device import choose_device
+from qpd.recipe.train_schema import TrainRecipe
+from qpd.runs.progress import Progress
+from qpd.runs.training_record import TrainingRecord
+from qpd.runs.training_run import TrainingRun, check_place
+from qpd.teachers import AgentTraining
+
+
+def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
+    """Train an agent by `recipe` into `folder`, or go on with what is there.
+
+    Whatever does not fit is refused before anything is written. A finished training is left as it
+    is. Raises TeacherError, EnvironmentConfigError, RunDirectoryError or DeviceError, one line
+    each; OSError.
+    """
+    choose_device(recipe.device)  # where there is none, SB3 would train on the CPU without a word
+    check_place(folder, recipe)
+    if _is_done(folder, recipe):
+        return
+    with closing(AgentTraining(recipe)) as training, TrainingRun.create(folder, recipe) as run:
+        if run.phase.state != "done":
+            _train(training, run, progress)
+
+
+def _is_done(folder: Path, recipe: TrainRecipe) -> bool:
+    if not (folder / "manifest.json").exists():
+        return False
+    with TrainingRun.create(folder, recipe) as run:
+        agent = run.agent_file
+    return run.phase.state == "done" and agent is not None and agent.is_file()
+
+
+def _train(training: AgentTraining, run: TrainingRun, progress: Progress) -> None:
+    checkpoint = training.newest_checkpoint(run.path)
+    steps, marks = (0, None) if checkpoint is None else training.marks(checkpoint)
+    total = training.total_timesteps
+    with TrainingRecord(run, total, progress, marks) as record:
+        run.set_phase(
+            state="running",
+            timesteps=steps,
+            total_timesteps=total,
+            num_parameters=training.num_parameters,
+        )
+        record.begin(steps)
+        agent = training.learn(run.path, record, checkpoint)
+        run.set_phase(
+            state="done",
+            timesteps=record.timesteps,
+            agent=agent.name,
+            **record.measured(),
+        )
+    training.finish_checkpoints(run.path)

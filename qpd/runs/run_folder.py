@@ -1,0 +1,129 @@
+"""What the run directories of runs and of trainings share: lock, sealed manifest, one recipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
+from qpd.files.json_input import read_json
+from qpd.files.tensors import crc32_of
+from qpd.recipe.differences import recipe_differences
+from qpd.recipe.schema import RecipeSection
+from qpd.runs.manifest import FORMAT_VERSION, RunOrigin
+
+AnyManifest = TypeVar("AnyManifest", bound=RunOrigin)
+
+LOCK_NAME = ".lock"
+LOG_NAME = "sweep.log"  # what the process of a sweep's cell prints
+_MAX_DIFFERENCES = 8
+_SEAL: Final = "crc32"
+
+
+class RunDirectoryError(UserError, ValueError):
+    """A run directory that cannot be used; a line in `lines` for each reason."""
+
+    code = ErrorCode.RUN_DAMAGED
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise if `path` is a file, or a folder that holds files which no run wrote."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise RunDirectoryError(
+            [f"{path}: is a file; a run needs a folder"], ErrorCode.RUN_NOT_A_RUN
+        )
+    names = sorted(item.name for item in path.iterdir())
+    # A process that was killed early leaves its lock, a sweep its log, a write its temporary file.
+    before_any_run = (LOCK_NAME, LOG_NAME)
+    foreign = [n for n in names if n not in before_any_run and not n.startswith(".manifest.json.")]
+    if foreign and "manifest.json" not in names:
+        raise RunDirectoryError(
+            [
+                f"{path}: holds other files ({foreign[0]}) and no manifest.json; put a copy of it "
+                "back if there was one, or choose a new folder"
+            ],
+            ErrorCode.OUTPUT_TAKEN,
+        )
+
+
+def acquire_lock(path: Path) -> FileLock:
+    """Lock the directory for this process; a killed owner's lock frees itself."""
+    lock = FileLock(path / LOCK_NAME, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunDirectoryError(
+            [f"{path}: another process is working in it"], ErrorCode.RUN_IN_USE
+        ) from None
+    except OSError as error:
+        raise RunDirectoryError(
+            [f"{path}: cannot be locked: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+        ) from error
+    return lock
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return what the manifest of the run directory `path` holds, its checksum and version checked.
+
+    Raises:
+        RunDirectoryError: It cannot be read, or is not one of this version.
+    """
+    file = path / "manifest.json"
+    way = f"put a copy of it back, or delete the folder {path} to begin anew"
+    try:
+        content = read_json(file)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunDirectoryError([f"{file}: cannot be read: {reason}; {way}"]) from error
+    seal = content.pop(_SEAL, None) if isinstance(content, dict) else None
+    if seal is not None and sealed(content)[_SEAL] != seal:
+        raise RunDirectoryError([f"{file}: is damaged (its checksum does not fit); {way}"])
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if version is None:
+        raise RunDirectoryError(
+            [f"{file}: is no manifest of QPD: it has no format_version"], ErrorCode.RUN_NOT_A_RUN
+        )
+    if version != FORMAT_VERSION:
+        raise RunDirectoryError(
+            [f"{file}: format_version {version!r:.40}; this QPD reads {FORMAT_VERSION}"],
+            ErrorCode.RUN_FORMAT,
+        )
+    found: dict[str, Any] = content
+    return found
+
+
+def check_manifest(path: Path, content: dict[str, Any], model: type[AnyManifest]) -> AnyManifest:
+    """Return a manifest of one type. Raises RunDirectoryError with a line for each mistake."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise RunDirectoryError(
+            [
+                f"{path / 'manifest.json'}: {'.'.join(map(str, item['loc']))}: {item['msg']}"
+                for item in error.errors(include_url=False)
+            ]
+        ) from error
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
+    return {**content, _SEAL: crc32_of(json.dumps(content, sort_keys=True).encode())}
+
+
+def refuse_differences(path: Path, before: RecipeSection, now: RecipeSection) -> None:
+    """Raise if the run directory `path` was made with another recipe; names the keys."""
+    differences = recipe_differences(before, now)
+    if differences:
+        shown = differences[:_MAX_DIFFERENCES]
+        more = len(differences) - len(shown)
+        lines = [f"{path}: was made with another recipe; choose another -o, or remove it"]
+        lines += [f"{path}: {line}" for line in shown]
+        lines += [f"{path}: and {more} more keys differ"] if more else []
+        raise RunDirectoryError(lines, ErrorCode.RUN_OTHER_RECIPE)
