@@ -132,8 +132,10 @@ class AgentTraining:
         set_random_seed(self._recipe.seed)
         prepared = self._manager.setup_experiment()
         assert prepared is not None  # None only where the zoo searches hyperparameters
-        self._manager.prepare(prepared[0])
-        return prepared[0]
+        model = prepared[0]
+        _check_stacking(model, train.env)
+        self._manager.prepare(model)
+        return model
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -153,6 +155,19 @@ class AgentTraining:
             ) from error
 
 
+def _check_stacking(model: Any, env_id: str) -> None:
+    """Refuse what SB3 cannot store: observations normalized one by one, and then stacked."""
+    normalize = model.get_vec_normalize_env()
+    if normalize is None or getattr(model, "replay_buffer", None) is None:
+        return
+    if normalize.observation_space.shape != model.observation_space.shape:
+        raise TeacherError(
+            f"{type(model).__name__} on {env_id}: Stable-Baselines3's replay buffer cannot hold "
+            "stacked observations of VecNormalize: set normalize=false, or no frame stack",
+            ErrorCode.TEACHER_TRAINING,
+        )
+
+
 def _manager(recipe: TrainRecipe, hyperparameters: dict[str, Any]) -> Any:
     """Make the zoo's manager, or for games that QPD plays itself the one that uses QPD's."""
     from qpd.teachers.training.atari_manager import VECTOR_SETTINGS, AtariManager
@@ -160,10 +175,9 @@ def _manager(recipe: TrainRecipe, hyperparameters: dict[str, Any]) -> Any:
 
     train = recipe.train
     allow_named(EnvironmentSource(train.env))
-    env_id = find_registered(train.env).id
-    if not is_playable_atari(env_id):
-        return TrainingManager(recipe, env_id, hyperparameters)
-    return AtariManager(recipe, env_id, VECTOR_SETTINGS.get(train.algo, {}) | hyperparameters)
+    if not is_playable_atari(train.env):
+        return TrainingManager(recipe, find_registered(train.env).id, hyperparameters)
+    return AtariManager(recipe, train.env, VECTOR_SETTINGS.get(train.algo, {}) | hyperparameters)
 
 
 def _atari_source(recipe: TrainRecipe) -> EnvironmentSource:

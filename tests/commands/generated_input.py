@@ -33,7 +33,7 @@ GOOD: dict[str, list[str]] = {
     "doctor": [],
     "teacher info": ["agent.zip"],
     "teacher pull": ["me/x"],
-    "teacher train": ["ppo", "CartPole-v1"],
+    "train": ["ppo", "CartPole-v1"],
     "teacher card": ["agent.zip", "-o", "new"],
     "analyze fps": ["empty.json"],
     "analyze returns": ["played"],
@@ -70,7 +70,7 @@ TEXT_OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "push": {"--formats": ("exe", "c,exe", "C"), "-o": ("run", "foreign", "note.txt", ".")},
     "report": {"-o": ("x.pdf", "bare", "no/x.html", ".", ""), "--devices": NOWHERE},
     "sweep": {"--cpus-per-cell": ("0", "-1", "nan", "inf", "1.5", "1e300")},
-    "teacher train": {"--set": ("", "=", "lr", "learning_rate=[", "no_such_key=1")},
+    "train": {"--set": ("", "=", "lr", "learning_rate=[", "no_such_key=1")},
     "analyze outputs": {
         "--temperatures": ("", "0", "-1", "nan", "inf", "1e400", "1,,2", "a", "1;2"),
     },
@@ -180,7 +180,7 @@ def _text(rng: np.random.Generator) -> Wrong:
 def _path(rng: np.random.Generator) -> Wrong:
     """A path that leads nowhere, or to something else."""
     # Not the hub's, a size table of no run at all, nor commands without a path.
-    names = set(GOOD) - {"recipes", "doctor", "teacher pull", "teacher train"}
+    names = set(GOOD) - {"recipes", "doctor", "teacher pull", "train"}
     name = _pick(rng, sorted(names))
     return Wrong([*name.split(), "--", _pick(rng, NOWHERE), *_rest(name)])
 

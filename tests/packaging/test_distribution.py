@@ -24,7 +24,7 @@ NEEDS_AN_EXTRA = [
     ("export run --format onnx -o new", "onnx"),
     ("export run --format litert -o new", "litert"),
     ("export run --format sb3 -o new", "train"),
-    ("teacher train ppo CartPole-v1 -o new", "train"),
+    ("train ppo CartPole-v1 -o new", "train"),
 ]
 
 

@@ -93,7 +93,7 @@ def test_every_key_and_every_option_says_what_it_means() -> None:
 def test_every_command_and_option_is_in_the_reference(site: Path) -> None:
     page = text_of(site, "reference/cli.html")
     paths = [path for path, _ in commands()]
-    assert {"qpd run", "qpd teacher train", "qpd analyze fps"} <= set(paths)
+    assert {"qpd run", "qpd train", "qpd analyze fps"} <= set(paths)
     assert [path for path in paths if f'id="{path.replace(" ", "-")}"' not in page] == []
     for _, command in commands():
         for parameter in command.params:

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from stable_baselines3 import DQN
 
-from qpd.teachers.training.atari_manager import _fuse_adam, _refill_by_playing
+from qpd.teachers.training.atari_manager import fuse_adam
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
+from qpd.teachers.training.segments import refill_by_playing
 
 torch.set_num_threads(1)
 
@@ -21,7 +22,7 @@ def test_a_resumed_dqn_fills_its_buffer_by_its_own_play() -> None:
         model.q_net.q_net[-1].bias.copy_(torch.tensor([0.0, 1e6]))
     before = [weights.clone() for weights in model.q_net.parameters()]
     model.num_timesteps = 1000
-    _refill_by_playing(model)
+    refill_by_playing(model)
     model.learn(150, reset_num_timesteps=False)
     assert model.learning_starts == 1200
     np.testing.assert_array_equal(model.replay_buffer.actions[:150], 1)
@@ -40,7 +41,7 @@ def test_a_resumed_dqn_can_be_saved_with_its_emulators_running(tmp_path: Path) -
     model.num_timesteps = 100
     plain = tmp_path / "plain.zip"
     model.save(plain)
-    _refill_by_playing(model)
+    refill_by_playing(model)
     model.save(tmp_path / "agent.zip")
     env.close()
     size = (tmp_path / "agent.zip").stat().st_size
@@ -53,7 +54,7 @@ def test_adams_step_in_one_kernel_is_the_same_step() -> None:
     for is_fused in (False, True):
         agent = DQN("MlpPolicy", "CartPole-v1", device="cpu", seed=0, learning_starts=8)
         if is_fused:
-            _fuse_adam(agent)
+            fuse_adam(agent)
             assert agent.policy.optimizer.param_groups[0]["fused"]
         trained.append(list(agent.learn(40).q_net.parameters()))
     for plain, fused in zip(*trained, strict=True):

@@ -1,82 +1,70 @@
-"""`qpd teacher train --set`: what is taken, and what is refused before anything starts."""
+"""Hyperparameters of `qpd train`: what is taken, and what is refused before anything starts."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, TD3
 
+from qpd.recipe.train_schema import load_train_recipe
 from qpd.teachers import TeacherError
-from qpd.teachers.training.hyperparameters import read_hyperparameters
-from tests.command_line import call
+from qpd.teachers.training.hyperparameters import checked_hyperparameters
+
+
+def read(algorithm: type, *assignments: str) -> dict[str, Any]:
+    """Hyperparameters as `qpd train ... --set` reads them."""
+    recipe = load_train_recipe(None, assignments, algo="dqn", env="CartPole-v1")
+    return checked_hyperparameters(recipe.train.hyperparameters, algorithm)
 
 
 def test_values_have_the_types_that_they_look_like() -> None:
-    found = read_hyperparameters(
-        ["n_steps=3", "learning_rate=2.5e-4", "buffer_size=1e5", "optimize_memory_usage=true",
-         "n_envs=8", "optimize_memory_usage=True"],
-        DQN,
+    found = read(
+        DQN, "n_steps=3", "learning_rate=2.5e-4", "buffer_size=1e5", "optimize_memory_usage=true",
+        "n_envs=8", "normalize=False", "train_freq=[1, episode]", "max_grad_norm=none",
     )  # fmt: skip
     assert found == {
         "n_steps": 3, "learning_rate": 2.5e-4, "buffer_size": 100_000,
-        "optimize_memory_usage": True, "n_envs": 8,
+        "optimize_memory_usage": True, "n_envs": 8, "normalize": False,
+        "train_freq": [1, "episode"], "max_grad_norm": None,
     }  # fmt: skip
     assert type(found["buffer_size"]) is int
-    assert read_hyperparameters(["learning_rate=lin_2.5e-4"], PPO) == {
-        "learning_rate": "lin_2.5e-4"
-    }
+    assert read(PPO, "learning_rate=lin_2.5e-4") == {"learning_rate": "lin_2.5e-4"}
+    assert read(TD3, "noise_type=normal", "noise_std=0.2") == {
+        "noise_type": "normal", "noise_std": 0.2
+    }  # fmt: skip
+
+
+def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "train:\n  algo: ppo\n  env: CartPole-v1\n  hyperparameters: {n_steps: 16, gamma: 0.9}\n"
+    )
+    recipe = load_train_recipe(file, ["gamma=0.5", "train.timesteps=100", "name=other"])
+    assert recipe.train.hyperparameters == {"n_steps": 16, "gamma": 0.5}
+    assert (recipe.name, recipe.train.timesteps) == ("other", 100)
+    (tmp_path / "again.yaml").write_text(recipe.to_yaml())
+    assert load_train_recipe(tmp_path / "again.yaml") == recipe
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("n_steps", "must be key=value, for example n_steps=3"),
-     ("n_steps=", "must be key=value"),
-     ("n_step=3", "DQN has no such hyperparameter; did you mean n_steps"),
+    [("n_step=3", "DQN has no such hyperparameter; did you mean n_steps"),
      ("policy_kwargs=abc", "DQN has no such hyperparameter"),
-     ("device=cpu", "DQN has no such hyperparameter"),
+     ("env=abc", "DQN has no such hyperparameter"),
+     ("action_noise=1", "DQN has no such hyperparameter"),
      ("gamma=abc", "must be a number, true, false, none, or a schedule such as lin_2.5e-4"),
-     ("gamma=nan", "must be a finite number"),
+     ("gamma=lin_0.9", "must be a number"),
      ("batch_size=lin_3", "must be a whole number"),
      ("batch_size=abc", "must be a whole number"),
      ("batch_size=1.5", "must be a whole number"),
-     ("n_envs=many", "must be a whole number")],
+     ("batch_size=0", "must be at least 1"),
+     ("n_envs=many", "must be a whole number"),
+     ("normalize=3", "must be true or false"),
+     ("noise_type=loud", "must be normal, ornstein-uhlenbeck or none"),
+     ("train_freq=[1, 2]", "must be a whole number, or such as")],
 )  # fmt: skip
 def test_what_is_refused(text: str, expected: str) -> None:
-    with pytest.raises(TeacherError, match=f"--set {text}: {expected}"):
-        read_hyperparameters([text], DQN)
-
-
-def test_nothing_is_written_for_a_mistake(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "logs"
-    command = ("teacher", "train", "dqn", "CartPole-v1", "-o", folder, "--set", "lr=1")
-    code, _, err = call(capsys, *command)
-    assert code == 2 and "--set lr=1: DQN has no such hyperparameter" in err and not folder.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
-def test_a_resumed_training_keeps_its_hyperparameters(tmp_path: Path) -> None:
-    """Breakout for some seconds, with a checkpoint as an interruption leaves it."""
-    from stable_baselines3 import A2C
-
-    from qpd.teachers import train_teacher
-    from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
-
-    arguments = ("a2c", "BreakoutNoFrameskip-v4", tmp_path)
-    assignments = ["n_steps=2", "gamma=0.5", "learning_rate=lin_1e-4"]
-    folder = train_teacher(*arguments, 80, assignments=assignments)
-    agent = folder / "BreakoutNoFrameskip-v4.zip"
-    agent.rename(folder / "rl_model_80_steps.zip")
-    assert train_teacher(*arguments, 160, resume=True) == folder
-    model = A2C.load(agent, device="cpu")
-    assert (model.n_steps, model.gamma) == (2, 0.5)
-    assert model.num_timesteps == 176  # from 80 on in rollouts of 2 steps in 16 games, past 160
-    config = read_zoo_yaml(folder / "BreakoutNoFrameskip-v4" / "config.yml")
-    assert (config["n_steps"], config["gamma"]) == (2, 0.5)
-    assert config["learning_rate"] == "lin_1e-4"
-    assert sorted(path.name for path in folder.glob("*.monitor.csv")) == [
-        "0.monitor.csv", "80.monitor.csv"
-    ]  # fmt: skip
+    name = text.partition("=")[0]
+    with pytest.raises(TeacherError, match=rf"train.hyperparameters.{name}=.*: {expected}"):
+        read(DQN, text)

@@ -1,0 +1,309 @@
+"""`qpd.train`, for real and briefly: the folder it leaves, and trainings that were interrupted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.save_util import load_from_zip_file
+
+import qpd
+from qpd.runs.progress import SilentProgress
+from qpd.runs.training_run import TrainingRun
+from tests.command_line import call
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
+
+SMALL = {"seed": 3, "device": "cpu"}
+# A few hundred steps in three segments; each algorithm learns in all of them. The zoo's own
+# settings put VecNormalize around ARS and A2C, and noise on the actions of TD3 and DDPG.
+TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo": ("ppo", "CartPole-v1", {"n_steps": 16, "n_envs": 2, "batch_size": 16}),
+    "ppo with gSDE": ("ppo", "Pendulum-v1", {"n_steps": 32, "n_envs": 2}),
+    "a2c": ("a2c", "Pendulum-v1", {"n_envs": 2}),
+    "trpo": ("trpo", "Pendulum-v1", {"n_steps": 32, "n_envs": 2, "batch_size": 32}),
+    "dqn": ("dqn", "CartPole-v1", {"learning_starts": 50, "train_freq": 4, "gradient_steps": 2}),
+    "qrdqn": ("qrdqn", "CartPole-v1", {"learning_starts": 50, "train_freq": 8}),
+    "sac": ("sac", "Pendulum-v1", {"learning_starts": 50, "train_freq": 8}),
+    "tqc": ("tqc", "Pendulum-v1", {"learning_starts": 50, "train_freq": 8}),
+    "td3": ("td3", "Pendulum-v1", {"learning_starts": 50, "train_freq": 4, "gradient_steps": 1}),
+    "ddpg": ("ddpg", "MountainCarContinuous-v0", {"learning_starts": 50, "train_freq": 8}),
+    "ars": ("ars", "Pendulum-v1", {"n_delta": 1, "train.timesteps": 1200}),
+}  # fmt: skip
+
+
+class Interrupts(SilentProgress):
+    """A progress display at which somebody presses Ctrl-C, after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def training(self, name: str, total_steps: int, first_step: int) -> None:
+        """Ignore it."""
+
+    def steps(self, done: int, total: int, episode_return: float | None, is_line: bool) -> None:
+        """Press it."""
+        if done >= self._steps:
+            raise KeyboardInterrupt
+
+
+def _overrides(hyperparameters: dict[str, Any], **train: Any) -> dict[str, Any]:
+    return {
+        "train.timesteps": 300,
+        "train.checkpoint_every": 100,
+        **hyperparameters,
+        "save.tensorboard": False,
+        **{f"train.{key}": value for key, value in train.items()},
+    }
+
+
+def _tensors(agent: Path) -> dict[str, np.ndarray]:
+    _, parameters, variables = load_from_zip_file(agent, load_data=False, device="cpu")
+    assert variables is not None
+    flat: dict[str, np.ndarray] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            flat[prefix] = value.detach().numpy()
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}", inner)
+
+    walk("", {**parameters, **variables})
+    return flat
+
+
+def _numbers(run: TrainingRun) -> list[dict[str, str]]:
+    rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
+    return [
+        {key: text for key, text in row.items() if key not in ("seconds", "steps_per_second")}
+        for row in rows
+    ]
+
+
+def _games(run: TrainingRun) -> list[list[str]]:
+    lines = run.monitor_file.read_text().splitlines()[2:]
+    return [line.split(",")[:2] for line in lines]
+
+
+def _assert_same(run: TrainingRun, other: TrainingRun) -> None:
+    assert run.agent_file is not None and other.agent_file is not None
+    ours, theirs = _tensors(run.agent_file), _tensors(other.agent_file)
+    assert ours.keys() == theirs.keys() and ours
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    assert _numbers(run) == _numbers(other)
+    assert _games(run) == _games(other)
+    assert run.phase.episodes == other.phase.episodes == len(_games(run))
+    name = run.agent_file.stem
+    statistics = [path / name / "vecnormalize.pkl" for path in (run.path, other.path)]
+    assert statistics[0].exists() == statistics[1].exists()
+    if statistics[0].exists():  # what it held of the last step was not in the checkpoint
+        averages = [_averages(path) for path in statistics]
+        np.testing.assert_array_equal(averages[0], averages[1])
+
+
+def _averages(path: Path) -> np.ndarray:
+    import pickle
+
+    found = pickle.loads(path.read_bytes())
+    return np.concatenate([found.obs_rms.mean, found.obs_rms.var, [found.ret_rms.var]])
+
+
+@pytest.mark.parametrize("case", TRAININGS)
+def test_an_interrupted_training_ends_in_the_same_numbers(case: str, tmp_path: Path) -> None:
+    algo, env, hyperparameters = TRAININGS[case]
+    overrides = _overrides(hyperparameters)
+    settings: dict[str, Any] = {"overrides": overrides, **SMALL}
+    interrupt = Interrupts(int(0.8 * overrides["train.timesteps"]))
+    whole = qpd.train(algo, env, output=tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train(algo, env, output=tmp_path / "parts", progress=interrupt, **settings)
+    assert (tmp_path / "parts" / "checkpoints").is_dir()
+    parts = qpd.train(algo, env, output=tmp_path / "parts", **settings)
+    assert len(parts.phase.resumed_at) == 1 and parts.phase.resumed_at[0] >= 100
+    assert not parts.phase.refilled_at
+    _assert_same(whole, parts)
+
+
+def test_a_killed_training_goes_on(tmp_path: Path) -> None:
+    """As kill -9 leaves it: nothing closed, rows after the checkpoint already written."""
+    hyperparameters = TRAININGS["ppo"][2]
+    settings: dict[str, Any] = {"overrides": _overrides(hyperparameters), **SMALL}
+    program = """if True:
+        import json, os, signal, sys
+        import qpd
+        from tests.phases.test_train import Interrupts
+        class Killed(Interrupts):
+            def steps(self, done, total, episode_return, is_line):
+                if done >= self._steps:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        settings = json.loads(sys.argv[2])
+        qpd.train("ppo", "CartPole-v1", output=sys.argv[1], progress=Killed(250), **settings)
+    """
+    parts = tmp_path / "parts"
+    command = [sys.executable, "-c", program, str(parts), json.dumps(settings)]
+    killed = subprocess.run(command, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (parts / "CartPole-v1.zip").exists()
+    done = qpd.train("ppo", "CartPole-v1", output=parts, **settings)
+    assert len(done.phase.resumed_at) == 1
+    _assert_same(qpd.train("ppo", "CartPole-v1", output=tmp_path / "whole", **settings), done)
+
+
+def test_a_replay_buffer_that_is_too_large_is_played_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = _overrides(TRAININGS["dqn"][2], max_replay_mib=0)
+    settings: dict[str, Any] = {"overrides": overrides, "output": tmp_path / "run", **SMALL}
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("dqn", "CartPole-v1", progress=Interrupts(250), **settings)
+    checkpoint = next((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (checkpoint / "replay").exists()
+    run = qpd.train("dqn", "CartPole-v1", progress=True, **settings)
+    assert run.phase.refilled_at == run.phase.resumed_at != ()
+    assert "its replay buffer was too large to keep" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished training of PPO."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    overrides = _overrides(TRAININGS["ppo"][2], keep_checkpoints=True)
+    overrides["save.tensorboard"] = True
+    qpd.train("ppo", "CartPole-v1", overrides=overrides, output=folder, **SMALL)
+    return folder
+
+
+def test_the_folder_is_a_run_directory_and_an_agent(trained: Path) -> None:
+    from stable_baselines3 import PPO
+
+    teacher = qpd.load_teacher(trained)
+    assert (teacher.algo, teacher.env_id) == ("ppo", "CartPole-v1")
+    assert teacher.files.seed == 3 and teacher.files.hyperparameters["n_steps"] == 16
+    model = PPO.load(trained / "CartPole-v1.zip", device="cpu")
+    assert model.num_timesteps == teacher.num_timesteps == 320  # rollouts of 2 x 16 steps
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert manifest["kind"] == "training" and manifest["phases"]["train"]["state"] == "done"
+    assert {"stable-baselines3", "rl_zoo3", "qpd"} <= manifest["versions"].keys()
+    rows = _numbers(TrainingRun.open(trained))
+    assert float(rows[-1]["timesteps"]) >= 300 and any(row["train/value_loss"] for row in rows)
+    assert list((trained / "tensorboard").rglob("events.out.tfevents.*"))
+    kept = sorted(path.name for path in (trained / "checkpoints").iterdir())
+    assert kept == ["000000000128", "000000000224", "000000000320"][: len(kept)] and len(kept) == 2
+    assert qpd.load_teacher(trained / "checkpoints" / kept[0] / "agent.zip", env_id="CartPole-v1")
+
+
+def test_commands_take_it_as_what_it_is(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "show", trained)
+    assert code == 0 and "training of ppo on CartPole-v1" in out and "done" in out
+    code, out, _ = call(capsys, "show", trained, "--json")
+    summary = json.loads(out)
+    assert (summary["kind"], summary["state"], summary["timesteps"]) == ("training", "done", 320)
+    code, out, _ = call(capsys, "teacher", "info", trained, "--episodes", "0", "--json")
+    assert code == 0 and json.loads(out)["training"].startswith("by `qpd train`, done, 320 steps")
+    code, out, _ = call(capsys, "evaluate", trained, "--episodes", "2", "--quiet", "--json")
+    assert code == 0 and json.loads(out)["env_id"] == "CartPole-v1"
+    code, _, err = call(capsys, "quantize", trained)
+    assert code == 2 and "is a training by `qpd train`" in err
+
+
+def test_the_same_command_again_changes_nothing(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*") if path.is_file()}
+    file = trained / "recipe.yaml"
+    code, _, err = call(capsys, "train", file, "-o", trained)
+    assert code == 0 and "training of ppo" not in err
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    code, _, err = call(capsys, "train", file, "-o", trained, "--set", "n_steps=32")
+    assert code == 2 and "train.hyperparameters.n_steps: was 16, now 32" in err
+
+
+def test_what_is_done_to_the_environment_stays_with_the_agent(tmp_path: Path) -> None:
+    run = qpd.train(
+        "ppo",
+        "Pendulum-v1",
+        overrides={
+            **_overrides({"n_steps": 32, "n_envs": 2}),
+            "environment.kwargs": {"g": 5.0},
+            "environment.wrappers": ["sb3_contrib.common.wrappers.TimeFeatureWrapper"],
+            "environment.frame_stack": 2,
+        },
+        output=tmp_path / "run",
+        **SMALL,
+    )
+    teacher = qpd.load_teacher(run)
+    assert teacher.observation_shape == (8,)  # two of 3 numbers and the time that is left
+    told = teacher.files.environment
+    assert told.env_kwargs == {"g": 5.0} and told.frame_stack == 2
+    result = qpd.evaluate(run, episodes=1)
+    assert list(result.lengths) == [200]
+
+
+def test_atari_games_resume_in_qpds_own_environment(tmp_path: Path) -> None:
+    hyperparameters = {"n_envs": 2, "n_steps": 4, "learning_rate": "lin_1e-4"}
+    overrides = _overrides(hyperparameters) | {"train.timesteps": 48, "train.checkpoint_every": 16}
+    settings: dict[str, Any] = {"overrides": overrides, **SMALL}
+    whole = qpd.train("a2c", "BreakoutNoFrameskip-v4", output=tmp_path / "whole", **settings)
+    arguments = ("a2c", "BreakoutNoFrameskip-v4")
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train(*arguments, output=tmp_path / "parts", progress=Interrupts(40), **settings)
+    parts = qpd.train(*arguments, output=tmp_path / "parts", **settings)
+    assert parts.phase.resumed_at == (32,)
+    _assert_same(whole, parts)
+
+
+def test_an_unfinished_training_is_no_agent_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = _overrides(TRAININGS["ppo"][2])
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("ppo", "CartPole-v1", overrides=overrides, output=tmp_path / "run",
+                  progress=Interrupts(250), **SMALL)  # fmt: skip
+    code, _, err = call(capsys, "evaluate", tmp_path / "run")
+    assert code == 2 and "its training is not done (224 steps saved): give `qpd train`" in err
+    state = next((tmp_path / "run" / "checkpoints").iterdir()) / "state.json"
+    state.write_text("{}")
+    with pytest.raises(qpd.UserError, match="cannot be resumed"):
+        qpd.train("ppo", "CartPole-v1", overrides=overrides, output=tmp_path / "run", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("dqn", "Pendulum-v1"), "DQN learns Discrete actions; those of Pendulum-v1 are Box"),
+        (("sac", "CartPole-v1"), "SAC learns Box actions; those of CartPole-v1 are Discrete"),
+        (("ppp", "CartPole-v1"), "did you mean ppo?"),
+        (("ppo", "CartPole-v9"), "CartPole-v"),
+        (("ppo",), "name the environment, too"),
+        (("ppo", "CartPole-v1", "--set", "lr=1"), "PPO has no such hyperparameter"),
+        (("ppo", "CartPole-v1", "--set", "policy_kwargs=dict()"), "no such hyperparameter"),
+        (("ppo", "CartPole-v1", "--set", "train.algoritm=1"), "did you mean train.algo?"),
+        (("ppo", "CartPole-v1", "--set", "n_steps=1", "--set", "n_envs=1"), "cannot be set up"),
+        (("ppo", "CartPole-v1", "--env-kwargs", "nonsense:1"), "nonsense"),
+        (("ppo", "CartPole-v1", "--wrapper", "no_such_module.Wrapper"), "no_such_module"),
+        (("ars", "CartPole-v1", "--set", "n_envs=4"), "must be 1"),
+        (("td3", "Pendulum-v1", "--frame-stack", "2", "--set", "normalize=true"), "normalize=f"),
+        (("teacher", "train"), "is called `qpd train` now"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_nothing_is_written(
+    arguments: tuple[str, ...], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (
+        [*arguments, "ppo", "CartPole-v1"] if arguments[0] == "teacher" else ["train", *arguments]
+    )
+    code, out, err = call(capsys, *words, "-o", tmp_path / "new", "--device", "cpu")
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == 2 and len(lines) == 1 and expected in lines[0] and not out, err
+    assert not (tmp_path / "new").exists()
