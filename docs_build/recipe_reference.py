@@ -85,7 +85,8 @@ def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]
 
 def _row(path: str, schema: dict[str, Any], about: dict[str, Any]) -> list[str]:
     top_level_required = "." not in path and path in schema.get("required", [])
-    default = "" if top_level_required else _value(about.get("default"))
+    unset = {} if about.get("type") == "object" else None
+    default = "" if top_level_required else _value(about.get("default", unset))
     anchored = f"[`{path}`](#{path}){{ #{path} }}"
     return [anchored, _type(about), default, about.get("description", "")]
 
@@ -104,7 +105,10 @@ def _plain_type(about: dict[str, Any]) -> str:
     if "const" in about:
         return f"`{about['const']}`"
     if about["type"] == "array":
-        return f"list of {_length(about)}numbers"
+        kind = "numbers" if "type" in about["items"] else "entries"
+        return f"list of {_length(about)}{kind}"
+    if about["type"] == "object":
+        return "keys with values"
     name = {"integer": "int", "number": "float", "string": "text", "boolean": "true or false"}
     bounds = [
         f"{sign}\u00a0{number_text(about[word])}" for word, sign in _BOUNDS.items() if word in about
@@ -113,7 +117,7 @@ def _plain_type(about: dict[str, Any]) -> str:
 
 
 def _length(about: dict[str, Any]) -> str:
-    low, high = about.get("minItems"), about.get("maxItems")
+    low, high = about.get("minItems", 0), about.get("maxItems")
     return f"{low} " if low == high else f"{low} to {high} "
 
 
