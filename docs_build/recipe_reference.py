@@ -85,7 +85,7 @@ def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]
 
 def _row(path: str, schema: dict[str, Any], about: dict[str, Any]) -> list[str]:
     top_level_required = "." not in path and path in schema.get("required", [])
-    unset = {} if about.get("type") == "object" else None
+    unset: Any = {} if about.get("type") == "object" else None
     default = "" if top_level_required else _value(about.get("default", unset))
     anchored = f"[`{path}`](#{path}){{ #{path} }}"
     return [anchored, _type(about), default, about.get("description", "")]
