@@ -304,9 +304,18 @@ def _try_forward(teacher: Teacher) -> None:
 def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...], bool]:
     """Return the shape of one observation, and whether it is a uint8 image."""
     space = archive.observation_space
-    if space.space not in (None, "Box"):
-        raise TeacherError(f"observations of type {space.space} are not supported; expected a Box")
     extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
+    if space.space not in (None, "Box"):
+        # One-hot numbers, bits, and a Dict's parts one after the other: plain inputs of the MLP.
+        flat = space.space in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict")
+        if not flat or extractors:
+            raise TeacherError(
+                f"observations of type {space.space} with images are not supported; expected a Box,"
+                " or a Dict of vectors"
+                if flat
+                else f"observations of type {space.space} are not supported; expected a Box"
+            )
+        return (num_inputs(network),), False
     if extractors:
         if space.dtype not in (None, "uint8"):
             raise TeacherError(f"images of type {space.dtype} are not supported; expected uint8")

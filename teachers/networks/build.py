@@ -74,7 +74,11 @@ def refuse_custom_extractor(archive: Sb3Archive) -> None:
         raise TeacherError(
             "is an exported student of QPD, not a teacher; give the agent it was distilled from"
         )
-    if text is not None and class_name(text) not in ("NatureCNN", "FlattenExtractor"):
+    if text is not None and class_name(text) not in (
+        "NatureCNN",
+        "FlattenExtractor",
+        "CombinedExtractor",
+    ):
         raise TeacherError(
             f"features extractor '{class_name(text)}' is not supported;"
             " expected SB3's NatureCNN or FlattenExtractor"
