@@ -23,17 +23,17 @@ AGENTS = [
     row("teacher info textpolicy.zip", Code.TEACHER_DAMAGED, "textpolicy.zip: member 'policy.pth'"),
     row("teacher info nan.zip", Code.TEACHER_NOT_FINITE, "nan.zip", "action_net.weight", "finite"),
     row("teacher info inf.zip", Code.TEACHER_NOT_FINITE, "inf.zip", "value_net.bias", "finite"),
-    row("teacher info vast.zip", Code.TEACHER_NOT_FINITE, "vast.zip: its logits are not finite"),
+    row("teacher info vast.zip", Code.TEACHER_NOT_FINITE, "vast.zip: its labels are not finite"),
     row("run classic/ppo-cartpole --teacher vast.zip", Code.TEACHER_NOT_FINITE, "vast.zip: its"),
     row("teacher info twice.zip", Code.TEACHER_DAMAGED, "twice.zip", "'n_epochs' is given twice"),
     row("teacher info sharing.zip", Code.TEACHER_DAMAGED, "'policy.pth'", "has tuple as a key"),
     row("teacher info sharingstatistics", Code.TEACHER_SETTINGS, "vecnormalize.pkl", "tuple as"),
     row("teacher info nohead.zip", Code.TEACHER_UNSUPPORTED, "nohead.zip: no output layer"),
     row("teacher info nobias.zip", Code.TEACHER_DAMAGED, "tensor 'value_net.bias' is missing"),
-    row("teacher info sac.zip", Code.TEACHER_UNSUPPORTED, "sac.zip", "expected PPO"),
+    row("teacher info sac.zip", Code.TEACHER_UNSUPPORTED, "sac.zip", "expected action_net"),
     row("teacher info whole.zip", Code.TEACHER_DAMAGED, "'value_net.bias' is torch.int64"),
     row("teacher info misfit.zip", Code.TEACHER_DAMAGED, "misfit.zip: layers do not fit"),
-    row("teacher info continuous.zip", Code.TEACHER_UNSUPPORTED, "continuous actions", "discrete"),
+    row("teacher info continuous.zip", Code.TEACHER_UNCLEAR, "continuous.zip: its files", "--env"),
     row("teacher info zipfolder.zip", Code.TEACHER_NOT_FOUND, "zip: contains no zip file"),
     row("teacher info bare", Code.TEACHER_NOT_FOUND, "contains no zip file", "best_model.zip"),
     row("teacher info twoagents", Code.TEACHER_NOT_FOUND, "one.zip, two.zip", "expected one agent"),
@@ -67,6 +67,7 @@ AGENTS = [
 ]  # fmt: skip
 
 RUN = "run classic/ppo-cartpole --teacher agent.zip"
+PENDULUM = "run classic/ppo-cartpole --teacher continuous.zip --set teacher.env=Pendulum-v1"
 FITTING = [
     row("run ci --teacher absent.zip", Code.TEACHER_NOT_FOUND, "absent.zip: no such file"),
     row("run classic/ppo-cartpole --teacher nan.zip", Code.TEACHER_NOT_FINITE, "nan.zip"),
@@ -79,6 +80,12 @@ FITTING = [
         "CartPole-v1"),
     row(f"{RUN} --set teacher.env=Pendulum-v1", Code.TEACHER_WRONG_ENVIRONMENT, "Pendulum-v1",
         "(3,)"),
+    row(f"{PENDULUM} --set evaluation.acting=epsilon", Code.RECIPE_CONTRADICTION, "evaluation:",
+        "1 continuous action", "use greedy"),
+    row(f"{PENDULUM} --set student.sharpness=2", Code.RECIPE_CONTRADICTION, "student: sharpness 2",
+        "use 1"),
+    row(f"{PENDULUM} --set finetune.reward.imitation=0.1", Code.RECIPE_CONTRADICTION,
+        "finetune.reward", "needs discrete actions", "remove it"),
     row(f"{RUN} --set teacher.env=Atlantis", Code.ENVIRONMENT_UNKNOWN, "Atlantis"),
     row(f"{RUN} --set teacher.env=BreakoutNoFrameskip-v4", Code.TEACHER_WRONG_ENVIRONMENT,
         "agent.zip", "(4, 84, 84)"),
