@@ -30,7 +30,7 @@ AGENTS = [
     row("teacher info sharingstatistics", Code.TEACHER_SETTINGS, "vecnormalize.pkl", "tuple as"),
     row("teacher info nohead.zip", Code.TEACHER_UNSUPPORTED, "nohead.zip: no output layer"),
     row("teacher info nobias.zip", Code.TEACHER_DAMAGED, "tensor 'value_net.bias' is missing"),
-    row("teacher info sac.zip", Code.TEACHER_UNSUPPORTED, "sac.zip", "belong to no supported agent"),
+    row("teacher info sac.zip", Code.TEACHER_UNSUPPORTED, "sac.zip", "to no supported agent"),
     row("teacher info whole.zip", Code.TEACHER_DAMAGED, "'value_net.bias' is torch.int64"),
     row("teacher info misfit.zip", Code.TEACHER_DAMAGED, "misfit.zip: layers do not fit"),
     row("teacher info continuous.zip", Code.TEACHER_UNCLEAR, "don't name its", "--env"),
