@@ -26,6 +26,7 @@ from qpd.commands.output import (
     print_json,
     print_run,
     print_table,
+    progress,
 )
 from qpd.commands.push import push
 from qpd.commands.report import report
@@ -108,7 +109,7 @@ def run(
         seed=seed,
         device=device,
         output=output,
-        progress=not quiet,
+        progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
 
@@ -136,7 +137,7 @@ def distill(
         seed=seed,
         device=device,
         output=output,
-        progress=not quiet,
+        progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
 
@@ -156,7 +157,9 @@ def quantize(
     """Quantize a distilled student after training (phase 2)."""
     from qpd import api
 
-    done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=not quiet)
+    done = api.quantize(
+        run_path, overrides=set_, device=device, output=output, progress=progress(quiet)
+    )
     print_run(done.path, as_json, quiet)
 
 
@@ -171,7 +174,7 @@ def finetune(
     """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd import api
 
-    done = api.finetune(run_path, overrides=set_, device=device, progress=not quiet)
+    done = api.finetune(run_path, overrides=set_, device=device, progress=progress(quiet))
     print_run(done.path, as_json, quiet)
 
 

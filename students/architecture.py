@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -100,6 +101,17 @@ class StudentArchitecture:
         return tuple(shapes)
 
     @property
+    def widths(self) -> str:
+        """The widths as people write them (`widths_text`)."""
+        return widths_text(self.conv_channels, self.hidden)
+
+    @property
     def num_parameters(self) -> int:
         """Parameters of what is deployed: no critic head."""
         return sum(shape.num_parameters for shape in self.layer_shapes())
+
+
+def widths_text(conv_channels: Sequence[int], hidden: Sequence[int]) -> str:
+    """Return `4-8-8-8+8` for convolutions and hidden layers, `mlp-16-16` without convolutions."""
+    layers = "-".join(map(str, hidden))
+    return f"{'-'.join(map(str, conv_channels))}+{layers}" if conv_channels else f"mlp-{layers}"

@@ -145,7 +145,7 @@ def _refuse_unknown(tensors: Mapping[str, Tensor], known: tuple[str, ...]) -> No
     if unknown:
         raise TeacherError(
             f"unknown network part '{unknown[0]}'; supported are SB3's CnnPolicy and MlpPolicy"
-            " of PPO, A2C, DQN and QR-DQN"
+            " of PPO, A2C, TRPO, DQN and QR-DQN"
         )
 
 

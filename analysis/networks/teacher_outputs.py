@@ -19,7 +19,7 @@ from qpd.analysis.networks.played_states import play_states
 from qpd.environments.registry import action_names
 from qpd.errors.codes import ErrorCode
 from qpd.runs.target import TargetError, load_target
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS, algorithm_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,7 +113,7 @@ def draw_outputs(table: TeacherOutputs) -> Figure:
         mine = table.outputs[table.outputs["teacher"] == teacher]
         kind = "logit" if algo in ACTOR_CRITIC_ALGORITHMS else "Q-value"
         _draw_raw(row[0], mine, kind)
-        row[0].set_title(f"{algo.upper()}: {_short(teacher)}", loc="left")
+        row[0].set_title(f"{algorithm_name(algo)}: {_short(teacher)}", loc="left")
         softmax = table.softmax[table.softmax["teacher"] == teacher]
         _draw_cumulative(row[1], softmax, "max_probability")
         row[1].set_ylabel("states, cumulative")

@@ -15,6 +15,7 @@ from qpd.commands.output import (
     VecNormalize,
     print_json,
     print_table,
+    print_warnings,
     progress,
 )
 from qpd.commands.teacher_card import teacher_card
@@ -128,7 +129,11 @@ def teacher_info(
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Describe an agent, and measure its mean return beside a random policy's."""
+    """Describe an agent, and measure its mean return beside a random policy's.
+
+    Warns if it plays no better.
+    """
+    from qpd.phases.first_games import random_warning
     from qpd.runs.target import load_target, play, play_randomly
 
     loaded = load_target(source, "teacher", env, "auto", vecnormalize)
@@ -151,16 +156,22 @@ def teacher_info(
             random = play_randomly(loaded, display, episodes=episodes, seed=seed)
         info["return"] = result.to_json()
         info["random_return"] = random.to_json()
+        warning = random_warning(teacher, result, random)
+        info["warnings"] = [] if warning is None else [warning]
+    warnings = info.get("warnings", [])
     if as_json:
         print_json(info)
+        print_warnings(warnings)
         return
-    rows = [[key, str(value)] for key, value in info.items() if not key.endswith("return")]
+    hidden = ("return", "random_return", "warnings")
+    rows = [[key, str(value)] for key, value in info.items() if key not in hidden]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
             low, high = played.interval()
             text = f"{played.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games"
             rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
+    print_warnings(warnings)
 
 
 def _normalization(teacher: Teacher) -> str:

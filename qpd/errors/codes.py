@@ -123,7 +123,8 @@ class ErrorCode(Enum):
     TEACHER_UNSUPPORTED = (
         "Q303",
         "The agent's algorithm, network or spaces are not supported",
-        "Use a PPO, A2C, DQN or QR-DQN agent with CnnPolicy or MlpPolicy and discrete actions.",
+        "Use a PPO, A2C, TRPO, DQN or QR-DQN agent with CnnPolicy or MlpPolicy and discrete "
+        "actions.",
     )
     TEACHER_WRONG_ENVIRONMENT = (
         "Q304",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.recipe.loading import load_recipe, override_lines
 from qpd.recipe.schema import RecipeError
 from qpd.teachers import TeacherError, load_recipe_teacher
+from qpd.teachers.archive.agent_identity import agent_name
 from qpd.teachers.sources.teacher_source import find_teacher_files
 
 IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
@@ -47,6 +47,5 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
             ErrorCode.COMMAND_LINE,
         )
     agent = load_recipe_teacher(load_recipe(VECTOR_RECIPE, [*named, *changes]).teacher)
-    words = [agent.algo, agent.env_id or "unknown"]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words))[:100]
-    return IMAGE_RECIPE if agent.is_image else VECTOR_RECIPE, [f"name={name}"]
+    name = f"name={agent_name(agent.algo, agent.env_id)}"
+    return IMAGE_RECIPE if agent.is_image else VECTOR_RECIPE, [name]

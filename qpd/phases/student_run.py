@@ -159,6 +159,6 @@ def _begin(
     now = record_numerics(prepared.device)
     changed = run.record_arithmetic(now).differences(now)
     if changed and any(record.state != "done" for record in run.manifest.phases.values()):
-        progress.note(f"resumes with {changed}: results then match no other run")
+        progress.warning(f"resumes with {changed}: results then match no other run")
     restore_metrics(store, run, label)
     return StudentRun(run, prepared, Validation(run.recipe, prepared, progress), label)

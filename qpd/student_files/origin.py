@@ -58,7 +58,7 @@ def student_actions(file: Path) -> ActionSpace:
 
 
 def imitates_policy(about: dict[str, Any]) -> bool:
-    """Return whether the logits are a policy's (PPO, A2C, unknown) rather than Q-values (DQN)."""
+    """Return whether the logits are a policy's (PPO, A2C, TRPO, unknown), not Q-values (DQN)."""
     teacher = about.get("teacher")
     stored = teacher.get("algo") if isinstance(teacher, dict) else None
     return (about.get("algo") or stored or "ppo") in ACTOR_CRITIC_ALGORITHMS

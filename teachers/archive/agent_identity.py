@@ -1,5 +1,6 @@
 """An archive's algorithm and its number of actions: proofs first, hints last."""
 
+import re
 from collections.abc import Mapping
 
 from qpd.errors.codes import ErrorCode
@@ -10,9 +11,25 @@ from qpd.teachers.archive.sb3_archive import Sb3Archive
 ACTOR_CRITIC_ALGORITHMS = ("ppo", "a2c", "trpo")
 Q_ALGORITHMS = ("dqn", "qrdqn")
 _KNOWN = (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)
+CONTRIB_ALGORITHMS = ("qrdqn", "trpo")  # in the package sb3_contrib
 
-
+_NAMES = {"ppo": "PPO", "a2c": "A2C", "trpo": "TRPO", "dqn": "DQN", "qrdqn": "QR-DQN"}
 _EXPECTED = "expected PPO, A2C, TRPO, DQN or QR-DQN"
+
+
+def algorithm_name(algo: str) -> str:
+    """Return an algorithm's usual spelling: `qrdqn` -> `QR-DQN`."""
+    return _NAMES.get(algo, algo.upper())
+
+
+def agent_name(algo: str, env_id: str | None) -> str:
+    """Return what a run is called that was given an agent and no recipe: `ppo-CartPole-v1`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{algo}-{env_id or 'unknown'}")[:100]
+
+
+def library_name(algo: str) -> str:
+    """Return the library that an algorithm's agents come from: `qrdqn` -> `sb3-contrib`."""
+    return "sb3-contrib" if algo in CONTRIB_ALGORITHMS else "Stable-Baselines3"
 
 
 def refuse_unsupported(archive: Sb3Archive, hint: str | None) -> None:
@@ -35,7 +52,7 @@ def refuse_unsupported(archive: Sb3Archive, hint: str | None) -> None:
         )
     if hint is not None and archive.algo is None and hint not in _KNOWN:
         raise TeacherError(f"is an agent of {hint.upper()} by its args.yml or name; {_EXPECTED}")
-    # log_std: PPO and A2C with a Gaussian policy; actor.: SAC, TD3 and DDPG.
+    # log_std: PPO, A2C and TRPO with a Gaussian policy; actor.: SAC, TD3 and DDPG.
     if any(key.startswith(("log_std", "actor.")) for key in archive.state_dict):
         raise continuous_actions(archive.path)
 
@@ -48,13 +65,13 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
     asked = asked.lower() if asked else None
     if asked is not None and asked not in _KNOWN:
         raise TeacherError(f"algorithm '{asked}' is unknown; expected one of {', '.join(_KNOWN)}")
-    # PPO and A2C save the same tensors: only `data` or a name tells the two apart.
+    # PPO, A2C and TRPO save the same tensors: only `data` or a name tells the two apart.
     is_actor_critic = any(key.startswith("action_net.") for key in archive.state_dict)
     if archive.algo is None and not is_actor_critic:
         first = next(iter(archive.state_dict))
         raise TeacherError(
             f"tensors such as '{first}' belong to no supported agent; expected action_net and"
-            " value_net (PPO, A2C), q_net (DQN) or quantile_net (QR-DQN)"
+            " value_net (PPO, A2C, TRPO), q_net (DQN) or quantile_net (QR-DQN)"
         )
     if asked is not None and archive.algo is not None and asked != archive.algo:
         raise TeacherError(
@@ -66,7 +83,7 @@ def choose_algo(archive: Sb3Archive, asked: str | None, hint: str | None) -> str
     choice = archive.algo or asked or hint
     if choice is None or choice not in family:
         raise TeacherError(
-            "nothing says which actor-critic algorithm this is; give algo='ppo' or algo='a2c'",
+            "nothing says which actor-critic algorithm this is; give algo='ppo', 'a2c' or 'trpo'",
             ErrorCode.TEACHER_UNCLEAR,
         )
     return choice

@@ -19,7 +19,7 @@ def continuous_actions(path: Path) -> TeacherError:
     """Make the error for an agent whose actions are continuous."""
     return TeacherError(
         f"{path}: continuous actions are not supported yet; expected an agent with discrete actions"
-        " (PPO, A2C, DQN or QR-DQN)"
+        " (PPO, A2C, TRPO, DQN or QR-DQN)"
     )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from functools import cache
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +35,19 @@ _NAMESPACES = ("ALE", "seals", "phys2d", "tabular")
 
 
 def current_environment_id(env_id: str) -> str:
-    """Return the id under which gymnasium 1.x knows `env_id`; logs a warning on a change."""
+    """Return the id under which gymnasium 1.x knows `env_id`; logs a change, once."""
     current = RENAMED_ENVIRONMENTS.get(env_id, env_id)
     if current != env_id:
-        logger.warning(
-            "environment %s is called %s in this gymnasium; the teacher will play %s",
-            env_id, current, current,
-        )  # fmt: skip
+        _tell_once(env_id, current)
     return current
+
+
+@cache  # a run loads its agent more than once
+def _tell_once(env_id: str, current: str) -> None:
+    logger.warning(
+        "environment %s is called %s in this gymnasium; the teacher will play %s",
+        env_id, current, current,
+    )  # fmt: skip
 
 
 def environment_id_from_name(name: str) -> str | None:

@@ -23,6 +23,7 @@ def test_a_run_of_ones_own_agent_needs_no_recipe(capsys: pytest.CaptureFixture[s
     overrides = [word for line in (*tiny, *games) for word in ("--set", line)]
     code, out, err = call(capsys, "run", "--teacher", "a2c-CartPole-v1.zip", *overrides)
     assert code == 0, err
+    assert out.startswith("a2c-CartPole-v1, student of A2C on CartPole-v1\n")  # and no recipe
     run = qpd.open_run("runs/a2c-CartPole-v1")
     assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
     assert set(run.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}

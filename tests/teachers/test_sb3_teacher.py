@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from sb3_contrib import QRDQN
+from sb3_contrib import QRDQN, TRPO
 from stable_baselines3 import A2C, DQN, PPO
 from torch import nn
 
@@ -91,18 +91,18 @@ def save_and_load(model, path: Path, **options) -> Teacher:
     return load_teacher(path, **options)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A2C, DQN, QRDQN])
+@pytest.mark.parametrize("algorithm", [PPO, A2C, TRPO, DQN, QRDQN])
 @pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
 def test_outputs_equal_sb3(algorithm, policy, tmp_path):
     environment = "CartPole-v1" if policy == "MlpPolicy" else TinyImages()
-    options = SMALL if algorithm in (PPO, A2C) else OFF_POLICY
-    options = options | ({"batch_size": 8} if algorithm is PPO else {})
+    options = SMALL if algorithm in (PPO, A2C, TRPO) else OFF_POLICY
+    options = options | ({"batch_size": 8} if algorithm in (PPO, TRPO) else {})
     model = algorithm(policy, environment, **options)
     name = algorithm.__name__.lower()
     teacher = save_and_load(model, tmp_path / f"{name}-CartPole-v1.zip")
     assert teacher.algo == name
     assert teacher.is_image == (policy == "CnnPolicy")
-    assert teacher.has_actor_critic == (algorithm in (PPO, A2C))
+    assert teacher.has_actor_critic == (algorithm in (PPO, A2C, TRPO))
     assert teacher.num_actions == (2 if policy == "MlpPolicy" else 3)
     assert_equals_sb3(teacher, model)
 
@@ -263,7 +263,7 @@ def test_arguments_that_contradict_the_archive():
 
 def test_continuous_and_unsupported_agents(tmp_path):
     PPO("MlpPolicy", "Pendulum-v1", batch_size=8, **SMALL).save(tmp_path / "ppo-Pendulum-v1.zip")
-    with pytest.raises(TeacherError, match="continuous actions are not supported yet"):
+    with pytest.raises(TeacherError, match="continuous actions are not supported yet.*A2C, TRPO"):
         load_teacher(tmp_path / "ppo-Pendulum-v1.zip")
 
     class Taxi(TinyImages):
