@@ -90,7 +90,7 @@ def save_quantized(
         "env_id": prepared.env_id,
         "phase": kind,
         "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
-        "preprocessing": PREPROCESSING if prepared.architecture.is_image else "none",
+        "preprocessing": PREPROCESSING if prepared.architecture.stacks_frames else "none",
         "scheme": student.recipe.quantize.scheme,
     }
     if kind == "ptq":
