@@ -16,13 +16,17 @@ from qpd.commands.bench import bench
 from qpd.commands.completion import complete_recipe, complete_setting
 from qpd.commands.crash import EXIT_CODE, crash_line
 from qpd.commands.doctor import doctor
+from qpd.commands.environment_options import environment_overrides
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
 from qpd.commands.output import (
     AsJson,
     Device,
+    EnvKwargs,
+    FrameStack,
     Quiet,
     VecNormalize,
+    WrapperOption,
     print_json,
     print_run,
     print_table,
@@ -95,6 +99,9 @@ def run(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +112,7 @@ def run(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=set_,
+        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,
@@ -123,6 +130,9 @@ def distill(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +143,7 @@ def distill(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=set_,
+        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,

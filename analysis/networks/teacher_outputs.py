@@ -73,7 +73,7 @@ def teacher_outputs(
         teacher = target.teacher
         assert teacher is not None
         states = play_states(
-            teacher, target.env_id, num_states, seed=seed, max_frames=target.max_frames
+            teacher, target.environment, num_states, seed=seed, max_frames=target.max_frames
         )
         about = {"teacher": source, "algo": teacher.algo}
         numbers = np.arange(num_states)

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpd.commands.completion import complete_policy
+from qpd.commands.environment_options import environment_wish
 from qpd.commands.output import (
     AsJson,
     Device,
+    EnvKwargs,
+    FrameStack,
     Quiet,
     VecNormalize,
+    WrapperOption,
     print_json,
     print_table,
     print_warnings,
@@ -61,6 +65,9 @@ def evaluate(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     vecnormalize: VecNormalize = None,
     max_frames: Annotated[
         int | None,
@@ -86,11 +93,12 @@ def evaluate(
     from qpd import api
     from qpd.runs.target import load_target
 
-    loaded = load_target(target, policy, env, device or "auto", vecnormalize)
+    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+    loaded = load_target(target, policy, wish, device or "auto", vecnormalize)
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
-        check_filmable(gif, loaded.env_id)
+        check_filmable(gif, loaded.environment)
     result = api.evaluate(
         loaded,
         episodes=episodes,
@@ -102,7 +110,7 @@ def evaluate(
         progress=not quiet,
     )
     if gif is not None:
-        record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
+        record_gif(gif, loaded.policy, loaded.environment, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
     if as_json:
         print_json(report | {"return": result.to_json()})
@@ -125,6 +133,9 @@ def teacher_info(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     vecnormalize: VecNormalize = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
     as_json: AsJson = False,
@@ -136,13 +147,15 @@ def teacher_info(
     from qpd.phases.first_games import random_warning
     from qpd.runs.target import load_target, play, play_randomly
 
-    loaded = load_target(source, "teacher", env, "auto", vecnormalize)
+    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+    loaded = load_target(source, "teacher", wish, "auto", vecnormalize)
     teacher = loaded.teacher
     assert teacher is not None
     info: dict[str, Any] = {
         "source": source,
         "algo": teacher.algo,
         "env_id": loaded.env_id,
+        "environment": "; ".join(loaded.notes) or loaded.env_id,
         "observation_shape": list(teacher.observation_shape),
         "actions": str(teacher.actions),
         "num_parameters": teacher.num_parameters,

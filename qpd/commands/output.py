@@ -20,6 +20,24 @@ VecNormalize = Annotated[
     Path | None,
     typer.Option("--vecnormalize", help="VecNormalize's statistics, if not beside the agent"),
 ]
+EnvKwargs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-kwargs", help="KEY:VALUE that the environment is made with, YAML; repeatable"
+    ),
+]
+WrapperOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--wrapper",
+        help="module.Class around each environment, in place of the agent's own; repeatable, "
+        "the innermost first; {module.Class: {KEY: VALUE}} with arguments",
+    ),
+]
+FrameStack = Annotated[
+    int | None,
+    typer.Option("--frame-stack", min=1, max=64, help="vectors seen at once (VecFrameStack)"),
+]
 Quiet = Annotated[
     bool,
     typer.Option(

@@ -22,10 +22,12 @@ RENAMED_ENVIRONMENTS = {
     "CliffWalking-v0": "CliffWalking-v1",
     "Taxi-v3": "Taxi-v4",
 }
+# -v4 observes and rewards as its predecessors did; -v5 does not. Pusher-v4 runs on old MuJoCo only.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum",
            "InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d")  # fmt: skip
 for _name in _MUJOCO:
-    RENAMED_ENVIRONMENTS |= {f"{_name}-v{version}": f"{_name}-v5" for version in (1, 2, 3)}
+    _now = f"{_name}-v5" if _name == "Pusher" else f"{_name}-v4"
+    RENAMED_ENVIRONMENTS |= {f"{_name}-v{version}": _now for version in (1, 2, 3)}
 
 _ALGORITHM_PREFIX = re.compile(rf"^({'|'.join(ALGORITHM_NAMES)})-", re.IGNORECASE)
 # The zoo numbers repeated runs: CartPole-v1_1, CartPole-v1_2 ...

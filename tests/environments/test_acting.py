@@ -5,14 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpd.actions import ActingRule
+from qpd.actions import ActingRule, Discrete
 
 ROWS = 60_000
 
 
+def act(rule: ActingRule, logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return Discrete(logits.shape[1]).act(logits, rule, rng)
+
+
+def log_probs(rule: ActingRule, logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    return Discrete(logits.shape[1]).log_probs(logits, actions, rule)
+
+
+def probabilities(rule: ActingRule, logits: np.ndarray) -> np.ndarray:
+    return Discrete(logits.shape[1]).probabilities(logits, rule)
+
+
 def frequencies(rule: ActingRule, logits: list[float], seed: int = 0) -> np.ndarray:
     batch = np.tile(np.array(logits, np.float32), (ROWS, 1))
-    actions = rule.act(batch, np.random.default_rng(seed))
+    actions = act(rule, batch, np.random.default_rng(seed))
     assert actions.shape == (ROWS,) and actions.dtype == np.int64
     return np.bincount(actions, minlength=len(logits)) / ROWS
 
@@ -46,20 +58,20 @@ def test_every_environment_tosses_its_own_coin() -> None:
     # Were there one coin for the batch, all 8 environments would explore together.
     rule, rng = ActingRule("epsilon", epsilon=0.5), np.random.default_rng(0)
     logits = np.tile(np.array([9.0] + [0.0] * 99, np.float32), (8, 1))
-    explored = np.array([rule.act(logits, rng) != 0 for _ in range(4000)])
+    explored = np.array([act(rule, logits, rng) != 0 for _ in range(4000)])
     # A uniform action is the argmax in 1 of 100: 0.495 explore visibly.
     assert abs(explored.mean() - 0.495) < 0.012
     correlation = np.corrcoef(explored.T)
     assert np.abs(correlation[~np.eye(8, dtype=bool)]).max() < 0.08
     # Nor do explorers share one random action.
-    actions = rule.act(np.tile(logits, (100, 1)), rng)
+    actions = act(rule, np.tile(logits, (100, 1)), rng)
     assert len(np.unique(actions[actions != 0])) > 50
 
 
 def test_rows_are_sampled_independently_and_by_their_own_logits() -> None:
     rng = np.random.default_rng(0)
     logits = np.array([[50.0, 0.0], [0.0, 50.0], [0.0, 0.0], [0.0, 0.0]], np.float32)
-    actions = np.array([ActingRule("sample").act(logits, rng) for _ in range(2000)])
+    actions = np.array([act(ActingRule("sample"), logits, rng) for _ in range(2000)])
     assert (actions[:, 0] == 0).all() and (actions[:, 1] == 1).all()
     assert abs(np.corrcoef(actions[:, 2], actions[:, 3])[0, 1]) < 0.1
 
@@ -67,7 +79,7 @@ def test_rows_are_sampled_independently_and_by_their_own_logits() -> None:
 @pytest.mark.parametrize("rule", [ActingRule("greedy"), ActingRule("epsilon", epsilon=0.0)])
 def test_greedy_takes_the_argmax(rule: ActingRule) -> None:
     logits = np.random.default_rng(1).normal(size=(50, 6)).astype(np.float32)
-    actions = rule.act(logits, np.random.default_rng(0))
+    actions = act(rule, logits, np.random.default_rng(0))
     np.testing.assert_array_equal(actions, logits.argmax(1))
 
 
@@ -75,14 +87,14 @@ def test_greedy_takes_the_argmax(rule: ActingRule) -> None:
 def test_the_seed_decides(kind: str) -> None:
     logits = np.zeros((64, 4), np.float32)
     rule = ActingRule(kind, epsilon=0.9)  # type: ignore[arg-type]
-    first, again, other = (rule.act(logits, np.random.default_rng(s)) for s in (1, 1, 2))
+    first, again, other = (act(rule, logits, np.random.default_rng(s)) for s in (1, 1, 2))
     assert (first == again).all() and (first != other).any()
 
 
 def test_huge_logits_do_not_overflow() -> None:
     logits = np.array([[3e38, -3e38], [-3e38, 3e38]], np.float32)
     rule = ActingRule("sample", sharpness=100.0)
-    assert rule.act(logits, np.random.default_rng(0)).tolist() == [0, 1]
+    assert act(rule, logits, np.random.default_rng(0)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -99,15 +111,14 @@ def test_huge_logits_do_not_overflow() -> None:
 def test_auto_acts_as_sb3_and_the_zoo_do(
     kind: str, actor_critic: bool, atari: bool, resolved: str
 ) -> None:
-    rule = resolve_acting(
-        kind, is_actor_critic=actor_critic, is_atari=atari, epsilon=0.05, sharpness=2.0
-    )
+    actions = Discrete(4, "logits" if actor_critic else "q_values")
+    rule = actions.rule(kind, on_atari=atari, epsilon=0.05, sharpness=2.0)
     assert rule == ActingRule(resolved, 0.05, 2.0)  # type: ignore[arg-type]
 
 
 def test_unknown_rules_are_refused() -> None:
     with pytest.raises(ValueError, match="'best': one of auto, sample, epsilon, greedy"):
-        resolve_acting("best", is_actor_critic=True, is_atari=True, epsilon=0.0)
+        Discrete(4).rule("best", on_atari=True, epsilon=0.0, sharpness=1.0)
 
 
 def test_the_text_says_what_was_done() -> None:
@@ -120,11 +131,11 @@ def test_the_text_says_what_was_done() -> None:
 def test_log_probs_are_those_of_what_is_sampled() -> None:
     logits = np.array([[0.0, 1.0, 2.0], [1000.0, 0.0, 0.0]], np.float32)
     rule = ActingRule("sample", sharpness=2.0)
-    found = rule.log_probs(logits, np.array([1, 0]))
+    found = log_probs(rule, logits, np.array([1, 0]))
     assert found.dtype == np.float32
     normaliser = np.log(1 + np.exp(2.0) + np.exp(4.0))
     np.testing.assert_allclose(found, [2.0 - normaliser, 0.0], rtol=1e-6, atol=1e-12)
-    assert np.isnan(ActingRule("greedy").log_probs(logits, np.array([1, 0]))).all()
+    assert np.isnan(log_probs(ActingRule("greedy"), logits, np.array([1, 0]))).all()
 
 
 @pytest.mark.parametrize(
@@ -139,8 +150,8 @@ def test_log_probs_are_those_of_what_is_sampled() -> None:
 )
 def test_probabilities_are_those_of_act(rule: ActingRule, wanted: list[float]) -> None:
     logits = [0.0, np.log(2), np.log(5)]
-    told = rule.probabilities(np.array([logits, logits[::-1]], np.float32))
+    told = probabilities(rule, np.array([logits, logits[::-1]], np.float32))
     np.testing.assert_allclose(told, [wanted, wanted[::-1]], atol=1e-6)
     assert_close(frequencies(rule, logits), wanted)
-    huge = rule.probabilities(np.array([[0.0, 2000.0]], np.float32))
+    huge = probabilities(rule, np.array([[0.0, 2000.0]], np.float32))
     assert np.isfinite(huge).all() and huge.sum() == pytest.approx(1.0)
