@@ -11,7 +11,8 @@ from qpd.environments.policy import Policy
 from qpd.environments.registry import EnvironmentConfigError
 from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
-from qpd.evaluation.filmed_game import Player, check_drawable, film_game
+from qpd.evaluation.decisions import Player
+from qpd.evaluation.filmed_game import check_drawable, film_game
 from qpd.files.atomic import replace_file
 
 MAX_FRAMES_PER_SECOND = 25  # browsers slow faster GIFs down
