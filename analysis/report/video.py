@@ -115,7 +115,8 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
         "taken": _taken_rows(actions, game.taken),
         "scores": scores,
         "ended": game.ended,
-        "rate": game.frames_per_second,
+        "rate": game.steps_per_second,
+        "stride": game.stride,
         "film": encode_frames(game.frames),
     }
 

@@ -29,13 +29,14 @@ from qpd.machine.torch_threads import torch_threads
 SCREEN = (210, 160)  # of the Atari 2600, in pixels
 AGENT_STEPS_PER_SECOND = 15  # the console shows 60 frames, an action lasts four
 MAX_GYM_WIDTH = 320  # pixels of a rendered frame; larger ones are shrunk
+MAX_PICTURES_PER_SECOND = 50  # MuJoCo without a graphics card draws some ten a second
 
 
 @dataclass(frozen=True)
 class FilmedGame:
-    """The beginning of a game: a picture before every step and one at the end.
+    """The beginning of a game: a picture before every `stride` steps, and one at the end.
 
-    `frames` is uint8 `[steps + 1, height, width, 3]`; `decisions` float64 `[players, steps + 1,
+    `frames` is uint8 `[pictures, height, width, 3]`; `decisions` float64 `[players, steps + 1,
     numbers]` as in `qpd.evaluation.decisions`, of the one who plays, then of the others on the same
     observations, NaN where nobody was asked (a forced step, the end); `taken` `[steps, ...]`, the
     actions; `scores` float64 `[steps + 1]`, the return so far. `ended` is True if the last frame is
@@ -47,7 +48,8 @@ class FilmedGame:
     taken: np.ndarray
     scores: np.ndarray
     ended: bool
-    frames_per_second: float
+    steps_per_second: float
+    stride: int = 1
 
 
 def film_game(
@@ -155,10 +157,12 @@ def _film_gym(
     frames = [picture]
     rate = float(env.metadata.get("render_fps", 30))
     rng = np.random.default_rng([seed, 0xE7A1])
+    stride = -(-round(rate) // MAX_PICTURES_PER_SECOND)
     asked: list[np.ndarray] = []
     taken: list[np.ndarray] = []
     scores, ended = [0.0], False
-    while not ended and len(taken) < round(seconds * rate):
+    steps = max(1, round(seconds * rate))
+    while not ended and len(taken) < steps:
         action, told = decide(players, seen, rng)
         asked.append(told)
         taken.append(action[0])
@@ -166,13 +170,16 @@ def _film_gym(
         given = action[0].copy() if action[0].ndim else int(action[0])
         observation, reward, terminated, truncated, _ = env.step(given)
         flat.push(observation, seen[0])
-        frames.append(_shrunk(env.render()))
         scores.append(scores[-1] + float(reward))
-        ended = terminated or truncated
+        ended = bool(terminated or truncated)
+        is_last = ended or len(taken) == steps
+        if is_last or len(taken) % stride == 0:
+            frames.append(_shrunk(env.render()))
     env.close()
     decisions = np.stack([*asked, undecided(players)], axis=1)
     scored = np.array(scores)
-    return FilmedGame(np.stack(frames), decisions, np.array(taken), scored, ended, rate)
+    pictures = np.stack(frames)
+    return FilmedGame(pictures, decisions, np.array(taken), scored, ended, rate, stride)
 
 
 def check_drawable(env: str | EnvironmentSource) -> None:
@@ -189,13 +196,46 @@ def _begin_rendered(
     # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(variable, "dummy")
-    env = make_one(source, max_frames, "rgb_array")
     try:
+        env = make_one(source, max_frames, "rgb_array")
+        _follow(env, source)
         observation, _ = env.reset(seed=seed)
         # Inside the try: some environments fail only when they render.
         return env, observation, _shrunk(env.render())
     except Exception as error:  # of a user's own class, or of what draws it
-        raise EnvironmentConfigError(f"{source} cannot be drawn: {one_line(error)}") from error
+        known = isinstance(error, EnvironmentConfigError)
+        reason = str(error).removeprefix(f"{source.env_id}: ") if known else one_line(error)
+        raise EnvironmentConfigError(
+            f"{source} cannot be drawn: {reason}{_drawing_hint(source)}",
+            error.code if isinstance(error, EnvironmentConfigError) else None,
+        ) from error
+
+
+def _follow(env: gymnasium.Env[Any, Any], source: EnvironmentSource) -> None:
+    """Let MuJoCo's camera go along with the robot, unless the user chose a camera.
+
+    Since gymnasium 1.3 the default one stays where it is, and robots walk out of the picture.
+    """
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is None or {"camera_id", "camera_name"} & set(source.kwargs):
+        return
+    import mujoco
+
+    camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if camera >= 0:  # arms and pendulums have none, and stay in sight
+        renderer.camera_id = camera
+
+
+def _drawing_hint(source: EnvironmentSource) -> str:
+    """Say what MuJoCo needs to draw where there is no screen; nothing for others."""
+    registered = gymnasium.registry.get(source.env_id)
+    if registered is None or ".mujoco" not in str(registered.entry_point):
+        return ""
+    backend = os.environ.get("MUJOCO_GL", "a screen's OpenGL")
+    return (
+        f" (MuJoCo drew with {backend}; without a screen it needs libegl1 and MUJOCO_GL=egl, or "
+        "libosmesa6 and MUJOCO_GL=osmesa)"
+    )
 
 
 def _shrunk(frame: object) -> np.ndarray:

@@ -87,7 +87,8 @@ function tracesView(figure, game, ranges) {
 
 function gameView(figure, game, data, indices) {
   const context = figure.querySelector("canvas").getContext("2d");
-  const { width, height, count } = game.film;
+  const { width, height } = game.film;
+  const count = game.own.length;
   const image = context.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const palette = paletteWords(game.film.palette);
@@ -106,7 +107,9 @@ function gameView(figure, game, data, indices) {
     const at = Math.min(step, count - 1);
     const isLast = at === count - 1;
     const size = width * height;
-    for (let i = 0; i < size; i++) pixels[i] = palette[indices[at * size + i]];
+    // Not every step has a picture of its own, but the end has.
+    const picture = isLast ? game.film.count - 1 : Math.floor(at / game.stride);
+    for (let i = 0; i < size; i++) pixels[i] = palette[indices[picture * size + i]];
     context.putImageData(image, 0, 0);
     score.textContent = `score ${game.scores[at]}`;
     moment.textContent = describe(at, isLast);
@@ -164,7 +167,7 @@ async function startPlayer(player) {
   const figures = [...player.querySelectorAll(".game")];
   const films = await Promise.all(data.games.map((game) => unpackFrames(game.film)));
   const views = data.games.map((game, i) => gameView(figures[i], game, data, films[i]));
-  const count = Math.max(...data.games.map((game) => game.film.count));
+  const count = Math.max(...data.games.map((game) => game.own.length));
   controlPlayer(player, views, count, data.rate);
 }
 
