@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
-from qpd.analysis.action_labels import action_labels, action_parts
 from qpd.analysis.figure_style import COLOURS
+from qpd.analysis.networks.action_labels import action_labels, action_parts
 from qpd.analysis.networks.run_players import RunPlayers, run_players
 from qpd.analysis.report import blocks
 from qpd.analysis.report.blocks import Section, Text
@@ -84,7 +84,10 @@ def _ranges(actions: ActionSpace) -> list[list[float]] | None:
     """Return low and high of each continuous action; None for choices."""
     if not isinstance(actions, Box):
         return None
-    return [[float(f"{end:.6g}") for end in ends] for ends in zip(actions.low, actions.high, strict=True)]
+    return [
+        [float(f"{end:.6g}") for end in ends]
+        for ends in zip(actions.low, actions.high, strict=True)
+    ]
 
 
 def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str, Any]:
@@ -149,4 +152,3 @@ def _caption(student: str, players: list[Player]) -> str:
     if len(players) > 1:
         text += f". {mark}. Both games have the same seed"
     return text + ". Played for this page; the returns below are those of the evaluation."
-

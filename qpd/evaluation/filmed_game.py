@@ -10,12 +10,10 @@ import gymnasium
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
-from qpd.actions import ActingRule
 from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.errors import one_line
 from qpd.environments.making import make_one
 from qpd.environments.observation import FlatObservations
-from qpd.environments.policy import Policy
 from qpd.environments.registry import (
     EnvironmentConfigError,
     atari_rom,
