@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 STEPS = 1000
 MOST_PANELS = 24  # actions that fit a page
+DRAWN_STEPS = 300  # lines of more would be a solid block
 _WHO = {"student": (COLOURS[0], "-"), "teacher": (COLOURS[1], "--")}
 
 
@@ -119,6 +120,8 @@ def traces_notes(traces: ActionTraces) -> list[str]:
     notes = [f"{traces.steps:,} decisions of one game of the student"]
     if traces.missing is not None:
         notes.append(f"the teacher was not asked: {traces.missing}")
+    if isinstance(traces.actions, Box) and traces.steps > DRAWN_STEPS:
+        notes.append(f"the first {DRAWN_STEPS} are drawn; actions.csv has all")
     if isinstance(traces.actions, Box) and len(traces.summary) > MOST_PANELS:
         left = f"the first {MOST_PANELS} of {len(traces.summary)} actions are drawn"
         notes.append(f"{left}; actions.csv has all")
@@ -127,8 +130,9 @@ def traces_notes(traces: ActionTraces) -> list[str]:
 
 def draw_actions(traces: ActionTraces) -> Figure:
     """Draw the game on a page of its own; call it inside `paper_style()`."""
-    figure = new_figure(PAGE_WIDTH, figure_height(traces, 2))
-    draw_actions_on(figure, traces, 2)
+    columns = 1 if len(traces.summary) <= 4 else 2
+    figure = new_figure(PAGE_WIDTH, figure_height(traces, columns))
+    draw_actions_on(figure, traces, columns)
     return figure
 
 
@@ -161,7 +165,7 @@ def _draw_lines(figure: Figure, traces: ActionTraces, columns: int) -> None:
     axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
     panels = traces.summary.head(MOST_PANELS).itertuples()
     for ax, about in zip(axes.ravel(), panels, strict=False):
-        mine = traces.table[traces.table["action"] == about.action]
+        mine = traces.table[traces.table["action"] == about.action].head(DRAWN_STEPS)
         for who in _drawn(traces):
             colour, style = _WHO[who]
             ax.plot(mine["step"], mine[who], style, color=colour, linewidth=0.9, label=who)
@@ -203,5 +207,7 @@ def _draw_shares(figure: Figure, traces: ActionTraces) -> None:
 def _legend(figure: Figure, ax: Any, traces: ActionTraces) -> None:
     handles, labels = ax.get_legend_handles_labels()
     # In the game that is the student's, the teacher only says what it would do.
-    told = [label if label == "student" else "teacher, asked" for label in labels]
+    told = [
+        label if label == "student" else "teacher, on the same observations" for label in labels
+    ]
     figure.legend(handles, told, ncols=len(told), loc="outside upper right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qpd.actions import Box
 from qpd.analysis.networks.action_traces import (
+    DRAWN_STEPS,
     ActionTraces,
     action_traces,
     draw_actions_on,
@@ -17,7 +18,6 @@ from qpd.runs.target import TargetError
 from qpd.student_files.distilled import StudentFileError
 
 KEY, TITLE = "actions", "What both do"
-STEPS = 300  # more would be a solid block at this width
 
 
 def actions_section(inputs: ReportInputs) -> Section | None:
@@ -26,7 +26,7 @@ def actions_section(inputs: ReportInputs) -> Section | None:
         return None
     inputs.note("playing for the figure of actions")
     try:
-        traces = action_traces(inputs.path, inputs.student, STEPS)
+        traces = action_traces(inputs.path, inputs.student, DRAWN_STEPS)
     except (EnvironmentConfigError, StudentFileError, TargetError) as error:
         return Section(KEY, TITLE, left_out=f"Nothing was played: {error}.")
     height = figure_height(traces, 1)
