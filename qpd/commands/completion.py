@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-EXPORT_FORMATS = ("c", "onnx", "litert", "sb3")
-
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
     """Return the shipped recipes that begin so, each with what it does."""
@@ -33,7 +31,10 @@ def complete_setting(incomplete: str) -> list[str]:
 
 def complete_format(incomplete: str) -> list[str]:
     """Return the formats of `qpd export` that begin so."""
-    return [name for name in EXPORT_FORMATS if name.startswith(incomplete)]
+    # Here, as that module imports this one.
+    from qpd.commands.export import EXPORTERS
+
+    return [name for name in EXPORTERS if name.startswith(incomplete)]
 
 
 def complete_policy(incomplete: str) -> list[str]:

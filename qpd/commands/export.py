@@ -43,7 +43,13 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export a quantized student, with golden vectors that prove it runs correctly."""
-    from qpd.export.bundle import ExportError, golden_vectors, load_export_source, write_bundle
+    from qpd.export.bundle import (
+        MANIFEST,
+        ExportError,
+        golden_vectors,
+        load_export_source,
+        write_bundle,
+    )
 
     if format_ not in EXPORTERS:
         raise ExportError(
@@ -64,7 +70,7 @@ def export(
     files = getattr(import_module(module), function)(source, golden_vectors(source.student))
     folder = output or (run if run.is_dir() else run.parent) / "exports" / target
     write_bundle(folder, target, source, files)
-    sizes = {name: len(content) for name, content in sorted(files.items())}
+    sizes = {name: (folder / name).stat().st_size for name in sorted([*files, MANIFEST])}
     if as_json:
         print_json({"format": format_, "folder": str(folder), "files": sizes})
         return
