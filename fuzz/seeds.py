@@ -17,6 +17,7 @@ import safetensors.torch
 import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from qpd.actions import Discrete
 from qpd.files.atomic import safetensors_bytes
 from qpd.integer.integer_student import integer_student
 from qpd.quantization.config import QuantizationConfig
@@ -36,7 +37,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
         "sb3_zip": _sb3_zips(),
         "vec_normalize": _vec_normalize(),
         "zoo_yaml": _zoo_yaml(),
-        "student": _safetensors(*float_student_content(Student(TINY), {"seed": 0})),
+        "student": _safetensors(*float_student_content(Student(TINY), Discrete(2), {"seed": 0})),
         "packed_student": _packed(),
         "recipe": _recipes(),
         "grid": _grids(),
@@ -120,7 +121,7 @@ def _safetensors(tensors: dict[str, torch.Tensor], about: dict[str, str]) -> dic
 
 def _packed() -> dict[str, bytes]:
     student = QuantizedStudent(Student(TINY), QuantizationConfig())
-    return _safetensors(*pack_student(integer_student(student), {"seed": 0}))
+    return _safetensors(*pack_student(integer_student(student, Discrete(2)), {"seed": 0}))
 
 
 def _zoo_yaml() -> dict[str, bytes]:

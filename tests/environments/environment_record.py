@@ -14,7 +14,7 @@ def play_recording(env: VectorEnvironment, num_steps: int, seed: int) -> Record:
     rng = np.random.default_rng(seed)
     record: Record = []
     for _ in range(num_steps):
-        result = env.step(rng.integers(0, env.spec.num_actions, env.num_envs))
+        result = env.step(rng.integers(0, env.spec.actions.num_outputs, env.num_envs))
         seen = (env.observations.copy(), env.acting.copy(), env.age.copy())
         record.append((*seen, *vars(result).values()))
     return record

@@ -144,7 +144,7 @@ def test_other_games_equal_sb3(
     ours.reset(seed)
     sb3_id = env_id.replace("ALE/", "").replace("-v5", "NoFrameskip-v4")
     twin = Sb3Twin(sb3_vector_env(sb3_id, 2), rom, seed)
-    policy = random_policy(ours.spec.num_actions)
+    policy = random_policy(ours.spec.actions.num_outputs)
     _, scores = compare(ours, twin, num_steps, policy, exact)
     assert scores
 

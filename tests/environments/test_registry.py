@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from qpd.actions import Discrete
 from qpd.environments.registry import EnvironmentConfigError, environment_spec, make_vector_env
 from tests.environments.environment_record import assert_same_record, play_recording
 
@@ -156,7 +157,6 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("BreakoutNoFrameskip-v5", "nearest: BreakoutNoFrameskip-v4"),
         ("CartPole", "nearest: CartPole-v1"),
         ("Breakout-v4", "unknown environment"),
-        ("Pendulum-v1", "continuous actions: not supported yet"),
         ("FrozenLake-v1", "only flat Box spaces are supported"),
         ("", "unknown environment"),
     ],
@@ -186,8 +186,8 @@ def test_wrong_arguments_are_refused() -> None:
 
 def test_specs() -> None:
     breakout = environment_spec(BREAKOUT)
-    assert (breakout.num_actions, breakout.observation_shape) == (4, (4, 84, 84))
+    assert (breakout.actions, breakout.observation_shape) == (Discrete(4), (4, 84, 84))
     assert breakout.is_atari and breakout.observation_dtype == "uint8"
     cartpole = environment_spec("CartPole-v1")
-    assert (cartpole.num_actions, cartpole.observation_shape) == (2, (4,))
+    assert (cartpole.actions, cartpole.observation_shape) == (Discrete(2), (4,))
     assert not cartpole.is_atari and cartpole.frame_stack == 1

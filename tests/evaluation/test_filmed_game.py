@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.actions import ActingRule
+from qpd.actions import ActingRule, Discrete
+from qpd.environments.policy import FunctionPolicy
 from qpd.environments.registry import EnvironmentConfigError, make_vector_env
 from qpd.evaluation.filmed_game import (
     AGENT_STEPS_PER_SECOND,
@@ -18,11 +19,17 @@ from qpd.evaluation.filmed_game import (
 GAME = "BreakoutNoFrameskip-v4"
 
 
+FOUR = Discrete(4)
+
+
 def uneven(observations: np.ndarray) -> np.ndarray:
     """Logits that depend on the picture: how bright its left and right half are."""
     frame = observations[:, -1].reshape(len(observations), 84, 84)
     left, right = frame[:, :, :42].mean(axis=(1, 2)), frame[:, :, 42:].mean(axis=(1, 2))
     return np.stack([0 * left, 0 * left, right - left, left - right], axis=1).astype(np.float32)
+
+
+BRIGHTER = FunctionPolicy(uneven, FOUR)
 
 
 def test_an_atari_game_is_the_one_that_is_played() -> None:
@@ -33,7 +40,7 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
         return np.tile(np.log(np.array([[1, 1, 1, 5]], np.float32)), (len(observations), 1))
 
     rule = ActingRule("sample")
-    players = [Player("a", uneven, rule), Player("b", listener, rule)]
+    players = [Player("a", BRIGHTER, rule), Player("b", FunctionPolicy(listener, FOUR), rule)]
     game = film_game(players, GAME, seed=8, seconds=6, max_frames=None)
     buttons = game.buttons.tolist()
     assert len(buttons) == 6 * AGENT_STEPS_PER_SECOND == 90
@@ -45,7 +52,7 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
     assert np.array_equal(asked, ~np.isnan(other).any(axis=1))
     np.testing.assert_allclose(other[asked], [[1 / 8, 1 / 8, 1 / 8, 5 / 8]] * asked.sum(), 1e-6)
     # Both were asked about the same observations, in order.
-    mine = rule.probabilities(uneven(np.concatenate(heard)))
+    mine = FOUR.probabilities(uneven(np.concatenate(heard)), rule)
     np.testing.assert_allclose(own[asked], mine, rtol=1e-6)
     # The same buttons in the environment itself, forced steps included: what the policy saw.
     grey = film_buttons(GAME, 8, buttons, size=(84, 84), grey=True)
@@ -71,7 +78,7 @@ def test_a_network_is_asked_once_for_each_observation_by_one_thread() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        player = Player("a", counting, ActingRule("sample"))
+        player = Player("a", FunctionPolicy(counting, FOUR), ActingRule("sample"))
         game = film_game([player], GAME, seed=8, seconds=2, max_frames=None)
         assert torch.get_num_threads() == 2
     finally:
@@ -80,7 +87,8 @@ def test_a_network_is_asked_once_for_each_observation_by_one_thread() -> None:
 
 
 def test_a_game_that_ends_is_filmed_to_its_end() -> None:
-    stay = Player("stay", lambda o: np.zeros((len(o), 4), np.float32), ActingRule("greedy"))
+    policy = FunctionPolicy(lambda o: np.zeros((len(o), 4), np.float32), FOUR)
+    stay = Player("stay", policy, ActingRule("greedy"))
     game = film_game([stay], GAME, seed=0, seconds=60, max_frames=None)
     assert game.ended and len(game.frames) == len(game.buttons) + 1 < 60 * AGENT_STEPS_PER_SECOND
     assert game.probabilities.shape == (1, len(game.frames), 4)
@@ -89,7 +97,8 @@ def test_a_game_that_ends_is_filmed_to_its_end() -> None:
 
 def test_a_game_outside_atari() -> None:
     pytest.importorskip("pygame")
-    left = Player("left", lambda o: np.array([[1.0, 0.0]], np.float32), ActingRule("greedy"))
+    policy = FunctionPolicy(lambda o: np.array([[1.0, 0.0]], np.float32), Discrete(2))
+    left = Player("left", policy, ActingRule("greedy"))
     game = film_game([left], "CartPole-v1", seed=1, seconds=2, max_frames=None)
     # Always pushed to the left, the pole falls after some 8 to 10 steps, of a point each.
     assert game.ended and 7 < len(game.buttons) < 12 and set(game.buttons) == {0}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpd.actions import ActingRule
+from qpd.actions import ActingRule, Discrete
+from qpd.environments.policy import FunctionPolicy, random_policy
 from qpd.environments.registry import (
     EnvironmentSpec,
     VectorEnvironment,
@@ -28,7 +29,7 @@ class KnownGames:
     def __init__(self, lengths: np.ndarray, cap: int = 10_000) -> None:
         self.lengths, self.cap = lengths, cap  # [num_envs, games]
         self.num_envs = len(lengths)
-        self.spec = EnvironmentSpec("KnownGames-v0", 2, (3,), "float32", False, 1)
+        self.spec = EnvironmentSpec("KnownGames-v0", Discrete(2), (3,), "float32", False, 1)
         self.observations = np.zeros((self.num_envs, 3), np.float32)
         self.acting = np.zeros(self.num_envs, np.bool_)
         self.age = np.zeros(self.num_envs, np.int64)
@@ -83,9 +84,12 @@ class KnownGames:
         pass
 
 
-def constant_policy(observations: np.ndarray) -> np.ndarray:
+def _second(observations: np.ndarray) -> np.ndarray:
     assert len(observations) > 0
     return np.tile(np.array([0.0, 1.0], np.float32), (len(observations), 1))
+
+
+constant_policy = FunctionPolicy(_second, Discrete(2))
 
 
 def random_lengths(num_envs: int, seed: int = 0) -> np.ndarray:
@@ -159,7 +163,7 @@ def test_the_policy_sees_only_environments_where_it_acts() -> None:
         return constant_policy(observations)
 
     env = KnownGames(random_lengths(4))
-    evaluate(policy, env, 14, GREEDY, seed=0)
+    evaluate(FunctionPolicy(policy, Discrete(2)), env, 14, GREEDY, seed=0)
     assert sum(len(batch) for batch in seen) == sum(env.lengths[key] for key in env.started)
     forced = sum(row % 2 == 0 for row, _ in env.started)
     assert env.forced_actions == [0] * forced  # the policy would have pressed 1
@@ -181,7 +185,7 @@ def test_the_seed_decides_sampled_actions() -> None:
                 return super().step(chosen, active)
 
         evaluate(
-            lambda x: np.zeros((len(x), 2), np.float32),
+            random_policy(Discrete(2)),
             Recorded(random_lengths(4)),
             12,
             ActingRule("sample"),
@@ -231,7 +235,8 @@ def test_starts_are_counted_and_not_outcomes() -> None:
     rule = ActingRule("greedy")
     env = make_vector_env("CartPole-v1", 2)
     left = np.array([[1.0, 0.0]])
-    result = evaluate(lambda seen: left.repeat(len(seen), axis=0), env, 5, rule, seed=3)
+    policy = FunctionPolicy(lambda seen: left.repeat(len(seen), axis=0), Discrete(2))
+    result = evaluate(policy, env, 5, rule, seed=3)
     # Pushed one way the pole falls within 8 to 10 steps: games end alike, but none began alike.
     data = result.to_json()
     assert data["distinct_starts"] == 5 > data["distinct_games"]

@@ -55,7 +55,7 @@ def compiled(folder: Path, flags: list[str]) -> ctypes.CDLL:
 
 def c_logits(library: ctypes.CDLL, student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
     """int32 `[n, actions]`, and a check that qpd_act returns the argmax."""
-    logits = np.zeros((len(observations), student.architecture.num_actions), dtype=np.int32)
+    logits = np.zeros((len(observations), student.architecture.num_outputs), dtype=np.int32)
     levels = np.ascontiguousarray(student.encode(observations))
     for level, row in zip(levels, logits, strict=True):
         action = library.qpd_act(

@@ -75,7 +75,7 @@ def test_simulation_and_integers_agree_on_the_real_game(run: str, observations: 
     with torch.no_grad():
         batches = torch.from_numpy(observations).split(512)
         simulation = simulation_of(integers)
-        simulated = torch.cat([simulation(batch).logits for batch in batches]).numpy()
+        simulated = torch.cat([simulation(batch).actor for batch in batches]).numpy()
     assert (found.argmax(1) == simulated.argmax(1)).mean() >= 0.999
     spread = found.std()
     assert np.abs(found - simulated).max() <= 0.25 * spread

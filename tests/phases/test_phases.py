@@ -22,6 +22,7 @@ import torch
 import yaml
 from stable_baselines3 import DQN
 
+from qpd.actions import Discrete
 from qpd.environments.transition import TransitionBatch
 from qpd.phases.preparation import PreparationError, prepare
 from qpd.recipe.schema import Recipe
@@ -156,8 +157,8 @@ def test_students_have_learnt_the_teachers_logits(finished: Path, teacher_zip: P
     batch = torch.from_numpy(np.array(observations))
     teacher = load_teacher(teacher_zip, algo="ppo", env_id="CartPole-v1")
     with torch.no_grad():
-        expected = teacher(batch).logits.softmax(1)[:, 0]
-        found = load_student(finished / "distilled.safetensors")(batch).logits.softmax(1)[:, 0]
+        expected = teacher(batch).labels.softmax(1)[:, 0]
+        found = load_student(finished / "distilled.safetensors")(batch).actor.softmax(1)[:, 0]
     assert expected.std() > 0.1
     assert torch.corrcoef(torch.stack([expected, found]))[0, 1] > 0.9
     assert 0.5 < found.std() / expected.std() < 1.5
@@ -301,7 +302,7 @@ def test_the_same_student_is_the_same_file(finished: Path, tmp_path: Path) -> No
     written = []
     for number in range(4):
         target = tmp_path / str(number)
-        save_student(target, load_student(path), {})
+        save_student(target, load_student(path), Discrete(2), {})
         written.append(target.read_bytes())
     assert len(set(written)) == 1
 

@@ -28,8 +28,8 @@ def validate(teacher_zip: Path):
 def test_a_student_as_sharp_as_it_should_be_diverges_by_nothing(validate) -> None:
     """At a sharpness of 2 its logits are twice the teacher's."""
     made, teacher = validate
-    assert made(network_policy(teacher, 2.0)).divergence == pytest.approx(0.0, abs=1e-6)
-    assert made(network_policy(teacher, 1.0)).divergence > 1e-3
+    assert made(network_policy(teacher, teacher.actions, 2.0)).divergence == pytest.approx(0.0, abs=1e-6)
+    assert made(network_policy(teacher, teacher.actions, 1.0)).divergence > 1e-3
 
 
 def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
@@ -45,7 +45,7 @@ def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
     # Eq. 1's label, at a temperature of 3.
     states = np.concatenate(met)
     assert len(states) < validation.HELD_OUT_STATES
-    p = torch.softmax(teacher(torch.from_numpy(states)).logits / 3.0, 1)
+    p = torch.softmax(teacher(torch.from_numpy(states)).labels / 3.0, 1)
     by_hand = np.log(2.0) + (p * p.log()).sum(1).mean()
     assert found.divergence == pytest.approx(float(by_hand), rel=1e-4)
     assert found.games.lengths.sum() == len(states)
@@ -55,9 +55,9 @@ def test_a_larger_sample_is_uniform_and_changes_no_game(
     validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, teacher = validate
-    whole = made(network_policy(teacher, 1.0))
+    whole = made(network_policy(teacher, teacher.actions, 1.0))
     monkeypatch.setattr(validation, "HELD_OUT_STATES", 32)
-    part = made(network_policy(teacher, 1.0))
+    part = made(network_policy(teacher, teacher.actions, 1.0))
     assert np.array_equal(part.games.returns, whole.games.returns)
     assert part.divergence == pytest.approx(whole.divergence, rel=0.6)
-    assert part.divergence == made(network_policy(teacher, 1.0)).divergence  # the same every time
+    assert part.divergence == made(network_policy(teacher, teacher.actions, 1.0)).divergence  # the same every time

@@ -59,7 +59,7 @@ def test_dequantized_weights_are_the_deployed_integers(scheme: str) -> None:
 
 def test_more_bits_are_less_noise() -> None:
     observations = torch.rand(200, 4, generator=torch.Generator().manual_seed(0))
-    found = [quantization_errors(simulation(bits), observations) for bits in (2, 4, 8)]
+    found = [quantization_errors(simulation(bits), observations, Discrete(4)) for bits in (2, 4, 8)]
     for name in ("sqnr_db/linear1", "sqnr_db/actor", "sqnr_db/outputs"):
         two, four, eight = (errors[name] for errors in found)
         assert two + 6 < four < eight - 6, name

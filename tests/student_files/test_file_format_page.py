@@ -77,7 +77,7 @@ def test_the_page_reads_the_same_student(page: dict[str, Any], file: Path) -> No
     read = page["read_student"](file)
     expected = IntegerEngine(student).integer_outputs(inputs)
     np.testing.assert_array_equal(page["integer_outputs"](read, inputs), expected)
-    assert len(np.unique(expected)) > student.architecture.num_actions
+    assert len(np.unique(expected)) > student.architecture.num_outputs
     assert float(read[0]["logit_scale"]) == student.output_scale
     for (weight, *_), layer in zip(read[2], student.layers, strict=True):
         np.testing.assert_array_equal(weight, layer.weight)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import qpd
+from qpd.actions import Discrete
 from qpd.export.bundle import golden_vectors, load_export_source
 from qpd.export.sb3_zip import sb3_zip
 from qpd.integer.integer_student import IntegerEngine
@@ -40,10 +41,10 @@ def test_predict_takes_frames_in_both_orders_alone_and_in_batches(frames: np.nda
 
 def test_sampling_follows_the_students_probabilities_and_the_seed(frames: np.ndarray) -> None:
     student = qpd.load_student_policy(XXS, seed=1)
-    spread = student.logits(frames).std(1)
+    spread = student.outputs(frames).std(1)
     batch = np.repeat(frames[[int(spread.argmin())]], 1000, axis=0)
     actions, _ = student.predict(batch)
-    logits = student.logits(batch[:1])[0].astype(np.float64)
+    logits = student.outputs(batch[:1])[0].astype(np.float64)
     probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     shares = np.bincount(actions, minlength=4) / len(actions)
     np.testing.assert_allclose(shares, probabilities, atol=0.08)  # 5 standard errors
@@ -68,7 +69,7 @@ def test_students_of_dqn_explore_rarely() -> None:
 def test_a_file_alone_tells_its_teacher(tmp_path: Path, algo: str, explores: bool) -> None:
     student = Student(StudentArchitecture((3,), 2, (), (8,)), seed=2)
     student.scale_outputs(1e4)  # sampling is then as good as the argmax
-    save_student(tmp_path / "distilled.safetensors", student, {"teacher": {"algo": algo}})
+    save_student(tmp_path / "distilled.safetensors", student, Discrete(2), {"teacher": {"algo": algo}})
     loaded, observation = qpd.load_student_policy(tmp_path), np.ones((20_000, 3), np.float32)
     greedy, _ = loaded.predict(observation, deterministic=True)
     assert (loaded.predict(observation)[0] != greedy).any() == explores
@@ -76,11 +77,11 @@ def test_a_file_alone_tells_its_teacher(tmp_path: Path, algo: str, explores: boo
 
 def test_files_of_every_kind(tmp_path: Path) -> None:
     student = Student(StudentArchitecture((3,), 2, (), (8,)), seed=2)
-    save_student(tmp_path / "distilled.safetensors", student, {})
+    save_student(tmp_path / "distilled.safetensors", student, Discrete(2), {})
     by_folder = qpd.load_student_policy(tmp_path)
     by_file = qpd.load_student_policy(str(tmp_path / "distilled.safetensors"))
     observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    np.testing.assert_array_equal(by_folder.logits(observations), by_file.logits(observations))
+    np.testing.assert_array_equal(by_folder.outputs(observations), by_file.outputs(observations))
     action, _ = qpd.load_student_policy(CARTPOLE / "quantized.safetensors").predict(np.zeros(4))
     assert action in (0, 1)
 

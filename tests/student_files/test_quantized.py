@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpd.actions import Discrete
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, integer_student
 from qpd.phases.quantize import PREPROCESSING
 from qpd.quantization.config import QuantizationConfig
@@ -62,7 +63,7 @@ def student_of(size: str, **options: Any) -> IntegerStudent:
         for shape_of_layer in student.shapes:
             bias = student.layer(shape_of_layer.name).bias
             bias.copy_(0.1 * torch.randn(bias.shape, generator=generator))
-    return integer_student(QuantizedStudent(student, QuantizationConfig(**options)))
+    return integer_student(QuantizedStudent(student, QuantizationConfig(**options)), Discrete(4))
 
 
 STUDENTS = pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_the_size_on_disk_is_the_true_one(size: str, bits: int, tmp_path: Path) 
 def test_8_bits_are_smaller_than_a_float_student_of_a_smaller_size(tmp_path: Path) -> None:
     # The paper: an 8-bit S takes fewer bytes than an fp32 XXS.
     save_integer_student(tmp_path / "s", student_of("S"), {})
-    save_student(tmp_path / "xxs", Student(architecture_for("XXS", (4, 84, 84), 4)), {})
+    save_student(tmp_path / "xxs", Student(architecture_for("XXS", (4, 84, 84), 4)), Discrete(4), {})
     assert (tmp_path / "s").stat().st_size < 0.85 * (tmp_path / "xxs").stat().st_size
 
 
@@ -212,7 +213,7 @@ def test_files_that_are_missing_or_no_safetensors(tmp_path: Path) -> None:
 
 
 def test_float_and_integer_students_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    save_student(tmp_path / "float", Student(architecture_for("mlp-8", (6,), 4)), {})
+    save_student(tmp_path / "float", Student(architecture_for("mlp-8", (6,), 4)), Discrete(4), {})
     save_integer_student(tmp_path / "integer", student_of("mlp-8"), {})
     assert "not written as qpd-integer-student" in error_line(tmp_path / "float")
     assert "not written as qpd-float-student" in error_line(tmp_path / "integer", load_student)

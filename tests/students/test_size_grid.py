@@ -99,7 +99,7 @@ def test_sizes_that_do_not_fit_the_observations(
         architecture_for(size, observation_shape, 4)
 
 
-@pytest.mark.parametrize(("num_actions", "hidden"), [(0, (8,)), (2, ()), (2, (0,)), (2, (8, -1))])
-def test_empty_layers_are_refused(num_actions: int, hidden: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("num_outputs", "hidden"), [(0, (8,)), (2, ()), (2, (0,)), (2, (8, -1))])
+def test_empty_layers_are_refused(num_outputs: int, hidden: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="positive widths"):
-        StudentArchitecture((4,), num_actions, (), hidden)
+        StudentArchitecture((4,), num_outputs, (), hidden)

@@ -62,7 +62,7 @@ def test_forward_equals_the_plain_network(size: str) -> None:
         outputs = student(frames())
         logits, values = PlainNetwork(student)(frames())
     assert logits.std() > 0.1
-    torch.testing.assert_close(outputs.logits, logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs.actor, logits, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(outputs.values, values, rtol=1e-5, atol=1e-5)
 
 
@@ -71,9 +71,9 @@ def test_forward_under_bfloat16_autocast() -> None:
     # outputs; about 15 roundings of random sign, so 5% of the logits' spread is generous.
     student = generic_student("M")
     with torch.no_grad():
-        exact = student(frames(16)).logits
+        exact = student(frames(16)).actor
         with torch.autocast("cpu", torch.bfloat16):
-            rough = student(frames(16)).logits
+            rough = student(frames(16)).actor
     assert rough.dtype == torch.float32
     error = (rough - exact).abs().max() / exact.std()
     assert 0 < error < 0.05
@@ -87,7 +87,7 @@ def test_blocked_and_ordinary_frames_give_the_same() -> None:
     assert blocked[1, 2, 5, 7, 4 * 3 + 1] == observations[1, 2, 4 * 5 + 3, 4 * 7 + 1]
     with torch.no_grad():
         one, other = student(observations), student(blocked)
-    assert torch.equal(one.logits, other.logits) and torch.equal(one.values, other.values)
+    assert torch.equal(one.actor, other.actor) and torch.equal(one.values, other.values)
 
 
 @pytest.mark.parametrize("blocked", [False, True])
@@ -96,7 +96,7 @@ def test_gradients_equal_the_plain_network(blocked: bool) -> None:
     plain = PlainNetwork(student)
     inputs = space_to_depth(observations) if blocked else observations
     outputs = student(inputs)
-    (outputs.logits.square().sum() + outputs.values.sum()).backward()
+    (outputs.actor.square().sum() + outputs.values.sum()).backward()
     logits, values = plain(observations)
     (logits.square().sum() + values.sum()).backward()
     expected = dict(plain.named_parameters())
@@ -150,13 +150,13 @@ def test_weights_start_orthogonal_and_the_head_small() -> None:
     torch.testing.assert_close(actor @ actor.T, 1e-4 * torch.eye(4), rtol=0, atol=1e-8)
 
 
-def test_scale_logits_scales_the_actor_only() -> None:
+def test_scale_outputs_scales_the_actor_only() -> None:
     student = generic_student("XXS")
     with torch.no_grad():
         before = student(frames())
         student.scale_outputs(3.0)
         after = student(frames())
-    torch.testing.assert_close(after.logits, 3.0 * before.logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(after.actor, 3.0 * before.actor, rtol=1e-5, atol=1e-5)
     assert torch.equal(after.values, before.values)
 
 
@@ -178,6 +178,6 @@ def test_the_vector_forward_is_an_mlp_on_unit_inputs() -> None:
     for name in ("linear1", "linear2"):
         x = torch.relu(student.layer(name)(x))
     outputs = student(observations)
-    torch.testing.assert_close(outputs.logits, student.actor(x))
+    torch.testing.assert_close(outputs.actor, student.actor(x))
     torch.testing.assert_close(outputs.values, student.critic(x).squeeze(-1))
     assert {"input_low", "input_high"} <= student.state_dict().keys()

@@ -32,7 +32,7 @@ def assert_policy_is_the_teacher(agent: Any, path: Path) -> None:
     policy = build_sb3_policy(teacher)
     observations = observations_for(teacher)
     with torch.inference_mode():
-        wanted = teacher(torch.from_numpy(observations)).logits
+        wanted = teacher(torch.from_numpy(observations)).labels
         logits = sb3_logits(policy)(torch.from_numpy(observations))
     # fp32: the same layers in the same order
     torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-6)
@@ -127,5 +127,5 @@ def test_half_precision_and_one_name_for_the_extractor(tmp_path: Path) -> None:
     observations = torch.from_numpy(observations_for(teacher))
     with torch.inference_mode():
         logits = sb3_logits(build_sb3_policy(teacher))(observations)
-        torch.testing.assert_close(logits, teacher(observations).logits, rtol=0, atol=1e-6)
+        torch.testing.assert_close(logits, teacher(observations).labels, rtol=0, atol=1e-6)
     assert np.isfinite(logits.numpy()).all()

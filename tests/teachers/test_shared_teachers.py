@@ -38,11 +38,11 @@ def test_every_shared_agent(path):
     teacher = load_teacher(path)
     assert teacher.algo == algo
     assert teacher.env_id == env_name.replace("LunarLander-v2", "LunarLander-v3")
-    assert teacher.num_actions == NUM_ACTIONS[teacher.env_id]
+    assert teacher.actions.num_outputs == NUM_ACTIONS[teacher.env_id]
     assert (teacher.normalization is not None) == (path.parent / "vecnormalize.pkl").exists()
     dtype = torch.uint8 if teacher.is_image else torch.float32
     logits, values = teacher(torch.ones(3, *teacher.observation_shape, dtype=dtype))
-    assert logits.shape == (3, teacher.num_actions) and values.shape == (3,)
+    assert logits.shape == (3, teacher.actions.num_outputs) and values.shape == (3,)
     assert torch.isfinite(logits).all() and torch.isfinite(values).all()
     folder = load_teacher(path.parent)
     assert folder.sha256 == teacher.sha256 and folder.env_id == teacher.env_id
@@ -69,7 +69,7 @@ def test_old_agents_still_play_well(folder, minimum):
         total, done = 0.0, False
         while not done:
             with torch.inference_mode():
-                logits = teacher(torch.from_numpy(observation)[None]).logits
+                logits = teacher(torch.from_numpy(observation)[None]).labels
             observation, reward, terminated, truncated, _ = environment.step(int(logits.argmax()))
             total, done = total + float(reward), terminated or truncated
         returns.append(total)

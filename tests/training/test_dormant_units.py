@@ -28,7 +28,7 @@ def student_with_dead_units() -> tuple[Student, torch.optim.Adam]:
     student = Student(architecture_for("XXS", (4, 84, 84), 4), seed=1)
     optimizer = torch.optim.Adam(student.parameters())
     student.scale_outputs(100.0)
-    student(FRAMES).logits.square().sum().backward()
+    student(FRAMES).actor.square().sum().backward()
     optimizer.step()
     with torch.no_grad():
         student.bias("conv2")[[3, 5]] = -1e4
@@ -52,7 +52,7 @@ def test_dormant_units_live_again_and_the_function_stays() -> None:
     count = recycle_dormant_units(student, optimizer, FRAMES, seed=0)
     after = student(FRAMES)
     assert count == sum(dead)
-    torch.testing.assert_close(after.logits, before.logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(after.actor, before.actor, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(after.values, before.values, rtol=1e-4, atol=1e-4)
     assert sum(dormant(student)) <= 1  # a fresh unit may be dormant by chance
 

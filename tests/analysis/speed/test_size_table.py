@@ -79,7 +79,7 @@ def test_a_packed_size_is_that_of_the_written_file(
     student = Student(architecture_for("XS", (4, 84, 84), 4), seed=3)
     path = tmp_path / "student.safetensors"
     if bits == 32:
-        save_student(path, student, {})
+        save_student(path, student, Discrete(4), {})
     else:
         simulation = QuantizedStudent(student, QuantizationConfig(bits, bits))
         calibrate(simulation, torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8))

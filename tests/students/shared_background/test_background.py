@@ -62,7 +62,7 @@ def assert_draws_are_right(memory: ReplayMemory) -> None:
     whole, drawn = memory.gather(rows), memory.start_drawing(shared=True)(rows)
     assert isinstance(drawn.inputs, SharedFrames)
     assert torch.equal(drawn.observations, whole.observations)
-    assert torch.equal(drawn.logits, whole.logits)
+    assert torch.equal(drawn.labels, whole.labels)
     blocks = whole.observations.view(len(rows), 4, 441, 16)
     differs = (blocks != background(memory)).any(-1).any(1)
     assert torch.equal(drawn.inputs.differs, differs)
@@ -195,7 +195,7 @@ def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
     for inputs in (drawn, whole):
         student.zero_grad()
         outputs = student(inputs)
-        (outputs.logits.square().sum() + outputs.values.sum()).backward()
+        (outputs.actor.square().sum() + outputs.values.sum()).backward()
         gradients.append({name: p.grad.clone() for name, p in student.named_parameters()})
     for name, gradient in gradients[1].items():
         assert (gradients[0][name] - gradient).norm() <= 1e-4 * gradient.norm(), name
@@ -264,5 +264,5 @@ def test_blocks_beyond_32_bits_are_found(tmp_path: Path) -> None:
     assert shared.plan is not None
     with torch.no_grad():
         plain = student(shared.stacked)
-    assert not torch.allclose(plain.logits[5], plain.logits[4])
-    torch.testing.assert_close(student(shared).logits, plain.logits, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(plain.actor[5], plain.actor[4])
+    torch.testing.assert_close(student(shared).actor, plain.actor, rtol=1e-4, atol=1e-6)

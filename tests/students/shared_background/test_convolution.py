@@ -73,7 +73,7 @@ def gradients(module: torch.nn.Module, observations: Tensor | SharedFrames) -> d
     """Gradients of a loss on both heads."""
     module.zero_grad()
     outputs = module(observations)
-    (outputs.logits.square().sum() + outputs.values.sum()).backward()
+    (outputs.actor.square().sum() + outputs.values.sum()).backward()
     return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
 
 
@@ -169,7 +169,7 @@ def test_a_student_learns_the_same_with_a_plan(channels: tuple[int, ...]) -> Non
     frames = space_to_depth(play(MIN_BATCH, 0.01, 4))
     draw = sharing(frames)
     assert draw.plan is not None
-    torch.testing.assert_close(student(draw).logits, student(frames).logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(student(draw).actor, student(frames).actor, rtol=1e-4, atol=1e-5)
     shared, ordinary = gradients(student, draw), gradients(student, frames)
     assert shared.keys() == dict(student.named_parameters()).keys()
     for name, gradient in ordinary.items():
@@ -191,8 +191,8 @@ def test_a_quantized_student_computes_the_same_integers(config: QuantizationConf
     assert draw.plan is not None
     with torch.no_grad():
         plain = quantized(frames)
-    assert plain.logits.std(0).min() > 0
-    torch.testing.assert_close(quantized(draw).logits, plain.logits, rtol=0, atol=0)
+    assert plain.actor.std(0).min() > 0
+    torch.testing.assert_close(quantized(draw).actor, plain.actor, rtol=0, atol=0)
     shared, ordinary = gradients(quantized, draw), gradients(quantized, frames)
     assert shared.keys() == ordinary.keys()
     for name, gradient in ordinary.items():
@@ -211,12 +211,12 @@ def test_bfloat16_is_about_as_exact_as_with_ordinary_convolutions(quantized: boo
         draw, exact = sharing(frames), gradients(module, frames)
         assert draw.plan is not None
         with torch.no_grad():
-            exact_logits = module(frames).logits
+            exact_logits = module(frames).actor
         with torch.autocast("cpu", torch.bfloat16):
-            logits = module(draw).logits.detach()
+            logits = module(draw).actor.detach()
             shared, ordinary = gradients(module, draw), gradients(module, frames)
             with torch.no_grad():
-                plain = module(frames).logits
+                plain = module(frames).actor
         assert logits.dtype == torch.float32
         assert (logits - exact_logits).norm() < 1.5 * (plain - exact_logits).norm()
         ours = torch.stack([(shared[name] - exact[name]).norm() for name in names])
