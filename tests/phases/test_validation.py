@@ -28,7 +28,9 @@ def validate(teacher_zip: Path):
 def test_a_student_as_sharp_as_it_should_be_diverges_by_nothing(validate) -> None:
     """At a sharpness of 2 its logits are twice the teacher's."""
     made, teacher = validate
-    assert made(network_policy(teacher, teacher.actions, 2.0)).divergence == pytest.approx(0.0, abs=1e-6)
+    assert made(network_policy(teacher, teacher.actions, 2.0)).divergence == pytest.approx(
+        0.0, abs=1e-6
+    )
     assert made(network_policy(teacher, teacher.actions, 1.0)).divergence > 1e-3
 
 
@@ -60,4 +62,6 @@ def test_a_larger_sample_is_uniform_and_changes_no_game(
     part = made(network_policy(teacher, teacher.actions, 1.0))
     assert np.array_equal(part.games.returns, whole.games.returns)
     assert part.divergence == pytest.approx(whole.divergence, rel=0.6)
-    assert part.divergence == made(network_policy(teacher, teacher.actions, 1.0)).divergence  # the same every time
+    assert (
+        part.divergence == made(network_policy(teacher, teacher.actions, 1.0)).divergence
+    )  # the same every time

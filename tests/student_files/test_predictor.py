@@ -69,7 +69,9 @@ def test_students_of_dqn_explore_rarely() -> None:
 def test_a_file_alone_tells_its_teacher(tmp_path: Path, algo: str, explores: bool) -> None:
     student = Student(StudentArchitecture((3,), 2, (), (8,)), seed=2)
     student.scale_outputs(1e4)  # sampling is then as good as the argmax
-    save_student(tmp_path / "distilled.safetensors", student, Discrete(2), {"teacher": {"algo": algo}})
+    save_student(
+        tmp_path / "distilled.safetensors", student, Discrete(2), {"teacher": {"algo": algo}}
+    )
     loaded, observation = qpd.load_student_policy(tmp_path), np.ones((20_000, 3), np.float32)
     greedy, _ = loaded.predict(observation, deterministic=True)
     assert (loaded.predict(observation)[0] != greedy).any() == explores

@@ -137,7 +137,9 @@ def test_the_size_on_disk_is_the_true_one(size: str, bits: int, tmp_path: Path) 
 def test_8_bits_are_smaller_than_a_float_student_of_a_smaller_size(tmp_path: Path) -> None:
     # The paper: an 8-bit S takes fewer bytes than an fp32 XXS.
     save_integer_student(tmp_path / "s", student_of("S"), {})
-    save_student(tmp_path / "xxs", Student(architecture_for("XXS", (4, 84, 84), 4)), Discrete(4), {})
+    save_student(
+        tmp_path / "xxs", Student(architecture_for("XXS", (4, 84, 84), 4)), Discrete(4), {}
+    )
     assert (tmp_path / "s").stat().st_size < 0.85 * (tmp_path / "xxs").stat().st_size
 
 

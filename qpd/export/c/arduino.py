@@ -7,7 +7,7 @@ import re
 
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.export.c.code import export_c
-from qpd.export.c.sizes import weight_bytes
+from qpd.export.c.sizes import c_constant_bytes
 from qpd.export.runtime_files import bundle_text
 from qpd.version import __version__
 
@@ -32,8 +32,8 @@ def export_arduino(source: ExportSource, golden: GoldenVectors) -> dict[str, byt
     fields = {
         "library": library_name(source.name),
         "name": re.sub(r"[^ -~]", "_", source.name),
-        "actions": str(source.student.architecture.num_outputs),
-        "constant_bytes": f"{weight_bytes(source.student):,}",
+        "actions": str(source.student.actions),
+        "constant_bytes": f"{c_constant_bytes(source.student):,}",
         "qpd_version": __version__,
     }
     sketch = f"examples/{EXAMPLE}/{EXAMPLE}.ino"
