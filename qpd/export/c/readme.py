@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from qpd.actions import Box, Discrete, MultiDiscrete
 from qpd.export.bundle import ExportSource
 from qpd.export.c import sizes
+from qpd.export.device_actions import can_sample
+from qpd.integer.integer_student import IntegerStudent
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -22,6 +25,42 @@ distilled from, with a twentieth of the width added at either end. What lies bey
 level 0 or 255, infinities included; NaN is level 0. Both functions return how many features lay
 beyond their range or were NaN: a program that wants to stop then can."""
 
+
+_ONE_CHOICE = """\
+    #include "qpd.h"
+    int32_t logits[QPD_ACTIONS];
+    int action = qpd_act(observation, logits);    /* the best action */
+@SAMPLE@
+Compile `qpd_network.c`@SAMPLE_FILE@ into your program. Logits are in units of
+@LOGIT_SCALE@ (`QPD_LOGIT_SCALE`)."""
+_SAMPLE = (
+    "    action = qpd_sample(logits, &random_state);   /* or one drawn from their softmax */\n"
+)
+_BOX = """\
+    #include "qpd.h"
+    qpd_action codes[QPD_ACTIONS];                             /* uint8_t */
+    qpd_act(observation, codes);                               /* 0 to QPD_ACTION_TOP */
+    int32_t pwm = qpd_action_scaled(codes[0], 1000, 2000);     /* integers alone */
+    float torque = qpd_action_value(codes[0], 0);              /* if you need it */
+
+Compile `qpd_network.c` and `qpd_actions.c` into your program. Code c of action i stands for
+low + c / QPD_ACTION_TOP * (high - low), squash included; `qpd_action_value` gives the integer
+engine's float, bit for bit, and `qpd_action_scaled` the nearest integer of any range, halves up.@ONE_CALL@
+
+| action | low | high |
+|---|---|---|
+@BOUNDS@"""
+_CHOICES = """\
+    #include "qpd.h"
+    qpd_action action[QPD_ACTIONS];    /* @MEANING@ */
+    qpd_act(observation, action);
+
+Compile `qpd_network.c` and `qpd_actions.c` into your program. The logits behind the action are
+`int32_t outputs[QPD_OUTPUTS]; qpd_outputs(observation, outputs);`, in units of
+@LOGIT_SCALE@ (`QPD_LOGIT_SCALE`); `qpd_decide(outputs, action)` acts by them.@ONE_CALL@"""
+_ONE_CALL = """ With
+`qpd_encode.c`, `qpd_act_on_floats(values, action)` and `qpd_act_on_counts(counts, low, high, action)`
+go from sensor values to the action in one call."""
 
 _MAKE = """\
     make test     # golden vectors: every level and logit must be the reference engine's
@@ -59,12 +98,17 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
             "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
             f"halves to even.\n\n{_SENSORS}\n\n| feature | low | high |\n|---|---|---|\n{ranges}"
         )
+    constants = "weights, biases, multipliers, shifts"
+    if isinstance(student.actions, Box):
+        constants += ", thresholds of codes"
     values = {
         **texts,
+        "USE": _use(student),
+        "CONSTANTS": constants,
         "NAME": source.name,
         "INPUTS": inputs,
         "BITS": ", ".join(f"{layer.shape.name} {layer.bits}" for layer in student.layers),
-        "CONSTANT_BYTES": f"{sizes.weight_bytes(student):,}",
+        "CONSTANT_BYTES": f"{sizes.c_constant_bytes(student):,}",
         "FILE_BYTES": "-" if source.file_bytes is None else f"{source.file_bytes:,} bytes",
         "FLASH_ARENA_BYTES": f"{sizes.flash_arena_bytes(student):,}",
         "ARENA_BYTES": f"{sizes.arena_bytes(student):,}",
@@ -73,3 +117,20 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     for key, value in values.items():
         template = template.replace(f"@{key}@", value)
     return template
+
+
+def _use(student: IntegerStudent) -> str:
+    """Return how to call it, by the kind of action."""
+    actions = student.actions
+    one_call = "" if student.architecture.is_image else _ONE_CALL
+    if isinstance(actions, Box):
+        bounds = zip(*(bound.tolist() for bound in actions.bounds), strict=True)
+        rows = [f"| {i} | {low!r} | {high!r} |" for i, (low, high) in enumerate(bounds)]
+        return _BOX.replace("@BOUNDS@", "\n".join(rows)).replace("@ONE_CALL@", one_call)
+    if isinstance(actions, Discrete):
+        sample, file = (_SAMPLE, " and `qpd_sample.c`") if can_sample(student) else ("", "")
+        return _ONE_CHOICE.replace("@SAMPLE@\n", f"{sample}\n").replace("@SAMPLE_FILE@", file)
+    meaning = "0 or 1 for each switch"
+    if isinstance(actions, MultiDiscrete):
+        meaning = f"a choice in each part, of {', '.join(map(str, actions.nvec))}"
+    return _CHOICES.replace("@MEANING@", meaning).replace("@ONE_CALL@", one_call)
