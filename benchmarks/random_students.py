@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from qpd.actions import ActionSpace, Box, Discrete
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent, fixed_point
+from qpd.integer.integer_student import (
+    IntegerLayer,
+    IntegerStudent,
+    fixed_point,
+    reference_outputs,
+)
 from qpd.students import StudentArchitecture
 
 
@@ -25,7 +31,7 @@ def random_student(
     given; the outputs of continuous ones spread over their range, and beyond it.
     """
     rng, layers, top = np.random.default_rng(seed), [], 2**activation_bits - 1
-    inputs_top, spread = 255, 1.0
+    inputs_top = 255
     for shape in architecture.layer_shapes():
         most = 2**bits - 1
         weight = (2 * rng.integers(0, 2**bits, shape.weight_shape) - most).astype(np.int16)
@@ -40,11 +46,24 @@ def random_student(
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
         layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))
         inputs_top = top
-    # The head's accumulators deviate by about 2 `spread`: the last layer's is left from the loop.
-    scale = 0.3 / spread if isinstance(actions, Box) else 0.01
+    box = actions if isinstance(actions, Box) else None
     actions = actions or Discrete(architecture.num_outputs)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not architecture.is_image:
         width = architecture.observation_shape[0]
         ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
-    return IntegerStudent(architecture, tuple(layers), scale, actions, *ranges, action_bits)
+    student = IntegerStudent(architecture, tuple(layers), 0.01, actions, *ranges, action_bits)
+    return student if box is None else _over_the_range(student, rng)
+
+
+def _over_the_range(student: IntegerStudent, rng: np.random.Generator) -> IntegerStudent:
+    """Shift and scale the head's outputs so that continuous actions take all of their range."""
+    shape = student.architecture.observation_shape
+    if student.architecture.is_image:
+        observations = rng.integers(0, 256, (16, *shape), dtype=np.uint8)
+    else:
+        observations = rng.uniform(-1.0, 2.0, (256, *shape)).astype(np.float32)
+    outputs, head = reference_outputs(student, observations), student.layers[-1]
+    bias = (head.bias - outputs.mean(0)).astype(np.int32)
+    layers = (*student.layers[:-1], replace(head, bias=bias))
+    return replace(student, layers=layers, output_scale=float(0.8 / outputs.std(0).max()))

@@ -45,7 +45,8 @@ _BOX = """\
 
 Compile `qpd_network.c` and `qpd_actions.c` into your program. Code c of action i stands for
 low + c / QPD_ACTION_TOP * (high - low), squash included; `qpd_action_value` gives the integer
-engine's float, bit for bit, and `qpd_action_scaled` the nearest integer of any range, halves up.@ONE_CALL@
+engine's float, bit for bit, and `qpd_action_scaled` the nearest integer of any range, halves
+up.@ONE_CALL@
 
 | action | low | high |
 |---|---|---|
@@ -59,8 +60,8 @@ Compile `qpd_network.c` and `qpd_actions.c` into your program. The logits behind
 `int32_t outputs[QPD_OUTPUTS]; qpd_outputs(observation, outputs);`, in units of
 @LOGIT_SCALE@ (`QPD_LOGIT_SCALE`); `qpd_decide(outputs, action)` acts by them.@ONE_CALL@"""
 _ONE_CALL = """ With
-`qpd_encode.c`, `qpd_act_on_floats(values, action)` and `qpd_act_on_counts(counts, low, high, action)`
-go from sensor values to the action in one call."""
+`qpd_encode.c`, `qpd_act_on_floats(values, action)` and
+`qpd_act_on_counts(counts, low, high, action)` go from sensor values to the action in one call."""
 
 _MAKE = """\
     make test     # golden vectors: every level and logit must be the reference engine's
