@@ -33,7 +33,8 @@ def student_of(name: str, features: int = 7, hidden: tuple[int, ...] = (33, 20))
 def student_at_every_threshold() -> IntegerStudent:
     """A student whose accumulator is its input's level less 128.
 
-    The unit is a code's step: nearly every accumulator is the threshold of a code.
+    The unit is a code's step, and a little more: a tie is no matter of float64's last digit. Nearly
+    every accumulator is the threshold of a code.
     """
     architecture = StudentArchitecture((1,), 1, (), (1,))
     hidden, actor = architecture.layer_shapes()
@@ -44,7 +45,7 @@ def student_at_every_threshold() -> IntegerStudent:
         IntegerLayer(actor, 8, one, zero - 128, None, None, 255),
     )
     ranges = np.array([0.0], np.float32), np.array([255.0], np.float32)
-    return IntegerStudent(architecture, layers, 2.0 / 255.0, Box((-0.3,), (0.7,)), *ranges)
+    return IntegerStudent(architecture, layers, 2.001 / 255.0, Box((-0.3,), (0.7,)), *ranges)
 
 
 def observations_of(student: IntegerStudent, n: int = 300) -> np.ndarray:

@@ -28,9 +28,9 @@ def compare(outputs: list, golden: dict) -> tuple:
         wanted = golden["codes"].astype(np.int64)
         steps = np.abs(outputs[1].astype(np.int64) - wanted)
         same = (outputs[0] == golden["actions"]).reshape(len(wanted), -1).all(1)
-        # A level that is rounded the other way may move a code by a step.
-        passed = steps.max() <= max(TOLERANCE * 2 ** int(golden["action_bits"]), 1)
-        passed = bool(passed and (same | (steps > 0).any(1)).all())
+        # A level that is rounded the other way, which is rare, may move a code by a step.
+        small = steps.max() <= max(TOLERANCE * 2 ** int(golden["action_bits"]), 1)
+        passed = small and (steps == 0).mean() >= 0.75 and (same | (steps > 0).any(1)).all()
         equal = int((steps == 0).all(1).sum())
         return passed, f"{equal} with equal codes, {int(same.sum())} with equal actions"
     integers = np.round(outputs[0].astype(np.float64) / golden["logit_scale"]).astype(np.int64)
