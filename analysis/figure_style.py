@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from qpd.files.atomic import write_bytes, write_text
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
@@ -45,6 +46,20 @@ _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: searchable, and small
     "svg.hashsalt": "qpd",  # the same figure is the same file
 }
+
+
+def series_look(place: int) -> dict[str, Any]:
+    """Return colour and marker of the series number `place`; of the first 49 no two look alike."""
+    # There are as many markers as colours: both in step would begin anew together.
+    marker = (place + place // len(COLOURS)) % len(MARKERS)
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[marker]}
+
+
+def tilt_names(axes: Axes, degrees: float) -> None:
+    """Turn the names along the x axis by `degrees`; each ends below its own tick."""
+    axes.tick_params(axis="x", labelrotation=degrees)
+    for label in axes.get_xticklabels():
+        label.set(horizontalalignment="right", rotation_mode="anchor")
 
 
 @contextmanager

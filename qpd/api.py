@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
@@ -35,6 +36,7 @@ from qpd.phases.whole_run import run_all_phases
 from qpd.recipe.loading import load_recipe, override_lines, override_recipe
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.fork import fork_run
+from qpd.runs.played_environment import EnvironmentWish, recipe_wish
 from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.target import Target, load_target, play, record
@@ -176,7 +178,10 @@ def evaluate(
     acting: str | None = None,
     epsilon: float | None = None,
     sharpness: float = 1.0,
-    env: str | None = None,
+    env: str | EnvironmentSource | Maker | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None = None,
+    frame_stack: int | None = None,
     vecnormalize: AgentSource | None = None,
     max_frames: int | None = None,
     seed: int | None = None,
@@ -193,7 +198,12 @@ def evaluate(
         acting: auto, sample, epsilon or greedy; default: the run's.
         epsilon: Share of random actions under epsilon.
         sharpness: Factor on the logits when sampling.
-        env: Environment id, if the agent's files don't name it.
+        env: Environment id, if the agent's files don't name it; or a function that makes one
+            environment, which no run directory can store.
+        env_kwargs: What the environment is made with, beside what the agent's files say.
+        wrappers: `module.Class`, or `{module.Class: {argument: value}}`, the innermost first, in
+            place of those of the agent's files.
+        frame_stack: Vectors that the agent sees at once, if its files don't say it.
         vecnormalize: VecNormalize's statistics, if they do not lie beside the agent.
         max_frames: Emulator frames after which a game is cut off.
         seed: Of the games; default: the run's, or 0.
@@ -211,8 +221,12 @@ def evaluate(
     if not isinstance(target, Target):
         source = target if isinstance(target, str) else Path(target)
         statistics = None if vecnormalize is None else Path(vecnormalize)
-        target = load_target(source, policy, env, device, statistics)
+        named = None if wrappers is None else wrappers_of(list(wrappers))
+        wish = EnvironmentWish(env, env_kwargs or {}, named, frame_stack)
+        target = load_target(source, policy, wish, device, statistics)
     with _shown(progress) as display:
+        for line in target.notes:
+            display.note(line)
         result = play(
             target,
             display,
@@ -271,9 +285,10 @@ def resolve_recipe(
         return load_recipe(os.fspath(recipe), lines)
 
     found = resolved([*named, *changes])  # every mistake is told before anything is fetched
-    if teacher is None:
-        return found
-    return resolved([*named, *told_by_agent(teacher), *changes])
+    if teacher is not None:
+        found = resolved([*named, *told_by_agent(teacher), *changes])
+    recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
+    return found
 
 
 def default_output(recipe: Recipe) -> Path:

@@ -16,16 +16,21 @@ from qpd.commands.bench import bench
 from qpd.commands.completion import complete_recipe, complete_setting
 from qpd.commands.crash import EXIT_CODE, crash_line
 from qpd.commands.doctor import doctor
+from qpd.commands.environment_options import environment_overrides
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
 from qpd.commands.output import (
     AsJson,
     Device,
+    EnvKwargs,
+    FrameStack,
     Quiet,
     VecNormalize,
+    WrapperOption,
     print_json,
     print_run,
     print_table,
+    progress,
 )
 from qpd.commands.push import push
 from qpd.commands.report import report
@@ -94,6 +99,9 @@ def run(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -104,11 +112,11 @@ def run(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=set_,
+        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,
-        progress=not quiet,
+        progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
 
@@ -122,6 +130,9 @@ def distill(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -132,11 +143,11 @@ def distill(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=set_,
+        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,
-        progress=not quiet,
+        progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
 
@@ -156,7 +167,9 @@ def quantize(
     """Quantize a distilled student after training (phase 2)."""
     from qpd import api
 
-    done = api.quantize(run_path, overrides=set_, device=device, output=output, progress=not quiet)
+    done = api.quantize(
+        run_path, overrides=set_, device=device, output=output, progress=progress(quiet)
+    )
     print_run(done.path, as_json, quiet)
 
 
@@ -171,7 +184,7 @@ def finetune(
     """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd import api
 
-    done = api.finetune(run_path, overrides=set_, device=device, progress=not quiet)
+    done = api.finetune(run_path, overrides=set_, device=device, progress=progress(quiet))
     print_run(done.path, as_json, quiet)
 
 

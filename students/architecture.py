@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -12,6 +13,7 @@ from typing import Literal
 KERNELS = (8, 4, 3, 3, 3)
 STRIDES = (4, 2, 1, 2, 2)
 NATURE_CONVOLUTIONS = 3
+STACKED_FRAMES = (4, 84, 84)
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class LayerShape:
 class StudentArchitecture:
     """A feed-forward student: convolutions (or none), hidden linear layers, actor head.
 
-    `observation_shape` is `(4, 84, 84)` with `conv_channels` given, the three Nature convolutions
-    and up to two more, or `(features,)` without.
+    `observation_shape` is `(channels, height, width)` with `conv_channels` given, the three Nature
+    convolutions and up to two more, or `(features,)` without.
     Raises ValueError where the two do not fit together.
     """
 
@@ -55,10 +57,6 @@ class StudentArchitecture:
 
     def __post_init__(self) -> None:
         is_image = len(self.observation_shape) == 3
-        if is_image and self.observation_shape != (4, 84, 84):
-            raise ValueError(
-                f"image observations of shape {self.observation_shape}: students read (4, 84, 84)"
-            )
         counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if is_image else range(1)
         if len(self.conv_channels) not in counts:
             wanted = (
@@ -74,24 +72,36 @@ class StudentArchitecture:
             raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
         if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_outputs < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")
+        if is_image and min(shape.output_shape[-1] for shape in self._convolutions()) < 1:
+            raise ValueError(
+                f"images of shape {self.observation_shape} are too small for "
+                f"{len(self.conv_channels)} convolutions; three need 36x36, as in SB3's NatureCNN"
+            )
 
     @property
     def is_image(self) -> bool:
-        """Whether observations are stacked frames."""
+        """Whether observations are images."""
         return len(self.observation_shape) == 3
 
-    def layer_shapes(self) -> tuple[LayerShape, ...]:
-        """Return all layers from the input to the head, which is named `actor`; no critic."""
-        shapes: list[LayerShape] = []
-        channels, side = self.observation_shape[0], self.observation_shape[-1]
+    @property
+    def stacks_frames(self) -> bool:
+        """Whether observations are Atari's stacks of four frames, which are kept frame by frame."""
+        return self.observation_shape == STACKED_FRAMES
+
+    def _convolutions(self) -> Iterator[LayerShape]:
+        channels, *sides = self.observation_shape
         for i, (width, kernel, stride) in enumerate(
             zip(self.conv_channels, KERNELS, STRIDES, strict=False), start=1
         ):
-            side = (side - kernel) // stride + 1
+            sides = [(side - kernel) // stride + 1 for side in sides]
             weight = (width, channels, kernel, kernel)
-            shapes.append(LayerShape(f"conv{i}", "conv", weight, stride, (width, side, side)))
+            yield LayerShape(f"conv{i}", "conv", weight, stride, (width, *sides))
             channels = width
-        features = channels * side * side if self.is_image else channels
+
+    def layer_shapes(self) -> tuple[LayerShape, ...]:
+        """Return all layers from the input to the head, which is named `actor`; no critic."""
+        shapes = list(self._convolutions())
+        features = prod(shapes[-1].output_shape) if shapes else self.observation_shape[0]
         for i, width in enumerate(self.hidden, start=1):
             shapes.append(LayerShape(f"linear{i}", "linear", (width, features), 1, (width,)))
             features = width
@@ -100,6 +110,17 @@ class StudentArchitecture:
         return tuple(shapes)
 
     @property
+    def widths(self) -> str:
+        """The widths as people write them (`widths_text`)."""
+        return widths_text(self.conv_channels, self.hidden)
+
+    @property
     def num_parameters(self) -> int:
         """Parameters of what is deployed: no critic head."""
         return sum(shape.num_parameters for shape in self.layer_shapes())
+
+
+def widths_text(conv_channels: Sequence[int], hidden: Sequence[int]) -> str:
+    """Return `4-8-8-8+8` for convolutions and hidden layers, `mlp-16-16` without convolutions."""
+    layers = "-".join(map(str, hidden))
+    return f"{'-'.join(map(str, conv_channels))}+{layers}" if conv_channels else f"mlp-{layers}"

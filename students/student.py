@@ -215,11 +215,14 @@ class Student(nn.Module):
     def encode(self, observations: Tensor) -> Tensor:
         """Turn observations into what layer 1 reads, levels in [0, 255]: uint8 or float32.
 
-        uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass);
+        uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass), other
+        images stay as they are;
         float `[batch, features]` -> the same shape, clipped to the input range, not rounded.
         """
-        if self.architecture.is_image:
+        if self.architecture.stacks_frames:
             return observations if observations.dim() == 5 else space_to_depth(observations)
+        if self.architecture.is_image:
+            return observations.contiguous(memory_format=torch.channels_last)
         low, high = self.input_low, self.input_high
         return affine_levels(observations, low, high, INPUT_LEVELS, rounded=False)
 

@@ -88,6 +88,9 @@ class Follower:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def warning(self, text: str) -> None:
+        self.notes.append(f"warning: {text}")
+
 
 def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
     """All three phases in this process, as `qpd run` does them."""

@@ -18,6 +18,7 @@ import torch
 from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, new_figure
 from qpd.analysis.networks.played_states import PlayedStates, play_states
 from qpd.environments.registry import action_names
+from qpd.environments.source import EnvironmentSource
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target
 from qpd.student_files.distilled import load_student
@@ -72,18 +73,18 @@ def feature_map(
     # Open everything before playing: a wrong path fails at once, not after minutes of play.
     opened = [RunDirectory.open(path, read_only=True) for path in runs]
     students = [load_student(run.distilled_file) for run in opened]
-    played: dict[tuple[str, int | None], PlayedStates] = {}
+    played: dict[tuple[str, EnvironmentSource, int | None], PlayedStates] = {}
     tables, summaries, frames = [], [], {}
     for run, student in zip(opened, students, strict=True):
         target = load_target(str(run.path), "teacher", None, "cpu")
         assert target.teacher is not None
         # The file's digest rather than its path: forks and seeds name the same teacher in
         # different ways.
-        key = (target.teacher.sha256, target.max_frames)
+        key = (target.teacher.sha256, target.environment, target.max_frames)
         if key not in played:
             played[key] = play_states(
                 target.teacher,
-                target.env_id,
+                target.environment,
                 num_states,
                 seed=seed,
                 games=games,

@@ -8,6 +8,7 @@ import numpy as np
 
 from qpd.actions import ActingRule
 from qpd.environments.registry import make_vector_env
+from qpd.environments.source import EnvironmentSource, as_source
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import collect_transitions
 
@@ -28,7 +29,7 @@ class PlayedStates:
 
 def play_states(
     teacher: Teacher,
-    env_id: str,
+    env: str | EnvironmentSource,
     count: int,
     *,
     seed: int = 0,
@@ -48,15 +49,16 @@ def play_states(
     # Chosen before the play, so that only these are kept: all states would take `thinning` times
     # the memory.
     chosen = np.sort(rng.choice(count * thinning, count, replace=False))
-    env = make_vector_env(env_id, min(games, count), max_frames=max_frames)
-    env.reset(seed)
+    source = as_source(env)
+    envs = make_vector_env(source, min(games, count), max_frames=max_frames)
+    envs.reset(seed)
     kept, begin = [], 0
-    for batch in collect_transitions(teacher, env, rule, rng, count * thinning):
+    for batch in collect_transitions(teacher, envs, rule, rng, count * thinning):
         # `chosen` counts over the whole play; the batch holds [begin, begin + len(batch)) of it.
         first, last = np.searchsorted(chosen, [begin, begin + len(batch)])
         rows = chosen[first:last] - begin
         kept.append((batch.observations[rows], batch.labels.numpy()[rows], batch.values[rows]))
         begin += len(batch)
-    env.close()
+    envs.close()
     observations, labels, values = (np.concatenate(part) for part in zip(*kept, strict=True))
-    return PlayedStates(env_id, observations, labels, values)
+    return PlayedStates(source.env_id, observations, labels, values)

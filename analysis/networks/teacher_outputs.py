@@ -19,7 +19,7 @@ from qpd.analysis.networks.played_states import play_states
 from qpd.environments.registry import action_names
 from qpd.errors.codes import ErrorCode
 from qpd.runs.target import TargetError, load_target
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS, algorithm_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def teacher_outputs(
         teacher = target.teacher
         assert teacher is not None
         states = play_states(
-            teacher, target.env_id, num_states, seed=seed, max_frames=target.max_frames
+            teacher, target.environment, num_states, seed=seed, max_frames=target.max_frames
         )
         about = {"teacher": source, "algo": teacher.algo}
         numbers = np.arange(num_states)
@@ -113,7 +113,7 @@ def draw_outputs(table: TeacherOutputs) -> Figure:
         mine = table.outputs[table.outputs["teacher"] == teacher]
         kind = "logit" if algo in ACTOR_CRITIC_ALGORITHMS else "Q-value"
         _draw_raw(row[0], mine, kind)
-        row[0].set_title(f"{algo.upper()}: {_short(teacher)}", loc="left")
+        row[0].set_title(f"{algorithm_name(algo)}: {_short(teacher)}", loc="left")
         softmax = table.softmax[table.softmax["teacher"] == teacher]
         _draw_cumulative(row[1], softmax, "max_probability")
         row[1].set_ylabel("states, cumulative")

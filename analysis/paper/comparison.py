@@ -14,10 +14,10 @@ from qpd.analysis.paper.verdict import mean_of_ratios
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.runs.run_identity import algorithm_name
 from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS
 from qpd.bench.device_record import FP32, DeviceRecord
 from qpd.students import SIZE_GRID, architecture_for
+from qpd.teachers.archive.agent_identity import algorithm_name
 
 _NOT_STATED = "not stated"
 _RUNTIME = "torch"  # the paper's

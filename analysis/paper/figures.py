@@ -17,8 +17,8 @@ from qpd.analysis.paper.tables import verdict_text
 from qpd.analysis.paper.verdict import Estimate, Verdict, mean_of_ratios, mean_return
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
-from qpd.analysis.runs.run_identity import algorithm_name
 from qpd.students import SIZE_GRID
+from qpd.teachers.archive.agent_identity import algorithm_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

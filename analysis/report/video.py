@@ -56,7 +56,7 @@ def _player(inputs: ReportInputs, target: Target) -> Player:
     sharpness = inputs.run.recipe.student.sharpness if target.label == "teacher" else 1.0
     rule = target.policy.actions.rule(
         target.acting,
-        on_atari=environment_spec(target.env_id).is_atari,
+        on_atari=environment_spec(target.environment).is_atari,
         epsilon=target.epsilon,
         sharpness=sharpness,
     )
@@ -71,7 +71,9 @@ def _player_data(inputs: ReportInputs, target: Target, players: list[Player]) ->
         inputs.note(f"filming the {'student' if place == 0 else 'teacher'}")
         # `film_game` lets the first play; the page wants each one's own game.
         order = [player, *(other for other in players if other is not player)]
-        game = film_game(order, target.env_id, target.seed, inputs.video_seconds, target.max_frames)
+        game = film_game(
+            order, target.environment, target.seed, inputs.video_seconds, target.max_frames
+        )
         games.append(_game_data(game, order, place))
     actions = action_names(target.env_id) or [
         f"action {i}" for i in range(target.policy.actions.num_outputs)

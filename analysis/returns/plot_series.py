@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from qpd.analysis.figure_style import COLOURS
 from qpd.analysis.returns.policy_returns import TEACHERS
-from qpd.analysis.runs.run_identity import algorithm_name
 from qpd.quantization.bit_widths import FLOAT_BITS
+from qpd.teachers.archive.agent_identity import algorithm_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

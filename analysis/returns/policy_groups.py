@@ -11,7 +11,7 @@ import numpy as np
 from qpd.analysis.returns.plot_series import precision_name
 from qpd.analysis.returns.policy_returns import TEACHERS, distinct_games
 from qpd.analysis.returns.return_statistics import score_matrix
-from qpd.analysis.runs.run_identity import algorithm_name
+from qpd.teachers.archive.agent_identity import algorithm_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
 from qpd.errors.codes import ErrorCode
 from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_directory import RunDirectory
@@ -132,7 +132,7 @@ def draw_curves(curves: QatCurves) -> Figure:
     losses, returns = figure.subplots(1, 2, sharex=True)
     shift = 0.012 * curves.epochs["samples"].max() / 1e6
     for place, (run, epochs) in enumerate(curves.epochs.groupby("run", sort=False)):
-        look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+        look = series_look(place)
         for phase, part in epochs.groupby("phase", sort=False):
             style = "-" if phase == "finetune" else "--"
             losses.plot(part["samples"] / 1e6, part["loss"], style, markevery=4, ms=3, **look)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
 from qpd.analysis.runs.distilled_student import (
     distilled_identity,
     distilled_settings,
@@ -35,8 +35,8 @@ class QuantizationReturns:
     """The data behind the figure; `left_out` maps each run that is missing to the reason.
 
     `table` has one row per evaluated quantized student: run, student (the distilled one it was made
-    from; trainings of one recipe and seed count as one), agent, policy (`ptq` or `qat`), quantizer
-    (scheme and settings except the weights' bits), weight_bits (the fewest of any layer),
+    from; trainings of one recipe and seed count as one), agent, env_id, policy (`ptq` or `qat`),
+    quantizer (scheme and settings except the weights' bits), weight_bits (the fewest of any layer),
     layer_bits, mean_bits (over weights), activation_bits, mean, low, high (95% bootstrap
     interval), episodes.
     `references` has one row per student and reference: student, policy (`teacher`, `distilled`),
@@ -70,7 +70,8 @@ def quantization_returns(runs: Sequence[Path]) -> QuantizationReturns:
         _note_references(references, student, results)
         teacher = run.manifest.teacher
         agent = agent_title(teacher.algo, teacher.env_id) if teacher is not None else ""
-        about = {"run": str(run.path), "student": student, "agent": agent}
+        env_id = teacher.env_id if teacher is not None else ""
+        about = {"run": str(run.path), "student": student, "agent": agent, "env_id": env_id}
         bits = bit_columns(run.recipe, run_architecture(run))
         if bits["mean_bits"] != bits["mean_bits"]:  # NaN
             left_out[str(run.path)] = "no return by bits, as no file tells the layers' sizes"
@@ -158,29 +159,46 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
     looks = {tuple(line): place for place, line in enumerate(lines)}
     columns = min(2, len(students))
     rows = -(-len(students) // columns)
-    figure = new_figure(PAGE_WIDTH, 2.3 * rows + 0.3 + 0.15 * -(-len(looks) // 2))
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    figure = new_figure(PAGE_WIDTH, 2.4 * rows + 0.3 + 0.15 * -(-len(looks) // 2))
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
     for ax, student in zip(axes, students, strict=False):
         mine = table[table["student"] == student]
         _draw_student(ax, mine, looks)
         references = returns.references[returns.references["student"] == student]
         _draw_references(ax, references)
-        ax.set_title(f"{student}, student of {mine['agent'].iloc[0]}")
+        ax.set_title(f"{student},\nstudent of {mine['agent'].iloc[0]}")
         found, labels = ax.get_legend_handles_labels()
         entries |= dict(zip(labels, found, strict=True))
     for ax in axes[::columns]:
         ax.set_ylabel("return")
     for ax in axes[len(students) :]:
         ax.set_axis_off()
-    # From 0 where no return is negative: a cut axis would exaggerate what a bit costs.
-    if (table["low"] >= 0).all():
-        axes[0].set_ylim(bottom=0)
+    env_ids = table.drop_duplicates("student").set_index("student")["env_id"]
+    for _, alike in env_ids.groupby(env_ids):
+        lows = [
+            part["low"][part["student"].isin(alike.index)].min()
+            for part in (table, returns.references)
+        ]
+        _share_scale([axes[students.index(student)] for student in alike.index], lows)
     # sorted() is stable: quantizers keep their order, references move to the end.
     order = sorted(entries, key=lambda label: label in _REFERENCES.values())
     handles = [entries[label] for label in order]
     figure.legend(handles, order, ncols=2, loc="outside lower center")
     return figure
+
+
+def _share_scale(axes: Sequence[Any], lows: Sequence[float]) -> None:
+    """Give panels of one environment one scale; returns of others have another unit.
+
+    It begins at 0 where nothing is below (`lows`; NaN is nothing): a cut axis would exaggerate
+    what a bit costs.
+    """
+    for ax in axes[1:]:
+        ax.sharey(axes[0])
+    axes[0].autoscale_view()
+    if not any(low < 0 for low in lows):
+        axes[0].set_ylim(bottom=0)
 
 
 def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) -> None:
@@ -193,12 +211,11 @@ def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) 
             line["mean_bits"] + 0.06 * (place - (len(looks) - 1) / 2),
             line["mean"],
             [line["mean"] - line["low"], line["high"] - line["mean"]],
-            color=COLOURS[place % len(COLOURS)],
-            marker=MARKERS[place % len(MARKERS)],
             linestyle="-" if policy == "ptq" else "--",
             elinewidth=0.8,
             capsize=2,
             label=f"{_STUDENTS[policy]}, {quantizer}",
+            **series_look(place),
         )
     ax.set(xlabel="bits per weight, mean over layers' weights", xticks=range(2, 9), xlim=(1.7, 8.3))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from qpd.analysis.returns.plot_series import bits_text
 from qpd.analysis.returns.policy_returns import TEACHERS
-from qpd.analysis.runs.run_identity import algorithm_name
+from qpd.teachers.archive.agent_identity import algorithm_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

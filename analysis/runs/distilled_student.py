@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qpd.runs.run_directory import RunDirectory
+from qpd.students.architecture import widths_text
 
 # Phase 1's student depends on these; forks differ in the other sections only.
 _SECTIONS = {"seed", "teacher", "environment", "collection", "replay", "student", "distill"}
@@ -48,9 +49,8 @@ def find_distilled(run: RunDirectory, others: Sequence[RunDirectory]) -> Path | 
 def student_label(run: RunDirectory) -> str:
     """Return a title: the size, or the widths if it has none, and any seed other than 0.
 
-    For example `XXS`, `mlp-16, seed 3`.
+    For example `XXS`, `4-8-8-8+8`, `mlp-16, seed 3`.
     """
     student = run.recipe.student
-    widths = [*(student.conv_channels or ()), *(student.hidden or ())]
-    size = student.size or "-".join(str(width) for width in widths)
+    size = student.size or widths_text(student.conv_channels or (), student.hidden or ())
     return f"{size}, seed {run.recipe.seed}" if run.recipe.seed else size

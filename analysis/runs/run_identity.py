@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_NAMES = {"ppo": "PPO", "a2c": "A2C", "trpo": "TRPO", "dqn": "DQN", "qrdqn": "QR-DQN"}
+from qpd.teachers.archive.agent_identity import algorithm_name
 
 
 def run_name(path: Path | str) -> str:
@@ -19,11 +19,6 @@ def experiment_name(path: Path | str) -> str:
     name = run_name(path)
     # A sweep's cells are named `size=XXS,seed=0,bits=8`.
     return re.sub(r"[-_,]?seed[-=_]?\d+(?=$|,)", "", name).lstrip(",") or name
-
-
-def algorithm_name(algo: str) -> str:
-    """Return an algorithm's usual spelling: `qrdqn` -> `QR-DQN`."""
-    return _NAMES.get(algo, algo.upper())
 
 
 def agent_title(algo: str, env_id: str) -> str:

@@ -11,6 +11,7 @@ from qpd.quantization.bit_widths import FLOAT_BITS, BitWidths, configured_widths
 from qpd.runs.manifest import Manifest
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.quantized import stored_constant_bytes
+from qpd.teachers.archive.agent_identity import agent_name
 
 LABELS = {
     "teacher": "teacher",
@@ -29,6 +30,7 @@ def run_summary(path: Path) -> dict[str, Any]:
     student's file was left out of a committed run. `constant_bytes` leaves the file's header out:
     what the C export puts into flash, 4 bytes per parameter in fp32. `weight_bits` is the fewest of
     any layer; a student also has `layer_bits`, actor head last, and `mean_bits` over its weights.
+    `warnings` are lines of text.
     Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
@@ -40,6 +42,7 @@ def run_summary(path: Path) -> dict[str, Any]:
         "seed": manifest.seed,
         "phases": {name: record.state for name, record in manifest.phases.items()},
         "policies": {},
+        "warnings": _warnings(manifest),
         "seconds": _seconds(manifest),
     }
     policies = summary["policies"]
@@ -75,6 +78,12 @@ def run_summary(path: Path) -> dict[str, Any]:
             if file.is_file() and name != "distilled":
                 policies[name]["constant_bytes"] = stored_constant_bytes(file)
     return summary
+
+
+def _warnings(manifest: Manifest) -> list[str]:
+    """Return what the run warned of and its results suffer from: a teacher that plays badly."""
+    first_games = manifest.phases["distill"].metrics.get("first_games") or {}
+    return [first_games["warning"]] if first_games.get("warning") else []
 
 
 def _seconds(manifest: Manifest) -> dict[str, float]:
@@ -124,10 +133,15 @@ def entry_widths(entry: dict[str, Any]) -> BitWidths:
 
 
 def summary_title(summary: dict[str, Any]) -> str:
-    """Return the run's folder, its agent and the recipe's name, in one line."""
+    """Return the run's folder, its agent and the recipe's name if it has one, in one line."""
     teacher = summary.get("teacher")
-    of = "" if teacher is None else f"student of {agent_title(teacher['algo'], teacher['env_id'])}"
-    return ", ".join(part for part in (summary["name"], of, f"recipe {summary['recipe']}") if part)
+    if teacher is None:
+        return f"{summary['name']}, recipe {summary['recipe']}"
+    algo, env_id = teacher["algo"], teacher["env_id"]
+    title = f"{summary['name']}, student of {agent_title(algo, env_id)}"
+    # Without a recipe the agent gives the run its name: no recipe is called that.
+    is_recipe = summary["recipe"] != agent_name(algo, env_id)
+    return f"{title}, recipe {summary['recipe']}" if is_recipe else title
 
 
 def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -149,7 +163,7 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             low, high = evaluation["interval"]
             shown = f"{evaluation['mean']:.1f} [{low:.1f}, {high:.1f}]"
             # A share of a negative return (LunarLander's) would rank policies upside down.
-            if base and base["mean"] > 0:
+            if base is not None and base["mean"] > 0:
                 ratio = f"{evaluation['mean'] / base['mean']:.0%}"
         sizes = [f"{entry['num_parameters']:,}", str(entry_widths(entry))]
         for size in (entry["size_bytes"], entry["constant_bytes"]):
@@ -159,13 +173,25 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def summary_caption(summary: dict[str, Any]) -> str:
-    """Return how the table's returns were measured; empty if none was."""
+    """Return how the table's returns were measured, and why no share of the teacher's is shown.
+
+    Empty if none was measured.
+    """
     measured = [e["return"] for e in summary["policies"].values() if "return" in e]
     if not measured:
         return ""
+    base = summary["policies"].get("teacher", {}).get("return")
+    missing = ""
+    if base is None:
+        missing = (
+            "; of teacher: -, as the teacher was not evaluated: "
+            "`qpd evaluate RUN --policy teacher` does that"
+        )
+    elif base["mean"] <= 0:
+        missing = "; of teacher: -, as its return is not above 0"
     text = f"{measured[0]['episodes']} full games each, {measured[0]['acting']}"
     if "teacher_sharpened" in summary["policies"]:
         text += (
             f"; teacher, sharpened: {summary['policies']['teacher_sharpened']['return']['acting']}"
         )
-    return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}"
+    return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}{missing}"

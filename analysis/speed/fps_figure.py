@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look, tilt_names
 from qpd.analysis.speed.fps_table import PAPER_MARK, TEACHERS, FpsRow, FpsTable
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LEGEND_COLUMNS = 3
 _TEACHER = "teacher, fp32 in PyTorch"
-_LABEL_GAP = 0.24  # decades between two labels of the paper's devices
+_LABEL_GAP = 0.055  # of the axis, between two labels of the paper's devices: a line of text
 
 
 def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
@@ -33,10 +33,11 @@ def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
     panels = figure.subplots(1, 2, sharey=True, squeeze=False, width_ratios=(1.5, 1))[0]
     handles: dict[str, Any] = {}
     for table, axes, bits in zip(tables, panels, ("fp32", "8-bit"), strict=True):
-        draw_fps(table, axes, names, len(devices) > 1)
+        _draw_fps(table, axes, names, len(devices) > 1)
         axes.set_title(bits)
         found, labels = axes.get_legend_handles_labels()
         handles |= dict(zip(labels, found, strict=True))
+    _name_papers(tables[0], panels[0])
     panels[0].set_ylabel("forward passes per second")
     ordered = sorted(handles, key=lambda label: label == _TEACHER)
     figure.legend(
@@ -49,11 +50,11 @@ def fps_figure(tables: tuple[FpsTable, FpsTable]) -> Figure:
     return figure
 
 
-def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str], tell_devices: bool = True) -> None:
+def _draw_fps(table: FpsTable, axes: Axes, names: Sequence[str], tell_devices: bool) -> None:
     """Draw a table: a line per row, coloured by its place in `names`, on a log axis.
 
-    The paper's devices are thin, grey and labelled at their end; where rows are quantized (Table
-    2) they are left out, as they ran in fp32. Teachers are marks off the lines; in Table 2 they are
+    The paper's devices are thin and grey, their teachers dotted; where rows are quantized (Table 2)
+    they are left out, as they ran in fp32. Teachers are marks off the lines; in Table 2 they are
     grey stars, as they ran in another runtime.
     """
     is_quantized = table.name == "fps_table_2"
@@ -66,9 +67,7 @@ def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str], tell_devices: bo
             papers += [] if is_quantized else [row]
             continue
         name = _name(row, tell_devices)
-        place = names.index(name)
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        style: dict[str, Any] = {"color": colour, "marker": marker}
+        style = series_look(names.index(name))
         axes.plot(
             [places[x] for x in students], [row.fps[x] for x in students], label=name, **style
         )
@@ -80,36 +79,38 @@ def draw_fps(table: FpsTable, axes: Axes, names: Sequence[str], tell_devices: bo
     # From a Raspberry Pi to a server's C export is more than three orders of magnitude.
     axes.set_yscale("log")
     axes.set_xticks(range(len(places)), list(places))
-    axes.tick_params(axis="x", labelrotation=45)
-    _draw_papers(papers, places, axes)
+    tilt_names(axes, 45)
+    for row in papers:
+        _draw_paper(row, places, axes)
 
 
-def _draw_papers(rows: Sequence[FpsRow], places: dict[str, int], axes: Axes) -> None:
-    """Draw the paper's devices as thin lines, teachers dotted, with a name at the right end."""
+def _draw_paper(row: FpsRow, places: dict[str, int], axes: Axes) -> None:
+    known = [column for column in places if column in row.fps]
+    thin: dict[str, Any] = {"color": NEUTRAL, "linewidth": 0.6, "zorder": 0, "label": "_"}
+    students = [column for column in known if column not in TEACHERS]
+    axes.plot([places[x] for x in students], [row.fps[x] for x in students], **thin)
+    beyond = [*students[-1:], *(column for column in known if column in TEACHERS)]
+    dotted = thin | {"linestyle": ":", "marker": ".", "markersize": 3, "markevery": slice(1, None)}
+    axes.plot([places[x] for x in beyond], [row.fps[x] for x in beyond], **dotted)
+
+
+def _name_papers(table: FpsTable, axes: Axes) -> None:
+    """Name the paper's devices at the right end of their lines, once the axis's range is known."""
+    places = {column: place for place, column in enumerate(table.columns)}
     ends = []
-    for row in rows:
-        known = [column for column in places if column in row.fps]
-        thin: dict[str, Any] = {"color": NEUTRAL, "linewidth": 0.6, "zorder": 0, "label": "_"}
-        students = [column for column in known if column not in TEACHERS]
-        axes.plot([places[x] for x in students], [row.fps[x] for x in students], **thin)
-        beyond = [*students[-1:], *(column for column in known if column in TEACHERS)]
-        dotted = thin | {
-            "linestyle": ":",
-            "marker": ".",
-            "markersize": 3,
-            "markevery": slice(1, None),
-        }
-        axes.plot([places[x] for x in beyond], [row.fps[x] for x in beyond], **dotted)
-        ends.append((row.fps[known[-1]], places[known[-1]], row.device.removesuffix(PAPER_MARK)))
-    if not ends:
-        return
+    for row in table.rows:
+        if not _ours(row):
+            last = [column for column in places if column in row.fps][-1]
+            ends.append((row.fps[last], places[last], row.device.removesuffix(PAPER_MARK)))
     ends.sort()
     heights = np.log10([end for end, _, _ in ends])
+    low, high = np.log10(axes.get_ylim())
+    gap = _LABEL_GAP * (high - low)
     # Neighbours that are too close push each other apart, by as much up as down, until none is.
     spread = heights.copy()
     for _ in range(100):
         for place in range(1, len(spread)):
-            lack = max(0.0, _LABEL_GAP - (spread[place] - spread[place - 1]))
+            lack = max(0.0, gap - (spread[place] - spread[place - 1]))
             spread[place - 1] -= lack / 2
             spread[place] += lack / 2
     right = max(places.values()) + 0.7

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from qpd.actions import Discrete
-from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look, tilt_names
 from qpd.analysis.returns.plot_series import precision_name
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
@@ -106,7 +106,10 @@ def sizes_left_out(table: DataFrame, frame: DataFrame | None) -> dict[str, str]:
         if np.isnan(row["size_bytes"]):
             reasons[name] = "left out, as its file was not kept"
         elif row["name"] not in sources:
-            reasons[name] = "left out, as a run of the same size, bits and teacher is there"
+            reasons[name] = (
+                "left out, as a run of the same size and bits is there, "
+                "whose teacher has as many bytes"
+            )
     return reasons
 
 
@@ -134,10 +137,7 @@ def draw_sizes(table: DataFrame, axes: Axes) -> None:
     for place, name in enumerate(names):
         mine = grid[grid["precision"] == name]
         apart = others[others["precision"] == name]
-        look: dict[str, Any] = {
-            "color": COLOURS[place % len(COLOURS)],
-            "marker": MARKERS[place % len(MARKERS)],
-        }
+        look = series_look(place)
         # No line joins a single mark, nor students of different environments.
         axes.plot(mine["size"].map(places), mine["size_bytes"], label=name, **look)
         axes.plot(apart["source"].map(places), apart["size_bytes"], linestyle="", **look)
@@ -157,9 +157,7 @@ def draw_sizes(table: DataFrame, axes: Axes) -> None:
     long = [name for name in places if name not in SIZE_GRID]
     axes.set_xticks(range(len(places)), list(places))
     if long:
-        axes.tick_params(axis="x", labelrotation=30)
-        for label in axes.get_xticklabels():
-            label.set(horizontalalignment="right", rotation_mode="anchor")
+        tilt_names(axes, 30)
     axes.set_xlabel("student")
     axes.set_ylabel("bytes of its file")
     axes.legend(

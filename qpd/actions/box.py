@@ -42,8 +42,11 @@ class Box(ActionSpace):
                 f"bounds of {len(self.low)} and {len(self.high)} numbers for actions of shape "
                 f"{self.shape}"
             )
-        for low, high in zip(self.low, self.high, strict=True):
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        # As float32, what actions are: a width beyond it would make them NaN.
+        with np.errstate(over="ignore", invalid="ignore"):
+            widths = np.array(self.high, np.float32) - np.array(self.low, np.float32)
+        for low, high, width in zip(self.low, self.high, widths, strict=True):
+            if not 0.0 < width < math.inf:  # NaN compares false
                 raise ValueError(
                     f"an action from {low:g} to {high:g}: bounds must be finite, and the lower "
                     "one below the upper one (gymnasium.wrappers.RescaleAction sets others)"

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpd.commands.completion import complete_policy
+from qpd.commands.environment_options import environment_wish
 from qpd.commands.output import (
     AsJson,
     Device,
+    EnvKwargs,
+    FrameStack,
     Quiet,
     VecNormalize,
+    WrapperOption,
     print_json,
     print_table,
+    print_warnings,
     progress,
 )
 from qpd.commands.teacher_card import teacher_card
@@ -60,6 +65,9 @@ def evaluate(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     vecnormalize: VecNormalize = None,
     max_frames: Annotated[
         int | None,
@@ -85,11 +93,12 @@ def evaluate(
     from qpd import api
     from qpd.runs.target import load_target
 
-    loaded = load_target(target, policy, env, device or "auto", vecnormalize)
+    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+    loaded = load_target(target, policy, wish, device or "auto", vecnormalize)
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
-        check_filmable(gif, loaded.env_id)
+        check_filmable(gif, loaded.environment)
     result = api.evaluate(
         loaded,
         episodes=episodes,
@@ -101,7 +110,7 @@ def evaluate(
         progress=not quiet,
     )
     if gif is not None:
-        record_gif(gif, loaded.policy, loaded.env_id, result.acting, result.seed, gif_seconds)
+        record_gif(gif, loaded.policy, loaded.environment, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
     if as_json:
         print_json(report | {"return": result.to_json()})
@@ -124,25 +133,39 @@ def teacher_info(
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     vecnormalize: VecNormalize = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="root of all randomness")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Describe an agent, and measure its mean return beside a random policy's."""
+    """Describe an agent, and measure its mean return beside a random policy's.
+
+    Warns if it plays no better.
+    """
+    from qpd.actions import Box
+    from qpd.phases.first_games import random_warning
     from qpd.runs.target import load_target, play, play_randomly
 
-    loaded = load_target(source, "teacher", env, "auto", vecnormalize)
+    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+    loaded = load_target(source, "teacher", wish, "auto", vecnormalize)
     teacher = loaded.teacher
     assert teacher is not None
     info: dict[str, Any] = {
         "source": source,
         "algo": teacher.algo,
         "env_id": loaded.env_id,
+        "environment": "; ".join(loaded.notes) or loaded.env_id,
         "observation_shape": list(teacher.observation_shape),
         "actions": str(teacher.actions),
+        "squash": teacher.actions.squash if isinstance(teacher.actions, Box) else None,
+        "hidden_widths": list(teacher.hidden_widths),
+        "activation": teacher.activation,
         "num_parameters": teacher.num_parameters,
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),
+        "wrappers": str(teacher.files.environment),
         "sha256": teacher.sha256,
     }
     if episodes:
@@ -151,16 +174,23 @@ def teacher_info(
             random = play_randomly(loaded, display, episodes=episodes, seed=seed)
         info["return"] = result.to_json()
         info["random_return"] = random.to_json()
+        warning = random_warning(teacher, result, random)
+        info["warnings"] = [] if warning is None else [warning]
+    warnings = info.get("warnings", [])
     if as_json:
         print_json(info)
+        print_warnings(warnings)
         return
-    rows = [[key, str(value)] for key, value in info.items() if not key.endswith("return")]
+    hidden = ("return", "random_return", "warnings")
+    shown = {key: value for key, value in info.items() if value is not None and key not in hidden}
+    rows = [[key, str(value)] for key, value in shown.items()]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
             low, high = played.interval()
             text = f"{played.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games"
             rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
+    print_warnings(warnings)
 
 
 def _normalization(teacher: Teacher) -> str:

@@ -29,14 +29,6 @@ def complete_setting(incomplete: str) -> list[str]:
     return [setting for setting in settings if setting.startswith(incomplete)]
 
 
-def complete_format(incomplete: str) -> list[str]:
-    """Return the formats of `qpd export` that begin so."""
-    # Here, as that module imports this one.
-    from qpd.commands.export import EXPORTERS
-
-    return [name for name in EXPORTERS if name.startswith(incomplete)]
-
-
 def complete_policy(incomplete: str) -> list[str]:
     """Return the policies of a run that begin so."""
     policies = ("teacher", "distilled", "ptq", "qat")

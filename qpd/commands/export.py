@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.completion import complete_format
 from qpd.commands.output import AsJson, Quiet, print_json, print_table
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -23,6 +22,11 @@ EXPORTERS = {
 }
 # Another arrangement of a format's files: (format, layout) -> exporter.
 LAYOUTS = {("c", "arduino"): "qpd.export.c.arduino:export_arduino"}
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Return the formats that begin so, for the shell to offer on Tab."""
+    return [name for name in EXPORTERS if name.startswith(incomplete)]
 
 
 def export(

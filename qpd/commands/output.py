@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,15 +20,35 @@ VecNormalize = Annotated[
     Path | None,
     typer.Option("--vecnormalize", help="VecNormalize's statistics, if not beside the agent"),
 ]
+EnvKwargs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-kwargs", help="KEY:VALUE that the environment is made with, YAML; repeatable"
+    ),
+]
+WrapperOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--wrapper",
+        help="module.Class around each environment, in place of the agent's own; repeatable, "
+        "the innermost first; {module.Class: {KEY: VALUE}} with arguments",
+    ),
+]
+FrameStack = Annotated[
+    int | None,
+    typer.Option("--frame-stack", min=1, max=64, help="vectors seen at once (VecFrameStack)"),
+]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="no progress and no tables; errors and --json remain"),
+    typer.Option(
+        "--quiet", "-q", help="no progress and no tables; errors, warnings and --json remain"
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object on stdout")]
 
 
 def progress(quiet: bool = False) -> Any:
-    """Return a progress display on stderr, one that shows nothing if `quiet`."""
+    """Return a progress display on stderr, one that shows warnings alone if `quiet`."""
     from qpd.runs.progress import TerminalProgress  # rich and torch: `--help` needs neither
 
     return TerminalProgress(console(quiet))
@@ -71,7 +92,10 @@ def reason_lines(left_out: dict[str, str]) -> list[str]:
 
 
 def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
-    """Print a run directory's results: a table (nothing if `quiet`), or one JSON object."""
+    """Print a run directory's results: a table (nothing if `quiet`), or one JSON object.
+
+    The run's warnings follow on stderr, where what was said earlier has scrolled away.
+    """
     if quiet and not as_json:
         return
     from qpd.analysis.runs.run_table import (
@@ -85,9 +109,18 @@ def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
     summary = run_summary(path)
     if as_json:
         print_json(summary)
-        return
-    print_text(summary_title(summary))
-    header, rows = summary_rows(summary)
-    print_table(header, rows)
-    print_text(summary_caption(summary))
-    print_text(time_line(summary))
+    else:
+        print_text(summary_title(summary))
+        header, rows = summary_rows(summary)
+        print_table(header, rows)
+        print_text(summary_caption(summary))
+        print_text(time_line(summary))
+    if not quiet:
+        print_warnings(summary["warnings"])
+
+
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Print a line for each on stderr."""
+    sys.stdout.flush()  # so that they come last where both go to one file
+    for line in warnings:
+        print(printable(f"warning: {line}"), file=sys.stderr)

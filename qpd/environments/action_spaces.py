@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import gymnasium
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.environments.interface import EnvironmentConfigError
+
+_LARGEST_BOUND = 1e30
 
 
 def actions_of(space: gymnasium.Space[object], env_id: str) -> ActionSpace:
@@ -25,6 +29,9 @@ def actions_of(space: gymnasium.Space[object], env_id: str) -> ActionSpace:
             return MultiBinary(space.n)
         if isinstance(space, spaces.Box):
             low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
+            # Their width would overflow float32: as good as infinite.
+            if max(map(abs, (*low, *high))) > _LARGEST_BOUND:
+                low, high = (-math.inf,) * len(low), (math.inf,) * len(high)
             return Box(low, high, shape=space.shape)
     except ValueError as error:
         raise EnvironmentConfigError(f"{env_id}: {error}") from error

@@ -9,20 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpd.actions import ActionSpace
-from qpd.errors.codes import ErrorCode
-from qpd.errors.user_error import UserError
+from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
+
+__all__ = [
+    "EnvironmentConfigError",
+    "EnvironmentRunError",
+    "EnvironmentSpec",
+    "State",
+    "VectorEnvironment",
+    "VectorStep",
+]
 
 FRAME_STACK = 4
 FRAME_SIZE = 84
 
 # Arrays alone: a checkpoint stores them as safetensors, and nothing of it is ever unpickled.
 State = dict[str, np.ndarray]
-
-
-class EnvironmentConfigError(UserError, ValueError):
-    """An environment that cannot be built as requested; one line that says what to change."""
-
-    code = ErrorCode.ENVIRONMENT_UNSUPPORTED
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,11 @@ class EnvironmentSpec:
             said = f"sees observations of shape {observation_shape}, {self.env_id} gives {own}"
             times, rest = divmod(observation_shape[0], own[0])
             if len(own) == len(observation_shape) == 1 and times > 1 and rest == 0:
-                said += f": {times} of them stacked (VecFrameStack)? QPD stacks images only"
+                said += f": {times} of them stacked (VecFrameStack)? Give --frame-stack {times}"
+                said += " (environment.frame_stack)"
+            elif observation_shape == (own[0] + 1,):
+                said += ": the time that is left? Give --wrapper (environment.wrappers) "
+                said += "sb3_contrib.common.wrappers.TimeFeatureWrapper"
             return said
         if actions.differs_from(self.actions):
             return f"has {actions}, {self.env_id} has {self.actions}"

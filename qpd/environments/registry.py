@@ -2,12 +2,11 @@
 
 Atari games (``BreakoutNoFrameskip-v4`` or ``ALE/Breakout-v5``) are preprocessed as
 Stable-Baselines3 does, whichever of the two ids is given: ``ALE/X-v5`` has no sticky actions
-here. Other gymnasium environments need flat observations.
+here. Other gymnasium environments need flat observations, or ones that SB3 flattens.
 """
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 
 import ale_py
@@ -22,19 +21,26 @@ from qpd.environments.interface import (
     FRAME_SIZE,
     FRAME_STACK,
     EnvironmentConfigError,
+    EnvironmentRunError,
     EnvironmentSpec,
     VectorEnvironment,
     VectorStep,
 )
+from qpd.environments.making import is_playable_atari, make_one
+from qpd.environments.observation import ShownObservations
+from qpd.environments.source import EnvironmentSource, Maker, as_source
+from qpd.environments.worker_pool import workers_that_pay
 from qpd.errors.codes import ErrorCode
-from qpd.version import pip_install
 
 __all__ = [
     "EnvironmentConfigError",
+    "EnvironmentRunError",
+    "EnvironmentSource",
     "EnvironmentSpec",
     "VectorEnvironment",
     "VectorStep",
     "action_names",
+    "as_source",
     "environment_spec",
     "make_vector_env",
 ]
@@ -48,36 +54,44 @@ BREAKOUT_MAX_FRAMES = 65_700
 gymnasium.register_envs(ale_py)
 
 
+def environment_spec(source: str | EnvironmentSource | Maker) -> EnvironmentSpec:
+    """Return the sizes of an environment; raises EnvironmentConfigError if it cannot be used."""
+    return _spec(as_source(source))
+
+
 @lru_cache(maxsize=64)
-def environment_spec(env_id: str) -> EnvironmentSpec:
-    """Return the sizes of ``env_id``; raises EnvironmentConfigError if it cannot be used."""
-    rom = atari_rom(env_id)
+def _spec(source: EnvironmentSource) -> EnvironmentSpec:
+    rom = _rom_of(source)
     if rom is not None:
         return EnvironmentSpec(
-            env_id=env_id,
+            env_id=source.env_id,
             actions=Discrete(len(_minimal_actions(rom))),
             observation_shape=(FRAME_STACK, FRAME_SIZE, FRAME_SIZE),
             observation_dtype="uint8",
             is_atari=True,
             frame_stack=FRAME_STACK,
         )
-    return _gym_spec(env_id)
+    return _gym_spec(source)
 
 
 def make_vector_env(
-    env_id: str,
+    source: str | EnvironmentSource | Maker,
     num_envs: int,
     *,
     num_threads: int = 0,
     max_frames: int | None = None,
     background: bool = False,
+    workers: int | None = None,
 ) -> VectorEnvironment:
-    """Build ``num_envs`` copies of ``env_id``; call ``reset(seed)`` before stepping.
+    """Build ``num_envs`` copies of an environment; call ``reset(seed)`` before stepping.
 
-    ``num_threads``: emulators that run at once, 0 for no limit (Atari only). ``max_frames``: a
-    game is truncated after so many emulator frames (default 65,700 for Breakout, 108,000 for
-    other games), or after so many steps outside Atari (default: the environment's own limit).
-    ``background``: emulators give way to the threads of this process and of others (Atari, Linux).
+    ``source`` is an id, or a function that makes one environment, or both with all that is done to
+    it. ``num_threads``: emulators or worker processes that run at once, 0 for no limit.
+    ``max_frames``: a game is truncated after so many emulator frames (default 65,700 for Breakout,
+    108,000 for other games), or after so many steps outside Atari (default: the environment's own
+    limit). ``background``: emulators give way to the threads of this process and of others (Atari,
+    Linux). ``workers``: processes that step an environment outside Atari, 0 for this one; default:
+    as many as pay, by the time that one step takes. Results do not depend on their number.
     Raises EnvironmentConfigError.
     """
     if num_envs < 1:
@@ -86,10 +100,15 @@ def make_vector_env(
         raise EnvironmentConfigError(f"num_threads must be 0 (no limit) or more, got {num_threads}")
     if max_frames is not None and max_frames < 1:
         raise EnvironmentConfigError(f"max_frames must be at least 1, got {max_frames}")
-    spec = environment_spec(env_id)
-    rom = atari_rom(env_id)
+    source = as_source(source)
+    spec = environment_spec(source)
+    rom = _rom_of(source)
     if rom is None:
-        return GymEnvironment(spec, num_envs, max_frames=max_frames)
+        if workers is None and num_threads == 1:
+            workers = 0
+        elif workers is None and num_threads > 1:
+            workers = min(num_threads, workers_that_pay(source, num_envs))
+        return GymEnvironment(spec, source, num_envs, max_frames=max_frames, workers=workers)
     if max_frames is None:
         max_frames = default_max_frames(rom)
     return AtariEnvironment(
@@ -103,15 +122,20 @@ def make_vector_env(
     )
 
 
+def _rom_of(source: EnvironmentSource) -> str | None:
+    """Return the game's ROM; EnvironmentConfigError where something is to be done to a game."""
+    rom = None if source.maker is not None else atari_rom(source.env_id)
+    if rom is not None and source.additions():
+        raise EnvironmentConfigError(
+            f"{', '.join([source.env_id, *source.additions()])}: Atari games are preprocessed as "
+            "SB3 does, without other arguments or wrappers"
+        )
+    return rom
+
+
 def atari_rom(env_id: str) -> str | None:
     """Return the ROM's name if ``env_id`` is a supported form of an Atari game, else None."""
-    spec = gymnasium.registry.get(env_id)
-    # `game` stands in ale-py's own registrations only; RAM observations have no frames to stack.
-    if spec is None or "game" not in spec.kwargs or spec.kwargs.get("obs_type") == "ram":
-        return None
-    if env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4"):
-        return str(spec.kwargs["game"])
-    return None
+    return str(gymnasium.registry[env_id].kwargs["game"]) if is_playable_atari(env_id) else None
 
 
 def default_max_frames(rom: str) -> int:
@@ -138,45 +162,23 @@ def _minimal_actions(rom: str) -> tuple[Action, ...]:
     return tuple(ale.getMinimalActionSet())
 
 
-def _gym_spec(env_id: str) -> EnvironmentSpec:
+def _gym_spec(source: EnvironmentSource) -> EnvironmentSpec:
     """Return the sizes of a gymnasium environment that is not Atari."""
-    spec = gymnasium.registry.get(env_id)
-    if spec is None or "game" in spec.kwargs:
-        raise EnvironmentConfigError(_unknown_id_message(env_id), ErrorCode.ENVIRONMENT_UNKNOWN)
-    try:
-        env = gymnasium.make(env_id, disable_env_checker=True)
-    except (ImportError, gymnasium.error.Error) as error:
-        # gymnasium's own message names its extra, not ours.
-        if "box2d" in str(spec.entry_point):
-            hint = f"{env_id} needs Box2D: {pip_install('box2d')}"
-            raise EnvironmentConfigError(hint, ErrorCode.PACKAGE_MISSING) from error
-        raise EnvironmentConfigError(f"{env_id}: {error}") from error
+    env = make_one(source)
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
-    if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
+    shown = ShownObservations(observation_space, source.env_id)
+    is_box = isinstance(observation_space, gymnasium.spaces.Box)
+    if source.frame_stack > 1 and not (is_box and len(observation_space.shape or ()) in (1, 3)):
         raise EnvironmentConfigError(
-            f"{env_id} has observations {observation_space}: only flat Box spaces are supported"
+            f"{source.env_id}: frame_stack {source.frame_stack}: only flat Box observations and "
+            f"images are stacked, not {observation_space}"
         )
     return EnvironmentSpec(
-        env_id=env_id,
-        actions=actions_of(action_space, env_id),
-        observation_shape=observation_space.shape,
-        observation_dtype="float32",
+        env_id=source.env_id,
+        actions=actions_of(action_space, source.env_id),
+        observation_shape=shown.stacked(source.frame_stack),
+        observation_dtype=shown.dtype,
         is_atari=False,
         frame_stack=1,
-    )
-
-
-def _unknown_id_message(env_id: str) -> str:
-    """Say which ids come closest to ``env_id``."""
-    known = [
-        name
-        for name, spec in gymnasium.registry.items()
-        if "game" not in spec.kwargs or atari_rom(name) is not None
-    ]
-    nearest = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
-    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-    return (
-        f"unknown environment {env_id!r} "
-        f"(Atari games: XNoFrameskip-v4 or ALE/X-v5, others: any gymnasium id){hint}"
     )

@@ -123,7 +123,8 @@ class ErrorCode(Enum):
     TEACHER_UNSUPPORTED = (
         "Q303",
         "The agent's algorithm, network or spaces are not supported",
-        "Use a PPO, A2C, DQN or QR-DQN agent with CnnPolicy or MlpPolicy and discrete actions.",
+        "Use a PPO, A2C, TRPO, DQN or QR-DQN agent with CnnPolicy or MlpPolicy and discrete "
+        "actions.",
     )
     TEACHER_WRONG_ENVIRONMENT = (
         "Q304",
@@ -168,7 +169,14 @@ class ErrorCode(Enum):
     ENVIRONMENT_UNSUPPORTED = (
         "Q502",
         "The environment is not supported, or not by this command",
-        "Use an Atari game, or an environment with flat observations and discrete actions.",
+        "Use an Atari game, or an environment with flat observations; or change what the message"
+        " names.",
+    )
+    ENVIRONMENT_FAILED = (
+        "Q503",
+        "The environment failed while it was played",
+        "Mend the environment, then give the same command again: a run continues from its last"
+        " checkpoint.",
     )
     DEVICE_MISSING = (
         "Q601",

@@ -12,6 +12,9 @@ from ale_py.vector_env import AtariVectorEnv
 
 from qpd.actions import ActingRule, Discrete
 from qpd.environments.atari_emulators import emulator_seed
+from qpd.environments.errors import one_line
+from qpd.environments.making import make_one
+from qpd.environments.observation import ShownObservations
 from qpd.environments.policy import Policy
 from qpd.environments.registry import (
     EnvironmentConfigError,
@@ -19,6 +22,7 @@ from qpd.environments.registry import (
     environment_spec,
     make_vector_env,
 )
+from qpd.environments.source import EnvironmentSource, as_source
 from qpd.machine.torch_threads import torch_threads
 
 SCREEN = (210, 160)  # of the Atari 2600, in pixels
@@ -41,8 +45,9 @@ class FilmedGame:
 
     `frames` is uint8 `[steps + 1, height, width, 3]`; `probabilities` float64 `[players, steps + 1,
     actions]`, of the one who plays, then of the others on the same observations, NaN where nobody
-    was asked (a forced step, the end); `buttons` int64 `[steps]`, the actions taken; `scores`
-    float64 `[steps + 1]`, the return so far. `ended` is True if the last frame is the game's end.
+    was asked (a forced step, the end), and of no actions unless there is one choice among several;
+    `buttons` `[steps, ...]`, the actions taken; `scores` float64 `[steps + 1]`, the return so far.
+    `ended` is True if the last frame is the game's end.
     """
 
     frames: np.ndarray
@@ -54,7 +59,11 @@ class FilmedGame:
 
 
 def film_game(
-    players: list[Player], env_id: str, seed: int, seconds: float, max_frames: int | None
+    players: list[Player],
+    env: str | EnvironmentSource,
+    seed: int,
+    seconds: float,
+    max_frames: int | None,
 ) -> FilmedGame:
     """Film a game of the first of `players`; the others say what they would do.
 
@@ -62,9 +71,10 @@ def film_game(
     rendered.
     """
     with torch_threads(1):
-        if environment_spec(env_id).is_atari:
-            return _film_atari(players, env_id, seed, seconds, max_frames)
-        return _film_gym(players, env_id, seed, seconds, max_frames)
+        source = as_source(env)
+        if environment_spec(source).is_atari:
+            return _film_atari(players, source.env_id, seed, seconds, max_frames)
+        return _film_gym(players, source, seed, seconds, max_frames)
 
 
 def _decide(
@@ -79,7 +89,7 @@ def _decide(
         for player, own in zip(players, outputs, strict=True)
         if isinstance(player.policy.actions, Discrete)
     ]
-    return action, np.stack(asked)
+    return action, np.stack(asked) if len(asked) == len(players) else np.zeros((len(players), 0))
 
 
 def _film_atari(
@@ -155,20 +165,30 @@ def film_buttons(
 
 
 def _film_gym(
-    players: list[Player], env_id: str, seed: int, seconds: float, max_frames: int | None
+    players: list[Player],
+    source: EnvironmentSource,
+    seed: int,
+    seconds: float,
+    max_frames: int | None,
 ) -> FilmedGame:
-    env, observation, picture = _begin_rendered(env_id, seed, max_frames)
+    env, observation, picture = _begin_rendered(source, seed, max_frames)
+    shown = ShownObservations(env.observation_space, source.env_id)
+    seen = np.zeros((1, *shown.stacked(source.frame_stack)), shown.dtype)
+    shown.push(observation, seen[0])
     frames = [picture]
     rate = float(env.metadata.get("render_fps", 30))
     rng = np.random.default_rng([seed, 0xE7A1])
     asked: list[np.ndarray] = []
-    buttons: list[int] = []
+    buttons: list[np.ndarray] = []
     scores, ended = [0.0], False
     while not ended and len(buttons) < round(seconds * rate):
-        action, told = _decide(players, np.asarray(observation, np.float32)[None], rng)
+        action, told = _decide(players, seen, rng)
         asked.append(told)
-        buttons.append(int(action[0]))
-        observation, reward, terminated, truncated, _ = env.step(buttons[-1])
+        buttons.append(action[0])
+        # A copy: the environment may write into it. A number where there is one choice.
+        given = action[0].copy() if action[0].ndim else int(action[0])
+        observation, reward, terminated, truncated, _ = env.step(given)
+        shown.push(observation, seen[0])
         frames.append(_shrunk(env.render()))
         scores.append(scores[-1] + float(reward))
         ended = terminated or truncated
@@ -178,28 +198,27 @@ def _film_gym(
     return FilmedGame(np.stack(frames), probabilities, np.array(buttons), scored, ended, rate)
 
 
-def check_drawable(env_id: str) -> None:
+def check_drawable(env: str | EnvironmentSource) -> None:
     """Raise EnvironmentConfigError, before anything is played, if no picture can be made."""
-    if not environment_spec(env_id).is_atari:
-        env, _, _ = _begin_rendered(env_id, 0, None)
-        env.close()
+    source = as_source(env)
+    if not environment_spec(source).is_atari:
+        _begin_rendered(source, 0, None)[0].close()
 
 
 def _begin_rendered(
-    env_id: str, seed: int, max_frames: int | None
+    source: EnvironmentSource, seed: int, max_frames: int | None
 ) -> tuple[gymnasium.Env[Any, Any], Any, np.ndarray]:
     """Make an environment that draws, and return it with its first observation and picture."""
     # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(variable, "dummy")
+    env = make_one(source, max_frames, "rgb_array")
     try:
-        env = gymnasium.make(env_id, render_mode="rgb_array", max_episode_steps=max_frames)
         observation, _ = env.reset(seed=seed)
         # Inside the try: some environments fail only when they render.
         return env, observation, _shrunk(env.render())
-    except (gymnasium.error.Error, ImportError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise EnvironmentConfigError(f"{env_id} cannot be drawn: {reason}") from error
+    except Exception as error:  # of a user's own class, or of what draws it
+        raise EnvironmentConfigError(f"{source} cannot be drawn: {one_line(error)}") from error
 
 
 def _shrunk(frame: object) -> np.ndarray:

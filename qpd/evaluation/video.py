@@ -9,6 +9,7 @@ from PIL import Image
 from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import EnvironmentConfigError
+from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.filmed_game import Player, check_drawable, film_game
 from qpd.files.atomic import replace_file
@@ -16,7 +17,7 @@ from qpd.files.atomic import replace_file
 MAX_FRAMES_PER_SECOND = 25  # browsers slow faster GIFs down
 
 
-def check_filmable(path: Path, env_id: str) -> None:
+def check_filmable(path: Path, env: str | EnvironmentSource) -> None:
     """Raise EnvironmentConfigError, before anything is played, if no film can be made."""
     if not path.parent.is_dir():
         raise EnvironmentConfigError(
@@ -26,13 +27,13 @@ def check_filmable(path: Path, env_id: str) -> None:
         raise EnvironmentConfigError(
             f"--gif {path}: is a folder; name a .gif file", ErrorCode.FILE_SYSTEM
         )
-    check_drawable(env_id)
+    check_drawable(env)
 
 
 def record_gif(
     path: Path,
     policy: Policy,
-    env_id: str,
+    env: str | EnvironmentSource,
     rule: ActingRule,
     seed: int,
     seconds: float,
@@ -42,7 +43,7 @@ def record_gif(
 
     Raises EnvironmentConfigError where the environment cannot be rendered.
     """
-    game = film_game([Player("", policy, rule)], env_id, seed, seconds, max_frames)
+    game = film_game([Player("", policy, rule)], env, seed, seconds, max_frames)
     # Pictures are left out rather than shown too slowly.
     stride = -(-round(game.frames_per_second) // MAX_FRAMES_PER_SECOND)
     images = [Image.fromarray(frame) for frame in game.frames[::stride]]

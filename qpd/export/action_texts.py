@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from qpd.actions import Box, MultiBinary, MultiDiscrete
-from qpd.export.device_actions import can_sample
 from qpd.integer.integer_student import IntegerStudent
 
 
@@ -62,7 +61,7 @@ def c_texts(student: IntegerStudent) -> dict[str, str]:
             '        printf("code %d of %d: %g, %ld\\n", codes[i], QPD_ACTION_TOP, value, dac);\n'
             "    }"
         )
-        return {"act": act, "sources": " c/qpd_actions.c"}
+        return {"act": act}
     if isinstance(student.actions, MultiBinary | MultiDiscrete):
         act = (
             "    qpd_action action[QPD_ACTIONS];\n"
@@ -72,13 +71,13 @@ def c_texts(student: IntegerStudent) -> dict[str, str]:
             "    }\n"
             '    printf("\\n");'
         )
-        return {"act": act, "sources": " c/qpd_actions.c"}
+        return {"act": act}
     act = (
         "    int32_t logits[QPD_ACTIONS];\n"
         "    int action = qpd_act(observation, logits);\n"
         '    printf("action %d of %d\\n", action, QPD_ACTIONS);'
     )
-    return {"act": act, "sources": " c/qpd_sample.c" if can_sample(student) else ""}
+    return {"act": act}
 
 
 def _logits(student: IntegerStudent) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpd.actions import ActingRule, Box, Discrete
+from qpd.actions import ActingRule, Box
 from qpd.integer.action_codes import action_codes
 from qpd.integer.integer_student import IntegerStudent
 
@@ -36,8 +36,3 @@ def code_shares(student: IntegerStudent) -> np.ndarray:
     """Return what each code stands for, float32 `[2^action_bits]` from -1 to 1, as the engine."""
     top = 2**student.action_bits - 1
     return 2.0 * np.arange(top + 1, dtype=np.float32) / np.float32(top) - 1.0
-
-
-def can_sample(student: IntegerStudent) -> bool:
-    """Return whether actions can be drawn from the softmax: one choice, and logits of a policy."""
-    return isinstance(student.actions, Discrete) and not student.actions.has_values

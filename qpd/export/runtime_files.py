@@ -68,7 +68,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
         "preprocessing": frames if student.architecture.is_image else f"{env_id}'s vector as it is",
         "logit_scale": repr(student.output_scale),
         "actions": json.dumps(names) if names else _actions_in_words(student),
-        "acting": acting_hint(source.about, student.actions),
+        "acting": acting_hint(source.about, student.actions, student.architecture.is_image),
         **_actions_in_numbers(student),
         "weight_bits": json.dumps([layer.bits for layer in student.layers]),
         "qpd_version": __version__,

@@ -9,6 +9,7 @@ from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
 from qpd.quantization.bit_widths import bit_widths
 from qpd.runs.manifest import PhaseName
+from qpd.teachers.archive.agent_identity import agent_name, algorithm_name, library_name
 from qpd.teachers.sources.hub import is_hub_id
 from qpd.teachers.sources.teacher_source import comes_with_qpd
 
@@ -30,16 +31,19 @@ def origin(source: PushSource) -> str:
     command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
     versions = ", ".join(f"{escape(k)} {escape(v)}" for k, v in run.manifest.versions.items())
     licence = "MIT, as QPD" if is_own else "unknown to QPD: ask whoever made it"
+    # Without a recipe the agent gives the run its name: no recipe is called that.
+    is_recipe = run.recipe.name != agent_name(teacher.algo, teacher.env_id)
+    made_from = f", made from the recipe {code(run.recipe.name)}" if is_recipe else ""
     return "\n".join(
         [
             "## How it was made",
             "",
-            f"- Teacher: {agent}, {escape(teacher.algo.upper())} of Stable-Baselines3, "
+            f"- Teacher: {agent}, {escape(algorithm_name(teacher.algo))} of "
+            f"{library_name(teacher.algo)}, "
             f"{teacher.num_parameters:,} parameters, sha256 `{teacher.sha256[:16]}`. "
             f"Its licence: {licence}.",
             f"- Quantizers: bits per weight {widths}, {settings.activation_bits}-bit activations, "
-            f"scheme `{settings.scheme}`; all settings are in `recipe.yaml`, made from the recipe "
-            f"{code(run.recipe.name)}.",
+            f"scheme `{settings.scheme}`; all settings are in `recipe.yaml`{made_from}.",
             f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
             "",
             "```bash",

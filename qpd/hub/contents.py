@@ -222,7 +222,7 @@ def _film(path: Path, source: PushSource) -> None:
         target.acting, on_atari=True, epsilon=target.epsilon, sharpness=1.0
     )
     try:
-        record_gif(path, target.policy, target.env_id, rule, target.seed, VIDEO_SECONDS)
+        record_gif(path, target.policy, target.environment, rule, target.seed, VIDEO_SECONDS)
     except EnvironmentConfigError as error:
         raise HubPushError(f"{error}; --no-video leaves the film out", error.code) from error
 

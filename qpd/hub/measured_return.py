@@ -61,13 +61,18 @@ class MeasuredReturn:
         games, starts = self.episodes, self.distinct_starts
         if starts is not None and starts < games:
             began = f"The {games} games began with {starts} different observations"
+            if starts == 1:
+                began = f"The {games} games all began with one and the same observation"
             if self.acting == "greedy":
                 return [f"{began}, and actions are not left to chance: equal starts, equal games."]
             return [f"{began}; from there on actions differ by chance."]
         # Earlier versions counted outcomes alone, and different games may end alike.
         if starts is None and self.distinct_games < games:
+            outcomes = f"have {self.distinct_games} different outcomes (return and length)"
+            if self.distinct_games == 1:
+                outcomes = "have one outcome (return and length): they are all alike"
             return [
-                f"The {games} games have {self.distinct_games} different outcomes (return and "
-                "length); how many different starts they had was not recorded."
+                f"The {games} games {outcomes}; how many different starts they had was not "
+                "recorded."
             ]
         return []

@@ -17,6 +17,11 @@ from qpd.quantization.bit_widths import BitWidths, bit_widths
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.origin import acting_hint, imitates_policy
 from qpd.student_files.quantized import stored_constant_bytes
+from qpd.teachers.archive.agent_identity import (
+    CONTRIB_ALGORITHMS,
+    algorithm_name,
+    library_name,
+)
 
 # In the order of the table, from what was imitated to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {
@@ -53,10 +58,7 @@ def model_card(source: PushSource, repo_id: str, formats: Sequence[str], is_film
 
 
 def _size(source: PushSource) -> str:
-    settings = source.run.recipe.student
-    if settings.size is not None:
-        return settings.size
-    return "-".join(str(width) for width in source.export.student.architecture.hidden)
+    return source.run.recipe.student.size or source.export.student.architecture.widths
 
 
 def _bits(source: PushSource) -> BitWidths:
@@ -67,7 +69,7 @@ def _bits(source: PushSource) -> BitWidths:
 def _title(source: PushSource) -> str:
     teacher, bits = source.teacher, _bits(source).by_layer
     return (
-        f"{bits}-bit {escape(_size(source))} student of {escape(teacher.algo.upper())} "
+        f"{bits}-bit {escape(_size(source))} student of {escape(algorithm_name(teacher.algo))} "
         f"on {escape(teacher.env_id)}"
     )
 
@@ -78,6 +80,7 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
 
     env_id, measured = source.teacher.env_id, source.measured
     tags = [env_id, "deep-reinforcement-learning", "reinforcement-learning", "stable-baselines3"]
+    tags += ["sb3-contrib"] if source.teacher.algo in CONTRIB_ALGORITHMS else []
     tags += ["quantization", "int8" if _bits(source).by_layer == "8" else "low-bit"]
     tags += ["policy-distillation", "quantization-aware-training", "qpd"]
     tags += [name for name in ("onnx", "litert") if name in formats]
@@ -96,7 +99,7 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
         library_name="stable-baselines3" if "sb3" in formats else "qpd",
         pipeline_tag="reinforcement-learning",
         tags=tags,
-        model_name=f"QPD {_size(source)} student of {source.teacher.algo.upper()}",
+        model_name=f"QPD {_size(source)} student of {algorithm_name(source.teacher.algo)}",
         eval_results=[result],
     )
 
@@ -105,8 +108,9 @@ def _summary(source: PushSource) -> str:
     measured, teacher = source.measured, source.teacher
     size = source.run.quantized_file.stat().st_size
     text = (
-        f"A small integer network that imitates a Stable-Baselines3 {escape(teacher.algo.upper())} "
-        f"agent on {code(teacher.env_id)}, made with QPD (quantization-aware policy distillation). "
+        f"A small integer network that imitates an agent of {library_name(teacher.algo)} "
+        f"({escape(algorithm_name(teacher.algo))}) on {code(teacher.env_id)}, made with QPD "
+        "(quantization-aware policy distillation). "
         f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
         f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}) in "
         f"**{size:,} bytes** ({stored_constant_bytes(source.run.quantized_file):,} without the "
@@ -222,12 +226,13 @@ def _student(export: ExportSource) -> str:
             f"{'actions' if is_box else 'logits'}.",
             f"- Observation: {inputs}.",
             f"- Actions: {escape(actions)}.",
-            f"- To act: {acting_hint(export.about, student.actions)}. {worth}",
+            f"- To act: {acting_hint(export.about, student.actions, is_image)}. {worth}",
         ]
     )
 
 
 def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
+    from qpd.export.c.description import program_sources
     from qpd.export.c.sizes import arena_bytes, c_constant_bytes
     from qpd.export.sb3_zip import sb3_algorithm
 
@@ -249,6 +254,7 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         **onnx_texts(export.student),
         **c_texts(export.student),
         **sb3_texts(export.student),
+        "c_sources": " ".join(f"c/{name}" for name in program_sources(export)),
     }
     # Two texts, as the environments are made in different ways.
     kind = "atari" if architecture.is_image else "vector"

@@ -6,10 +6,13 @@ import yaml
 
 from qpd.hub.markdown import code, escape
 from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
-from qpd.teachers.archive.agent_identity import Q_ALGORITHMS
+from qpd.teachers.archive.agent_identity import (
+    CONTRIB_ALGORITHMS,
+    Q_ALGORITHMS,
+    algorithm_name,
+)
 
 _CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
-_CONTRIB = ("qrdqn", "trpo")  # in the package sb3_contrib
 _NORMALIZED_IMPORTS = [
     "from stable_baselines3.common.env_util import make_vec_env",
     "from stable_baselines3.common.vec_env import VecNormalize",
@@ -21,7 +24,7 @@ def teacher_card(page: TeacherPage) -> str:
     from huggingface_hub import ModelCard
 
     parts = [
-        f"# {escape(page.agent.teacher.algo.upper())} agent playing {escape(page.agent.env_id)}",
+        f"# {algorithm_name(page.agent.teacher.algo)} agent playing {escape(page.agent.env_id)}",
         _summary(page),
         _facts(page),
         _usage(page),
@@ -54,8 +57,10 @@ def _metadata(page: TeacherPage) -> str:
             "deep-reinforcement-learning",
             "reinforcement-learning",
             "stable-baselines3",
+            *["sb3-contrib"] * (page.agent.teacher.algo in CONTRIB_ALGORITHMS),
         ],
-        model_name=page.agent.teacher.algo.upper(),
+        # As the RL Zoo writes it there: the name of the class.
+        model_name=_CLASSES[page.agent.teacher.algo],
         eval_results=[result],
     )
     return str(data.to_yaml())
@@ -93,7 +98,7 @@ def _facts(page: TeacherPage) -> str:
 
 def _usage(page: TeacherPage) -> str:
     algo, measured = page.agent.teacher.algo, page.measured
-    package = "sb3_contrib" if algo in _CONTRIB else "stable_baselines3"
+    package = "sb3_contrib" if algo in CONTRIB_ALGORITHMS else "stable_baselines3"
     arguments = f'"{page.zip_name}", device="cpu"'
     # By default load() allocates the replay buffer of the training, a million observations.
     if algo in Q_ALGORITHMS:

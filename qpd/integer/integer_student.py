@@ -191,9 +191,10 @@ class IntegerEngine:
 
     @torch.no_grad()
     def integer_outputs(self, observations: np.ndarray) -> np.ndarray:
-        """Map uint8 `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, num_outputs]`."""
+        """Map uint8 images `[batch, c, h, w]` or float32 vectors to int32 `[batch, outputs]`."""
         inputs = torch.from_numpy(self.student.encode(observations))
-        levels: Tensor = space_to_depth(inputs) if inputs.dim() == 4 else inputs
+        stacked = self.student.architecture.stacks_frames
+        levels: Tensor = space_to_depth(inputs) if stacked else inputs
         for layer, weight in zip(self.student.layers, self._weights, strict=True):
             acc = apply_layer(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
             view = (1, -1) + (1,) * (acc.dim() - 2)

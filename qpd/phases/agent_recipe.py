@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from qpd.actions import Box
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.loading import load_recipe, override_lines
 from qpd.recipe.schema import RecipeError
 from qpd.teachers import TeacherError, load_recipe_teacher
+from qpd.teachers.archive.agent_identity import agent_name
 from qpd.teachers.sources.teacher_source import find_teacher_files
 
 IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
+CONTINUOUS_RECIPE = "agent/continuous"
 
 AgentSource = str | os.PathLike[str]
 
@@ -47,6 +49,7 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
             ErrorCode.COMMAND_LINE,
         )
     agent = load_recipe_teacher(load_recipe(VECTOR_RECIPE, [*named, *changes]).teacher)
-    words = [agent.algo, agent.env_id or "unknown"]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words))[:100]
-    return IMAGE_RECIPE if agent.is_image else VECTOR_RECIPE, [f"name={name}"]
+    name = f"name={agent_name(agent.algo, agent.env_id)}"
+    if agent.is_image:
+        return IMAGE_RECIPE, [name]
+    return CONTINUOUS_RECIPE if isinstance(agent.actions, Box) else VECTOR_RECIPE, [name]

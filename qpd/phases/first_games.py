@@ -15,6 +15,7 @@ from qpd.numerics.random_seeds import seed_for
 from qpd.phases.student_run import StudentRun
 from qpd.phases.validation import acting_rule, make_env
 from qpd.runs.progress import Progress
+from qpd.teachers import Teacher
 
 _MOST_GAMES = 8  # of each; enough to notice a teacher that does nothing
 
@@ -22,7 +23,7 @@ _MOST_GAMES = 8  # of each; enough to notice a teacher that does nothing
 def play_first_games(student: StudentRun, progress: Progress) -> None:
     """Play them once in a run, record both mean returns and report them.
 
-    Warns where the teacher's mean is not above the random policy's 95% interval.
+    Warns as `random_warning` says; the manifest keeps the warning for whoever reads the results.
     """
     run, recipe, prepared = student.run, student.recipe, student.prepared
     if "first_games" in run.phase("distill").metrics:
@@ -45,19 +46,35 @@ def play_first_games(student: StudentRun, progress: Progress) -> None:
 
             results[name] = evaluate(policy, env, count, rule, seed, tell)
     teacher, random = results["teacher"], results["random policy"]
-    found = {"teacher": teacher.mean, "random": random.mean, "episodes": count}
+    found: dict[str, float | str] = {
+        "teacher": teacher.mean,
+        "random": random.mean,
+        "episodes": count,
+    }
+    warning = random_warning(prepared.teacher, teacher, random)
+    found |= {"warning": warning} if warning is not None else {}
     run.set_phase("distill", run.phase("distill").state, first_games=found)
     progress.note(
         f"first games: the teacher's return is {teacher.mean:.1f}, a random policy's"
         f" {random.mean:.1f} ({count} games each)"
     )
-    if teacher.mean <= random.interval()[1]:
-        progress.note(f"warning: this teacher plays no better than at random{_advice(student)}")
+    if warning is not None:
+        progress.warning(warning)
 
 
-def _advice(student: StudentRun) -> str:
-    """Say what is usually wrong with such an agent."""
-    teacher = student.prepared.teacher
+def random_warning(
+    teacher: Teacher, played: EvaluationResult, random: EvaluationResult
+) -> str | None:
+    """Return a warning if the teacher's mean return is not above the random policy's 95% interval.
+
+    It ends with what is usually wrong with such an agent.
+    """
+    if played.mean > random.interval()[1]:
+        return None
+    return f"this teacher plays no better than at random{_advice(teacher)}"
+
+
+def _advice(teacher: Teacher) -> str:
     if teacher.is_image or teacher.normalization is not None:
         return "; is its environment the one it was trained in?"
     return "; if it was trained with VecNormalize, give its file: --vecnormalize FILE"

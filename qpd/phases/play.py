@@ -47,7 +47,7 @@ class Play:
             self._stream = open_stream(
                 self.store,
                 self._run,
-                lambda file: PlayStream(recipe, prepared.teacher, prepared.env_id, file),
+                lambda file: PlayStream(recipe, prepared.teacher, prepared.environment, file),
             )
         return self._stream
 

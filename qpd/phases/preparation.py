@@ -8,12 +8,14 @@ import torch
 
 from qpd.actions import ActionSpace, Discrete
 from qpd.environments.registry import environment_spec
+from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.machine.description import total_memory
 from qpd.machine.device import choose_device
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import column_bytes
+from qpd.runs.played_environment import environment_of, recipe_wish
 from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS
 from qpd.students import StudentArchitecture, architecture_for
@@ -28,12 +30,21 @@ class PreparationError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe's teacher, environment, student and device, known to fit together."""
+    """A recipe's teacher, environment, student and device, known to fit together.
+
+    `notes` say what is done to the environment, one line each.
+    """
 
     teacher: Teacher
-    env_id: str
+    environment: EnvironmentSource
     architecture: StudentArchitecture
     device: torch.device
+    notes: tuple[str, ...] = ()
+
+    @property
+    def env_id(self) -> str:
+        """The environment's id."""
+        return self.environment.env_id
 
 
 def prepare(recipe: Recipe, device: str) -> Prepared:
@@ -43,15 +54,9 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     line) where it does not.
     """
     check_sinks(recipe)
-    settings = recipe.teacher
-    teacher = load_recipe_teacher(settings)
-    env_id = teacher.env_id  # the recipe's if it names one, by its present name
-    if env_id is None:
-        raise PreparationError(
-            f"teacher {settings.source} names no environment: set teacher.env in the recipe",
-            ErrorCode.TEACHER_UNCLEAR,
-        )
-    spec = environment_spec(env_id)
+    teacher = load_recipe_teacher(recipe.teacher)
+    played = environment_of(teacher, recipe_wish(recipe))
+    spec = environment_spec(played.source)
     misfit = spec.misfit(teacher.observation_shape, teacher.actions)
     if misfit is not None:
         raise PreparationError(f"teacher {teacher.source} {misfit}")
@@ -66,7 +71,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     _check_memory(recipe, spec.observation_shape, teacher.actions)
     architecture = recipe_architecture(recipe, spec.observation_shape, spec.actions)
     teacher.to(chosen)
-    return Prepared(teacher, env_id, architecture, chosen)
+    return Prepared(teacher, played.source, architecture, chosen, played.notes)
 
 
 def _check_actions(recipe: Recipe, teacher: Teacher) -> None:

@@ -55,9 +55,21 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
         equalize(network, observations, recipe.quantize.equalization)
     simulation = QuantizedStudent(network, quantization_config(recipe))
     calibrate(simulation, observations, recipe.quantize.calibration_percentile)
+    _tell_unused_bits(student, progress)
     write_safetensors(_calibrated_file(play), simulation.state_dict())
     save_quantized(student, simulation, "ptq")
     run.set_phase("quantize", "done", activation_ranges=simulation.activation_ranges.tolist())
+
+
+def _tell_unused_bits(student: StudentRun, progress: Progress) -> None:
+    """Warn if `weight_bits` holds for no layer: there are two, and both ends are set."""
+    config = quantization_config(student.recipe)
+    bits = config.layer_bits(student.prepared.architecture.layer_shapes())
+    if config.weight_bits not in bits:
+        progress.warning(
+            f"quantize.weight_bits={config.weight_bits}: no layer has so many; first_layer_bits "
+            f"and last_layer_bits decide all {len(bits)} layers: {'/'.join(map(str, bits))}"
+        )
 
 
 def _calibration_sample(recipe: Recipe, memory: ReplayMemory) -> torch.Tensor:
@@ -78,7 +90,7 @@ def save_quantized(
         "env_id": prepared.env_id,
         "phase": kind,
         "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
-        "preprocessing": PREPROCESSING if prepared.architecture.is_image else "none",
+        "preprocessing": PREPROCESSING if prepared.architecture.stacks_frames else "none",
         "scheme": student.recipe.quantize.scheme,
     }
     if kind == "ptq":

@@ -120,7 +120,7 @@ def open_students(
     before anything is written. Raises what `prepare` and RunDirectory do.
     """
     prepared = prepare(next(iter(members.values())), device)
-    spec = environment_spec(prepared.env_id)
+    spec = environment_spec(prepared.environment)
     fitting = {
         label: dataclasses.replace(
             prepared,
@@ -146,7 +146,9 @@ def _begin(
     run: RunDirectory, prepared: Prepared, progress: Progress, store: Path, label: str = ""
 ) -> StudentRun:
     """Record the teacher in the manifest, and bring metrics.csv to the checkpoint's state."""
-    teacher = prepared.teacher
+    teacher, environment = prepared.teacher, prepared.environment
+    for line in prepared.notes:
+        progress.note(line)
     run.record_teacher(
         TeacherRecord(
             source=teacher.source,
@@ -154,11 +156,12 @@ def _begin(
             algo=teacher.algo,
             env_id=prepared.env_id,
             num_parameters=teacher.num_parameters,
+            environment=environment.to_json() if environment.additions() else None,
         )
     )
     now = record_numerics(prepared.device)
     changed = run.record_arithmetic(now).differences(now)
     if changed and any(record.state != "done" for record in run.manifest.phases.values()):
-        progress.note(f"resumes with {changed}: results then match no other run")
+        progress.warning(f"resumes with {changed}: results then match no other run")
     restore_metrics(store, run, label)
     return StudentRun(run, prepared, Validation(run.recipe, prepared, progress), label)

@@ -120,7 +120,7 @@ def acting_rule(recipe: Recipe, prepared: Prepared, sharpness: float = 1.0) -> A
     settings = recipe.evaluation
     return prepared.teacher.actions.rule(
         settings.acting,
-        on_atari=environment_spec(prepared.env_id).is_atari,
+        on_atari=environment_spec(prepared.environment).is_atari,
         epsilon=settings.epsilon,
         sharpness=sharpness,
     )
@@ -130,7 +130,7 @@ def make_env(recipe: Recipe, prepared: Prepared, num_envs: int) -> VectorEnviron
     """Make the vector environment that the recipe describes."""
     settings = recipe.environment
     return make_vector_env(
-        prepared.env_id,
+        prepared.environment,
         num_envs,
         num_threads=settings.num_threads,
         max_frames=settings.max_frames,

@@ -14,7 +14,16 @@ from pydantic_core import PydanticCustomError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
-from qpd.recipe.value_types import ConvChannels, Device, HiddenWidths, Name, Project, Size
+from qpd.recipe.value_types import (
+    ConvChannels,
+    Device,
+    EnvArguments,
+    HiddenWidths,
+    Name,
+    Project,
+    Size,
+    Wrappers,
+)
 
 EMBEDDED_TEACHER = "embedded"
 
@@ -61,7 +70,11 @@ class EnvironmentSettings(RecipeSection):
 
     num_envs: int = Field(64, ge=1, le=4096, description="games played in parallel")
     num_threads: int = Field(
-        0, ge=0, le=1024, description="emulators that may run at once; 0 = no limit"
+        0,
+        ge=0,
+        le=1024,
+        description="emulators, or processes that step slow environments, that may run at once; "
+        "0 = no limit",
     )
     max_frames: int | None = Field(
         None,
@@ -69,6 +82,22 @@ class EnvironmentSettings(RecipeSection):
         le=MAX_FRAMES,
         description="emulator frames after which a game is truncated; null = 65,700 for Breakout, "
         "108,000 for other Atari games, elsewhere the environment's own limit",
+    )
+    kwargs: EnvArguments = Field(
+        default_factory=dict,
+        description="keyword arguments that the environment is made with, beside the agent's own",
+    )
+    wrappers: Wrappers | None = Field(
+        None,
+        description="wrappers around each environment, the innermost first: module.Class or "
+        "{module.Class: {argument: value}}; null = what the agent's files name",
+    )
+    frame_stack: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="vectors that the policy sees at once (VecFrameStack); null = as the agent's "
+        "files say, else 1; Atari's own four are not counted",
     )
 
 
@@ -221,7 +250,7 @@ class DistillSettings(TrainingPhase):
         0.3,
         gt=0,
         lt=1,
-        description="for Q-values: tau is where the labels' mean entropy is this share of ln(number "
+        description="for Q-values: tau is where the labels' entropy is this share of ln(number "
         "of actions), unless temperature is given",
     )
     recycle_dormant: bool = Field(

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from qpd.recipe.plain_values import PLAIN, is_plain
+
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 
 
@@ -54,6 +56,33 @@ def _check_project(value: str) -> str:
     )
 
 
+def _check_arguments(value: Any) -> Any:
+    if not isinstance(value, dict) or not all(
+        isinstance(key, str) and key.isidentifier() for key in value
+    ):
+        raise PydanticCustomError(
+            "arguments_type", "must be a mapping of arguments' names to values"
+        )
+    if not is_plain(value):
+        raise PydanticCustomError("arguments", "must hold {plain}", {"plain": PLAIN})
+    return value
+
+
+def _check_wrappers(value: Any) -> Any:
+    """Read the RL Zoo's env_wrapper: a name, {name: arguments}, or a list of either."""
+    entries = value if isinstance(value, list | tuple) else [] if value is None else [value]
+    for entry in entries:
+        alone = isinstance(entry, dict) and len(entry) == 1
+        name, arguments = next(iter(entry.items())) if alone else (entry, {})
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+            raise PydanticCustomError(
+                "wrappers",
+                "must be module.Class or {module.Class: {argument: value}}, or a list of them",
+            )
+        _check_arguments({} if arguments is None else arguments)
+    return tuple(entries)
+
+
 Name = Annotated[str, AfterValidator(_check_name)]
 Width = Annotated[int, Field(ge=1, le=65536)]
 Size = Annotated[str, AfterValidator(_check_size)]
@@ -65,3 +94,5 @@ HiddenWidths = Annotated[
 ]
 Device = Annotated[str, AfterValidator(_check_device)]
 Project = Annotated[str, AfterValidator(_check_project)]
+EnvArguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
+Wrappers = Annotated[tuple[Any, ...], Field(max_length=16), BeforeValidator(_check_wrappers)]

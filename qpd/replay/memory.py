@@ -22,6 +22,7 @@ from qpd.actions import ActionSpace
 from qpd.environments.transition import TransitionBatch
 from qpd.files.tensors import DamagedFileError
 from qpd.replay.sample import ReplaySample
+from qpd.students.architecture import STACKED_FRAMES
 from qpd.students.shared_background import MultipliedBlocks, SharedBackground, SharedFrames
 from qpd.students.student import space_to_depth
 
@@ -32,7 +33,7 @@ BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 def column_bytes(observation_shape: tuple[int, ...], actions: ActionSpace) -> int:
     """Return the bytes of memory per transition, apart from its frame, which a file holds."""
-    frame_stack = observation_shape[0] if len(observation_shape) == 3 else 1
+    frame_stack = observation_shape[0] if observation_shape == STACKED_FRAMES else 1
     floats = actions.num_labels + 3  # labels; value, log probability, advantage
     action = actions.empty(1).nbytes
     return 4 * floats + action + 4 * frame_stack + 4  # rows of the stack; checksum
@@ -62,13 +63,15 @@ class ReplayMemory:
             raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
         self.capacity, self.num_envs = capacity, num_envs
         self.actions = actions
-        self.is_image = len(observation_shape) == 3
-        self.frame_stack = observation_shape[0] if self.is_image else 1
+        is_image = len(observation_shape) == 3
+        # Only these come a frame at a time; other images are stored whole.
+        self.stacks_frames = observation_shape == STACKED_FRAMES
+        self.frame_stack = observation_shape[0] if self.stacks_frames else 1
         # The oldest transition kept may be stacked upon frames of up to three vector steps before.
-        margin = num_envs * self.frame_stack if self.is_image else 0
+        margin = num_envs * self.frame_stack if self.stacks_frames else 0
         self._ring_rows = capacity + margin + spare
-        row_shape = BLOCKED_FRAME if self.is_image else tuple(observation_shape)
-        dtype = np.dtype(np.uint8 if self.is_image else np.float32)
+        row_shape = BLOCKED_FRAME if self.stacks_frames else tuple(observation_shape)
+        dtype = np.dtype(np.uint8 if is_image else np.float32)
         count = self._ring_rows + 1  # and the empty frame
         shape = (count, *row_shape)
         self.frame_file = frame_file
@@ -111,7 +114,7 @@ class ReplayMemory:
         rows = (self.num_added + np.arange(count)) % self._ring_rows + 1
         index = torch.from_numpy(rows)
         stored = torch.from_numpy(batch.observations)
-        if self.is_image:
+        if self.stacks_frames:
             # The three older frames of the stack are in the memory already, or are empty.
             stored = space_to_depth(stored[:, -1].contiguous())
         self._rows.numpy()[rows] = stored.numpy()  # PyTorch's index_put_ is 20 times slower here
@@ -160,8 +163,8 @@ class ReplayMemory:
         rows = rows.to(self.device)
         source = self._rows if self._copy is None else self._copy
         stack = self._stack.index_select(0, rows).flatten()
-        frames = source.index_select(0, stack if self.is_image else rows)
-        if self.is_image:
+        frames = source.index_select(0, stack if self.stacks_frames else rows)
+        if self.stacks_frames:
             frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
         return self._sample(frames, rows)
 
@@ -173,7 +176,7 @@ class ReplayMemory:
         added later cannot be drawn before it is called again.
         """
         drawable = torch.from_numpy(self.transition_rows())
-        if not (shared and self.background.renew(drawable, self.num_added)):
+        if not (shared and self.stacks_frames and self.background.renew(drawable, self.num_added)):
             return self.gather
         return lambda rows: self._sample(self.background.observations(rows), rows)
 

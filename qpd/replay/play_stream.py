@@ -15,6 +15,7 @@ from torch import Tensor
 from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment, make_vector_env
+from qpd.environments.source import EnvironmentSource
 from qpd.environments.transition import TransitionBatch
 from qpd.numerics.precision import compute_precision
 from qpd.numerics.random_seeds import generator, seed_for
@@ -40,10 +41,16 @@ class PlayStream:
     since the last checkpoint lies in spare rows, and is written again on resuming.
     """
 
-    def __init__(self, recipe: Recipe, teacher: Teacher, env_id: str, frame_file: Path) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        teacher: Teacher,
+        environment: str | EnvironmentSource,
+        frame_file: Path,
+    ) -> None:
         settings = recipe.environment
         self.env: VectorEnvironment = make_vector_env(
-            env_id,
+            environment,
             settings.num_envs,
             num_threads=settings.num_threads,
             max_frames=settings.max_frames,

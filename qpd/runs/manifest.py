@@ -48,12 +48,21 @@ class _Evaluation(BaseModel):
     returns: list[_Score] = []
 
 
+class _FirstGames(BaseModel):
+    """What is read of the first games; the rest is kept as it is."""
+
+    model_config = ConfigDict(strict=True)
+
+    warning: str | None = None
+
+
 class _PhaseMetrics(BaseModel):
     """What is read of a phase's measurements."""
 
     model_config = ConfigDict(strict=True)
 
     seconds: dict[str, _Seconds] = {}
+    first_games: _FirstGames | None = None
 
 
 def _check(model: type[BaseModel], found: Mapping[str, Any], writer: str) -> None:
@@ -110,6 +119,8 @@ class TeacherRecord(BaseModel):
     algo: str
     env_id: str
     num_parameters: int = Field(ge=1, le=10**12)
+    # What is done to the environment (EnvironmentSource.to_json), where anything is.
+    environment: dict[str, Any] | None = None
 
 
 class Manifest(BaseModel):

@@ -35,6 +35,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Hear of something that is worth one line."""
 
+    def warning(self, text: str) -> None:
+        """Hear of something that is probably wrong, in one line."""
+
 
 class SilentProgress:
     """Says nothing: the default of the Python API."""
@@ -57,12 +60,16 @@ class SilentProgress:
     def note(self, text: str) -> None:
         """Ignore it."""
 
+    def warning(self, text: str) -> None:
+        """Ignore it."""
+
 
 class TerminalProgress:
     """Live bars in a terminal, one line per epoch elsewhere.
 
     Shows phase, epoch, loss, samples per second and the time left, of the phase and, once
-    `work_ahead` has been told, of the whole run; use it with `with`.
+    `work_ahead` has been told, of the whole run; use it with `with`. On a quiet console it shows
+    warnings alone, on stderr.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -152,7 +159,14 @@ class TerminalProgress:
     def note(self, text: str) -> None:
         """Print one line."""
         self._last_heard = time.monotonic()
-        self._console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
+        _print(self._console, text)
+
+    def warning(self, text: str) -> None:
+        """Print one line that begins with `warning:`, also if the console is quiet."""
+        if self._console.quiet:
+            _print(Console(stderr=True), f"warning: {text}")
+        else:
+            self.note(f"warning: {text}")
 
     def _left(self, share: float) -> str:
         """Say how much time is left when this epoch is done to `share`."""
@@ -172,6 +186,10 @@ class TerminalProgress:
         if self._task is None:
             self._task = self._bar.add_task(name, total=total, status=status)
         self._bar.update(self._task, description=name, completed=done, total=total, status=status)
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _clock(seconds: float) -> str:

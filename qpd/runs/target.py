@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qpd.environments.policy import Policy, network_policy, random_policy
 from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.environments.source import EnvironmentSource, as_source
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
@@ -17,6 +18,7 @@ from qpd.machine.device import choose_device
 from qpd.numerics.random_seeds import seed_for
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.runs.manifest import EvaluatedPolicy, date_now
+from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student, stored_architecture
@@ -35,9 +37,10 @@ class Target:
 
     label: str
     policy: Policy
-    env_id: str
+    environment: EnvironmentSource
     observation_shape: tuple[int, ...]
     teacher: Teacher | None = None
+    notes: tuple[str, ...] = ()
     run_path: Path | None = None
     episodes: int = 50
     seed: int = 0
@@ -45,45 +48,56 @@ class Target:
     epsilon: float = 0.01
     max_frames: int | None = None
 
+    @property
+    def env_id(self) -> str:
+        """The environment's id."""
+        return self.environment.env_id
+
 
 def load_target(
     source: str | Path,
     policy: str | None,
-    env_id: str | None,
+    env: str | EnvironmentWish | None,
     device: str,
     vec_normalize: str | Path | None = None,
 ) -> Target:
     """Load a run directory's `policy` (default: the last one made), or else a teacher.
 
-    A Path is never taken for a hub id. `vec_normalize` belongs to a teacher.
+    A Path is never taken for a hub id. `env` and `vec_normalize` belong to a teacher.
 
     Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or DeviceError, one line
     each.
     """
     choose_device(device)
+    wish = env if isinstance(env, EnvironmentWish) else EnvironmentWish(env)
     if (Path(source) / "manifest.json").is_file():
+        if not wish.is_plain:
+            raise TargetError(
+                f"{source}: a run plays in the environment of its recipe: --env-kwargs, --wrapper "
+                "and --frame-stack are for agents",
+                ErrorCode.COMMAND_LINE,
+            )
         return _from_run(Path(source), policy, device)
     if policy not in (None, "teacher"):
         raise TargetError(
             f"--policy {policy}: {source} is no run directory; only teacher is there",
             ErrorCode.STUDENT_MISSING,
         )
-    return _from_teacher(load_teacher(source, env_id=env_id, vec_normalize=vec_normalize), device)
+    wish.allow_modules()
+    teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
+    return _from_teacher(teacher, wish, device)
 
 
-def _from_teacher(teacher: Teacher, device: str) -> Target:
-    if teacher.env_id is None:
-        raise TargetError(
-            f"{teacher.source}: its files don't name its environment: give it with --env",
-            ErrorCode.TEACHER_UNCLEAR,
-        )
+def _from_teacher(teacher: Teacher, wish: EnvironmentWish, device: str) -> Target:
+    played = environment_of(teacher, wish)
     teacher.to(choose_device(device))
     return Target(
         "teacher",
         network_policy(teacher, teacher.actions),
-        teacher.env_id,
+        played.source,
         teacher.observation_shape,
         teacher,
+        played.notes,
     )
 
 
@@ -107,7 +121,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
                 f"{path}: {teacher.source} is no longer the teacher of this run",
                 ErrorCode.RUN_OTHER_RECIPE,
             )
-        target = _from_teacher(teacher, device)
+        target = _from_teacher(teacher, recipe_wish(recipe), device)
     elif name not in made:
         there = ", ".join(["teacher", *made])
         hint = did_you_mean(name, ["teacher", *made])
@@ -120,7 +134,9 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         else:
             chosen = IntegerEngine(load_integer_student(files[name]))
         shape = stored_architecture(files[name])
-        target = Target(name, chosen, record.env_id, shape.observation_shape)
+        known = record.environment
+        environment = EnvironmentSource.from_json(known) if known else as_source(record.env_id)
+        target = Target(name, chosen, environment, shape.observation_shape)
     settings = recipe.evaluation
     return replace(
         target,
@@ -163,7 +179,7 @@ def play(
             f"--sharpness {sharpness:g}: must be above 0 and at most {MAX_SHARPNESS:g}",
             ErrorCode.COMMAND_LINE,
         )
-    spec = environment_spec(target.env_id)
+    spec = environment_spec(target.environment)
     played = target.teacher.source if target.teacher is not None else target.run_path
     misfit = spec.misfit(target.observation_shape, target.policy.actions)
     if misfit is not None:
@@ -180,7 +196,7 @@ def play(
     cap = target.max_frames if max_frames is None else max_frames
     episodes = target.episodes if episodes is None else episodes
     seed = target.seed if seed is None else seed
-    with closing(make_vector_env(target.env_id, min(episodes, 64), max_frames=cap)) as env:
+    with closing(make_vector_env(target.environment, min(episodes, 64), max_frames=cap)) as env:
         return evaluate(
             target.policy,
             env,

@@ -49,7 +49,7 @@ class StudentPredictor:
     ) -> tuple[np.ndarray, Any]:
         """Return actions `[batch, ...]`, or one for a single observation, and `state` unchanged.
 
-        Frames are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
+        Images are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
         `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
         Raises ValueError for other shapes, and for frames that are not uint8.
         """

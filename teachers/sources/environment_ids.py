@@ -2,6 +2,7 @@
 
 import logging
 import re
+from functools import cache
 
 logger = logging.getLogger(__name__)
 
@@ -21,10 +22,12 @@ RENAMED_ENVIRONMENTS = {
     "CliffWalking-v0": "CliffWalking-v1",
     "Taxi-v3": "Taxi-v4",
 }
+# -v4 observes and rewards as its predecessors did; -v5 does not. Pusher-v4 runs on old MuJoCo only.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum",
            "InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d")  # fmt: skip
 for _name in _MUJOCO:
-    RENAMED_ENVIRONMENTS |= {f"{_name}-v{version}": f"{_name}-v5" for version in (1, 2, 3)}
+    _now = f"{_name}-v5" if _name == "Pusher" else f"{_name}-v4"
+    RENAMED_ENVIRONMENTS |= {f"{_name}-v{version}": _now for version in (1, 2, 3)}
 
 _ALGORITHM_PREFIX = re.compile(rf"^({'|'.join(ALGORITHM_NAMES)})-", re.IGNORECASE)
 # The zoo numbers repeated runs: CartPole-v1_1, CartPole-v1_2 ...
@@ -34,14 +37,19 @@ _NAMESPACES = ("ALE", "seals", "phys2d", "tabular")
 
 
 def current_environment_id(env_id: str) -> str:
-    """Return the id under which gymnasium 1.x knows `env_id`; logs a warning on a change."""
+    """Return the id under which gymnasium 1.x knows `env_id`; logs a change, once."""
     current = RENAMED_ENVIRONMENTS.get(env_id, env_id)
     if current != env_id:
-        logger.warning(
-            "environment %s is called %s in this gymnasium; the teacher will play %s",
-            env_id, current, current,
-        )  # fmt: skip
+        _tell_once(env_id, current)
     return current
+
+
+@cache  # a run loads its agent more than once
+def _tell_once(env_id: str, current: str) -> None:
+    logger.warning(
+        "environment %s is called %s in this gymnasium; the teacher will play %s",
+        env_id, current, current,
+    )  # fmt: skip
 
 
 def environment_id_from_name(name: str) -> str | None:

@@ -11,6 +11,7 @@ from qpd.errors.nearest_name import did_you_mean
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.sources.environment_ids import algorithm_from_name, environment_id_from_name
 from qpd.teachers.sources.hub import download_agent, is_hub_id
+from qpd.teachers.sources.training_environment import TrainingEnvironment, training_environment
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
 
 EMBEDDED_NAME = "ppo-BreakoutNoFrameskip-v4"
@@ -24,7 +25,7 @@ _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3
 class TeacherFiles:
     """A teacher's files, and what their names and settings say about it.
 
-    `seed` and `hyperparameters` (the RL Zoo's config.yml) are those of its training.
+    `seed`, `hyperparameters` (the RL Zoo's config.yml) and `environment` are those of its training.
     """
 
     source: str
@@ -35,6 +36,7 @@ class TeacherFiles:
     env_id: str | None = None
     seed: int | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
+    environment: TrainingEnvironment = field(default_factory=TrainingEnvironment)
 
 
 def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = None) -> TeacherFiles:
@@ -144,7 +146,8 @@ def _with_side_files(
     env_ids = [environment_id_from_name(n) for n in names[:2]]
     algos = [algorithm_from_name(n) for n in names]
     vec_normalize = given or _first_file(folders, NORMALIZATION_NAMES)
-    if vec_normalize is None and _normalizes_observations(config.get("normalize")):
+    environment = training_environment(args, config, archive)
+    if vec_normalize is None and environment.normalize:
         raise TeacherError(
             f"{archive}: its config.yml says that observations were normalized, but"
             f" vecnormalize.pkl is missing; put it into {folders[0]}, or give --vecnormalize FILE",
@@ -159,6 +162,7 @@ def _with_side_files(
         env_id=_text(args.get("env")) or next((e for e in env_ids if e), None),
         seed=args["seed"] if type(args.get("seed")) is int else None,
         hyperparameters=config,
+        environment=environment,
     )
 
 
@@ -178,12 +182,3 @@ def _settings(folders: list[Path], name: str) -> dict[str, Any]:
 def _first_file(folders: list[Path], names: tuple[str, ...]) -> Path | None:
     candidates = (folder / name for folder in folders for name in names)
     return next((path for path in candidates if path.is_file()), None)
-
-
-def _normalizes_observations(setting: object) -> bool:
-    """Interpret the zoo's `normalize`: a bool, a mapping or the text of a dict, never evaluated."""
-    if isinstance(setting, dict):
-        return bool(setting.get("norm_obs", True))
-    if isinstance(setting, str):
-        return not re.search(r"norm_obs['\"]?\s*[:=]\s*False", setting)
-    return bool(setting)

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from qpd.actions import ActingRule, Discrete
 from qpd.environments.registry import VectorEnvironment
 
 Record = list[tuple[np.ndarray, ...]]
+
+
+def random_actions(env: VectorEnvironment, rng: np.random.Generator) -> np.ndarray:
+    """Actions `[num_envs, ...]`, all equally likely."""
+    space = env.spec.actions
+    if isinstance(space, Discrete):
+        return rng.integers(0, space.n, env.num_envs)
+    outputs = space.random_outputs(env.num_envs, rng)
+    return space.act(outputs, ActingRule("sample"), rng)
 
 
 def play_recording(env: VectorEnvironment, num_steps: int, seed: int) -> Record:
@@ -14,7 +24,7 @@ def play_recording(env: VectorEnvironment, num_steps: int, seed: int) -> Record:
     rng = np.random.default_rng(seed)
     record: Record = []
     for _ in range(num_steps):
-        result = env.step(rng.integers(0, env.spec.actions.num_outputs, env.num_envs))
+        result = env.step(random_actions(env, rng))
         seen = (env.observations.copy(), env.acting.copy(), env.age.copy())
         record.append((*seen, *vars(result).values()))
     return record

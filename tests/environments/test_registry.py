@@ -157,11 +157,18 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("BreakoutNoFrameskip-v5", "nearest: BreakoutNoFrameskip-v4"),
         ("CartPole", "nearest: CartPole-v1"),
         ("Breakout-v4", "unknown environment"),
-        ("FrozenLake-v1", "only flat Box spaces are supported"),
+        ("Blackjack-v1", "expected Box (images"),
+        ("qpd.no_such:Env-v0", "qpd.no_such:Env-v0: its module qpd.no_such cannot be imported"),
+        ("antigravity:Env-v0", "if you trust it, set QPD_IMPORT=antigravity"),
+        ("json:Env-v0", "module json registers no environment 'Env-v0' with gymnasium"),
+        ("AntBulletEnv-v0", "it is pybullet_envs_gymnasium:AntBulletEnv-v0"),
         ("", "unknown environment"),
     ],
 )
-def test_unusable_environments_are_explained(env_id: str, message: str) -> None:
+def test_unusable_environments_are_explained(
+    env_id: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QPD_IMPORT", "json,qpd.no_such")
     with pytest.raises(EnvironmentConfigError, match=message) as raised:
         make_vector_env(env_id, 1)
     assert "\n" not in str(raised.value)

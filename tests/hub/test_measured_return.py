@@ -21,7 +21,12 @@ CARTPOLE = {
         ({"distinct_starts": 200}, None),
         ({"distinct_starts": 4}, "began with 4 different observations, and actions are not left"),
         ({"distinct_starts": 4, "acting": "sampled"}, "from there on actions differ by chance"),
-        ({}, "1 different outcomes (return and length); how many different starts"),
+        ({"distinct_starts": 1}, "The 200 games all began with one and the same observation, and"),
+        ({}, "The 200 games have one outcome (return and length): they are all alike; how many"),
+        (
+            {"distinct_games": 2},
+            "have 2 different outcomes (return and length); how many different",
+        ),
         ({"distinct_games": 200}, None),
     ],
 )

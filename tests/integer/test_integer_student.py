@@ -295,3 +295,19 @@ def test_gains_that_vanish_send_everything_to_zero() -> None:
 def test_gains_that_fixed_point_refuses(gain: float) -> None:
     with pytest.raises(ValueError, match="gain"):
         fixed_point(np.array([1.0, gain]))
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 48), (1, 84, 84), (12, 40, 40)])
+def test_images_of_any_size_are_exact(shape: tuple[int, ...]) -> None:
+    """Not Atari's frames, which have a layout of their own: RGB, one frame, more of them."""
+    student = Student(StudentArchitecture(shape, 3, (8, 5, 8), (16,)), 1)
+    images = torch.randint(0, 256, (6, *shape), dtype=torch.uint8)
+    simulation = QuantizedStudent(student, QuantizationConfig(weight_bits=4))
+    calibrate(simulation, images)
+    integers = integer_student(simulation, Discrete(3))
+    outputs = IntegerEngine(integers).integer_outputs(images.numpy())
+    np.testing.assert_array_equal(outputs, reference_outputs(integers, images.numpy()))
+    with torch.no_grad():
+        expected = simulation(images).actor.numpy()
+    assert len(np.unique(outputs)) > 6
+    np.testing.assert_allclose(IntegerEngine(integers)(images.numpy()), expected, rtol=1e-3)

@@ -23,6 +23,7 @@ def test_a_run_of_ones_own_agent_needs_no_recipe(capsys: pytest.CaptureFixture[s
     overrides = [word for line in (*tiny, *games) for word in ("--set", line)]
     code, out, err = call(capsys, "run", "--teacher", "a2c-CartPole-v1.zip", *overrides)
     assert code == 0, err
+    assert out.startswith("a2c-CartPole-v1, student of A2C on CartPole-v1\n")  # and no recipe
     run = qpd.open_run("runs/a2c-CartPole-v1")
     assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
     assert set(run.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}
@@ -35,7 +36,11 @@ def test_images_and_vectors_have_recipes_of_their_own(teacher_zip: Path) -> None
     assert (vector.name, vector.student.size, vector.seed) == ("ppo-CartPole-v1", "mlp-8", 4)
     assert default_output(vector) == Path("runs/ppo-CartPole-v1")
     assert resolve_recipe(None, ["name=mine"], teacher=teacher_zip).name == "mine"
-    assert [recipe.name for recipe in list_recipes()][:2] == ["agent/atari", "agent/vector"]
+    assert [recipe.name for recipe in list_recipes()][:3] == [
+        "agent/atari",
+        "agent/continuous",
+        "agent/vector",
+    ]
 
 
 def test_neither_recipe_nor_teacher(capsys: pytest.CaptureFixture[str]) -> None:

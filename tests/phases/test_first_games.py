@@ -87,6 +87,32 @@ def test_a_teacher_without_its_statistics_is_told_before_it_is_imitated(
     assert not any("first games" in note for note in again.notes)  # once in a run
 
 
+def test_the_warning_survives_quiet_and_ends_the_run(
+    agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
+    command = ("distill", "agent/vector", "--teacher", agent, *settings)
+    code, out, err = call(capsys, *command, "-o", tmp_path / "quiet", "--quiet")
+    warning = "warning: this teacher plays no better than at random; if it was trained with "
+    assert (code, out) == (0, "") and err.startswith(warning) and err.count("\n") == 1
+    code, out, err = call(capsys, *command, "-o", tmp_path / "told")
+    assert code == 0 and err.count(warning) == 2 and err.splitlines()[-1].startswith(warning)
+    code, out, err = call(capsys, "show", tmp_path / "quiet", "--json")
+    assert err.startswith(warning) and f"warning: {json.loads(out)['warnings'][0]}\n" == err
+
+
+def test_info_warns_of_an_agent_that_is_no_better_than_chance(
+    agent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("teacher", "info", agent, "--episodes", "8")
+    code, out, err = call(capsys, *words)
+    assert code == 0 and "a random policy's" in out
+    assert err.startswith("warning: this teacher plays no better than at random; if it was trained")
+    statistics = agent.with_name("statistics.pkl")
+    assert call(capsys, *words, "--vecnormalize", statistics)[2] == ""
+    assert call(capsys, "teacher", "info", agent, "--episodes", "0")[2] == ""
+
+
 def test_info_names_the_file_or_where_it_looked(
     agent: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

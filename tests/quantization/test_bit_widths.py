@@ -7,6 +7,7 @@ from pathlib import Path
 from qpd.analysis.runs.run_table import run_summary, summary_rows
 from qpd.quantization.bit_widths import bit_widths, configured_widths
 from qpd.students import StudentArchitecture
+from tests.tiny_run import Follower, recipe_of, work
 
 RUNS = Path(__file__).parents[2] / "runs-reference"
 
@@ -32,3 +33,16 @@ def test_show_tells_the_bits_of_every_layer() -> None:
     assert summary["policies"]["qat"]["layer_bits"] == [8, 2, 2, 2, 8]
     header, rows = summary_rows(summary)
     assert rows[-1][header.index("bits")] == "8/2/2/2/8, mean 2.7"
+
+
+def test_bits_that_no_layer_gets_are_told(teacher_zip: Path, tmp_path: Path) -> None:
+    brief = {"distill": {"epochs": 1}, "finetune": {"epochs": 1}}
+    ends = {"weight_bits": 2, "first_layer_bits": 8, "last_layer_bits": 8}
+    notes = work(tmp_path / "a", recipe_of(teacher_zip, quantize=ends, **brief), Follower()).notes
+    assert [note for note in notes if "weight_bits" in note] == [
+        "warning: quantize.weight_bits=2: no layer has so many; first_layer_bits and "
+        "last_layer_bits decide all 2 layers: 8/8"
+    ]
+    ends["last_layer_bits"] = None
+    notes = work(tmp_path / "b", recipe_of(teacher_zip, quantize=ends, **brief), Follower()).notes
+    assert not any("weight_bits" in note for note in notes)

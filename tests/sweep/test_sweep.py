@@ -29,9 +29,12 @@ from qpd.sweep.grid import load_grid
 from qpd.sweep.ray_pool import Pool, SweepError, open_pool
 from qpd.sweep.run import Sweep
 from qpd.sweep.sharing import plan_batches
+from qpd.version import pip_install
 
 # Not importorskip: what listens where is settled when Ray is imported, which open_pool does.
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: qpd[sweep]")
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None, reason=f"needs Ray: {pip_install('sweep')}"
+)
 
 torch.set_num_threads(1)
 

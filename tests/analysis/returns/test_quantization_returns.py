@@ -82,8 +82,13 @@ def test_other_students_have_panels_of_their_own() -> None:
     expected = {"S", "XXS (quickstart)", "XXS (breakout-ppo-xxs)"}
     assert set(found.table["student"]) == expected
     with paper_style():
-        titles = {ax.get_title() for ax in draw_returns(found).axes} - {""}
+        figure = draw_returns(found)
+        figure.canvas.draw()
+    titles = {ax.get_title().replace("\n", " ") for ax in figure.axes} - {""}
     assert titles == {f"{name}, student of PPO on BreakoutNoFrameskip-v4" for name in expected}
+    width = figure.bbox.width
+    boxes = [ax.title.get_window_extent() for ax in figure.axes]
+    assert all(box.x0 >= 0 and box.x1 <= width for box in boxes)
 
 
 def test_trainings_of_one_recipe_share_a_panel_and_mixed_bits_stand_at_their_mean() -> None:
@@ -93,6 +98,20 @@ def test_trainings_of_one_recipe_share_a_panel_and_mixed_bits_stand_at_their_mea
     # conv1 and the head have 8 bits: (4,096 + 128) * 8 + (4,096 + 2,304 + 25,088) * 2 bits.
     assert mixed["mean_bits"] == pytest.approx(96_768 / 35_712)
     assert mixed["layer_bits"] == "8/2/2/2/8"
+
+
+def test_only_returns_of_one_environment_share_a_scale() -> None:
+    names = ("quickstart", "quickstart-a2c", "classic-ppo-cartpole", "classic-qrdqn-lunarlander")
+    found = quantization_returns([RUNS / name for name in names])
+    with paper_style():
+        axes = [ax for ax in draw_returns(found).axes if ax.get_title()]
+    limits = {ax.get_title().split("student of ")[1]: ax.get_ylim() for ax in axes}
+    breakout = limits["PPO on BreakoutNoFrameskip-v4"]
+    assert breakout == limits["A2C on BreakoutNoFrameskip-v4"]
+    assert 388 < breakout[1] < 450 and breakout[0] == 0
+    assert limits["PPO on CartPole-v1"][1] > 500  # every game is 500 there
+    # Negative returns of one environment do not take the others' zero away.
+    assert limits["QR-DQN on LunarLander-v3"][0] < 0 == limits["PPO on CartPole-v1"][0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
-from qpd.analysis.runs.run_table import run_summary, summary_rows
+from qpd.analysis.runs.run_table import (
+    run_summary,
+    summary_caption,
+    summary_rows,
+    summary_title,
+)
 
 RUNS = Path(__file__).resolve().parents[3] / "runs-reference"
 
@@ -26,3 +31,24 @@ def test_bits_of_each_layer_count_in_the_constants() -> None:
     policies = run_summary(RUNS / "breakout-ppo-xxs-2bit")["policies"]
     # what QPD_CONSTANT_BYTES says: the first and the last layer have 8 bits, the others 2
     assert policies["qat"]["constant_bytes"] == 12_832
+
+
+def test_a_run_that_was_made_without_a_recipe_names_none() -> None:
+    summary = run_summary(RUNS / "classic-ppo-cartpole")
+    title = "classic-ppo-cartpole, student of PPO on CartPole-v1"
+    assert summary_title(summary) == f"{title}, recipe classic-ppo-cartpole"
+    # what `qpd run --teacher ppo-CartPole-v1.zip` writes
+    assert summary_title(summary | {"recipe": "ppo-CartPole-v1"}) == title
+
+
+def test_a_missing_share_of_the_teacher_is_explained() -> None:
+    summary = run_summary(RUNS / "breakout-ppo-2kb")  # whose teacher was not evaluated
+    _, rows = summary_rows(summary)
+    assert "-" in [row[2] for row in rows if row[1] != "not evaluated"]
+    assert summary_caption(summary).endswith(
+        "; of teacher: -, as the teacher was not evaluated: "
+        "`qpd evaluate RUN --policy teacher` does that"
+    )
+    negative = run_summary(RUNS / "classic-a2c-acrobot")  # -1 for every step
+    assert summary_caption(negative).endswith("; of teacher: -, as its return is not above 0")
+    assert "of teacher" not in summary_caption(run_summary(RUNS / "classic-ppo-cartpole"))

@@ -46,7 +46,8 @@ float qpd_action_value(uint8_t code, uint16_t index);
 #endif
 
 #if QPD_SAMPLES
-/* An action drawn from softmax(logits * QPD_LOGIT_SCALE) in fixed point. `state` is any seed but 0;
+/* Of students of policies (PPO, A2C), not of Q-learners (DQN), whose logits are no policy: an
+ * action drawn from softmax(logits * QPD_LOGIT_SCALE) in fixed point. `state` is any seed but 0;
  * it is moved on by each call (xorshift32). */
 int qpd_sample(const int32_t *logits, uint32_t *state);
 #endif

@@ -1,0 +1,142 @@
+"""Making one gymnasium environment of a source: import, arguments, limit of steps, wrappers."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from typing import Any
+
+import gymnasium
+
+from qpd.environments.errors import EnvironmentConfigError, one_line
+from qpd.environments.named_modules import import_named
+from qpd.environments.source import EnvironmentSource
+from qpd.environments.wrappers import Environment, repeatable, wrapped
+from qpd.errors.codes import ErrorCode
+from qpd.version import pip_install
+
+# Entry points of environments that need an extra of ours, by a part of their names.
+_EXTRAS = {"box2d": "Box2D", "mujoco": "MuJoCo"}
+# Packages that register ids of their own when they are imported, by a part of such an id.
+_PACKAGES = {
+    "BulletEnv-v0": "pybullet_envs_gymnasium",
+    "Fetch": "gymnasium_robotics",
+    "Panda": "panda_gym",
+    "MiniGrid": "minigrid",
+}
+
+
+def make_one(
+    source: EnvironmentSource, max_frames: int | None = None, render_mode: str | None = None
+) -> Environment:
+    """Make one environment, with its wrappers; frames are not stacked here.
+
+    `max_frames` replaces the environment's own limit of steps; one that a function made is cut off
+    at it. Raises EnvironmentConfigError, one line, whatever a user's own code raises.
+    """
+    if source.maker is not None:
+        env, limit = _from_function(source), None
+        if max_frames is not None:
+            env = gymnasium.wrappers.TimeLimit(env, max_frames)
+    else:
+        registered = find_registered(source.env_id)
+        limit = registered.max_episode_steps
+        options: dict[str, Any] = dict(source.kwargs)
+        if render_mode is not None:
+            options["render_mode"] = render_mode
+        env = repeatable(_make(source, registered, options, max_frames))
+    for wrapper in source.wrappers:
+        env = wrapped(env, wrapper, limit)
+    return env
+
+
+def find_registered(env_id: str) -> gymnasium.envs.registration.EnvSpec:
+    """Return what gymnasium knows of an id; the module of `module:id` is imported.
+
+    Raises EnvironmentConfigError.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        import_named(module, env_id)
+    spec = gymnasium.registry.get(name)
+    if spec is None or (not module and "game" in spec.kwargs):
+        raise EnvironmentConfigError(
+            _unknown_id_message(env_id, module, name), ErrorCode.ENVIRONMENT_UNKNOWN
+        )
+    return spec
+
+
+def is_playable_atari(env_id: str) -> bool:
+    """Tell whether an id of ale-py's names a game in a form that QPD plays."""
+    spec = gymnasium.registry.get(env_id)
+    # `game` stands in ale-py's own registrations only; RAM observations have no frames to stack.
+    if spec is None or "game" not in spec.kwargs or spec.kwargs.get("obs_type") == "ram":
+        return False
+    return env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4")
+
+
+def _from_function(source: EnvironmentSource) -> Environment:
+    assert source.maker is not None
+    try:
+        env = source.maker()
+    except Exception as error:
+        raise EnvironmentConfigError(f"{source.env_id}: {one_line(error)}") from error
+    if not isinstance(env, gymnasium.Env):
+        raise EnvironmentConfigError(
+            f"{source.env_id} returned {type(env).__name__}, not a gymnasium environment"
+        )
+    return env
+
+
+def _make(
+    source: EnvironmentSource,
+    registered: gymnasium.envs.registration.EnvSpec,
+    options: dict[str, Any],
+    max_frames: int | None,
+) -> Environment:
+    env_id = source.env_id
+    # MuJoCo draws without a screen by EGL or OSMesa only.
+    if "render_mode" in options and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    try:
+        with warnings.catch_warnings():
+            # That there is a later version: this one is what the agent was trained on.
+            warnings.simplefilter("ignore")
+            # The checker warns about environments that are not ours, nor our users', to change.
+            return gymnasium.make(
+                registered.id,
+                max_episode_steps=max_frames,
+                disable_env_checker=True,
+                **options,
+            )
+    except Exception as error:  # of a user's own class: it may raise anything
+        # gymnasium's own message names its extra, not ours.
+        entry = str(registered.entry_point)
+        extra = next((name for name in _EXTRAS if f".{name}." in entry), None)
+        if extra is not None and isinstance(error, gymnasium.error.DependencyNotInstalled):
+            raise EnvironmentConfigError(
+                f"{env_id} needs {_EXTRAS[extra]}: {pip_install(extra)}", ErrorCode.PACKAGE_MISSING
+            ) from error
+        made = f" made with {', '.join(source.kwargs)}" if source.kwargs else ""
+        raise EnvironmentConfigError(f"{env_id}{made}: {one_line(error)}") from error
+
+
+def _unknown_id_message(env_id: str, module: str, name: str) -> str:
+    """Say which ids come closest to `env_id`, or that its module registers no such one."""
+    known = [
+        one
+        for one, spec in gymnasium.registry.items()
+        if "game" not in spec.kwargs or is_playable_atari(one)
+    ]
+    nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
+    if module:
+        return f"{env_id}: module {module} registers no environment {name!r} with gymnasium{hint}"
+    package = next((package for part, package in _PACKAGES.items() if part in name), None)
+    if package is not None:
+        hint = f"; with the package {package} it is {package}:{env_id}"
+    return (
+        f"unknown environment {env_id!r} (Atari games: XNoFrameskip-v4 or ALE/X-v5, others: any "
+        f"gymnasium id, or module:id){hint}"
+    )

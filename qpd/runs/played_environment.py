@@ -1,0 +1,191 @@
+"""The environment that an agent plays: its id, what its files add, and what the user asks for.
+
+What the user names may import the user's code. What an agent's own files name, which may come from
+anyone, is applied only where it is harmless (`qpd.environments.wrappers.is_known`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from qpd.environments.errors import EnvironmentConfigError
+from qpd.environments.named_modules import allow_named
+from qpd.environments.older_ids import present_form
+from qpd.environments.registry import atari_rom, environment_spec
+from qpd.environments.source import EnvironmentSource, Maker, Wrapper, as_source, wrappers_of
+from qpd.environments.wrappers import ZERO_CONTACT_FORCES, ZeroContactForces, is_known
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
+from qpd.recipe.schema import Recipe
+from qpd.teachers import Teacher
+
+_PACKAGE = re.compile(r"gymnasium(\.envs)?|ale_py")
+
+
+@dataclass(frozen=True)
+class EnvironmentWish:
+    """What the user says of the environment; the agent's files say the rest.
+
+    Attributes:
+        env: an id, a source taken as it is, or a function that makes one environment.
+        kwargs: added to those of the agent's files.
+        wrappers: in place of those of the agent's files; None: theirs.
+        frame_stack: likewise.
+    """
+
+    env: str | EnvironmentSource | Maker | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[Wrapper, ...] | None = None
+    frame_stack: int | None = None
+
+    @property
+    def env_id(self) -> str | None:
+        """The id that is asked for, by which an agent's files are read."""
+        return (
+            self.env
+            if self.env is None or isinstance(self.env, str)
+            else as_source(self.env).env_id
+        )
+
+    def allow_modules(self) -> None:
+        """Let be imported what is named here: to be called where these are the user's own words."""
+        named = self.env if isinstance(self.env, EnvironmentSource) else None
+        wrappers = (*(self.wrappers or ()), *(named.wrappers if named else ()))
+        allow_named(EnvironmentSource(self.env_id or "", wrappers=wrappers))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but an id is asked for."""
+        named = self.env is None or isinstance(self.env, str)
+        return named and not self.kwargs and self.wrappers is None and self.frame_stack is None
+
+
+@dataclass(frozen=True)
+class PlayedEnvironment:
+    """The environment, and what a user should know of it, one line each."""
+
+    source: EnvironmentSource
+    notes: tuple[str, ...] = ()
+
+
+def recipe_wish(recipe: Recipe) -> EnvironmentWish:
+    """Return what a recipe says of the environment."""
+    settings = recipe.environment
+    wrappers = None if settings.wrappers is None else wrappers_of(settings.wrappers)
+    return EnvironmentWish(recipe.teacher.env, settings.kwargs, wrappers, settings.frame_stack)
+
+
+def environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironment:
+    """Return what `teacher` plays.
+
+    Raises EnvironmentConfigError where its files ask for what only the user may, and TargetError
+    where nothing names its environment.
+    """
+    if isinstance(wish.env, EnvironmentSource):
+        return _stated(wish.env)
+    if wish.env is not None and not isinstance(wish.env, str):
+        wrappers = wish.wrappers or ()
+        return _stated(replace(as_source(wish.env), wrappers=wrappers, kwargs=wish.kwargs,
+                               frame_stack=wish.frame_stack or 1))  # fmt: skip
+    old = present_form(EnvironmentSource(wish.env or teacher.files.env_id or ""))
+    env_id = teacher.env_id if old[1] is None else old[0].env_id
+    if env_id is None:
+        raise TargetError(
+            f"{teacher.source}: its files don't name its environment: give it with --env "
+            "(teacher.env)",
+            ErrorCode.TEACHER_UNCLEAR,
+        )
+    if wish.env is None:
+        _refuse_module(teacher, env_id)
+    found = _with_files(teacher, env_id, wish)
+    found = replace(found, wrappers=(*old[0].wrappers, *found.wrappers))
+    return _stated(_with_contact_forces(teacher, found), *([old[1]] if old[1] else []))
+
+
+def _stated(source: EnvironmentSource, *notes: str) -> PlayedEnvironment:
+    """Say what is done to the environment, where anything is."""
+    more = (f"plays {source}",) if source.additions() else ()
+    return PlayedEnvironment(source, (*notes, *more))
+
+
+def _with_files(teacher: Teacher, env_id: str, wish: EnvironmentWish) -> EnvironmentSource:
+    """Return the environment with what the files say, as far as the user does not."""
+    if atari_rom(env_id) is not None:
+        # Their AtariWrapper and stack of four are what QPD's own emulators do.
+        return EnvironmentSource(env_id, wish.kwargs, wish.wrappers or (), wish.frame_stack or 1)
+    told = teacher.files.environment
+    # How to draw is no part of the game.
+    kwargs = {key: value for key, value in told.env_kwargs.items() if key != "render_mode"}
+    _refuse_arguments(teacher, {key: kwargs[key] for key in kwargs if key not in wish.kwargs})
+    wrappers = wish.wrappers
+    if wrappers is None:
+        wrappers = tuple(Wrapper(each.name, each.kwargs) for each in told.env_wrapper)
+        _refuse_wrappers(teacher, wrappers)
+    stack = wish.frame_stack
+    if stack is None:
+        stack = told.frame_stack
+        for outer in told.vec_env_wrapper:
+            stack *= _stack_of(teacher, outer.name, outer.kwargs)
+    return EnvironmentSource(env_id, {**kwargs, **wish.kwargs}, wrappers, stack)
+
+
+def _stack_of(teacher: Teacher, name: str, kwargs: Mapping[str, Any]) -> int:
+    """Return how many observations a wrapper around all environments stacks, 1 for a monitor."""
+    short = name.rpartition(".")[2]
+    count = kwargs.get("n_stack", 1) if short == "VecFrameStack" else 1
+    if short in ("VecFrameStack", "VecMonitor") and type(count) is int:
+        return count
+    raise EnvironmentConfigError(
+        f"{teacher.source}: its files wrap all environments in {name}: of such wrappers QPD knows "
+        "VecFrameStack and VecMonitor; give --frame-stack 1 (environment.frame_stack) to play "
+        "without it"
+    )
+
+
+def _refuse_module(teacher: Teacher, env_id: str) -> None:
+    module = env_id.rpartition(":")[0]
+    if module and not _PACKAGE.fullmatch(module):
+        raise EnvironmentConfigError(
+            f"{teacher.source}: its files name the environment {env_id}, for which the module "
+            f"{module} would be imported: if you trust it, give --env {env_id} (teacher.env)"
+        )
+
+
+def _refuse_arguments(teacher: Teacher, kwargs: Mapping[str, Any]) -> None:
+    """Refuse text: it may be a path, or name code."""
+    for key, value in kwargs.items():
+        if not _is_numeric(value):
+            raise EnvironmentConfigError(
+                f"{teacher.source}: its files make the environment with {key}={value!r:.80}: if "
+                f"you trust that, give --env-kwargs {key}:VALUE (environment.kwargs)"
+            )
+
+
+def _is_numeric(value: object) -> bool:
+    if isinstance(value, list):
+        return all(_is_numeric(item) for item in value)
+    return value is None or type(value) in (bool, int, float)
+
+
+def _refuse_wrappers(teacher: Teacher, wrappers: tuple[Wrapper, ...]) -> None:
+    for wrapper in wrappers:
+        if not is_known(wrapper):
+            raise EnvironmentConfigError(
+                f"{teacher.source}: its files wrap the environment in {wrapper.name}, which QPD "
+                f"does not know: if you trust it, give --wrapper {wrapper.name} "
+                "(environment.wrappers), which imports it"
+            )
+        _refuse_arguments(teacher, wrapper.kwargs)
+
+
+def _with_contact_forces(teacher: Teacher, source: EnvironmentSource) -> EnvironmentSource:
+    """Add Ant's 84 zeros where an agent of Ant-v3 plays Ant-v4 under its present name."""
+    if source.env_id != "Ant-v4" or any(w.name == ZERO_CONTACT_FORCES for w in source.wrappers):
+        return source
+    given = environment_spec(source).observation_shape[0]
+    if teacher.observation_shape != (given + ZeroContactForces.NUM_FORCES * source.frame_stack,):
+        return source
+    return replace(source, wrappers=(Wrapper(ZERO_CONTACT_FORCES), *source.wrappers))
