@@ -36,7 +36,7 @@ from qpd.phases.whole_run import run_all_phases
 from qpd.recipe.loading import load_recipe, override_lines, override_recipe
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.fork import fork_run
-from qpd.runs.played_environment import EnvironmentWish
+from qpd.runs.played_environment import EnvironmentWish, recipe_wish
 from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.target import Target, load_target, play, record
@@ -285,9 +285,10 @@ def resolve_recipe(
         return load_recipe(os.fspath(recipe), lines)
 
     found = resolved([*named, *changes])  # every mistake is told before anything is fetched
-    if teacher is None:
-        return found
-    return resolved([*named, *told_by_agent(teacher), *changes])
+    if teacher is not None:
+        found = resolved([*named, *told_by_agent(teacher), *changes])
+    recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
+    return found
 
 
 def default_output(recipe: Recipe) -> Path:

@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
 from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.algorithm import (
+    ACTOR_CRITIC_ALGORITHMS,
+    GAUSSIAN_ALGORITHMS,
+    Q_ALGORITHMS,
+    SEARCH_ALGORITHM,
+)
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.sb3_archive import read_sb3_archive
-from qpd.teachers.sb3_networks import ACTIVATIONS, output_size
+from qpd.teachers.archive.plain_data import read_flag
+from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
+from qpd.teachers.networks.build import clip_mean, output_size
+from qpd.teachers.networks.layers import ACTIVATIONS, under
 from qpd.teachers.sb3_teacher import Teacher
 from qpd.version import pip_install
 
@@ -30,16 +39,20 @@ def build_sb3_policy(teacher: Teacher) -> BasePolicy:
     """Build SB3's policy with the teacher's weights, on the CPU, in eval mode.
 
     It sees normalized observations: `teacher.normalization` has to be applied before. Raises
-    TeacherError without stable_baselines3 (for QR-DQN sb3_contrib), and for tensors that the
-    installed version's policies cannot hold, such as shared layers from before SB3 1.8.
+    TeacherError without stable_baselines3 (for QR-DQN, TQC and ARS sb3_contrib), and for tensors
+    that the installed version's policies cannot hold, such as shared layers from before SB3 1.8.
     """
-    tensors = read_sb3_archive(teacher.files.archive).state_dict
+    archive = read_sb3_archive(teacher.files.archive)
+    build = _continuous_policy
+    if teacher.algo in ACTOR_CRITIC_ALGORITHMS:
+        build = _actor_critic_policy
+    elif teacher.algo in Q_ALGORITHMS:
+        build = _q_policy
+    elif teacher.algo == SEARCH_ALGORITHM:
+        build = _search_policy
     # Agents made smaller by `compact_agent` hold float16; load_state_dict widens it.
     try:
-        if not teacher.actions.has_values:
-            policy = _actor_critic_policy(teacher, tensors)
-        else:
-            policy = _q_policy(teacher, tensors)
+        policy = build(teacher, archive)
     except ImportError as error:
         raise TeacherError(
             f"{error.name or 'stable_baselines3'} is missing: {pip_install('train')}",
@@ -56,10 +69,11 @@ def build_sb3_policy(teacher: Teacher) -> BasePolicy:
 
 
 def sb3_logits(policy: BasePolicy) -> Callable[[Tensor], Tensor]:
-    """Return a function from observations `[batch, ...]` to `[batch, actions]`, as SB3 computes it.
+    """Return a function from observations `[batch, ...]` to outputs `[batch, n]`, as SB3's.
 
-    These are logits, or Q-values of DQN and QR-DQN. An actor-critic's critic is computed as well,
-    as in the policy's `forward`.
+    These are logits, Q-values of DQN and QR-DQN, or means of continuous actions: before the tanh of
+    SAC and TQC, after that of TD3, DDPG and ARS. An actor-critic's critic is computed as well, as
+    in the policy's `forward`.
     """
     from stable_baselines3.common.policies import ActorCriticPolicy
 
@@ -68,7 +82,14 @@ def sb3_logits(policy: BasePolicy) -> Callable[[Tensor], Tensor]:
         return lambda observations: _actor_critic_logits(network, observations)
     if hasattr(policy, "quantile_net"):
         return lambda observations: network.quantile_net(observations).mean(dim=1)
-    return lambda observations: network.q_net(observations)
+    if hasattr(policy, "q_net"):
+        return lambda observations: network.q_net(observations)
+    if not hasattr(policy, "actor"):
+        flatten = network.features_extractor
+        return lambda observations: network.action_net(flatten(observations))
+    if hasattr(network.actor, "log_std"):
+        return lambda observations: network.actor.get_action_dist_params(observations)[0]
+    return lambda observations: network.actor(observations)
 
 
 def _actor_critic_logits(policy: Any, observations: Tensor) -> Tensor:
@@ -84,17 +105,26 @@ def _actor_critic_logits(policy: Any, observations: Tensor) -> Tensor:
     return logits
 
 
-def _actor_critic_policy(teacher: Teacher, tensors: Mapping[str, Tensor]) -> BasePolicy:
+def _actor_critic_policy(teacher: Teacher, archive: Sb3Archive) -> BasePolicy:
     from stable_baselines3.common.policies import ActorCriticPolicy
 
-    tensors = _with_all_extractors(tensors)
+    tensors = _with_all_extractors(archive.state_dict)
     shared = all(
         torch.equal(value, tensors[name.replace("pi_", "vf_", 1)])
         for name, value in tensors.items()
         if name.startswith("pi_features_extractor.")
     )
+    arguments = _arguments(teacher, tensors, "pi_features_extractor.")
+    log_std = tensors.get("log_std")
+    if log_std is not None and log_std.dim() == 2:  # gSDE
+        arguments |= {
+            "use_sde": True,
+            "full_std": tuple(log_std.shape)[1] == teacher.actions.num_outputs,
+            "use_expln": read_flag(archive.data, "use_expln"),
+            "squash_output": read_flag(archive.data, "squash_output"),
+        }
     policy = ActorCriticPolicy(
-        **_arguments(teacher, tensors, "pi_features_extractor."),
+        **arguments,
         net_arch={
             "pi": _widths(tensors, "mlp_extractor.policy_net."),
             "vf": _widths(tensors, "mlp_extractor.value_net."),
@@ -104,6 +134,63 @@ def _actor_critic_policy(teacher: Teacher, tensors: Mapping[str, Tensor]) -> Bas
     )
     policy.load_state_dict(tensors)
     return policy
+
+
+def _search_policy(teacher: Teacher, archive: Sb3Archive) -> BasePolicy:
+    from sb3_contrib.ars.policies import ARSPolicy
+
+    # Linear policies of before sb3_contrib 1.5 had no Sequential.
+    tensors = {
+        name.replace("action_net.weight", "action_net.0.weight"): value
+        for name, value in archive.state_dict.items()
+    }
+    arguments = _arguments(teacher, tensors, "features_extractor.")
+    policy = ARSPolicy(
+        arguments["observation_space"],
+        arguments["action_space"],
+        net_arch=_widths(tensors, "action_net.")[:-1],
+        activation_fn=arguments["activation_fn"],
+        with_bias="action_net.0.bias" in tensors,
+        squash_output=_is_squashed(teacher.actions),
+    )
+    policy.load_state_dict(tensors)
+    return policy
+
+
+def _is_squashed(actions: ActionSpace) -> bool:
+    return isinstance(actions, Box) and actions.squash == "tanh"
+
+
+def _continuous_policy(teacher: Teacher, archive: Sb3Archive) -> BasePolicy:
+    from stable_baselines3.sac.policies import SACPolicy
+    from stable_baselines3.td3.policies import TD3Policy
+
+    actor, critic = (under(archive.state_dict, f"{name}.") for name in ("actor", "critic"))
+    arguments = _arguments(teacher, archive.state_dict, "actor.features_extractor.")
+    num_critics = sum(f"qf{index}.0.weight" in critic for index in range(len(critic)))
+    arguments["n_critics"] = num_critics
+    kind: Any = TD3Policy
+    if teacher.algo in GAUSSIAN_ALGORITHMS:
+        kind = SACPolicy
+        arguments |= {
+            "use_sde": "log_std" in actor,
+            "use_expln": read_flag(archive.data, "use_expln"),
+            "clip_mean": clip_mean(archive) if "mu.0.weight" in actor else 0.0,
+        }
+    critics = _widths(critic, "qf0.")
+    if teacher.algo == "tqc":
+        from sb3_contrib.tqc.policies import TQCPolicy
+
+        kind, arguments["n_quantiles"] = TQCPolicy, critics[-1]
+    hidden = _widths(actor, "latent_pi.")
+    if teacher.algo not in GAUSSIAN_ALGORITHMS:
+        hidden = _widths(actor, "mu.")[:-1]
+    policy = kind(**arguments, net_arch={"pi": hidden, "qf": critics[:-1]})
+    # Target networks are training's.
+    policy.actor.load_state_dict(actor)
+    policy.critic.load_state_dict(critic)
+    built: BasePolicy = policy
+    return built
 
 
 def _with_all_extractors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -116,13 +203,9 @@ def _with_all_extractors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return full
 
 
-def _q_policy(teacher: Teacher, tensors: Mapping[str, Tensor]) -> BasePolicy:
-    name = _Q_NETWORKS[teacher.algo]
-    mine = {
-        key.removeprefix(f"{name}."): value
-        for key, value in tensors.items()
-        if key.startswith(f"{name}.")
-    }
+def _q_policy(teacher: Teacher, archive: Sb3Archive) -> BasePolicy:
+    name, tensors = _Q_NETWORKS[teacher.algo], archive.state_dict
+    mine = under(tensors, f"{name}.")
     arguments = _arguments(teacher, mine, "features_extractor.")
     # The last layer is the output's, which SB3 adds to net_arch.
     arguments["net_arch"] = _widths(mine, f"{name}.")[:-1]
@@ -155,9 +238,9 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     )
     arguments: dict[str, Any] = {
         "observation_space": seen,
-        "action_space": spaces.Discrete(teacher.actions.num_outputs),
+        "action_space": _action_space(teacher.actions),
         "lr_schedule": lambda progress: 0.0,
-        "activation_fn": _activation(teacher),
+        "activation_fn": ACTIVATIONS[teacher.activation],
         "normalize_images": teacher.scales_images,
         "features_extractor_class": FlattenExtractor,
     }
@@ -168,10 +251,20 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     return arguments
 
 
-def _activation(teacher: Teacher) -> type[nn.Module]:
-    """Return the class of the teacher's activations; Tanh where no hidden layer has one."""
-    known = tuple(ACTIVATIONS.values())
-    return next((type(m) for m in teacher.network.modules() if isinstance(m, known)), nn.Tanh)
+def _action_space(actions: ActionSpace) -> Any:
+    """Return the same space as gymnasium has it."""
+    from gymnasium import spaces
+
+    if isinstance(actions, Box):
+        low, high = (
+            np.array(b, np.float32).reshape(actions.shape) for b in (actions.low, actions.high)
+        )
+        return spaces.Box(low, high, dtype=np.float32)
+    if isinstance(actions, MultiDiscrete):
+        return spaces.MultiDiscrete(list(actions.nvec))
+    if isinstance(actions, MultiBinary):
+        return spaces.MultiBinary(actions.n)
+    return spaces.Discrete(actions.num_outputs)
 
 
 def _widths(tensors: Mapping[str, Tensor], prefix: str) -> list[int]:

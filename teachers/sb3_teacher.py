@@ -8,51 +8,48 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from qpd.actions import ActionSpace, Discrete
+from qpd.actions import ActionSpace, Box
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.schema import TeacherSettings
-from qpd.teachers.archive.agent_identity import (
-    ACTOR_CRITIC_ALGORITHMS,
-    choose_algo,
-    choose_num_actions,
-    refuse_unsupported,
-)
+from qpd.teachers.agent_actions import choose_actions
+from qpd.teachers.archive.agent_identity import choose_algo, refuse_unsupported
+from qpd.teachers.archive.algorithm import SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import class_name, read_policy_option
+from qpd.teachers.archive.plain_data import read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
-from qpd.teachers.sb3_networks import (
-    ACTIVATIONS,
-    ActorCriticNetwork,
-    NatureCnn,
-    QNetwork,
-    build_actor_critic,
-    build_q_network,
+from qpd.teachers.networks.build import (
+    Network,
+    activation_name,
+    build_network,
+    num_inputs,
     output_size,
 )
+from qpd.teachers.networks.features import NatureCnn
 from qpd.teachers.sources.environment_ids import current_environment_id
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
 _ATARI_SIZE = 84
 _MAX_OUTPUT = 1e18  # the critic's loss squares values, and float32 ends at 3.4e38
-_Network = ActorCriticNetwork | QNetwork
 
 
 class TeacherOutputs(NamedTuple):
     """A teacher's outputs for a batch of observations."""
 
     labels: Tensor  # float32 [batch, num_labels], what `qpd.actions` says of its actions
-    values: Tensor  # float32 [batch]; max_a Q for DQN and QR-DQN
+    # float32 [batch]: an actor-critic's V; max_a Q for DQN and QR-DQN; for SAC, TQC, TD3 and DDPG
+    # the least of the critics' Q at the deterministic action (TQC's: means of quantiles); ARS: 0.
+    values: Tensor
 
 
 class Teacher(nn.Module):
     """A frozen SB3 agent: always in eval mode, no parameter requires a gradient.
 
     Attributes:
-        algo: `ppo`, `a2c`, `trpo`, `dqn` or `qrdqn`.
+        algo: `ppo`, `a2c`, `trpo`, `ars`, `dqn`, `qrdqn`, `sac`, `tqc`, `td3` or `ddpg`.
         env_id: the environment it plays, None if unknown.
         actions: the actions it takes, and what its labels mean.
-        has_critic: `values` are a critic's; False: no more than the best Q-value.
+        has_critic: `values` are a critic's; False: no more than the best Q-value, or 0 (ARS).
         observation_shape: shape of one observation, such as (4, 84, 84).
         is_image: observations are uint8 images, channels first; else float32 vectors.
         sha256: of the zip (of `data` + `policy.pth` for an unpacked folder), and of the
@@ -62,14 +59,16 @@ class Teacher(nn.Module):
         num_timesteps: agent steps it was trained for, None where unknown.
         normalization: statistics applied to observations inside forward, or None.
         scales_images: uint8 images are divided by 255 inside forward.
-        files: where all this was read.
+        activation: class of the hidden layers' activations, such as `Tanh`.
+        files: where all this was read, and what lies beside it.
     """
 
     def __init__(
         self,
-        network: _Network,
+        network: Network,
         *,
         algo: str,
+        activation: str,
         env_id: str | None,
         actions: ActionSpace,
         observation_shape: tuple[int, ...],
@@ -83,9 +82,10 @@ class Teacher(nn.Module):
         super().__init__()
         self.network = network
         self.algo = algo
+        self.activation = activation
         self.env_id = env_id
         self.actions = actions
-        self.has_critic = not actions.has_values
+        self.has_critic = not actions.has_values and algo != SEARCH_ALGORITHM
         self.observation_shape = observation_shape
         self.is_image = is_image
         self.sha256 = _identity(archive.sha256, normalization)
@@ -110,6 +110,11 @@ class Teacher(nn.Module):
         deviation = (normalization.var + normalization.epsilon) ** 0.5
         self.register_buffer("_mean", torch.from_numpy(normalization.mean.copy()))
         self.register_buffer("_deviation", torch.from_numpy(deviation))
+
+    @property
+    def hidden_widths(self) -> tuple[int, ...]:
+        """Return the widths of the actor's hidden layers, without those of a NatureCNN."""
+        return tuple(layer.out_features for layer in self.network.hidden_layers)
 
     def train(self, mode: bool = True) -> "Teacher":
         """Stay in eval mode, whatever `mode` says: a teacher is frozen."""
@@ -148,8 +153,12 @@ class Teacher(nn.Module):
                 f"observations have shape {tuple(observations.shape)};"
                 f" this teacher sees [batch, {', '.join(map(str, self.observation_shape))}]"
             )
-        labels, values = self.network(self.preprocess(observations))
-        return TeacherOutputs(labels.float(), values.float().squeeze(-1))
+        outputs, values = self.network(self.preprocess(observations))
+        labels = outputs.float()
+        if isinstance(self.actions, Box):  # in the range's units
+            means, *deviations = labels.split(self.actions.num_outputs, 1)
+            labels = self.actions.labels_of(means, *deviations)
+        return TeacherOutputs(labels, values.float().squeeze(-1))
 
     def preprocess(self, observations: Tensor) -> Tensor:
         """Return the network's inputs: images scaled, vectors normalized, as SB3 does it.
@@ -231,8 +240,8 @@ def _build_teacher(
     env_id = env_id or files.env_id
     env_id = current_environment_id(env_id) if env_id else None
     num_outputs = output_size(archive.state_dict)
-    count = choose_num_actions(archive, algo, env_id, num_actions, num_outputs)
-    network = _build_network(archive, algo, num_outputs // count)
+    actions = choose_actions(archive, algo, env_id, num_actions, num_outputs)
+    network = build_network(archive, algo, num_outputs // actions.num_outputs)
     normalization = read_vec_normalize(files.vec_normalize) if files.vec_normalize else None
     shape, is_image = _observations(archive, network)
     if normalization is not None and normalization.mean.shape != shape:
@@ -244,8 +253,9 @@ def _build_teacher(
     teacher = Teacher(
         network,
         algo=algo,
+        activation=activation_name(archive, algo),
         env_id=env_id,
-        actions=Discrete(count, "logits" if algo in ACTOR_CRITIC_ALGORITHMS else "q_values"),
+        actions=actions,
         observation_shape=shape,
         is_image=is_image,
         # SB3 divides uint8 images by 255 inside the policy, unless normalize_images says no.
@@ -291,41 +301,21 @@ def _try_forward(teacher: Teacher) -> None:
     check_outputs(teacher, outputs)
 
 
-def _build_network(archive: Sb3Archive, algo: str, num_quantiles: int) -> _Network:
-    is_actor_critic = algo in ACTOR_CRITIC_ALGORITHMS
-    _refuse_custom_extractor(archive)
-    text = read_policy_option(archive.data, "activation_fn")
-    # SB3's defaults, which `data` leaves out: Tanh in ActorCriticPolicy, ReLU in DQN's MLP.
-    name = class_name(text) if text else ("Tanh" if is_actor_critic else "ReLU")
-    if name not in ACTIVATIONS:
-        raise TeacherError(
-            f"activation '{name}' is not supported; expected one of {', '.join(ACTIVATIONS)}"
-        )
-    if is_actor_critic:
-        return build_actor_critic(archive.state_dict, ACTIVATIONS[name])
-    quantiles = num_quantiles if algo == "qrdqn" else None
-    return build_q_network(archive.state_dict, ACTIVATIONS[name], quantiles)
-
-
-def _refuse_custom_extractor(archive: Sb3Archive) -> None:
-    text = read_policy_option(archive.data, "features_extractor_class")
-    if text is not None and class_name(text) == "IntegerFeatures":
-        raise TeacherError(
-            "is an exported student of QPD, not a teacher; give the agent it was distilled from"
-        )
-    if text is not None and class_name(text) not in ("NatureCNN", "FlattenExtractor"):
-        raise TeacherError(
-            f"features extractor '{class_name(text)}' is not supported;"
-            " expected SB3's NatureCNN or FlattenExtractor"
-        )
-
-
-def _observations(archive: Sb3Archive, network: _Network) -> tuple[tuple[int, ...], bool]:
+def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...], bool]:
     """Return the shape of one observation, and whether it is a uint8 image."""
     space = archive.observation_space
-    if space.space not in (None, "Box"):
-        raise TeacherError(f"observations of type {space.space} are not supported; expected a Box")
     extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
+    if space.space not in (None, "Box"):
+        # One-hot numbers, bits, and a Dict's parts one after the other: plain inputs of the MLP.
+        flat = space.space in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict")
+        if not flat or extractors:
+            raise TeacherError(
+                f"observations of type {space.space} with images are not supported; expected a Box,"
+                " or a Dict of vectors"
+                if flat
+                else f"observations of type {space.space} are not supported; expected a Box"
+            )
+        return (num_inputs(network),), False
     if extractors:
         if space.dtype not in (None, "uint8"):
             raise TeacherError(f"images of type {space.dtype} are not supported; expected uint8")
@@ -334,10 +324,10 @@ def _observations(archive: Sb3Archive, network: _Network) -> tuple[tuple[int, ..
         shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)
         _check_images(extractors[0], shape)
         return shape, True
-    linear = next(m for m in network.modules() if isinstance(m, nn.Linear))
-    shape = space.shape or (linear.in_features,)
-    if torch.Size(shape).numel() != linear.in_features:
-        line = f"observations of shape {shape} do not fit {linear.in_features} inputs"
+    inputs = num_inputs(network)
+    shape = space.shape or (inputs,)
+    if torch.Size(shape).numel() != inputs:
+        line = f"observations of shape {shape} do not fit {inputs} inputs"
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
     # SB3 flattens small images for MlpPolicy, but still divides them by 255.
     return shape, space.is_uint8_image

@@ -14,6 +14,7 @@ _KINDS: dict[str, type[ActionSpace]] = {
     space.kind: space for space in (Discrete, MultiDiscrete, MultiBinary, Box)
 }
 _MOST_NUMBERS = 4096  # of an action: a file may come from anyone
+_MOST_AXES = 32
 
 
 def actions_to_json(actions: ActionSpace) -> dict[str, Any]:
@@ -27,38 +28,45 @@ def actions_to_json(actions: ActionSpace) -> dict[str, Any]:
 
 def actions_from_json(found: Any) -> ActionSpace:
     """Read an action space. Raises ValueError for anything else."""
-    if not isinstance(found, dict) or found.get("kind") not in _KINDS:
+    if not isinstance(found, dict) or found.get("kind") not in list(_KINDS):
         raise ValueError(f"actions: expected an object with a kind among {', '.join(_KINDS)}")
     fields = {key: value for key, value in found.items() if key != "kind"}
     kind = _KINDS[found["kind"]]
     if kind is Discrete:
         labels = _word(fields, "labels", ("logits", "q_values"))
-        return Discrete(_count(fields.get("n")), labels)  # type: ignore[arg-type]
+        return Discrete(_count(fields.get("n"), "n"), labels)  # type: ignore[arg-type]
     if kind is MultiBinary:
-        return MultiBinary(_count(fields.get("n")))
+        return MultiBinary(_count(fields.get("n"), "n"))
     if kind is MultiDiscrete:
-        return MultiDiscrete(tuple(_count(n) for n in _numbers(fields, "nvec")))
+        return MultiDiscrete(tuple(_count(n, "nvec") for n in _numbers(fields, "nvec")))
     return Box(
-        tuple(float(bound) for bound in _numbers(fields, "low")),
-        tuple(float(bound) for bound in _numbers(fields, "high")),
+        tuple(_bound(bound, "low") for bound in _numbers(fields, "low")),
+        tuple(_bound(bound, "high") for bound in _numbers(fields, "high")),
         _word(fields, "squash", ("clip", "tanh")),  # type: ignore[arg-type]
         _word(fields, "labels", ("gaussian", "deterministic")),  # type: ignore[arg-type]
-        tuple(_count(size) for size in _numbers(fields, "shape")),
+        tuple(_count(size, "shape") for size in _numbers(fields, "shape", _MOST_AXES)),
     )
 
 
-def _numbers(fields: dict[str, Any], key: str) -> list[float]:
+def _numbers(fields: dict[str, Any], key: str, most: int = _MOST_NUMBERS) -> list[float]:
     found = fields.get(key)
     plain = isinstance(found, list) and all(type(value) in (int, float) for value in found)
-    if not plain or not 1 <= len(found) <= _MOST_NUMBERS:  # type: ignore[arg-type]
-        raise ValueError(f"actions: {key}: expected 1 to {_MOST_NUMBERS} numbers")
+    if not plain or not 1 <= len(found) <= most:  # type: ignore[arg-type]
+        raise ValueError(f"actions: {key}: expected 1 to {most} numbers")
     return found  # type: ignore[return-value]
 
 
-def _count(found: Any) -> int:
+def _count(found: Any, key: str) -> int:
     if type(found) is not int or not 1 <= found <= _MOST_NUMBERS:
-        raise ValueError(f"actions: {found!r}: expected a number from 1 to {_MOST_NUMBERS}")
+        raise ValueError(f"actions: {key}: expected whole numbers from 1 to {_MOST_NUMBERS}")
     return found
+
+
+def _bound(found: float, key: str) -> float:
+    try:
+        return float(found)
+    except OverflowError:  # an integer of hundreds of digits, which JSON may hold
+        raise ValueError(f"actions: {key}: expected finite numbers") from None
 
 
 def _word(fields: dict[str, Any], key: str, words: tuple[str, ...]) -> str:

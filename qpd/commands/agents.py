@@ -144,6 +144,7 @@ def teacher_info(
 
     Warns if it plays no better.
     """
+    from qpd.actions import Box
     from qpd.phases.first_games import random_warning
     from qpd.runs.target import load_target, play, play_randomly
 
@@ -158,9 +159,13 @@ def teacher_info(
         "environment": "; ".join(loaded.notes) or loaded.env_id,
         "observation_shape": list(teacher.observation_shape),
         "actions": str(teacher.actions),
+        "squash": teacher.actions.squash if isinstance(teacher.actions, Box) else None,
+        "hidden_widths": list(teacher.hidden_widths),
+        "activation": teacher.activation,
         "num_parameters": teacher.num_parameters,
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),
+        "wrappers": str(teacher.files.environment),
         "sha256": teacher.sha256,
     }
     if episodes:
@@ -177,7 +182,8 @@ def teacher_info(
         print_warnings(warnings)
         return
     hidden = ("return", "random_return", "warnings")
-    rows = [[key, str(value)] for key, value in info.items() if key not in hidden]
+    shown = {key: value for key, value in info.items() if value is not None and key not in hidden}
+    rows = [[key, str(value)] for key, value in shown.items()]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
             low, high = played.interval()

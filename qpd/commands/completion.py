@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-EXPORT_FORMATS = ("c", "onnx", "litert", "sb3")
-
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
     """Return the shipped recipes that begin so, each with what it does."""
@@ -29,11 +27,6 @@ def complete_setting(incomplete: str) -> list[str]:
     settings = [f"{key}=" for key in all_key_paths()]
     settings += [f"student.size={size}" for size in CNN_SIZES] if "=" in incomplete else []
     return [setting for setting in settings if setting.startswith(incomplete)]
-
-
-def complete_format(incomplete: str) -> list[str]:
-    """Return the formats of `qpd export` that begin so."""
-    return [name for name in EXPORT_FORMATS if name.startswith(incomplete)]
 
 
 def complete_policy(incomplete: str) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.completion import complete_format
 from qpd.commands.output import AsJson, Quiet, print_json, print_table
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -23,6 +22,11 @@ EXPORTERS = {
 }
 # Another arrangement of a format's files: (format, layout) -> exporter.
 LAYOUTS = {("c", "arduino"): "qpd.export.c.arduino:export_arduino"}
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Return the formats that begin so, for the shell to offer on Tab."""
+    return [name for name in EXPORTERS if name.startswith(incomplete)]
 
 
 def export(
@@ -43,7 +47,13 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export a quantized student, with golden vectors that prove it runs correctly."""
-    from qpd.export.bundle import ExportError, golden_vectors, load_export_source, write_bundle
+    from qpd.export.bundle import (
+        MANIFEST,
+        ExportError,
+        golden_vectors,
+        load_export_source,
+        write_bundle,
+    )
 
     if format_ not in EXPORTERS:
         raise ExportError(
@@ -64,7 +74,7 @@ def export(
     files = getattr(import_module(module), function)(source, golden_vectors(source.student))
     folder = output or (run if run.is_dir() else run.parent) / "exports" / target
     write_bundle(folder, target, source, files)
-    sizes = {name: len(content) for name, content in sorted(files.items())}
+    sizes = {name: (folder / name).stat().st_size for name in sorted([*files, MANIFEST])}
     if as_json:
         print_json({"format": format_, "folder": str(folder), "files": sizes})
         return

@@ -84,29 +84,37 @@ def sweep_cell(
     """Run one cell, in the process that a worker of the pool started for it."""
     from qpd.phases.shared_games import SharedGames
     from qpd.phases.whole_run import DistilledElsewhere, run_all_phases
-    from qpd.recipe.loading import load_recipe
     from qpd.sweep.worker import begin_supervised
 
     begin_supervised()
     source = DistilledElsewhere(distilled, memory) if distilled and memory else None
     shared_games = SharedGames(games) if games else None
     with progress() as display:
-        run_all_phases(load_recipe(recipe), output, display, source, shared_games)
+        run_all_phases(_users_recipe(recipe), output, display, source, shared_games)
 
 
 def sweep_group(folder: Path) -> None:
     """Run phase 1 of the students in FOLDER/recipes, in a process that a worker started."""
     from qpd.phases.distill import distill_together
     from qpd.phases.student_run import open_students
-    from qpd.recipe.loading import load_recipe
     from qpd.sweep.worker import begin_supervised
 
     begin_supervised()
     files = sorted((folder / "recipes").glob("*.yaml"))
-    members = {file.stem: load_recipe(file) for file in files}
+    members = {file.stem: _users_recipe(file) for file in files}
     device = next(iter(members.values())).device
     with progress() as display, open_students(members, folder, device, display) as (students, play):
         distill_together(students, play, display)
+
+
+def _users_recipe(file: Path) -> Any:
+    """Load a recipe that the user's grid made: what it names may be imported."""
+    from qpd.recipe.loading import load_recipe
+    from qpd.runs.played_environment import recipe_wish
+
+    recipe = load_recipe(file)
+    recipe_wish(recipe).allow_modules()
+    return recipe
 
 
 def _with_cpus(wants: Any, cpus: float) -> Any:

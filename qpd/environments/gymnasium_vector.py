@@ -50,7 +50,8 @@ class GymEnvironment:
         self.num_envs = n
         self._name = str(source)
         actions = spec.actions
-        layout = Layout(n, spec.observation_shape[0], actions.shape, actions.dtype.name)
+        seen = spec.observation_shape, spec.observation_dtype
+        layout = Layout(n, *seen, actions.shape, actions.dtype.name)
         self._rows = make_rows(source, max_frames, layout, workers)
         self._arrays = self._rows.arrays
         self.observations = self._arrays["observations"]

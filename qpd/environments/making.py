@@ -10,8 +10,9 @@ from typing import Any
 import gymnasium
 
 from qpd.environments.errors import EnvironmentConfigError, one_line
+from qpd.environments.named_modules import import_named
 from qpd.environments.source import EnvironmentSource
-from qpd.environments.wrappers import Environment, import_named, repeatable, wrapped
+from qpd.environments.wrappers import Environment, repeatable, wrapped
 from qpd.errors.codes import ErrorCode
 from qpd.version import pip_install
 

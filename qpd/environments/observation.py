@@ -1,4 +1,4 @@
-"""Observations of gymnasium environments as flat float32, as SB3 shows them to an MlpPolicy."""
+"""Observations of gymnasium environments as SB3 shows them to a policy: flat float32, or images."""
 
 from __future__ import annotations
 
@@ -12,53 +12,94 @@ from gymnasium import spaces
 from qpd.environments.errors import EnvironmentConfigError
 
 
-class FlatObservations:
-    """What turns an observation of one space into `size` numbers: SB3's `preprocess_obs`.
+class ShownObservations:
+    """What turns an observation of one space into an array of `shape` and `dtype`.
 
-    Boxes are flattened, bits kept, and whole numbers become one-hot.
+    As SB3 does: boxes are flattened, bits kept, whole numbers become one-hot, the parts of a Dict
+    follow each other (CombinedExtractor); images, uint8, get their channels first
+    (VecTransposeImage).
     """
 
     def __init__(self, space: gymnasium.Space[Any], name: str) -> None:
-        """Raise EnvironmentConfigError, which names `name`, for a space that no MlpPolicy sees."""
+        """Raise EnvironmentConfigError, which names `name`, for a space that no policy sees."""
+        self.dtype = "float32"
+        self._write: Callable[[Any, np.ndarray], None] = self._flat
         if isinstance(space, spaces.Discrete) and space.start == 0:
-            self._offsets, self.size = np.zeros(1, np.int64), int(space.n)
-            self.show: Callable[[Any, np.ndarray], None] = self._one_hot
+            self._offsets, size = np.zeros(1, np.int64), int(space.n)
+            self._write = self._one_hot
         elif isinstance(space, spaces.MultiDiscrete) and not np.any(space.start):
             counts = space.nvec.ravel()
-            self._offsets, self.size = np.cumsum(counts) - counts, int(counts.sum())
-            self.show = self._one_hot
+            self._offsets, size = np.cumsum(counts) - counts, int(counts.sum())
+            self._write = self._one_hot
         elif isinstance(space, spaces.MultiBinary) or (
             isinstance(space, spaces.Box) and space.shape and not _is_image(space)
         ):
-            self.size = int(np.prod(space.shape))
-            self.show = self._flat
+            size = int(np.prod(space.shape))
+        elif isinstance(space, spaces.Box) and _is_image(space):
+            self._write_image(space)
+            return
+        elif isinstance(space, spaces.Dict) and not any(map(_is_image, space.values())):
+            parts = [(key, ShownObservations(part, name)) for key, part in space.items()]
+            ends = np.cumsum([part.shape[0] for _, part in parts])
+            self._parts = [
+                (key, part, slice(end - part.shape[0], end))
+                for (key, part), end in zip(parts, ends.tolist(), strict=True)
+            ]
+            size = int(ends[-1])
+            self._write = self._combined
         else:
             raise EnvironmentConfigError(
-                f"{name} has observations {space}: only flat ones are supported (Box that is no "
-                "image, and Discrete, MultiDiscrete and MultiBinary counted from 0)"
+                f"{name} has observations {space}: expected Box (images: "
+                "uint8, 3 axes), Discrete, MultiDiscrete and MultiBinary counted from 0, or a Dict "
+                "of these without images"
             )
+        self.shape: tuple[int, ...] = (size,)
 
-    def push(self, observation: Any, numbers: np.ndarray) -> None:
-        """Write an observation last into a stack, float32 `[k * size]`; older ones move ahead.
+    def _write_image(self, space: spaces.Box) -> None:
+        self.dtype = "uint8"
+        # SB3's is_image_space_channels_first: the smallest axis is that of the channels.
+        self._channels_first = int(np.argmin(space.shape)) == 0
+        height, width, channels = space.shape
+        self.shape = space.shape if self._channels_first else (channels, height, width)
+        self._write = self._image
+
+    def stacked(self, count: int) -> tuple[int, ...]:
+        """Return the shape of `count` observations, joined as SB3's VecFrameStack does."""
+        return (count * self.shape[0], *self.shape[1:])
+
+    def push(self, observation: Any, into: np.ndarray) -> None:
+        """Write an observation last into a stack, of shape `stacked(k)`; older ones move ahead.
 
         So does SB3's VecFrameStack, from zeros when an episode begins.
         """
-        if len(numbers) > self.size:
-            numbers[: -self.size] = numbers[self.size :].copy()
-            numbers = numbers[-self.size :]
-        self.show(observation, numbers)
+        count = self.shape[0]
+        if len(into) > count:
+            into[:-count] = into[count:].copy()
+            into = into[-count:]
+        self._write(observation, into)
 
     def _flat(self, observation: Any, into: np.ndarray) -> None:
         found = np.asarray(observation)
-        if found.size != self.size:
-            raise ValueError(f"an observation of shape {found.shape}, not {self.size} numbers")
+        if found.size != len(into):
+            raise ValueError(f"an observation of shape {found.shape}, not {len(into)} numbers")
         into[...] = found if found.ndim == 1 else found.ravel()
 
     def _one_hot(self, observation: Any, into: np.ndarray) -> None:
         into[...] = 0
         into[self._offsets + np.asarray(observation, np.int64).ravel()] = 1
 
+    def _image(self, observation: Any, into: np.ndarray) -> None:
+        found = np.asarray(observation)
+        found = found if self._channels_first else np.moveaxis(found, -1, 0)
+        if found.shape != into.shape or found.dtype != np.uint8:
+            raise ValueError(f"an image of shape {found.shape}, {found.dtype}, not {into.shape}")
+        into[...] = found
 
-def _is_image(space: spaces.Box) -> bool:
+    def _combined(self, observation: Any, into: np.ndarray) -> None:
+        for key, part, where in self._parts:
+            part.push(observation[key], into[where])
+
+
+def _is_image(space: gymnasium.Space[Any]) -> bool:
     # SB3's is_image_space: it gives a CnnPolicy these, and an MlpPolicy a 255th of them.
-    return len(space.shape) == 3 and space.dtype == np.uint8
+    return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8

@@ -27,7 +27,7 @@ from qpd.environments.interface import (
     VectorStep,
 )
 from qpd.environments.making import is_playable_atari, make_one
-from qpd.environments.observation import FlatObservations
+from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource, Maker, as_source
 from qpd.environments.worker_pool import workers_that_pay
 from qpd.errors.codes import ErrorCode
@@ -167,18 +167,18 @@ def _gym_spec(source: EnvironmentSource) -> EnvironmentSpec:
     env = make_one(source)
     observation_space, action_space = env.observation_space, env.action_space
     env.close()
-    size = FlatObservations(observation_space, source.env_id).size
-    flat = isinstance(observation_space, gymnasium.spaces.Box) and len(observation_space.shape) == 1
-    if source.frame_stack > 1 and not flat:
+    shown = ShownObservations(observation_space, source.env_id)
+    is_box = isinstance(observation_space, gymnasium.spaces.Box)
+    if source.frame_stack > 1 and not (is_box and len(observation_space.shape or ()) in (1, 3)):
         raise EnvironmentConfigError(
-            f"{source.env_id}: frame_stack {source.frame_stack}: only flat Box observations are "
-            f"stacked, not {observation_space}"
+            f"{source.env_id}: frame_stack {source.frame_stack}: only flat Box observations and "
+            f"images are stacked, not {observation_space}"
         )
     return EnvironmentSpec(
         env_id=source.env_id,
         actions=actions_of(action_space, source.env_id),
-        observation_shape=(source.frame_stack * size,),
-        observation_dtype="float32",
+        observation_shape=shown.stacked(source.frame_stack),
+        observation_dtype=shown.dtype,
         is_atari=False,
         frame_stack=1,
     )

@@ -15,16 +15,17 @@ import numpy as np
 
 from qpd.environments.errors import EnvironmentRunError, one_line
 from qpd.environments.making import make_one
-from qpd.environments.observation import FlatObservations
+from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shape of the arrays of `num_envs` environments; `action_shape` is one action's."""
+    """The shape of the arrays of `num_envs` environments; shapes are those of one."""
 
     num_envs: int
-    num_inputs: int
+    observation_shape: tuple[int, ...]
+    observation_dtype: str
     action_shape: tuple[int, ...]
     action_dtype: str
 
@@ -32,7 +33,7 @@ class Layout:
         """Return each array's shape and dtype."""
         n = self.num_envs
         return {
-            "observations": ((n, self.num_inputs), "float32"),
+            "observations": ((n, *self.observation_shape), self.observation_dtype),
             "actions": ((n, *self.action_shape), self.action_dtype),
             "rewards": ((n,), "float64"),
             "seeds": ((n,), "int64"),  # of each environment's next episode
@@ -72,7 +73,7 @@ class Rows:
         self._name, self._arrays = str(source), arrays
         self._envs = {row: make_one(source, max_frames) for row in rows}
         first = self._envs[rows[0]]
-        self._show = FlatObservations(first.observation_space, source.env_id)
+        self._show = ShownObservations(first.observation_space, source.env_id)
         space = first.action_space
         self._is_discrete = isinstance(space, gymnasium.spaces.Discrete)
         self._action_shape = space.shape
@@ -132,7 +133,7 @@ class Rows:
         observations, rewards = arrays["observations"][rows], arrays["rewards"][rows]
         if np.isfinite(observations).all() and np.isfinite(rewards).all():
             return
-        wrong = ~np.isfinite(observations).all(1)
+        wrong = ~np.isfinite(observations).reshape(len(rows), -1).all(1)
         what = "its observation is not finite" if wrong.any() else "its reward is not finite"
         row = rows[int(np.flatnonzero(wrong | ~np.isfinite(rewards))[0])]
         raise self._failed(row, f"{what} (NaN, infinite, or beyond float32)")

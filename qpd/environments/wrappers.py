@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from typing import Any
 
 import gymnasium
@@ -14,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from qpd.environments.errors import EnvironmentConfigError, one_line
+from qpd.environments.named_modules import import_named
 from qpd.environments.source import Wrapper
-from qpd.errors.codes import ErrorCode
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -134,7 +132,7 @@ def wrapped(env: Environment, wrapper: Wrapper, limit: int | None) -> Environmen
         if wrapper.name in _TIME_FEATURES:
             found: Environment = TimeFeature(env, **wrapper.kwargs, limit=limit)
         else:
-            found = _wrapper_class(wrapper.name)(env, **wrapper.kwargs)
+            found = _wrapper_class(wrapper)(env, **wrapper.kwargs)
     except EnvironmentConfigError:
         raise
     except Exception as error:  # of a user's own class: it may raise anything
@@ -155,28 +153,12 @@ def is_known(wrapper: Wrapper) -> bool:
     return wrapper.name in known or name in _KNOWN.get(module, ())
 
 
-def import_named(module: str, place: str) -> Any:
-    """Import a module that the user names; one in the working directory is found, too.
-
-    `place` says in an error what needs it. Raises EnvironmentConfigError.
-    """
-    # Last, so that no installed package is shadowed; for good, as the module may import later.
-    if "" not in sys.path and "." not in sys.path:
-        sys.path.append("")
-    try:
-        return importlib.import_module(module)
-    except Exception as error:  # a user's module may raise anything
-        code = ErrorCode.PACKAGE_MISSING if isinstance(error, ModuleNotFoundError) else None
-        raise EnvironmentConfigError(
-            f"{place}: its module {module} cannot be imported: {one_line(error)}", code
-        ) from error
-
-
-def _wrapper_class(name: str) -> Any:
-    module, _, attribute = name.rpartition(".")
-    found = getattr(import_named(module, f"wrapper {name}"), attribute, None)
+def _wrapper_class(wrapper: Wrapper) -> Any:
+    module, _, attribute = wrapper.name.rpartition(".")
+    place = f"wrapper {wrapper.name}"
+    found = getattr(import_named(module, place, is_known=is_known(wrapper)), attribute, None)
     if found is None:
-        raise EnvironmentConfigError(f"wrapper {name}: module {module} has no {attribute}")
+        raise EnvironmentConfigError(f"{place}: module {module} has no {attribute}")
     return found
 
 

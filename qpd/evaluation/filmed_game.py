@@ -13,7 +13,7 @@ from ale_py.vector_env import AtariVectorEnv
 from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.errors import one_line
 from qpd.environments.making import make_one
-from qpd.environments.observation import FlatObservations
+from qpd.environments.observation import ShownObservations
 from qpd.environments.registry import (
     EnvironmentConfigError,
     atari_rom,
@@ -149,9 +149,9 @@ def _film_gym(
     max_frames: int | None,
 ) -> FilmedGame:
     env, observation, picture = _begin_rendered(source, seed, max_frames)
-    flat = FlatObservations(env.observation_space, source.env_id)
-    seen = np.zeros((1, source.frame_stack * flat.size), np.float32)
-    flat.push(observation, seen[0])
+    shown = ShownObservations(env.observation_space, source.env_id)
+    seen = np.zeros((1, *shown.stacked(source.frame_stack)), shown.dtype)
+    shown.push(observation, seen[0])
     frames = [picture]
     rate = float(env.metadata.get("render_fps", 30))
     rng = np.random.default_rng([seed, 0xE7A1])
@@ -167,7 +167,7 @@ def _film_gym(
         # A copy: the environment may write into it. A number where there is one choice.
         given = action[0].copy() if action[0].ndim else int(action[0])
         observation, reward, terminated, truncated, _ = env.step(given)
-        flat.push(observation, seen[0])
+        shown.push(observation, seen[0])
         scores.append(scores[-1] + float(reward))
         ended = bool(terminated or truncated)
         is_last = ended or len(taken) == steps

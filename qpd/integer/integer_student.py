@@ -191,7 +191,7 @@ class IntegerEngine:
 
     @torch.no_grad()
     def integer_outputs(self, observations: np.ndarray) -> np.ndarray:
-        """Map uint8 images `[batch, channels, height, width]` or float32 vectors to int32 `[batch, num_outputs]`."""
+        """Map uint8 images `[batch, c, h, w]` or float32 vectors to int32 `[batch, outputs]`."""
         inputs = torch.from_numpy(self.student.encode(observations))
         stacked = self.student.architecture.stacks_frames
         levels: Tensor = space_to_depth(inputs) if stacked else inputs

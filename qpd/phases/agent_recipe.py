@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from qpd.actions import Box
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.loading import load_recipe, override_lines
 from qpd.recipe.schema import RecipeError
@@ -14,6 +15,7 @@ from qpd.teachers.archive.agent_identity import agent_name
 from qpd.teachers.sources.teacher_source import find_teacher_files
 
 IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
+CONTINUOUS_RECIPE = "agent/continuous"
 
 AgentSource = str | os.PathLike[str]
 
@@ -48,4 +50,6 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
         )
     agent = load_recipe_teacher(load_recipe(VECTOR_RECIPE, [*named, *changes]).teacher)
     name = f"name={agent_name(agent.algo, agent.env_id)}"
-    return IMAGE_RECIPE if agent.is_image else VECTOR_RECIPE, [name]
+    if agent.is_image:
+        return IMAGE_RECIPE, [name]
+    return CONTINUOUS_RECIPE if isinstance(agent.actions, Box) else VECTOR_RECIPE, [name]

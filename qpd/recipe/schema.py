@@ -250,7 +250,7 @@ class DistillSettings(TrainingPhase):
         0.3,
         gt=0,
         lt=1,
-        description="for Q-values: tau is where the labels' mean entropy is this share of ln(number "
+        description="for Q-values: tau is where the labels' entropy is this share of ln(number "
         "of actions), unless temperature is given",
     )
     recycle_dormant: bool = Field(

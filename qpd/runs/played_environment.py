@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qpd.environments.errors import EnvironmentConfigError
+from qpd.environments.named_modules import allow_named
 from qpd.environments.older_ids import present_form
 from qpd.environments.registry import atari_rom, environment_spec
 from qpd.environments.source import EnvironmentSource, Maker, Wrapper, as_source, wrappers_of
@@ -48,6 +49,12 @@ class EnvironmentWish:
             if self.env is None or isinstance(self.env, str)
             else as_source(self.env).env_id
         )
+
+    def allow_modules(self) -> None:
+        """Let be imported what is named here: to be called where these are the user's own words."""
+        named = self.env if isinstance(self.env, EnvironmentSource) else None
+        wrappers = (*(self.wrappers or ()), *(named.wrappers if named else ()))
+        allow_named(EnvironmentSource(self.env_id or "", wrappers=wrappers))
 
     @property
     def is_plain(self) -> bool:

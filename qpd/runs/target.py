@@ -83,6 +83,7 @@ def load_target(
             f"--policy {policy}: {source} is no run directory; only teacher is there",
             ErrorCode.STUDENT_MISSING,
         )
+    wish.allow_modules()
     teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
     return _from_teacher(teacher, wish, device)
 

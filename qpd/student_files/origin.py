@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qpd.actions import ActionSpace
+from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
 from qpd.files.json_input import parse_json, read_json
 from qpd.student_files.distilled import (
     StudentFileError,
@@ -57,15 +57,26 @@ def student_actions(file: Path) -> ActionSpace:
         raise StudentFileError(f"{file}: does not describe a student: {error}") from error
 
 
+def teacher_algo(about: dict[str, Any]) -> str | None:
+    """Return the teacher's algorithm, such as `ppo`, from a student's origin; None if unknown."""
+    teacher = about.get("teacher")
+    algo = about.get("algo") or (teacher.get("algo") if isinstance(teacher, dict) else None)
+    return str(algo) if algo else None
+
+
 def imitates_policy(about: dict[str, Any]) -> bool:
     """Return whether the logits are a policy's (PPO, A2C, TRPO, unknown), not Q-values (DQN)."""
-    teacher = about.get("teacher")
-    stored = teacher.get("algo") if isinstance(teacher, dict) else None
-    return (about.get("algo") or stored or "ppo") in ACTOR_CRITIC_ALGORITHMS
+    return (teacher_algo(about) or "ppo") in ACTOR_CRITIC_ALGORITHMS
 
 
-def acting_hint(about: dict[str, Any]) -> str:
-    """Return, in words, how the student should turn its logits into actions."""
+def acting_hint(about: dict[str, Any], actions: ActionSpace, is_atari: bool) -> str:
+    """Return, in words, how the student should turn its outputs into actions."""
+    if isinstance(actions, Box):
+        return "the outputs are the actions"
+    if isinstance(actions, MultiDiscrete):
+        return "in each part sample from softmax(logits), or take the argmax"
+    if isinstance(actions, MultiBinary):
+        return "each switch is on with probability sigmoid(logit), or where its logit is above 0"
     if imitates_policy(about):
         return "sample from softmax(logits), or take the argmax"
-    return "take the argmax, on Atari a uniform action with probability 0.01"
+    return "take the argmax" + ", but a uniform action with probability 0.01" * is_atari

@@ -1,7 +1,7 @@
 """The zip of an SB3 agent without what only training needs: half the bytes, or a quarter.
 
 Weights become float16, which Stable-Baselines3 widens again when it loads them. The optimizer
-forgets its moments, and DQN's target network becomes the network itself. Nothing is unpickled:
+forgets its moments, and target networks become the networks themselves. Nothing is unpickled:
 tensors are read as everywhere, what else the zip holds is copied as it is.
 """
 
@@ -22,14 +22,23 @@ from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.archive.torch_file import read_param_groups
 from qpd.teachers.archive.zip_input import open_zip, read_member
 
-_OPTIMIZER = "policy.optimizer.pth"
+# SAC, TQC, TD3 and DDPG have one for each network.
+_OPTIMIZERS = tuple(
+    f"{name}.pth"
+    for name in (
+        "policy.optimizer",
+        "actor.optimizer",
+        "critic.optimizer",
+        "ent_coef_optimizer",
+    )  # fmt: skip
+)
 _MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight
-    _OPTIMIZER: 512 << 20,
+    **dict.fromkeys(_OPTIMIZERS, 512 << 20),
     "pytorch_variables.pth": 1 << 20,
     "_stable_baselines3_version": 1000,
     "system_info.txt": 10_000,
 }
-_TARGETS = ("q_net_target.", "quantile_net_target.")
+_TARGETS = ("q_net_target.", "quantile_net_target.", "actor_target.", "critic_target.")
 # Observations of the last moment of training, three quarters of a megabyte for Breakout.
 _LAST_MOMENT = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 _FIXED_TIME = (1980, 1, 1, 0, 0, 0)  # the same agent gives the same bytes
@@ -45,9 +54,9 @@ def compact_agent(archive: Sb3Archive) -> bytes:
         raise TeacherError(f"{archive.path}: is a folder; expected the agent's zip file")
     try:
         members = _other_members(archive.path)
-        if _OPTIMIZER in members:
-            groups = read_param_groups(members[_OPTIMIZER])
-            members[_OPTIMIZER] = _saved({"state": {}, "param_groups": groups})
+        for name in (name for name in _OPTIMIZERS if name in members):
+            groups = read_param_groups(members[name])
+            members[name] = _saved({"state": {}, "param_groups": groups})
     except Exception as error:  # a damaged zip or pickle may raise nearly anything
         raise TeacherError(
             f"{archive.path}: damaged beside its weights ({one_line(error)});"

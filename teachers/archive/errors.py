@@ -1,7 +1,5 @@
 """The one exception that everything in this package raises for a bad teacher."""
 
-from pathlib import Path
-
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 
@@ -13,14 +11,6 @@ class TeacherError(UserError, ValueError):
     """
 
     code = ErrorCode.TEACHER_UNSUPPORTED
-
-
-def continuous_actions(path: Path) -> TeacherError:
-    """Make the error for an agent whose actions are continuous."""
-    return TeacherError(
-        f"{path}: continuous actions are not supported yet; expected an agent with discrete actions"
-        " (PPO, A2C, TRPO, DQN or QR-DQN)"
-    )
 
 
 def one_line(problem: object) -> str:

@@ -5,6 +5,7 @@ every call a record of its arguments. An opcode takes constant time, or time in 
 earlier ones pushed, so that the bound on opcodes bounds the work, however the values nest or share.
 """
 
+import io
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -69,10 +70,21 @@ def load_inert(content: bytes, *, references: bool = False) -> Any:
     """
     if len(content) > MAX_PICKLE_BYTES:
         raise ValueError(f"a pickle of {len(content)} bytes; at most {MAX_PICKLE_BYTES} are read")
-    interpreter = _Interpreter(len(content), references)
-    for number, (opcode, argument, _position) in enumerate(pickletools.genops(content)):
+    return next_inert(io.BytesIO(content), [] if references else None)
+
+
+def next_inert(file: io.BytesIO, references: list[Reference] | None = None) -> Any:
+    """Return the values of the pickle at the file's position, which moves to its end.
+
+    Each `Reference` in it is also added to `references`; None refuses them. Raises as `load_inert`.
+    """
+    start = file.tell()
+    interpreter = _Interpreter(len(file.getbuffer()) - start, references)
+    for number, (opcode, argument, position) in enumerate(pickletools.genops(file)):
         if number >= MAX_OPCODES:
             raise ValueError(f"pickle has more than {MAX_OPCODES} steps")
+        if position is not None and position - start > MAX_PICKLE_BYTES:
+            raise ValueError(f"a pickle of more than {MAX_PICKLE_BYTES} bytes")
         if opcode.name == "STOP":
             break
         interpreter.step(opcode.name, argument)
@@ -82,14 +94,15 @@ def load_inert(content: bytes, *, references: bool = False) -> Any:
 class _Interpreter:
     """The stack machine of pickles; what lies below a mark is put aside until it is popped."""
 
-    def __init__(self, num_bytes: int, references: bool) -> None:
+    def __init__(self, num_bytes: int, references: list[Reference] | None) -> None:
         self._stack: list[Any] = []
         self._below_marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
         self._max_memo_index = num_bytes  # every entry takes a byte at least
         self._num_number_keys = 0
+        self._references = references
         self._operations = self._table()
-        if not references:
+        if references is None:
             del self._operations["BINPERSID"]
 
     def step(self, name: str, argument: Any) -> None:
@@ -146,12 +159,18 @@ class _Interpreter:
             "INST": lambda text: self._record_call(_dotted(text), self._pop_mark()),
             "OBJ": self._object,
             "BUILD": self._build,
-            "BINPERSID": lambda _: self._push(Reference(self.pop())),
+            "BINPERSID": lambda _: self._refer(),
         }
 
     def _check_protocol(self, protocol: Any) -> None:
         if protocol > _MAX_PROTOCOL:
             raise ValueError(f"pickle protocol {protocol} is unknown")
+
+    def _refer(self) -> None:
+        reference = Reference(self.pop())
+        assert self._references is not None
+        self._references.append(reference)
+        self._push(reference)
 
     def _mark(self, _argument: Any) -> None:
         self._below_marks.append(self._stack)

@@ -16,16 +16,17 @@ from torch import Tensor
 from qpd.errors.codes import ErrorCode
 from qpd.files.bounded_read import TooLargeError, open_regular, read_file
 from qpd.files.json_input import parse_json
-from qpd.teachers.archive.errors import TeacherError, continuous_actions, one_line
+from qpd.teachers.archive.algorithm import proven_algorithm
+from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import (
-    ActionSpace,
     ObservationSpace,
-    actor_critic_label,
-    read_action_space,
     read_float,
     read_int,
     read_observation_space,
+    space_fields,
+    space_name,
 )
+from qpd.teachers.archive.stored_actions import StoredActions, read_stored_actions
 from qpd.teachers.archive.torch_file import read_state_dict
 from qpd.teachers.archive.zip_input import open_zip, read_member
 
@@ -49,7 +50,7 @@ class Sb3Archive:
     state_dict: Mapping[str, Tensor]
     data: Mapping[str, Any]
     algo: str | None
-    action_space: ActionSpace
+    actions: StoredActions
     observation_space: ObservationSpace
     gamma: float | None
     num_timesteps: int | None
@@ -58,7 +59,7 @@ class Sb3Archive:
 
 
 def read_sb3_archive(path: str | Path) -> Sb3Archive:
-    """Read a zip file or an unpacked folder of an agent with discrete actions.
+    """Read a zip file or an unpacked folder of an agent.
 
     Raises TeacherError if it is something else. An action space that is not supported is refused
     before the tensors are read: such agents may hold theirs in ways that are not read either.
@@ -75,8 +76,12 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
             f"{path}: cannot be read ({one_line(error)}); {_EXPECTED}", ErrorCode.TEACHER_DAMAGED
         ) from error
     data = _parse_data(members["data"], path)
-    action_space = read_action_space(data)
-    _refuse_action_space(action_space, path)
+    actions = read_stored_actions(data)
+    if actions.kind == "other":
+        raise TeacherError(
+            f"{path}: its actions are {space_name(space_fields(data, 'action_space'))}; expected"
+            " Discrete, MultiDiscrete or MultiBinary, flat and counted from 0, or Box"
+        )
     state_dict = _parse_tensors(members["policy.pth"], path)
     # Absent from old archives.
     version = members.get("_stable_baselines3_version")
@@ -85,45 +90,14 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
         sha256=sha256,
         state_dict=state_dict,
         data=data,
-        algo=guess_algo(state_dict, data),
-        action_space=action_space,
+        algo=proven_algorithm(state_dict, data),
+        actions=actions,
         observation_space=read_observation_space(data),
         gamma=read_float(data, "gamma"),
         num_timesteps=read_int(data, "num_timesteps"),
         exploration_rate=read_float(data, "exploration_rate"),
         sb3_version=version.decode("utf-8", "replace").strip() if version else None,
     )
-
-
-def _refuse_action_space(action_space: ActionSpace, path: Path) -> None:
-    if action_space.kind == "continuous":
-        raise continuous_actions(path)
-    if action_space.kind == "other":
-        raise TeacherError(
-            f"{path}: only a single discrete action is supported (a Discrete action space)"
-        )
-
-
-def guess_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str | None:
-    """Return the algorithm, or None: the family from tensor names, the label from plain data."""
-    if _any_key(state_dict, "quantile_net."):
-        return "qrdqn"
-    if _any_key(state_dict, "q_net."):
-        return "dqn"
-    if _any_key(state_dict, "actor."):
-        return _continuous_algo(state_dict, data)
-    return actor_critic_label(data) if _any_key(state_dict, "action_net.") else None
-
-
-def _continuous_algo(state_dict: Mapping[str, Tensor], data: Mapping[str, Any]) -> str:
-    # Only SAC's actor is stochastic; TD3 has twin critics, DDPG one.
-    if _any_key(state_dict, "actor.log_std") or _any_key(state_dict, "actor.latent_pi"):
-        return "sac"
-    return "td3" if _any_key(state_dict, "critic.qf1.") else "ddpg"
-
-
-def _any_key(state_dict: Mapping[str, Tensor], prefix: str) -> bool:
-    return any(key.startswith(prefix) for key in state_dict)
 
 
 def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:

@@ -1,8 +1,9 @@
-"""Read a state_dict that `torch.save` wrote (PyTorch >= 1.6), without torch.load.
+"""Read a state_dict that `torch.save` wrote, without torch.load.
 
-Such a file is a zip of uncompressed members: PREFIX/data.pkl says which tensors there are, and
-PREFIX/data/KEY holds their numbers. The pickle is read inertly, so that nothing in it can run or
-reach native code, and no more memory is used than the file is long.
+Since PyTorch 1.6 such a file is a zip of uncompressed members: PREFIX/data.pkl says which tensors
+there are, and PREFIX/data/KEY holds their numbers; `legacy_torch_file` reads older ones. The pickle
+is read inertly, so that nothing in it can run or reach native code, and no more memory is used than
+the file is long.
 """
 
 import io
@@ -15,26 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qpd.teachers.archive.inert_pickle import Global, Recorded, Reference, load_inert
+from qpd.teachers.archive.inert_pickle import Recorded, Reference, load_inert
+from qpd.teachers.archive.legacy_torch_file import LEGACY_MAGIC, read_legacy
+from qpd.teachers.archive.storage_types import storage_dtype
 from qpd.teachers.archive.zip_input import open_zip, read_member
 
 # A convolution's weight has 4.
 _MAX_DIMENSIONS = 8
-_MAX_KEY = 100  # characters of a storage's key; torch counts: 0, 1, 2 ...
 _MAX_TENSORS = 10_000  # a NatureCNN's agent has some 30
 _MAX_SETTINGS = 100_000  # of an optimizer: a number for each tensor, and a dozen more
-_DTYPES = {
-    "FloatStorage": torch.float32,
-    "DoubleStorage": torch.float64,
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "ShortStorage": torch.int16,
-    "CharStorage": torch.int8,
-    "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool,
-}
 
 
 def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
@@ -43,13 +33,8 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
     Raises ValueError, or another exception, where `content` is damaged, holds more than plain
     tensors, or declares more than `max_elements` numbers (a view may repeat them).
     """
-    members = _read_members(content)
-    prefix = _prefix(members)
-    # Older files lack this member: they count as this machine's.
-    if members.get(f"{prefix}byteorder", sys.byteorder.encode()) != sys.byteorder.encode():
-        raise ValueError("its numbers are in the other byte order")
-    root = load_inert(members[f"{prefix}data.pkl"], references=True)
-    storages = _Storages(members, prefix)
+    root, numbers = _read_file(content)
+    storages = _Storages(numbers)
     tensors: dict[str, Tensor] = {}
     num_elements = 0
     items = _items(root)
@@ -80,8 +65,7 @@ def read_param_groups(content: bytes) -> list[dict[str, Any]]:
 
     Raises ValueError, or another exception, where `content` is damaged or holds something else.
     """
-    members = _read_members(content)
-    root = load_inert(members[f"{_prefix(members)}data.pkl"], references=True)
+    root, _numbers = _read_file(content)
     groups = root.get("param_groups") if isinstance(root, dict) else None
     if not isinstance(groups, list) or not groups:
         raise ValueError("it contains no param_groups")
@@ -101,13 +85,24 @@ def read_param_groups(content: bytes) -> list[dict[str, Any]]:
     return groups
 
 
+def _read_file(content: bytes) -> tuple[Any, dict[str, bytes]]:
+    """Return the record of what was saved, and the bytes of each storage by its key."""
+    if content.startswith(LEGACY_MAGIC):
+        return read_legacy(content)
+    members = _read_members(content)
+    prefix = _prefix(members)
+    # Files of before PyTorch 2.1 lack this member: they count as this machine's.
+    if members.get(f"{prefix}byteorder", sys.byteorder.encode()) != sys.byteorder.encode():
+        raise ValueError("its numbers are in the other byte order")
+    root = load_inert(members[f"{prefix}data.pkl"], references=True)
+    folder = f"{prefix}data/"
+    return root, {n.removeprefix(folder): m for n, m in members.items() if n.startswith(folder)}
+
+
 def _read_members(content: bytes) -> dict[str, bytes]:
     """Read all members; uncompressed, together they are no longer than `content`."""
     if not content.startswith(b"PK"):
-        raise ValueError(
-            "it is not a zip file: damaged, or saved by PyTorch before 1.6 (load and save the agent"
-            " with a newer one)"
-        )
+        raise ValueError("it is not a file of torch.save: damaged")
     with open_zip(io.BytesIO(content)) as archive:
         infos = archive.infolist()
         # Of two members with one name, readers differ in which they take.
@@ -142,20 +137,19 @@ def _items(root: Any) -> list[tuple[Any, Any]]:
 class _Storages:
     """The numbers that tensors are views of, each member converted once."""
 
-    def __init__(self, members: dict[str, bytes], prefix: str) -> None:
-        self._members = members
-        self._prefix = prefix
+    def __init__(self, numbers: dict[str, bytes]) -> None:
+        self._numbers = numbers
         self._flat: dict[str, Tensor] = {}
 
     def flat(self, reference: Any) -> Tensor:
         """Return the flat tensor that `('storage', TYPE, KEY, device, size)` names."""
         key = reference.key if isinstance(reference, Reference) else None
-        if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
+        # A sixth part was once the view that a storage is of another one.
+        is_view = isinstance(key, tuple) and len(key) == 6 and key[5] is not None
+        if not isinstance(key, tuple) or len(key) not in (5, 6) or key[0] != "storage" or is_view:
             raise ValueError("a tensor refers to no storage")
-        name, dtype = key[2], _DTYPES.get(_type_name(key[1]))
-        # Thousands of tensors may share one name of megabytes, which is joined to the prefix.
-        is_name = type(name) is str and len(name) <= _MAX_KEY
-        content = self._members.get(f"{self._prefix}data/{name}") if is_name else None
+        name, dtype = key[2], storage_dtype(key[1])
+        content = self._numbers.get(name) if type(name) is str else None
         if content is None or dtype is None:
             raise ValueError("a storage is missing, or of an unknown type")
         if name not in self._flat:
@@ -167,13 +161,6 @@ class _Storages:
         if self._flat[name].dtype != dtype:
             raise ValueError(f"storage {name[:20]!r} is of two types")
         return self._flat[name]
-
-
-def _type_name(record: Any) -> str:
-    module, _, name = (
-        record.global_name.rpartition(".") if isinstance(record, Global) else ("",) * 3
-    )
-    return name if module == "torch" else ""
 
 
 def _view(

@@ -107,7 +107,7 @@ def _wrappers(settings: Mapping[str, Any], key: str, path: Path) -> tuple[Enviro
 
 
 def _are_plain_arguments(value: object) -> bool:
-    """Tell names with numbers, texts or flat lists of them: YAML's aliases may share without end."""
+    """Tell names with numbers, texts or flat lists of them: deeper ones may share without end."""
     if not isinstance(value, dict) or not all(type(name) is str for name in value):
         return False
     for argument in value.values():

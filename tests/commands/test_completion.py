@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from qpd.commands.export import EXPORTERS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -50,3 +52,7 @@ def test_the_shell_is_offered(line: str, some: list[str]) -> None:
     assert set(some) <= set(offered)
     last = line.split(" ")[-1]
     assert all(word.startswith(last) for word in offered)
+
+
+def test_every_format_that_export_accepts_is_offered() -> None:
+    assert set(completed("qpd export runs/x --format ")) == set(EXPORTERS)

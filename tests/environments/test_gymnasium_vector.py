@@ -32,6 +32,11 @@ HOPPER = pytest.param("Hopper-v4", marks=needs_mujoco)
 OWN = [f"{MODULE}:{name}-v0" for name in ("Countdown", "Levers", "Switches", "Arm", "Room")]
 
 
+@pytest.fixture(autouse=True)
+def modules_that_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QPD_IMPORT", f"{MODULE},json,no_such")
+
+
 def stepped(env: gymnasium.Env[Any, Any], seed: int, steps: int) -> list[Any]:
     """Raw observations of random play in one environment, with the actions' own seed."""
     env.action_space.seed(seed)

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from qpd.actions import Discrete
 from qpd.environments.registry import EnvironmentConfigError, environment_spec, make_vector_env
 from tests.environments.environment_record import assert_same_record, play_recording
 
@@ -156,15 +157,18 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("BreakoutNoFrameskip-v5", "nearest: BreakoutNoFrameskip-v4"),
         ("CartPole", "nearest: CartPole-v1"),
         ("Breakout-v4", "unknown environment"),
-        ("CarRacing-v3", "only flat ones are supported"),
-        ("Blackjack-v1", "only flat ones are supported"),
+        ("Blackjack-v1", "expected Box (images"),
         ("qpd.no_such:Env-v0", "qpd.no_such:Env-v0: its module qpd.no_such cannot be imported"),
+        ("antigravity:Env-v0", "if you trust it, set QPD_IMPORT=antigravity"),
         ("json:Env-v0", "module json registers no environment 'Env-v0' with gymnasium"),
         ("AntBulletEnv-v0", "it is pybullet_envs_gymnasium:AntBulletEnv-v0"),
         ("", "unknown environment"),
     ],
 )
-def test_unusable_environments_are_explained(env_id: str, message: str) -> None:
+def test_unusable_environments_are_explained(
+    env_id: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QPD_IMPORT", "json,qpd.no_such")
     with pytest.raises(EnvironmentConfigError, match=message) as raised:
         make_vector_env(env_id, 1)
     assert "\n" not in str(raised.value)
@@ -189,8 +193,8 @@ def test_wrong_arguments_are_refused() -> None:
 
 def test_specs() -> None:
     breakout = environment_spec(BREAKOUT)
-    assert (breakout.actions.num_outputs, breakout.observation_shape) == (4, (4, 84, 84))
+    assert (breakout.actions, breakout.observation_shape) == (Discrete(4), (4, 84, 84))
     assert breakout.is_atari and breakout.observation_dtype == "uint8"
     cartpole = environment_spec("CartPole-v1")
-    assert (cartpole.actions.num_outputs, cartpole.observation_shape) == (2, (4,))
+    assert (cartpole.actions, cartpole.observation_shape) == (Discrete(2), (4,))
     assert not cartpole.is_atari and cartpole.frame_stack == 1

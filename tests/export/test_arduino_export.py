@@ -136,6 +136,25 @@ def test_golden_vectors_pass_on_an_emulated_uno(case: str, tmp_path: Path) -> No
         assert "FAIL: golden vector 1" in played()
 
 
+@pytest.mark.parametrize("standard", ["c99", "gnu99"])
+def test_strict_c_on_avr_is_refused_in_one_line(standard: str, tmp_path: Path) -> None:
+    needs("avr-gcc")
+    folder = library(tmp_path / "library", load_export_source(CARTPOLE).student) / "src"
+    command = ["avr-gcc", f"-std={standard}", "-mmcu=atmega328p", "-Os", *WARNINGS, "-c"]
+    for name in ("qpd_network.c", "qpd_encode.c", "qpd_check.c"):
+        done = subprocess.run(
+            [*command, str(folder / name), "-o", str(tmp_path / "out.o")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if standard == "gnu99":
+            assert (done.returncode, done.stderr) == (0, "")
+        else:
+            errors = [line for line in done.stderr.splitlines() if "error:" in line]
+            assert len(errors) == 1 and "-std=gnu99" in errors[0]
+
+
 @pytest.mark.parametrize(
     ("cpu", "board"), [("cortex-m4", "mps2-an386"), ("cortex-m3", "mps2-an385")]
 )

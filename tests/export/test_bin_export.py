@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.random_students import random_student
+from qpd.actions import Discrete
 from qpd.cli import main
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
 from qpd.export.c.binary import binary_student, export_bin
@@ -99,7 +100,7 @@ def test_every_byte_of_a_small_student_by_hand() -> None:
         ),
     )
     ranges = np.array([-1, 0], np.float32), np.array([1, 0.5], np.float32)
-    packed = binary_student(IntegerStudent(architecture, layers, 0.25, *ranges))
+    packed = binary_student(IntegerStudent(architecture, layers, 0.25, Discrete(2), *ranges))
     body = (
         struct.pack("<HBBHBB", 3, 2, 0, 2, 8, 0)
         + struct.pack("<4f", -1, 0, 1, 0.5)

@@ -16,6 +16,7 @@ from qpd.export.bundle import (
     write_bundle,
 )
 from qpd.integer.integer_student import IntegerEngine
+from tests.command_line import call
 
 RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
 XXS = RUNS / "breakout-ppo-xxs"
@@ -114,3 +115,12 @@ def test_command_writes_the_folder_and_json(
     for name, size in printed["files"].items():
         assert (tmp_path / "out" / name).stat().st_size == size
     assert {"qpd.h", "Makefile", "README.md"} <= set(printed["files"])
+    assert set(printed["files"]) == {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_the_table_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, _ = call(capsys, "export", XXS, "--format", "c", "-o", tmp_path / "out")
+    assert code == 0
+    first_words = {line.split()[0]: line.split() for line in said.splitlines() if line.strip()}
+    for path in (tmp_path / "out").iterdir():
+        assert first_words[path.name][-1] == f"{path.stat().st_size:,}"

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.random_students import random_student
+from qpd.actions import Discrete
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
@@ -148,7 +149,7 @@ def extreme_student() -> IntegerStudent:
                 draw.integers(0, 8, out) == 0, draw.choice([0, 1, 2**31 - 1], out), multiplier
             ).astype(np.int32)
         layers.append(IntegerLayer(layer.shape, 8, layer.weight, bias, multiplier, shift, 255))
-    return IntegerStudent(architecture, tuple(layers), 0.01)
+    return IntegerStudent(architecture, tuple(layers), 0.01, Discrete(architecture.num_outputs))
 
 
 @needs_gcc

@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 
 from benchmarks.runtime_policies import litert_policy, onnx_float_policy, onnx_policy, sb3_policy
+from qpd.actions import Discrete
 from qpd.cli import main
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
@@ -97,7 +98,12 @@ def student_of_bits(
         spread = np.abs(reference_logits_of(architecture, [*layers, probe], observations)).mean()
         if shape.name == "actor":
             layers.append(probe)
-            return IntegerStudent(architecture, tuple(layers), 10.0 / float(spread))
+            return IntegerStudent(
+                architecture,
+                tuple(layers),
+                10.0 / float(spread),
+                Discrete(architecture.num_outputs),
+            )
         multiplier, shift = fixed_point(rng.uniform(0.3, 1.0, out) * top / spread)
         layers.append(IntegerLayer(shape, weight_bits, weight, bias, multiplier, shift, top))
     raise AssertionError("the last layer is the actor head")
@@ -111,7 +117,9 @@ def golden_vectors_for_fitting(architecture: StudentArchitecture) -> np.ndarray:
 def reference_logits_of(
     architecture: StudentArchitecture, layers: list[IntegerLayer], observations: np.ndarray
 ) -> np.ndarray:
-    return reference_outputs(IntegerStudent(architecture, tuple(layers), 1.0), observations)
+    actions = Discrete(architecture.num_outputs)
+    student = IntegerStudent(architecture, tuple(layers), 1.0, actions)
+    return reference_outputs(student, observations)
 
 
 @pytest.mark.parametrize("bits", range(2, 9))

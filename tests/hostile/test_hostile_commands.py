@@ -70,14 +70,28 @@ def test_evaluations_of_the_wrong_type(
     assert f"evaluations.teacher: not as `qpd evaluate` writes it {expected}" in err
 
 
-def test_an_environment_id_imports_no_module(
+def test_a_runs_environment_id_imports_no_module(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("evil_module.py").write_text("raise SystemExit('was imported')")
     monkeypatch.syspath_prepend(os.getcwd())
-    code, _, err = call(capsys, "run", "ci", "--set", "teacher.env=evil_module:CartPole-v1")
-    assert code == 2 and "evil_module:CartPole-v1" in err
+    monkeypatch.setenv("QPD_IMPORT", "")
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["teacher"]["env_id"] = "evil_module:CartPole-v1"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    code, _, err = call(capsys, "evaluate", str(run), "--policy", "distilled", "--episodes", "1")
+    assert code == 2 and "evil_module:CartPole-v1" in err and "QPD_IMPORT" in err
     assert "evil_module" not in sys.modules
+
+
+def test_a_module_that_the_user_names_may_end_the_import(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("ending_module.py").write_text("raise SystemExit('was imported')")
+    monkeypatch.syspath_prepend(os.getcwd())
+    monkeypatch.setenv("QPD_IMPORT", "")
+    code, _, err = call(capsys, "run", "ci", "--set", "teacher.env=ending_module:CartPole-v1")
+    assert (code, len(err.splitlines())) == (2, 1) and "SystemExit: was imported" in err
 
 
 def test_a_hostile_recipe_leaves_nothing_behind(

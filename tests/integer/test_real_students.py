@@ -33,7 +33,7 @@ def observations() -> np.ndarray:
     while sum(map(len, seen)) < COUNT:
         seen.append(env.observations[env.acting])
         actions = np.zeros(16, np.int64)
-        actions[env.acting] = rule.act(engine(seen[-1]), rng)
+        actions[env.acting] = engine.actions.act(engine(seen[-1]), rule, rng)
         env.step(actions)
     return np.concatenate(seen)[:COUNT]
 

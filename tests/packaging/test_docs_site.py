@@ -258,6 +258,10 @@ def test_each_equation_names_its_function() -> None:
     page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (Eq\. \d|Algorithm 1)[^|]*\| `(\w+)` \| `([\w/.]+)` \|$", page, re.M)
     assert [row[0] for row in rows] == [*(f"Eq. {i}" for i in range(1, 6)), "Algorithm 1"]
+    ours = re.findall(r"^\| (Multi\w+|Box)[^|]*\|[^|]*\| `(\w+)` \| `([\w/.]+)` \|$", page, re.M)
+    assert [row[0] for row in ours] == ["MultiDiscrete", "MultiBinary", "Box", "Box"]
+    for _, function, file in ours:
+        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), (file, function)
     sources = [
         path.read_text(encoding="utf-8")
         for folder in ("qpd", "students")

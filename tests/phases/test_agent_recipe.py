@@ -36,7 +36,11 @@ def test_images_and_vectors_have_recipes_of_their_own(teacher_zip: Path) -> None
     assert (vector.name, vector.student.size, vector.seed) == ("ppo-CartPole-v1", "mlp-8", 4)
     assert default_output(vector) == Path("runs/ppo-CartPole-v1")
     assert resolve_recipe(None, ["name=mine"], teacher=teacher_zip).name == "mine"
-    assert [recipe.name for recipe in list_recipes()][:2] == ["agent/atari", "agent/vector"]
+    assert [recipe.name for recipe in list_recipes()][:3] == [
+        "agent/atari",
+        "agent/continuous",
+        "agent/vector",
+    ]
 
 
 def test_neither_recipe_nor_teacher(capsys: pytest.CaptureFixture[str]) -> None:

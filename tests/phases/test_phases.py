@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import signal
@@ -23,7 +24,6 @@ import yaml
 from stable_baselines3 import DQN
 
 from qpd.actions import Discrete
-from qpd.environments.transition import TransitionBatch
 from qpd.phases.preparation import PreparationError, prepare
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
@@ -36,7 +36,6 @@ from qpd.students.shared_background import MultipliedBlocks
 from qpd.teachers import load_teacher
 from qpd.training import epochs
 from qpd.training.epochs import TrainingError
-from qpd.training.optimizer import target_logit_scale
 from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 torch.set_num_threads(1)
@@ -76,27 +75,7 @@ def finished(teacher_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return path
 
 
-@pytest.mark.parametrize(
-    ("temperature", "logits", "factor"),
-    [
-        (3.0, [[9.0, -9.0]], 1.0),  # smoothed: as the rest
-        (0.01, [[5.02, 4.98], [3.02, 2.98]], 2.0),  # 0.02 from each state's mean, over 0.01
-        (0.01, [[5.001, 4.999]], 1.0),  # never slower
-        (0.01, [[90.0, 10.0]], 100.0),  # never faster than logits of 1 would need
-    ],
-)
-def test_the_head_learns_as_fast_as_its_logits_are_large(
-    temperature: float, logits: list[list[float]], factor: float
-) -> None:
-    memory = ReplayMemory(len(logits), 1, (4,), 2)
-    for age, row in enumerate(logits):
-        labels, value = torch.tensor([row]), torch.zeros(1)
-        none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
-        memory.add(TransitionBatch(none, one + age, one, labels, value))
-    assert target_logit_scale(memory, temperature) == pytest.approx(factor, rel=1e-4)
-
-
-def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> None:
+def test_a_q_learners_temperature_and_scale_are_its_labels(tmp_path: Path) -> None:
     """Phase 3's head holds logits that are `temperature * sharpness` times phase 1's."""
     model = DQN("MlpPolicy", "CartPole-v1", buffer_size=8, seed=0, device="cpu")
     with torch.no_grad():
@@ -110,17 +89,24 @@ def test_both_phases_of_a_q_learners_student_use_that_factor(tmp_path: Path) -> 
         finetune={"epochs": 1},
         evaluation={"acting": "auto"},
     )
-    for phase, fold in (("distill", 1.0), ("finetune", 0.01 * 2.0)):
+    for phase in ("distill", "finetune"):
         follower = Follower(lambda event, name, _: event == "epoch" and name == phase)  # noqa: B023
         with pytest.raises(Interrupt):
             work(tmp_path / "run", recipe, follower)
         tensors, plain = saved_state(tmp_path / "run")
-        labels, added = tensors["replay.logits"], int(tensors["replay.num_added"])
+        labels, added = tensors["replay.labels"], int(tensors["replay.num_added"])
         labels = labels[1 + torch.arange(added - 512, added) % (len(labels) - 1)]
-        deviation = (labels - labels.mean(1, keepdim=True)).square().mean().sqrt()
-        assert deviation > 0.02  # or the factor would be 1 whatever it is made of
-        factor = plain["states"][""]["head_factor"]
-        assert factor == pytest.approx(float(deviation) / 0.01 * fold, rel=1e-4)
+        with RunDirectory.open(tmp_path / "run", read_only=True) as run:
+            temperature = run.phase("distill").metrics["temperature"]
+        if phase == "distill":
+            # Chosen by the labels of the filled memory: a share of the entropy of two actions.
+            entropy, _ = Discrete(2).label_entropy(labels, temperature)
+            assert entropy == pytest.approx(recipe.distill.label_entropy * math.log(2.0), rel=1e-4)
+        deviations = (labels - labels.mean(1, keepdim=True)).square().mean(1).sqrt()
+        scale = float(deviations.median()) / temperature
+        assert scale > 1.2  # or the factor would be 1 whatever it is made of
+        fold = temperature * 2.0 if phase == "finetune" else 1.0
+        assert plain["states"][""]["head_factor"] == pytest.approx(scale * fold, rel=1e-4)
         # Without a critic the loss is Eq. 1 alone, unless the recipe names a lambda.
         assert follower.reports[-1].loss == follower.reports[-1].actor_loss > 0
         assert follower.reports[-1].critic_loss > 0

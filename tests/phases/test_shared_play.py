@@ -112,7 +112,7 @@ def test_settled_students_stop_while_others_go_on(recipe: Recipe, tmp_path: Path
         distill={"epochs": 12, "patience": 1, "batch_size": 16},
         evaluation={"validation_episodes": 1, "acting": "sample"},
     )
-    members = member_recipes(recipe, ["mlp-8"], [0, 1, 2])
+    members = member_recipes(recipe, ["mlp-8"], [0, 1, 2, 3, 4])
     together(members, tmp_path, Display())
     epochs = [len(outcome(tmp_path / label)[0]) for label in members]
     assert len(set(epochs)) > 1 and max(epochs) <= 12

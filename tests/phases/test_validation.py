@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.environments.policy import network_policy
+from qpd.environments.policy import FunctionPolicy, network_policy
 from qpd.phases import validation
 from qpd.phases.preparation import prepare
 from qpd.phases.validation import Validation
@@ -28,10 +28,10 @@ def validate(teacher_zip: Path):
 def test_a_student_as_sharp_as_it_should_be_diverges_by_nothing(validate) -> None:
     """At a sharpness of 2 its logits are twice the teacher's."""
     made, teacher = validate
-    assert made(network_policy(teacher, teacher.actions, 2.0)).divergence == pytest.approx(
+    assert made(network_policy(teacher, teacher.actions, 2.0), 3.0).divergence == pytest.approx(
         0.0, abs=1e-6
     )
-    assert made(network_policy(teacher, teacher.actions, 1.0)).divergence > 1e-3
+    assert made(network_policy(teacher, teacher.actions, 1.0), 3.0).divergence > 1e-3
 
 
 def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
@@ -42,7 +42,7 @@ def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
         met.append(observations.copy())
         return np.zeros((len(observations), 2), np.float32)
 
-    found = made(uniform)
+    found = made(FunctionPolicy(uniform, teacher.actions), 3.0)
     # Few enough games that every state is in the sample: KL(p || 1/2) = log 2 - H(p), where p is
     # Eq. 1's label, at a temperature of 3.
     states = np.concatenate(met)
@@ -57,11 +57,11 @@ def test_a_larger_sample_is_uniform_and_changes_no_game(
     validate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, teacher = validate
-    whole = made(network_policy(teacher, teacher.actions, 1.0))
+    whole = made(network_policy(teacher, teacher.actions, 1.0), 3.0)
     monkeypatch.setattr(validation, "HELD_OUT_STATES", 32)
-    part = made(network_policy(teacher, teacher.actions, 1.0))
+    part = made(network_policy(teacher, teacher.actions, 1.0), 3.0)
     assert np.array_equal(part.games.returns, whole.games.returns)
     assert part.divergence == pytest.approx(whole.divergence, rel=0.6)
     assert (
-        part.divergence == made(network_policy(teacher, teacher.actions, 1.0)).divergence
+        part.divergence == made(network_policy(teacher, teacher.actions, 1.0), 3.0).divergence
     )  # the same every time

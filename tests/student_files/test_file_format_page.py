@@ -40,7 +40,10 @@ def observations(student: IntegerStudent, count: int) -> np.ndarray:
         return rng.integers(0, 256, (count, 4, 84, 84), dtype=np.uint8)
     low, high = student.input_low, student.input_high
     halves = rng.integers(-20, 530, (count, len(low))) / np.float32(510)
-    return (low + halves * (high - low)).astype(np.float32)
+    values = (low + halves * (high - low)).astype(np.float32)
+    # No level of its own for what is no number; the others saturate.
+    values[:3] = np.resize(np.array([np.nan, np.inf, -np.inf], np.float32), (3, len(low)))
+    return values
 
 
 STUDENTS = {

@@ -17,12 +17,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpd.actions import Discrete
+from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, integer_student
 from qpd.phases.quantize import PREPROCESSING
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.student_files.distilled import StudentFileError, load_student, save_student
+from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import (
     load_integer_student,
     pack_levels,
@@ -104,6 +105,28 @@ def test_a_file_gives_back_identical_integers(size: str, options: dict, tmp_path
     )
 
 
+@pytest.mark.parametrize(
+    "actions",
+    [
+        Discrete(4, "q_values"),
+        MultiDiscrete((1, 3)),
+        MultiBinary(4),
+        Box((-1.0, 0.0, -2.0, 0.1), (1.0,) * 4, "tanh", shape=(2, 2)),
+    ],
+    ids=repr,
+)
+def test_files_tell_the_actions(actions: ActionSpace, tmp_path: Path) -> None:
+    plain = student_of("mlp-8")
+    student = dataclasses.replace(
+        plain, actions=actions, action_bits=5 if isinstance(actions, Box) else 8
+    )
+    save_integer_student(tmp_path / "integer", student, {})
+    assert load_integer_student(tmp_path / "integer") == student != plain
+    assert student_actions(tmp_path / "integer") == actions
+    save_student(tmp_path / "float", Student(plain.architecture), actions, {})
+    assert student_actions(tmp_path / "float") == actions
+
+
 def test_students_are_equal_where_all_their_integers_are() -> None:
     student = student_of("mlp-8", weight_bits=4)
     assert student == student_of("mlp-8", weight_bits=4) != student_of("mlp-8", weight_bits=5)
@@ -180,6 +203,11 @@ def test_a_rewritten_file_is_read_if_nothing_was_changed(tmp_path: Path) -> None
         (lambda m, t: m.update(weight_bits="{"), "integer student"),
         (lambda m, t: m.update(activation_levels="100"), "activation_levels 100"),
         (lambda m, t: m.update(logit_scale="nan"), "logit_scale"),
+        (lambda m, t: m.update(actions="{"), "integer student"),
+        (lambda m, t: m.update(actions='{"kind": "discrete", "n": 4}'), "labels: expected"),
+        (lambda m, t: m.update(actions='{"kind": "multi_binary", "n": 5}'), "4 outputs for 5 swi"),
+        (lambda m, t: m.update(actions='{"kind": "multi_binary", "n": true}'), "whole numbers"),
+        (lambda m, t: m.update(action_bits="9"), "action_bits 9"),
         (lambda m, t: m.update(architecture="[]"), "integer student"),
         (lambda m, t: m.update(architecture=json.dumps({"hidden": [8]})), "integer student"),
         (lambda m, t: t.pop("actor.weight"), "actor.weight"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qpd.students import Student, architecture_for
+from qpd.students import Student, StudentArchitecture, architecture_for
 from qpd.students.student import space_to_depth
 
 torch.set_num_threads(1)
@@ -148,6 +148,20 @@ def test_weights_start_orthogonal_and_the_head_small() -> None:
     torch.testing.assert_close(rows @ rows.T, 2 * torch.eye(32), rtol=0, atol=1e-4)
     actor = student.layer("actor").weight.detach()
     torch.testing.assert_close(actor @ actor.T, 1e-4 * torch.eye(4), rtol=0, atol=1e-8)
+
+
+def test_another_input_range_is_the_same_function() -> None:
+    student = Student(StudentArchitecture((3,), 2, (), (16,)), seed=1)
+    student.scale_outputs(100.0)
+    student.set_input_range(torch.tensor([-1.0, 0.0, 5.0]), torch.tensor([1.0, 2.0, 9.0]))
+    # Inside both ranges, where neither clips.
+    x = torch.tensor([0.0, 1.0, 7.0]) + 0.2 * torch.randn(50, 3)
+    with torch.no_grad():
+        before = student(x)
+        student.move_input_range(torch.tensor([-8.0, -1.0, 6.0]), torch.tensor([3.0, 1.9, 30.0]))
+        after = student(x)
+    torch.testing.assert_close(after.actor, before.actor, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(after.values, before.values, rtol=1e-4, atol=1e-4)
 
 
 def test_scale_outputs_scales_the_actor_only() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
 from gymnasium.spaces import Box
-from sb3_contrib import ARS, MaskablePPO, RecurrentPPO
+from sb3_contrib import CrossQ, MaskablePPO, RecurrentPPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
-from stable_baselines3 import PPO
+from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecFrameStack
 
 import qpd
 from qpd.phases.preparation import PreparationError
 from qpd.runs.target import TargetError
 from qpd.teachers import TeacherError, load_teacher
+from tests.tiny_run import write_teacher
 
 
 class _Maskable(InvalidActionEnvDiscrete):
@@ -48,12 +51,35 @@ def test_a_maskable_agent_does_not_lose_its_masks_unnoticed(tmp_path: Path) -> N
 
 
 def test_an_agent_of_another_algorithm_is_named_as_its_args_name_it(tmp_path: Path) -> None:
-    ARS("LinearPolicy", "CartPole-v1", device="cpu").save(tmp_path / "CartPole-v1.zip")
+    write_teacher(tmp_path / "CartPole-v1.zip")
+    with zipfile.ZipFile(tmp_path / "CartPole-v1.zip") as agent:
+        tensors = agent.read("policy.pth")
+    with zipfile.ZipFile(tmp_path / "CartPole-v1.zip", "w") as agent:
+        agent.writestr("data", "{}")
+        agent.writestr("policy.pth", tensors)
     (tmp_path / "args.yml").write_text(
-        "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - ars\n"
+        "!!python/object/apply:collections.OrderedDict\n- - - algo\n    - impala\n"
     )
-    with pytest.raises(TeacherError, match="is an agent of ARS by its args.yml or name; expected"):
+    with pytest.raises(TeacherError, match="is an agent of IMPALA by its args.yml or name; expect"):
         load_teacher(tmp_path)
+
+
+def test_crossq_is_named(tmp_path: Path) -> None:
+    CrossQ("MlpPolicy", "Pendulum-v1", device="cpu", buffer_size=10).save(tmp_path / "a.zip")
+    with pytest.raises(TeacherError, match=r"a\.zip: is a CrossQ agent"):
+        load_teacher(tmp_path / "a.zip")
+
+
+def test_a_features_extractor_of_ones_own(tmp_path: Path) -> None:
+    class Twice(FlattenExtractor):
+        pass
+
+    kwargs = {"features_extractor_class": Twice}
+    agent = SAC("MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, device="cpu", buffer_size=10)
+    agent.save(tmp_path / "a.zip")
+    said = "features extractor 'Twice' is not supported; expected SB3's NatureCNN or Flatten"
+    with pytest.raises(TeacherError, match=said):
+        load_teacher(tmp_path / "a.zip")
 
 
 def test_stacked_vectors_are_recognised(stacked: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -10,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from qpd.actions import ActingRule
+from qpd.actions import ActingRule, Discrete
 from qpd.environments.registry import make_vector_env
 from qpd.environments.transition import TransitionBatch
 from qpd.recipe.loading import load_recipe
 from qpd.replay.play_stream import PlayStream
-from qpd.teachers import Teacher, TeacherError, load_teacher
+from qpd.teachers import Teacher, TeacherError, TeacherOutputs, load_teacher
 from qpd.teachers.rollout_collector import collect_transitions
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -90,11 +89,12 @@ class Undecided(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.actions = Discrete(2)
         self.row = torch.nn.Parameter(torch.tensor([0.0, math.log(2.0)]))
 
-    def forward(self, observations: Tensor) -> SimpleNamespace:
+    def forward(self, observations: Tensor) -> TeacherOutputs:
         count = len(observations)
-        return SimpleNamespace(labels=self.row.expand(count, 2), values=torch.zeros(count))
+        return TeacherOutputs(self.row.expand(count, 2), torch.zeros(count))
 
 
 def play_of_half(sharpness: float) -> list[TransitionBatch]:

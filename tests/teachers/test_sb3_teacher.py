@@ -76,8 +76,8 @@ def assert_equals_sb3(teacher: Teacher, model) -> None:
     with torch.inference_mode():
         logits, values = teacher(torch.from_numpy(observations))
     assert logits.dtype == values.dtype == torch.float32
-    assert logits.shape == (7, teacher.num_actions) and values.shape == (7,)
-    if teacher.has_actor_critic:  # SB3 subtracts the log-sum-exp
+    assert logits.shape == (7, teacher.actions.num_labels) and values.shape == (7,)
+    if teacher.has_critic:  # SB3 subtracts the log-sum-exp
         # float32 rounding of the log-sum-exp; images that are not divided make large logits
         torch.testing.assert_close(logits.log_softmax(1), expected_logits, rtol=1e-6, atol=1e-5)
     else:
@@ -102,17 +102,19 @@ def test_outputs_equal_sb3(algorithm, policy, tmp_path):
     teacher = save_and_load(model, tmp_path / f"{name}-CartPole-v1.zip")
     assert teacher.algo == name
     assert teacher.is_image == (policy == "CnnPolicy")
-    assert teacher.has_actor_critic == (algorithm in (PPO, A2C, TRPO))
-    assert teacher.num_actions == (2 if policy == "MlpPolicy" else 3)
+    assert teacher.has_critic == (algorithm in (PPO, A2C, TRPO))
+    assert teacher.actions.num_outputs == (2 if policy == "MlpPolicy" else 3)
     assert_equals_sb3(teacher, model)
 
 
+@pytest.mark.filterwarnings("ignore:As shared layers in the mlp_extractor are removed")
 @pytest.mark.parametrize(
     "policy_kwargs",
     [
         {"activation_fn": nn.ReLU, "net_arch": {"pi": [16], "vf": []}},
         {"activation_fn": nn.ELU, "net_arch": []},
         {"net_arch": {"pi": [], "vf": [8, 8, 8]}},
+        {"net_arch": [{"pi": [8], "vf": [4]}]},
     ],
 )
 def test_mlp_architectures_and_activations(policy_kwargs, tmp_path):
@@ -130,7 +132,7 @@ def test_separate_extractors_for_actor_and_critic(tmp_path):
 
 def test_old_shared_layers_before_the_heads(tmp_path):
     """`mlp_extractor.shared_net`, as SB3 before 1.7 saved net_arch=[16, dict(...)]."""
-    from qpd.teachers.sb3_networks import build_actor_critic
+    from qpd.teachers.networks.actor_critic import ActorCriticNetwork
 
     generator = torch.Generator().manual_seed(0)
     shapes = {"mlp_extractor.shared_net.0": (16, 4), "mlp_extractor.policy_net.0": (8, 16),
@@ -139,7 +141,7 @@ def test_old_shared_layers_before_the_heads(tmp_path):
     for name, shape in shapes.items():
         state[f"{name}.weight"] = torch.randn(shape, generator=generator)
         state[f"{name}.bias"] = torch.randn(shape[0], generator=generator)
-    logits, values = build_actor_critic(state, nn.Tanh)(torch.ones(1, 4))
+    logits, values = ActorCriticNetwork(state, nn.Tanh)(torch.ones(1, 4))
     shared = torch.tanh(state["mlp_extractor.shared_net.0.weight"].sum(1)
                         + state["mlp_extractor.shared_net.0.bias"])  # fmt: skip
     actor = torch.tanh(state["mlp_extractor.policy_net.0.weight"] @ shared
@@ -175,7 +177,7 @@ def test_embedded_teacher_equals_sb3():
     teacher = load_teacher("embedded")
     model = PPO.load(find_teacher_files("embedded").archive, device="cpu")
     assert_equals_sb3(teacher, model)
-    assert (teacher.algo, teacher.env_id, teacher.num_actions) == (
+    assert (teacher.algo, teacher.env_id, teacher.actions.num_outputs) == (
         "ppo",
         "BreakoutNoFrameskip-v4",
         4,
@@ -222,7 +224,7 @@ def test_teacher_is_frozen():
     assert not any(module.training for module in teacher.modules())
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
     outputs = teacher(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))
-    assert not outputs.logits.requires_grad
+    assert not outputs.labels.requires_grad
 
 
 def test_bfloat16_teacher_says_nearly_the_same():
@@ -230,10 +232,10 @@ def test_bfloat16_teacher_says_nearly_the_same():
     observations = torch.from_numpy(observations_for(teacher))
     fast_teacher = teacher.in_precision(torch.bfloat16)
     exact, fast = teacher(observations), fast_teacher(observations)
-    assert fast.logits.dtype == fast.values.dtype == torch.float32
-    assert not torch.equal(fast.logits, exact.logits)
-    torch.testing.assert_close(fast.logits, exact.logits, rtol=0.05, atol=0.1)
-    assert torch.equal(teacher(observations).logits, exact.logits)  # the teacher itself is intact
+    assert fast.labels.dtype == fast.values.dtype == torch.float32
+    assert not torch.equal(fast.labels, exact.labels)
+    torch.testing.assert_close(fast.labels, exact.labels, rtol=0.05, atol=0.1)
+    assert torch.equal(teacher(observations).labels, exact.labels)  # the teacher itself is intact
     assert fast_teacher.in_precision(torch.bfloat16) is fast_teacher
 
 
@@ -261,11 +263,7 @@ def test_arguments_that_contradict_the_archive():
             load_teacher("embedded", **options)
 
 
-def test_continuous_and_unsupported_agents(tmp_path):
-    PPO("MlpPolicy", "Pendulum-v1", batch_size=8, **SMALL).save(tmp_path / "ppo-Pendulum-v1.zip")
-    with pytest.raises(TeacherError, match="continuous actions are not supported yet.*A2C, TRPO"):
-        load_teacher(tmp_path / "ppo-Pendulum-v1.zip")
-
+def test_unsupported_agents(tmp_path):
     class Taxi(TinyImages):
         def __init__(self) -> None:
             self.observation_space = spaces.Discrete(5)
@@ -280,23 +278,23 @@ def test_continuous_and_unsupported_agents(tmp_path):
         load_teacher(tmp_path / "p.zip")
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [("Pendulum-v1", "continuous actions are not supported yet"),
-     ("CartPole-v1", "saved by PyTorch before 1.6 .load and save the agent with a newer")],
-)  # fmt: skip
-def test_tensors_as_pytorch_wrote_them_before_version_1_6(tmp_path, environment, expected):
-    """What the agent does is refused before how its tensors are stored."""
-    model = PPO("MlpPolicy", environment, batch_size=8, **SMALL)
+def test_tensors_as_pytorch_wrote_them_before_version_1_6(tmp_path):
+    model = perturbed(PPO("MlpPolicy", "CartPole-v1", batch_size=8, **SMALL))
     model.save(tmp_path / "new.zip")
     buffer = io.BytesIO()
     torch.save(model.policy.state_dict(), buffer, _use_new_zipfile_serialization=False)
-    path = tmp_path / "old.zip"
-    with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(path, "w") as old:
-        old.writestr("data", new.read("data"))
-        old.writestr("policy.pth", buffer.getvalue())
-    with pytest.raises(TeacherError, match=f"old.zip.*{expected}"):
-        load_teacher(path)
+
+    def saved(content: bytes) -> Path:
+        path = tmp_path / "old.zip"
+        with zipfile.ZipFile(tmp_path / "new.zip") as new, zipfile.ZipFile(path, "w") as old:
+            old.writestr("data", new.read("data"))
+            old.writestr("policy.pth", content)
+        return path
+
+    assert_equals_sb3(load_teacher(saved(buffer.getvalue())), model)
+    for length in (14, 200, 5000, len(buffer.getvalue()) - 1):
+        with pytest.raises(TeacherError, match=r"old\.zip: member 'policy\.pth' is damaged"):
+            load_teacher(saved(buffer.getvalue()[:length]))
 
 
 def test_quantile_network_needs_a_number_of_actions(tmp_path):

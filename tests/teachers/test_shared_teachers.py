@@ -1,22 +1,27 @@
-"""Every third-party agent of the shared collection loads, or says why not."""
+"""Every third-party agent of the shared collection acts as SB3's own policy of its tensors does."""
+
+from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import yaml
 
-from qpd.teachers import TeacherError, load_teacher
+from qpd.actions import ActingRule, Box
+from qpd.teachers import Teacher, load_teacher
+from qpd.teachers.sb3_policy import build_sb3_policy
+from qpd.teachers.sources.environment_ids import RENAMED_ENVIRONMENTS
 
 torch.set_num_threads(1)
-SHARED = Path(
-    os.environ.get("QPD_SHARED_TEACHERS", Path(__file__).parents[3] / "shared" / "teachers")
-)
-ZIPS = sorted(SHARED.rglob("*.zip"))
-NUM_ACTIONS = {"Acrobot-v1": 3, "CartPole-v1": 2, "LunarLander-v3": 4, "MountainCar-v0": 3,
-               "BreakoutNoFrameskip-v4": 4}  # fmt: skip
-CONTINUOUS = ("Pendulum", "HalfCheetah", "Hopper")
+SHARED = Path(os.environ.get("QPD_SHARED_TEACHERS", Path(__file__).parents[3] / "shared"))
+ZIPS = sorted([*SHARED.glob("agents/*/*.zip"), *SHARED.glob("teachers/**/*.zip")])
+GREEDY = ActingRule("greedy")
+DETERMINISTIC = ("ars", "td3", "ddpg")
+FEATURES = {"TimeFeatureWrapper": ("ppo-Ant-v3", "ppo-Swimmer-v3", "ppo-Walker2d-v3")}
 
 pytestmark = pytest.mark.skipif(
     not ZIPS, reason="no shared teachers beside the repository (set QPD_SHARED_TEACHERS)"
@@ -24,43 +29,91 @@ pytestmark = pytest.mark.skipif(
 
 
 def name_of(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    return path.parent.name if path.parent.name != "breakout-ppo" else path.stem
+
+
+def observations_of(teacher: Teacher, count: int) -> np.ndarray:
+    """Observations of the size of those it was trained on, as its statistics have them."""
+    rng = np.random.default_rng(0)
+    if teacher.is_image:
+        return rng.integers(0, 256, (count, *teacher.observation_shape), dtype=np.uint8)
+    seen = rng.normal(size=(count, *teacher.observation_shape))
+    if teacher.normalization is not None:
+        seen = teacher.normalization.mean + seen * np.sqrt(teacher.normalization.var)
+    return seen.astype(np.float32)
+
+
+def config_of(path: Path) -> dict[str, object]:
+    """The RL Zoo's hyperparameters, read in another way than QPD does."""
+    file = path.parent / "config.yml"
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8").replace("!!python/object/apply:", "# ")
+    return dict(yaml.safe_load(text)[0])
+
+
+def test_there_are_as_many_as_the_collection_says() -> None:
+    assert not (SHARED / "agents").is_dir() or len(ZIPS) >= 60
 
 
 @pytest.mark.parametrize("path", ZIPS, ids=name_of)
-def test_every_shared_agent(path):
-    text = path.stem if path.stem.startswith("ppo-") else path.parent.name
-    algo, env_name = re.split("-", text, maxsplit=1)
-    if env_name.startswith(CONTINUOUS):
-        with pytest.raises(TeacherError, match="continuous actions are not supported yet"):
-            load_teacher(path)
-        return
-    teacher = load_teacher(path)
+def test_it_acts_as_sb3s_own_policy(path: Path) -> None:
+    algo, env_id = re.split("-", name_of(path), maxsplit=1)
+    teacher, config = load_teacher(path), config_of(path)
     assert teacher.algo == algo
-    assert teacher.env_id == env_name.replace("LunarLander-v2", "LunarLander-v3")
-    assert teacher.actions.num_outputs == NUM_ACTIONS[teacher.env_id]
+    assert teacher.env_id == RENAMED_ENVIRONMENTS.get(env_id, env_id)
+    assert teacher.has_critic == (algo not in ("dqn", "qrdqn", "ars"))
     assert (teacher.normalization is not None) == (path.parent / "vecnormalize.pkl").exists()
-    dtype = torch.uint8 if teacher.is_image else torch.float32
-    logits, values = teacher(torch.ones(3, *teacher.observation_shape, dtype=dtype))
-    assert logits.shape == (3, teacher.actions.num_outputs) and values.shape == (3,)
-    assert torch.isfinite(logits).all() and torch.isfinite(values).all()
-    folder = load_teacher(path.parent)
-    assert folder.sha256 == teacher.sha256 and folder.env_id == teacher.env_id
+    actions = teacher.actions
+    if isinstance(actions, Box):
+        tanh = algo in ("sac", "tqc", "ddpg", "td3")
+        tanh |= algo == "ars" and config["policy"] == "MlpPolicy"
+        assert actions.squash == ("tanh" if tanh else "clip")
+        assert actions.labels == ("deterministic" if algo in DETERMINISTIC else "gaussian")
+        assert set(actions.high) == ({2.0} if "Pendulum" in env_id else {1.0})
+    observations = observations_of(teacher, 1000 if not teacher.is_image else 8)
+    with torch.inference_mode():
+        labels, values = teacher(torch.from_numpy(observations))
+    assert values.shape == (len(labels),) and bool((values == 0).all()) == (algo == "ars")
+    chosen = actions.act(labels.numpy(), GREEDY, np.random.default_rng(0))
+    seen = observations
+    if teacher.normalization is not None:
+        seen = teacher.normalization.apply(observations)
+    expected, _ = build_sb3_policy(teacher).predict(seen, deterministic=True)
+    np.testing.assert_allclose(chosen, expected, rtol=0, atol=1e-6)
+    assert np.std(chosen) > 0.1  # not all one action
+    # The zoo's own words for the layers.
+    arch = re.search(r"net_arch=\[(\d[\d, ]*)\]", str(config.get("policy_kwargs")))
+    if arch:
+        assert teacher.hidden_widths == tuple(map(int, arch.group(1).split(",")))
+    assert load_teacher(path.parent).sha256 == teacher.sha256
+
+
+@pytest.mark.parametrize("path", ZIPS, ids=name_of)
+def test_what_its_environment_was_made_of(path: Path) -> None:
+    environment = load_teacher(path).files.environment
+    timed = name_of(path) in FEATURES["TimeFeatureWrapper"]
+    names = ["sb3_contrib.common.wrappers.TimeFeatureWrapper"] if timed else []
+    assert [wrapper.name for wrapper in environment.env_wrapper] == names
+    assert (environment.env_kwargs, environment.frame_stack) == ({}, 1)
+    assert environment.normalize == bool(config_of(path).get("normalize", False))
 
 
 @pytest.mark.parametrize(
     ("folder", "minimum"),
     [("ppo-CartPole-v1", 400), ("dqn-CartPole-v1", 400), ("ppo-MountainCar-v0", -140),
-     ("a2c-Acrobot-v1", -120)],
+     ("a2c-Acrobot-v1", -120), ("ars-CartPole-v1", 400), ("sac-Pendulum-v1", -400),
+     ("ddpg-Pendulum-v1", -400), ("tqc-Pendulum-v1", -400), ("ars-Pendulum-v1", -600),
+     ("trpo-MountainCarContinuous-v0", 90)],
 )  # fmt: skip
-def test_old_agents_still_play_well(folder, minimum):
+def test_old_agents_still_play_well(folder: str, minimum: float) -> None:
     """The rebuilt function is the trained one: wrong activations or statistics play badly."""
     import gymnasium
 
-    path = SHARED / "rl-zoo" / folder
-    if not path.is_dir():
+    found = [path for path in ZIPS if path.parent.name == folder]
+    if not found:
         pytest.skip(f"{folder} is not among the shared teachers")
-    teacher = load_teacher(path)
+    teacher, rng = load_teacher(found[0]), np.random.default_rng(0)
     assert teacher.env_id is not None
     environment = gymnasium.make(teacher.env_id)
     returns = []
@@ -69,8 +122,9 @@ def test_old_agents_still_play_well(folder, minimum):
         total, done = 0.0, False
         while not done:
             with torch.inference_mode():
-                logits = teacher(torch.from_numpy(observation)[None]).labels
-            observation, reward, terminated, truncated, _ = environment.step(int(logits.argmax()))
+                labels = teacher(torch.from_numpy(observation)[None]).labels
+            action = teacher.actions.act(labels.numpy(), GREEDY, rng)[0]
+            observation, reward, terminated, truncated, _ = environment.step(action)
             total, done = total + float(reward), terminated or truncated
         returns.append(total)
     environment.close()

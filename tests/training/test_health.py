@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from qpd.actions import Discrete
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student
 from qpd.training.epochs import TrainingError
@@ -41,9 +42,12 @@ STATES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.25]])
 
 
 def test_a_good_epoch_is_no_trouble() -> None:
-    assert diagnose_epoch(GOOD, [], healthy(), STATES) is None
+    assert diagnose_epoch(GOOD, [], healthy(), STATES, Discrete(2)) is None
     # Ten times the largest of the last losses is allowed, more is a spike.
-    assert diagnose_epoch(torch.tensor([1.9, 1.0, 0.9]), [0.1, 0.19], healthy(), STATES) is None
+    assert (
+        diagnose_epoch(torch.tensor([1.9, 1.0, 0.9]), [0.1, 0.19], healthy(), STATES, Discrete(2))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,12 @@ def test_a_good_epoch_is_no_trouble() -> None:
             TwoHeads([[float("nan"), 0.0], [0.0, 1.0]], [0.0, 0.0]),
             "weights are no longer finite (actor.weight)",
         ),
-        ([0.2, 0.1, 0.1], [], TwoHeads([[1.0, 1.0], [1.0, 1.0]], [3.0, 3.0]), "logits are equal"),
+        (
+            [0.2, 0.1, 0.1],
+            [],
+            TwoHeads([[1.0, 1.0], [1.0, 1.0]], [3.0, 3.0]),
+            "answers every state alike",
+        ),
         (
             [0.2, 0.1, 0.1],
             [],
@@ -70,13 +79,13 @@ def test_a_good_epoch_is_no_trouble() -> None:
 def test_trouble_is_named(
     losses: list[float], recent: list[float], module: nn.Module, reason: str
 ) -> None:
-    found = diagnose_epoch(torch.tensor(losses), recent, module, STATES)
+    found = diagnose_epoch(torch.tensor(losses), recent, module, STATES, Discrete(2))
     assert found is not None and reason in found
 
 
 def test_one_state_alone_cannot_show_that_all_are_answered_alike() -> None:
     constant = TwoHeads([[0.0, 0.0], [0.0, 0.0]], [1.0, -1.0])
-    assert diagnose_epoch(GOOD, [], constant, STATES[:1]) is None
+    assert diagnose_epoch(GOOD, [], constant, STATES[:1], Discrete(2)) is None
 
 
 def diverging(teacher_zip: Path, rollbacks: int) -> object:

@@ -7,7 +7,8 @@ import re
 
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.export.c.code import export_c
-from qpd.export.c.sizes import weight_bytes
+from qpd.export.c.description import actions, agent, inputs
+from qpd.export.c.sizes import c_constant_bytes
 from qpd.export.runtime_files import bundle_text
 from qpd.version import __version__
 
@@ -29,18 +30,20 @@ def export_arduino(source: ExportSource, golden: GoldenVectors) -> dict[str, byt
         for name, content in exported.items()
         if name not in _LEFT_OUT + _X86_KERNELS
     }
+    about = (
+        f"{source.name}, a student of {agent(source)}: {inputs(source)}, {actions(source)}, "
+        f"{c_constant_bytes(source.student):,} bytes of integer constants"
+    )
     fields = {
         "library": library_name(source.name),
-        "name": re.sub(r"[^ -~]", "_", source.name),
-        "actions": str(source.student.architecture.num_outputs),
-        "constant_bytes": f"{weight_bytes(source.student):,}",
+        "about": re.sub(r"[^ -~]", "_", about),
         "qpd_version": __version__,
     }
     sketch = f"examples/{EXAMPLE}/{EXAMPLE}.ino"
     return library | {
         "README.md": readme,
         "library.properties": bundle_text("arduino.properties", fields),
-        "library.json": _platformio(fields["library"], fields["name"]),
+        "library.json": _platformio(fields["library"], fields["about"]),
         sketch: bundle_text("arduino_golden.ino", {}),
     }
 
@@ -50,11 +53,11 @@ def library_name(student: str) -> str:
     return "QPD_" + re.sub(r"[^A-Za-z0-9_.-]", "_", student)[:59]
 
 
-def _platformio(library: str, student: str) -> bytes:
+def _platformio(library: str, sentence: str) -> bytes:
     about = {
         "name": library,
         "version": "1.0.0",
-        "description": f"{student}, a policy in integers, exported by QPD {__version__}",
+        "description": f"{sentence}; exported by QPD {__version__}",
         "headers": "qpd.h",
         "frameworks": "*",
         "platforms": "*",

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from qpd.actions import Box, Discrete, MultiDiscrete
 from qpd.export.bundle import ExportSource
 from qpd.export.c import sizes
+from qpd.export.c.description import (
+    actions,
+    agent,
+    can_sample,
+    features,
+    inputs,
+    program_sources,
+)
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -22,7 +31,54 @@ distilled from, with a twentieth of the width added at either end. What lies bey
 level 0 or 255, infinities included; NaN is level 0. Both functions return how many features lay
 beyond their range or were NaN: a program that wants to stop then can."""
 
+_SCREENS = """\
+frames uint8 [4][84][84], oldest first (no scaling). `qpd_preprocess.c` makes them from an
+emulator's 210x160 RGB screens."""
+_ONE_CHOICE = """\
+    #include "qpd.h"
+    int32_t logits[QPD_ACTIONS];
+    int action = qpd_act(observation, logits);    /* the best action */
+@ACTING@"""
+_BOX = """\
+    #include "qpd.h"
+    qpd_action codes[QPD_ACTIONS];                            /* uint8_t, 0 to QPD_ACTION_TOP */
+    qpd_act(observation, codes);
+    int32_t pulse = qpd_action_scaled(codes[0], 1000, 2000);  /* of a DAC or a PWM: integers alone */
+    float value = qpd_action_value(codes[0], 0);              /* in the environment's units */"""
+_CHOICES = """\
+    #include "qpd.h"
+    qpd_action action[QPD_ACTIONS];    /* @NUMBERS@ */
+    qpd_act(observation, action);"""
+_LOGITS = "Logits are in units of @LOGIT_SCALE@ (`QPD_LOGIT_SCALE`)."
+_OUTPUTS = """\
+`qpd_outputs(observation, outputs)` gives the QPD_OUTPUTS logits behind the action, int32, in units of
+@LOGIT_SCALE@ (`QPD_LOGIT_SCALE`); `qpd_decide(outputs, action)` acts by them."""
+_CODES = """\
+Code c of action i stands for low + c / QPD_ACTION_TOP * (high - low), squash included.
+`qpd_action_value` gives the integer engine's float, bit for bit; `qpd_action_scaled` the nearest
+integer of any range, halves up. `qpd_outputs(observation, outputs)` gives the accumulators behind the
+codes, int32.
 
+| action | low | high |
+|---|---|---|
+@BOUNDS@"""
+_ONE_CALL = """
+
+`qpd_act_on_floats(values, action)` and `qpd_act_on_counts(counts, low, high, action)` go from sensor
+values, which are explained below, to the action in one call."""
+_SAMPLE = """\
+    action = qpd_sample(logits, &random_state);   /* or one drawn from their softmax */"""
+_Q_VALUES = """
+Act by the largest logit: the logits stand for Q-values, which are no policy to sample from."""
+_EPSILON = """
+QPD evaluates students of Q-learners on Atari with a uniform action, in place of the best one, with
+probability 0.01."""
+_COMPILE = """\
+Compile it with your program, here main.c:
+
+    cc -std=c99 -O3 main.c @SOURCES@ -o program
+
+"""
 _MAKE = """\
     make test     # golden vectors: every level and logit must be the reference engine's
     make bench    # one JSON line: median and p99 time of a forward pass, memory"""
@@ -43,28 +99,25 @@ instructions. All give the same integers."""
 
 def c_readme(source: ExportSource, template: str, board: bool) -> str:
     """Return the README of one student; for a `board` it has a sketch in place of `make`."""
-    texts = {"TEST": _SKETCH, "KERNELS": _BOARD_KERNELS}
-    if not board:
-        texts = {"TEST": _MAKE, "KERNELS": _COMPUTER_KERNELS}
     student = source.student
-    inputs = "frames uint8 [4][84][84], oldest first (no scaling)."
-    if student.input_low is not None and student.input_high is not None:
-        ranges = "\n".join(
-            f"| {i} | {low!r} | {high!r} |"
-            for i, (low, high) in enumerate(
-                zip(student.input_low.tolist(), student.input_high.tolist(), strict=True)
-            )
-        )
-        inputs = (
-            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
-            f"halves to even.\n\n{_SENSORS}\n\n| feature | low | high |\n|---|---|---|\n{ranges}"
-        )
+    texts = {"TEST": _MAKE, "KERNELS": _COMPUTER_KERNELS, "COMPILE": _COMPILE}
+    if board:  # its build system compiles all files
+        texts = {"TEST": _SKETCH, "KERNELS": _BOARD_KERNELS, "COMPILE": ""}
+    constants = "weights, biases, multipliers, shifts"
+    if isinstance(student.actions, Box):
+        constants += ", thresholds of codes"
+    use, meaning = _use(source)
     values = {
         **texts,
-        "NAME": source.name,
-        "INPUTS": inputs,
+        "TITLE": f"{source.name}: {agent(source)}, {'an Arduino library' if board else 'in C'}",
+        "ABOUT": f"A student of {agent(source)}: {inputs(source)}, {actions(source)}.",
+        "USE": use,
+        "MEANING": meaning,
+        "CONSTANTS": constants,
+        "SOURCES": " ".join(program_sources(source)),
+        "INPUTS": _observation(source),
         "BITS": ", ".join(f"{layer.shape.name} {layer.bits}" for layer in student.layers),
-        "CONSTANT_BYTES": f"{sizes.weight_bytes(student):,}",
+        "CONSTANT_BYTES": f"{sizes.c_constant_bytes(student):,}",
         "FILE_BYTES": "-" if source.file_bytes is None else f"{source.file_bytes:,} bytes",
         "FLASH_ARENA_BYTES": f"{sizes.flash_arena_bytes(student):,}",
         "ARENA_BYTES": f"{sizes.arena_bytes(student):,}",
@@ -73,3 +126,49 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     for key, value in values.items():
         template = template.replace(f"@{key}@", value)
     return template
+
+
+def _use(source: ExportSource) -> tuple[str, str]:
+    """Return the calls that act, and what their numbers are worth, by the kind of action."""
+    student, space = source.student, source.student.actions
+    if isinstance(space, Discrete):
+        acting = _SAMPLE
+        if not can_sample(source):
+            acting = _Q_VALUES + _EPSILON * student.architecture.is_image
+        return _ONE_CHOICE.replace("@ACTING@", acting), _LOGITS
+    one_call = "" if student.architecture.is_image else _ONE_CALL
+    if isinstance(space, Box):
+        bounds = zip(*(bound.tolist() for bound in space.bounds), strict=True)
+        rows = [f"| {i} | {low!r} | {high!r} |" for i, (low, high) in enumerate(bounds)]
+        return _BOX, _CODES.replace("@BOUNDS@", "\n".join(rows)) + one_call
+    numbers = "0 or 1 for each switch"
+    if isinstance(space, MultiDiscrete):
+        numbers = f"a choice in each part, of {', '.join(map(str, space.nvec))}"
+    return _CHOICES.replace("@NUMBERS@", numbers), _OUTPUTS + one_call
+
+
+def _observation(source: ExportSource) -> str:
+    """Return how observations are made: from screens, or each feature from its range."""
+    low, high, names = source.student.input_low, source.student.input_high, features(source)
+    if low is None or high is None:
+        return _SCREENS
+    head = (
+        "| feature | what it is | low | high |\n|---|---|---|---|"
+        if names
+        else ("| feature | low | high |\n|---|---|---|")
+    )
+    rows = [
+        f"| {i} |{f' {names[i]} |' if names else ''} {one!r} | {other!r} |"
+        for i, (one, other) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
+    ]
+    return "\n".join(
+        [
+            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
+            "halves to even.",
+            "",
+            _SENSORS,
+            "",
+            head,
+            *rows,
+        ]
+    )

@@ -23,10 +23,10 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Teacher:
 def test_states_come_with_the_teachers_answers(teacher: Teacher) -> None:
     states = play_states(teacher, "CartPole-v1", 100, seed=1)
     assert states.observations.shape == (100, 4)
-    assert states.logits.shape == (100, 2)
+    assert states.labels.shape == (100, 2)
     assert len(np.unique(states.observations, axis=0)) == 100
     outputs = teacher(torch.from_numpy(states.observations))
-    np.testing.assert_allclose(states.logits, outputs.logits.numpy(), atol=1e-6)
+    np.testing.assert_allclose(states.labels, outputs.labels.numpy(), atol=1e-6)
     np.testing.assert_allclose(states.values, outputs.values.numpy(), atol=1e-6)
 
 

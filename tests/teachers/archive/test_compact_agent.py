@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sb3_contrib import QRDQN
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 
 from qpd.teachers import TeacherError, load_teacher
 from qpd.teachers.archive.compact_agent import compact_agent
@@ -42,13 +42,13 @@ def test_it_plays_the_same_and_can_be_trained_on(tmp_path: Path, algo: str) -> N
     batch = torch.from_numpy(observations)
     expected, loaded = load_teacher(path)(batch), load_teacher(small)(batch)
     # float16 keeps 11 bits of a weight: outputs move by some thousandths of their size.
-    torch.testing.assert_close(loaded.logits, expected.logits, rtol=4e-3, atol=4e-3)
+    torch.testing.assert_close(loaded.labels, expected.labels, rtol=4e-3, atol=4e-3)
     model = CLASSES[algo].load(small, env=gymnasium.make("CartPole-v1"), device="cpu")
     assert all(p.dtype == torch.float32 for p in model.policy.parameters())
     actions = model.predict(observations, deterministic=True)[0]
-    top = loaded.logits.topk(2).values
+    top = loaded.labels.topk(2).values
     is_clear = (top[:, 0] - top[:, 1] > 1e-4).numpy()  # QR-DQN's mean may round the other way
-    np.testing.assert_array_equal(actions[is_clear], loaded.logits.argmax(1).numpy()[is_clear])
+    np.testing.assert_array_equal(actions[is_clear], loaded.labels.argmax(1).numpy()[is_clear])
     assert model.num_timesteps == 64
     model.learn(64, reset_num_timesteps=False)
 
@@ -65,6 +65,22 @@ def test_dqns_target_network_becomes_the_network(tmp_path: Path) -> None:
         torch.testing.assert_close(
             tensor, before[name.replace("q_net_target", "q_net")].half(), rtol=0, atol=0
         )
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3])
+def test_agents_with_several_optimizers(tmp_path: Path, kind: Any) -> None:
+    model = kind("MlpPolicy", "Pendulum-v1", device="cpu", seed=0, **MEMORY)
+    path, small = tmp_path / "agent.zip", tmp_path / "small.zip"
+    model.learn(24).save(path)
+    small.write_bytes(compact_agent(read_sb3_archive(path)))
+    assert small.stat().st_size < 0.2 * path.stat().st_size
+    batch = torch.randn(64, 3)
+    expected, loaded = load_teacher(path)(batch), load_teacher(small)(batch)
+    torch.testing.assert_close(loaded.labels, expected.labels, rtol=4e-3, atol=4e-3)
+    again = kind.load(small, env=gymnasium.make("Pendulum-v1"), device="cpu")
+    tensors = again.policy.state_dict()
+    assert torch.equal(tensors["critic.qf0.0.weight"], tensors["critic_target.qf0.0.weight"])
+    again.learn(24, reset_num_timesteps=False)
 
 
 def test_numbers_beyond_float16_stay_float32(tmp_path: Path) -> None:

@@ -3,26 +3,27 @@
 import base64
 import io
 import json
+import math
 import os
 import pickle
 import random
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
 
 from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.archive.algorithm import actor_critic_label
 from qpd.teachers.archive.plain_data import (
-    ActionSpace,
-    actor_critic_label,
     class_name,
-    read_action_space,
     read_observation_space,
     read_policy_option,
 )
 from qpd.teachers.archive.sb3_archive import MAX_MEMBER_BYTES, read_sb3_archive
+from qpd.teachers.archive.stored_actions import StoredActions, read_stored_actions
 from qpd.teachers.sources.teacher_source import find_teacher_files
 
 torch.set_num_threads(1)
@@ -79,7 +80,7 @@ def message_of(path: Path | str, **options) -> str:
 def test_reads_plain_data_of_a_new_archive(cartpole_zip):
     archive = read_sb3_archive(cartpole_zip)
     assert archive.algo == "ppo"
-    assert archive.action_space == ActionSpace("discrete", 2)
+    assert archive.actions == StoredActions("discrete", (2,))
     assert archive.observation_space.shape == (4,)
     assert archive.observation_space.dtype == "float32"
     assert archive.gamma == 0.99 and archive.num_timesteps == 0
@@ -92,7 +93,7 @@ def test_unpacked_folder_equals_its_zip(cartpole_zip, tmp_path):
         archive.extractall(folder)
     observations = torch.randn(5, 4)
     from_folder, from_zip = load_teacher(folder), load_teacher(cartpole_zip)
-    assert torch.equal(from_folder(observations).logits, from_zip(observations).logits)
+    assert torch.equal(from_folder(observations).labels, from_zip(observations).labels)
     assert from_folder.env_id == from_zip.env_id == "CartPole-v1"
     assert len(from_folder.sha256) == 64 and from_folder.sha256 != from_zip.sha256
     (folder / "data").unlink()
@@ -102,14 +103,38 @@ def test_unpacked_folder_equals_its_zip(cartpole_zip, tmp_path):
 def test_old_spellings_of_spaces():
     old_box = {":type:": "<class 'gym.spaces.box.Box'>", "dtype": "float32", "shape": "[6]"}
     old_discrete = {":type:": "<class 'gym.spaces.discrete.Discrete'>", "n": 3, "shape": []}
-    assert read_action_space({"action_space": old_discrete}) == ActionSpace("discrete", 3)
+    assert stored(old_discrete) == StoredActions("discrete", (3,))
     assert read_observation_space({"observation_space": old_box}).shape == (6,)
-    assert read_action_space({"action_space": old_box}).kind == "continuous"
-    assert read_action_space({"action_space": "Discrete(4)"}) == ActionSpace("discrete", 4)
-    assert read_action_space({"action_space": {":serialized:": "gASV"}}).kind == "unknown"
-    assert read_action_space({}).kind == "unknown"
-    multi = {":type:": "<class 'gymnasium.spaces.multi_discrete.MultiDiscrete'>"}
-    assert read_action_space({"action_space": multi}).kind == "other"
+    assert stored(old_box) == StoredActions("box", shape=(6,))
+    assert stored("Discrete(4)") == StoredActions("discrete", (4,))
+    assert stored({":serialized:": "gASV"}).kind == "unknown"
+    assert read_stored_actions({}).kind == "unknown"
+    assert stored({":type:": "<class 'gym.spaces.dict.Dict'>"}).kind == "other"
+
+
+def stored(space: object) -> StoredActions:
+    return read_stored_actions({"action_space": space})
+
+
+def test_sizes_and_bounds_from_numpys_text():
+    """NumPy breaks lines, and prints float32 with as many digits as tell it from its neighbours."""
+    prefix = "<class 'gymnasium.spaces."
+    multi = {":type:": f"{prefix}multi_discrete.MultiDiscrete'>", "nvec": "[3 2\n 11]"}
+    assert stored(multi) == StoredActions("multi_discrete", (3, 2, 11))
+    assert stored(multi | {"start": "[0 0 0]"}).kind == "multi_discrete"
+    assert stored(multi | {"start": "[0 1 0]"}).kind == "other"  # counted from 1
+    assert stored(multi | {"nvec": "[[3 2]]"}).sizes == ()
+    binary = {":type:": f"{prefix}multi_binary.MultiBinary'>", "n": "5"}
+    assert stored(binary) == StoredActions("multi_binary", (5,))
+    assert stored(binary | {"n": "[2 3]"}).kind == "other"
+    box = {":type:": f"{prefix}box.Box'>", "dtype": "float32", "_shape": [2, 2]}
+    box |= {"low": "[[-0.4  -1. ]\n [-1e-05 -inf]]", "high": "[[0.4 1.]\n [3.1415927 2.]]"}
+    found = stored(box)
+    assert found.shape == (2, 2)
+    assert found.low == (float(np.float32(-0.4)), -1.0, float(np.float32(-1e-05)), -math.inf)
+    assert found.high == (float(np.float32(0.4)), 1.0, float(np.float32(np.pi)), 2.0)
+    for text in ("[-1. ... -1.]", "[-1. __import__('os')]", "[]", "1" * 100_000, "-", None):
+        assert stored(box | {"low": text}).low == ()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +206,7 @@ def test_numbers_of_data_that_sb3_writes_and_json_lacks(cartpole_zip, tmp_path):
 def test_outputs_that_are_not_finite(cartpole_zip, tmp_path):
     """3e38 is a float32, but the sum of two is not; 1e30 is, and its square is not."""
     for key, weight, named in (
-        ("action_net.weight", 3e38, "logits"),
+        ("action_net.weight", 3e38, "labels"),
         ("value_net.weight", 3e38, "values"),
         ("value_net.bias", 1e30, "values"),
     ):
@@ -221,7 +246,7 @@ def test_pickle_in_serialized_fields_is_never_loaded(cartpole_zip, tmp_path):
     data["observation_space"][":serialized:"] = payload
     data["innocent"] = {":type:": "x", ":serialized:": payload}
     path = rewrite(cartpole_zip, tmp_path / "agent.zip", data=json.dumps(data).encode())
-    assert load_teacher(path).num_actions == 2
+    assert load_teacher(path).actions.num_outputs == 2
     assert not target.exists()
     pickle.loads(base64.b64decode(payload))  # the payload is live
     assert target.exists()
@@ -273,15 +298,22 @@ def test_tensors_of_no_agent(cartpole_zip, tmp_path):
         assert "agent" in message_of(path)
 
 
-def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path):
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path, is_legacy):
     with zipfile.ZipFile(cartpole_zip) as archive:
         pth, data = archive.read("policy.pth"), archive.read("data")
+    if is_legacy:  # as PyTorch before 1.6 wrote it: pickles, then numbers
+        buffer = io.BytesIO()
+        torch.save(state_dict_of(cartpole_zip), buffer, _use_new_zipfile_serialization=False)
+        pth = buffer.getvalue()
     generator = random.Random(0)
     num_refused = 0
-    for index in range(150):
+    for index in range(100):
         damaged = bytearray(pth if index % 2 else data)
         for _ in range(generator.choice((1, 4, 40))):
-            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+            # Half of a file is numbers, in which any byte is as good as another.
+            place = generator.randrange(len(damaged) // (1 + index % 3 * 4))
+            damaged[place] = generator.randrange(256)
         member = {"policy_pth" if index % 2 else "data": bytes(damaged)}
         path = rewrite(cartpole_zip, tmp_path / "agent.zip", **member)
         try:
@@ -289,7 +321,7 @@ def test_random_damage_gives_teacher_errors_only(cartpole_zip, tmp_path):
         except TeacherError as error:
             assert "\n" not in str(error)
             num_refused += 1
-    assert num_refused > 20
+    assert num_refused > 15
 
 
 def test_embedded_archive_is_the_documented_one():

@@ -73,7 +73,7 @@ def test_teacher_applies_it_exactly(normalizer, tmp_path):
     normalized = torch.from_numpy(normalizer.normalize_obs(observations))
     outputs = teacher(torch.from_numpy(observations))
     assert torch.equal(outputs.values, plain(normalized).values)
-    assert torch.equal(outputs.logits, plain(normalized).logits)
+    assert torch.equal(outputs.labels, plain(normalized).labels)
     assert torch.equal(outputs.values, model.policy.predict_values(normalized).squeeze(-1))
     beside = folder / "vec_normalize.pkl"  # the hub's name, next to the zip
     (folder / "Acrobot-v1" / "vecnormalize.pkl").rename(beside)

@@ -25,7 +25,8 @@ from qpd.teachers import TeacherError, load_teacher
 try:
     t = load_teacher(sys.argv[1])
     v = t(torch.ones(1, *t.observation_shape)).values.item()
-    print(json.dumps([t.algo, t.env_id, t.num_actions, t.source, t.normalization is not None, v]))
+    num_actions, is_normalized = t.actions.num_outputs, t.normalization is not None
+    print(json.dumps([t.algo, t.env_id, num_actions, t.source, is_normalized, v]))
 except TeacherError as error:
     print(json.dumps({"error": str(error)}))
 """

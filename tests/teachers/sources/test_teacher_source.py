@@ -85,3 +85,6 @@ def test_renamed_environments_exist():
     for current in RENAMED_ENVIRONMENTS.values():
         assert current in gymnasium.registry
     assert current_environment_id("CartPole-v1") == "CartPole-v1"
+    # -v5 observes and rewards otherwise than what agents of -v3 were trained on.
+    assert current_environment_id("HalfCheetah-v3") == "HalfCheetah-v4"
+    assert current_environment_id("Ant-v2") == "Ant-v4"

@@ -16,14 +16,18 @@ def test_train_teacher_writes_a_loadable_zoo_folder(tmp_path):
     folder = train_teacher("ppo", "MountainCar-v0", tmp_path, num_timesteps=64, device="cpu")
     assert folder == tmp_path / "ppo" / "MountainCar-v0_1"
     teacher = load_teacher(folder)
-    assert (teacher.algo, teacher.env_id, teacher.num_actions) == ("ppo", "MountainCar-v0", 3)
+    assert (teacher.algo, teacher.env_id, teacher.actions.num_outputs) == (
+        "ppo",
+        "MountainCar-v0",
+        3,
+    )
     assert teacher.num_timesteps and teacher.num_timesteps >= 64
     assert teacher.normalization is not None
     model = PPO.load(folder / "MountainCar-v0.zip", device="cpu")
     observations = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
     normalized = torch.from_numpy(teacher.normalization.apply(observations))
     expected = model.policy.get_distribution(normalized).distribution.logits.detach()
-    logits = teacher(torch.from_numpy(observations)).logits
+    logits = teacher(torch.from_numpy(observations)).labels
     torch.testing.assert_close(logits.log_softmax(1), expected, rtol=0, atol=1e-6)
 
 

@@ -1,0 +1,67 @@
+"""SB3's features extractors: NatureCNN, and none for vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qpd.teachers.networks.layers import convolution, linear, refuse_unknown
+
+NATURE_CNN_LAYERS = ((8, 4), (4, 2), (3, 1))  # (kernel, stride), Mnih et al. 2015
+
+
+class NatureCnn(nn.Module):
+    """Three convolutions and a linear layer, ReLU after each.
+
+    Input float [batch, channels, height, width]; output float [batch, features].
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take `cnn.{0,2,4}` and `linear.0` as they are; TeacherError if they do not fit."""
+        super().__init__()
+        layers = [
+            convolution(tensors, f"cnn.{2 * index}", kernel, stride)
+            for index, (kernel, stride) in enumerate(NATURE_CNN_LAYERS)
+        ]
+        self.convolutions = nn.ModuleList(layers)
+        self.in_channels, self.out_channels = layers[0].in_channels, layers[-1].out_channels
+        self.linear = linear(tensors, "linear.0")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features; keeps a channels-last layout through the convolutions."""
+        for layer in self.convolutions:
+            images = F.relu(layer(images))
+        return F.relu(self.linear(images.flatten(1)))
+
+    def flat_size(self, height: int, width: int) -> int:
+        """Return how many numbers the convolutions leave of an image."""
+        for kernel, stride in NATURE_CNN_LAYERS:
+            height = (height - kernel) // stride + 1
+            width = (width - kernel) // stride + 1
+        return height * width * self.out_channels if min(height, width) > 0 else 0
+
+
+def extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Make the extractor of the tensors under its name; none are those of MlpPolicy's."""
+    # MlpPolicy's FlattenExtractor has no parameters.
+    if not tensors:
+        return nn.Flatten()
+    refuse_unknown(tensors, ("cnn.0.", "cnn.2.", "cnn.4.", "linear.0."))
+    return NatureCnn(tensors)
+
+
+def two_extractors(
+    actor: Mapping[str, Tensor], critic: Mapping[str, Tensor]
+) -> tuple[nn.Module, nn.Module]:
+    """Make the actor's and the critic's extractor: one module where their numbers are equal.
+
+    SB3 saves a shared extractor under the name of each; equal numbers mean that it was one.
+    """
+    same = actor.keys() == critic.keys() and all(
+        torch.equal(actor[key], critic[key]) for key in actor
+    )
+    first = extractor(actor)
+    return first, first if same else extractor(critic)

@@ -1,0 +1,133 @@
+"""The README and headers of a C export: what they say of the student, and that it compiles."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.random_students import random_student
+from qpd.environments.feature_names import NAMES, feature_names
+from qpd.environments.registry import environment_spec
+from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
+from qpd.export.c.arduino import export_arduino
+from qpd.export.c.binary import export_bin
+from qpd.export.c.code import export_c
+from qpd.students import StudentArchitecture
+
+RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
+# Algorithm, kind of observation: all four ways to write the README.
+STUDENTS = ["classic-ppo-cartpole", "classic-dqn-lunarlander", "breakout-ppo-xxs", "breakout-dqn-s"]
+# What a reader of the README has to bring: it only names these.
+BROUGHT = """
+static uint8_t observation[QPD_INPUT_BYTES];
+static float values[QPD_INPUT_BYTES];
+static int32_t counts[QPD_INPUT_BYTES], low[QPD_INPUT_BYTES], high[QPD_INPUT_BYTES];
+static uint32_t random_state = 1;
+"""
+
+
+def exported(run: str, layout: str = "c") -> dict[str, str]:
+    """The text of every file by its name; `layout` is c or arduino."""
+    source = load_export_source(RUNS / run)
+    export = {"c": export_c, "arduino": export_arduino}[layout]
+    files = export(source, golden_vectors(source.student))
+    return {name: content.decode() for name, content in files.items()}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("run", STUDENTS)
+def test_a_program_of_all_that_the_readme_shows_links_with_its_cc_line(
+    run: str, tmp_path: Path
+) -> None:
+    files = exported(run)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    shown = [line[4:] for line in files["README.md"].splitlines() if line.startswith("    ")]
+    (command,) = [line.split() for line in shown if line.startswith("cc ")]
+    statements = [line for line in shown if not line.startswith(("cc ", "make ", "#include"))]
+    assert any("qpd_act(" in line for line in statements)
+    (tmp_path / "main.c").write_text(
+        '#include "qpd.h"\n' + BROUGHT + "int main(void)\n{\n" + "\n".join(statements) + "\n"
+        "    return action < 0 || action >= QPD_ACTIONS;\n}\n"
+    )
+    # -O0: the same files, compiled in a fraction of the time.
+    subprocess.run([*command, "-O0", "-w"], cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / command[command.index("-o") + 1]], check=True)
+
+
+@pytest.mark.parametrize("layout", ["c", "arduino"])
+@pytest.mark.parametrize("run", STUDENTS)
+def test_only_students_of_policies_are_told_to_sample(run: str, layout: str) -> None:
+    readme = exported(run, layout)["README.md"]
+    assert ("qpd_sample" in readme) == ("-ppo-" in run)
+    epsilon = run == "breakout-dqn-s"  # elsewhere the argmax alone, as the zoo does
+    assert ("probability 0.01" in readme) == epsilon
+    assert ("largest logit" in readme) == ("-dqn-" in run)
+
+
+@pytest.mark.parametrize("run", STUDENTS)
+def test_the_acting_hint_of_other_bundles_speaks_of_atari_students_alone(run: str) -> None:
+    source = load_export_source(RUNS / run)
+    readme = export_bin(source, golden_vectors(source.student))["README.md"].decode()
+    assert "on Atari" not in readme
+    assert ("probability 0.01" in readme) == (run == "breakout-dqn-s")
+
+
+@pytest.mark.parametrize(
+    ("run", "agent", "inputs", "actions"),
+    [
+        ("classic-ppo-cartpole", "PPO on CartPole-v1", "4 features", "2 actions"),
+        ("classic-qrdqn-lunarlander", "QR-DQN on LunarLander-v3", "8 features", "4 actions"),
+        (
+            "breakout-ppo-xxs",
+            "PPO on BreakoutNoFrameskip-v4",
+            "4 frames of 84x84",
+            "4 actions (0 NOOP, 1 FIRE, 2 RIGHT, 3 LEFT)",
+        ),
+    ],
+)
+def test_readme_and_headers_name_environment_algorithm_inputs_and_actions(
+    run: str, agent: str, inputs: str, actions: str
+) -> None:
+    for layout, folder in (("c", ""), ("arduino", "src/")):
+        files = exported(run, layout)
+        assert agent in files["README.md"].splitlines()[0]
+        for name in ("README.md", f"{folder}qpd_student.h"):
+            text = re.sub(r"\s+(\* )?", " ", files[name])
+            assert agent in text and inputs in text and actions in text
+    assert files["README.md"].startswith(f"# {run}: {agent}, an Arduino library")
+    (sentence,) = re.findall(r"^sentence=(.*)$", files["library.properties"], re.MULTILINE)
+    assert agent in sentence and inputs in sentence and actions.split(" (")[0] in sentence
+
+
+def test_features_have_names_where_they_are_known() -> None:
+    files = exported("classic-ppo-cartpole")
+    assert re.search(r"^\| 2 \| pole angle, rad \| -0\.\d+ \| 0\.\d+ \|$", files["README.md"], re.M)
+    assert re.search(
+        r"^#define QPD_LOW_2 \S+ /\* pole angle, rad \*/$", files["qpd_student.h"], re.M
+    )
+
+
+def test_a_student_of_unknown_origin_is_described_by_its_sizes() -> None:
+    student = random_student(StudentArchitecture((5,), 3, (), (4,)))
+    # Stated by a file: neither ends the comment, nor names features of another number.
+    about = {"env_id": "CartPole-v1 */ int x; /*\n"}
+    for known in ({}, about, {"env_id": "CartPole-v1"}):
+        files = export_c(ExportSource(student, known, "mine"), golden_vectors(student))
+        header = files["qpd_student.h"].decode()
+        assert "5 features, 3 actions (0 to 2)" in header and "pole" not in header
+        assert [line.count("*/") for line in header.splitlines()[:2]] == [1, 1]
+        assert "5 features" in files["README.md"].decode()
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_every_environment_with_named_features_has_as_many(family: str) -> None:
+    if family == "LunarLander":
+        pytest.importorskip("Box2D")
+    env_id = {"CartPole": "CartPole-v1", "Acrobot": "Acrobot-v1", "MountainCar": "MountainCar-v0",
+              "LunarLander": "LunarLander-v3"}[family]  # fmt: skip
+    names = feature_names(env_id)
+    assert names is not None and (len(names),) == environment_spec(env_id).observation_shape
+    assert feature_names(f"My{env_id}") is None and feature_names(family + "Continuous-v0") is None

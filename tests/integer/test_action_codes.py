@@ -1,0 +1,77 @@
+"""Codes of continuous actions: thresholds on integers are squash and rounding in one."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qpd.actions import ActingRule, Box, Discrete
+from qpd.integer.action_codes import action_codes, action_thresholds
+from qpd.integer.integer_student import IntegerEngine, integer_student
+from qpd.quantization.config import QuantizationConfig
+from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.students import Student, StudentArchitecture
+
+
+def test_thresholds_by_hand() -> None:
+    # 2 bits: codes begin at -2/3, 0 and 2/3 of the range of 2; a unit of 0.1 reaches them at -6, 0
+    # and 7.
+    found = action_thresholds(Box((0.0,), (1.0,)), 0.1, 2)
+    assert found.tolist() == [-6, 0, 7] and found.dtype == np.int32
+    codes = action_codes(np.array([[-100, -7, -6, -1], [0, 6, 7, 100]], np.int32), found)
+    assert codes.tolist() == [[0, 0, 1, 1], [2, 2, 3, 3]] and codes.dtype == np.uint8
+
+
+@pytest.mark.parametrize("squash", ["clip", "tanh"])
+@given(bits=st.integers(2, 8), unit=st.floats(1e-7, 10.0), seed=st.integers(0, 2**31))
+def test_codes_are_the_squashed_mean_rounded(
+    squash: Literal["clip", "tanh"], bits: int, unit: float, seed: int
+) -> None:
+    scale = int(min(4 / unit, 2**31 - 1)) + 1
+    accumulators = np.random.default_rng(seed).integers(-scale, scale, 200, dtype=np.int64)
+    means = accumulators * unit
+    shares = np.tanh(means) if squash == "tanh" else np.clip(means, -1.0, 1.0)
+    exact = (shares + 1.0) / 2.0 * (2**bits - 1)
+    # Where float64 cannot tell which side of a half it is on, either code is right.
+    clear = np.abs(exact - np.floor(exact) - 0.5) > 1e-9
+    thresholds = action_thresholds(Box((0.0,), (1.0,), squash), unit, bits)
+    codes = action_codes(accumulators.astype(np.int32), thresholds)
+    np.testing.assert_array_equal(codes[clear], np.floor(exact + 0.5)[clear])
+
+
+@pytest.mark.parametrize("squash", ["clip", "tanh"])
+def test_the_engine_acts_by_its_codes(squash: Literal["clip", "tanh"]) -> None:
+    student = Student(StudentArchitecture((4,), 2, (), (16,)), seed=1)
+    student.scale_outputs(500.0)
+    simulation = QuantizedStudent(student, QuantizationConfig())
+    actions = Box((0.0, -2.0), (1.0, 2.0), squash)
+    engine = IntegerEngine(integer_student(simulation, actions, action_bits=3))
+    inputs = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    codes = engine.codes(inputs)
+    assert codes is not None and len(np.unique(codes)) == 8
+    taken = engine.actions.act(engine(inputs), ActingRule("greedy"), np.random.default_rng(0))
+    wanted = codes / 7.0 * [1.0, 4.0] + [0.0, -2.0]
+    np.testing.assert_allclose(taken, wanted, atol=1e-6)
+    # Within half a step of the action of the accumulators themselves.
+    outputs = engine.integer_outputs(inputs) * np.float32(engine.student.output_scale)
+    plain = actions.act(outputs, ActingRule("greedy"), np.random.default_rng(0))
+    assert (np.abs(plain - taken) <= np.array([0.5, 2.0]) / 7.0 + 1e-5).all()
+
+
+def test_other_actions_have_no_codes() -> None:
+    student = Student(StudentArchitecture((4,), 2, (), (16,)), seed=1)
+    integers = integer_student(QuantizedStudent(student, QuantizationConfig()), Discrete(2))
+    assert integers.action_thresholds is None
+    assert IntegerEngine(integers).codes(np.zeros((1, 4), np.float32)) is None
+
+
+def test_a_unit_beyond_int32_gives_codes_all_the_same() -> None:
+    # No accumulator reaches the ends: 2^31 units of 1e-12 are 0.002.
+    thresholds = action_thresholds(Box((0.0,), (1.0,)), 1e-12, 2)
+    assert thresholds.tolist() == [-(2**31), 0, 2**31 - 1]
+    assert math.isclose(2**31 * 1e-12, 0.002, rel_tol=0.1)
