@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from qpd.actions import Box, Discrete
 from qpd.environments.registry import action_names
+from qpd.export.action_texts import c_texts, onnx_texts, sb3_texts
 from qpd.export.bundle import ExportSource
 from qpd.export.runtime_files import bundle_text
 from qpd.hub.card_story import files_table, limits, origin
@@ -203,9 +205,14 @@ def _student(export: ExportSource) -> str:
         else f"the environment's vector of {student.architecture.observation_shape[0]}, float32; "
         "8-bit levels inside"
     )
-    names = action_names(str(export.about.get("env_id", "")))
+    is_choice, is_box = (isinstance(student.actions, kind) for kind in (Discrete, Box))
+    names = action_names(str(export.about.get("env_id", ""))) if is_choice else None
     actions = ", ".join(f"{i} {name}" for i, name in enumerate(names)) if names else None
-    actions = actions or f"0 to {student.architecture.num_outputs - 1}"
+    others = f"0 to {student.architecture.num_outputs - 1}" if is_choice else str(student.actions)
+    actions = actions or others
+    worth = f"One integer step of a logit is worth {student.output_scale:.6g}."
+    if is_box:
+        worth = f"They are {student.action_bits}-bit codes: equal steps between the bounds."
     return "\n".join(
         [
             "## The student",
@@ -215,18 +222,18 @@ def _student(export: ExportSource) -> str:
             *layers,
             "",
             f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and "
-            "biases: int32. Integer arithmetic throughout, from the observation to the logits.",
+            "biases: int32. Integer arithmetic throughout, from the observation to the "
+            f"{'actions' if is_box else 'logits'}.",
             f"- Observation: {inputs}.",
             f"- Actions: {escape(actions)}.",
-            f"- To act: {acting_hint(export.about, is_image)}. One integer step of a logit is "
-            f"worth {student.output_scale:.6g}.",
+            f"- To act: {acting_hint(export.about, student.actions, is_image)}. {worth}",
         ]
     )
 
 
 def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
     from qpd.export.c.description import program_sources
-    from qpd.export.c.sizes import arena_bytes, weight_bytes
+    from qpd.export.c.sizes import arena_bytes, c_constant_bytes
     from qpd.export.sb3_zip import sb3_algorithm
 
     export = source.export
@@ -242,8 +249,11 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "env_id": source.teacher.env_id,
         # The snippet acts as the reported return was measured.
         "deterministic": str(source.measured.acting == "greedy"),
-        "constant_bytes": f"{weight_bytes(export.student):,}",
+        "constant_bytes": f"{c_constant_bytes(export.student):,}",
         "arena_bytes": f"{arena_bytes(export.student):,}",
+        **onnx_texts(export.student),
+        **c_texts(export.student),
+        **sb3_texts(export.student),
         "c_sources": " ".join(f"c/{name}" for name in program_sources(export)),
     }
     # Two texts, as the environments are made in different ways.
