@@ -14,7 +14,7 @@ import numpy as np
 
 from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.export.action_texts import bin_texts
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.c.action_tables import check_bounds
 from qpd.export.c.code import packed_weights
 from qpd.export.c.sizes import weight_bytes
@@ -36,6 +36,7 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     Raises ExportError for a student too wide for the format.
     """
     student = source.student
+    check_frames(student, "student.bin")
     packed = binary_student(student)
     texts = files("qpd.export").joinpath("bundle_files")
     fields = {

@@ -8,7 +8,7 @@ from math import log, prod
 import numpy as np
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.c.action_tables import action_tables, check_bounds
 from qpd.export.c.arrays import c_array, c_float
 from qpd.export.c.description import actions, agent, can_sample, features, inputs
@@ -34,6 +34,7 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
     Raises ExportError for a student whose numbers do not fit the runtime's types.
     """
     student = source.student
+    check_frames(student, "the C export")
     _check(student)
     exported = {
         entry.name: entry.read_bytes()
