@@ -18,7 +18,7 @@ from qpd.export.c.arduino import export_arduino
 from qpd.export.c.code import export_c
 from qpd.export.c.sizes import c_constant_bytes, weight_bytes
 from qpd.export.device_actions import device_actions, environment_actions
-from qpd.integer.integer_student import IntegerEngine, IntegerStudent
+from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from tests.export.action_students import (
     KINDS,
     observations_of,
@@ -294,3 +294,19 @@ def test_a_program_of_all_that_the_readme_shows_links_with_its_cc_line(
         [folder / "program"], capture_output=True, text=True, check=True
     ).stdout
     assert len(printed.split()) >= 3
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", ["tanh-8", "parts"])
+def test_a_stream_of_observations_becomes_actions_and_outputs(name: str, tmp_path: Path) -> None:
+    student = student_of(name)
+    folder, levels = write(tmp_path / "c", student), student.encode(observations_of(student))
+    sources = ["qpd_stream.c", "qpd_network.c", "qpd_actions.c"]
+    command = ["gcc", *WARNINGS, "-DQPD_PORTABLE", "-o", "stream", *sources]
+    subprocess.run(command, cwd=folder, check=True)
+    (folder / "observations.bin").write_bytes(levels.tobytes())
+    subprocess.run(["./stream"], cwd=folder, check=True)
+    outputs = reference_outputs(student, observations_of(student))
+    wanted = np.concatenate([device_actions(student, outputs), outputs], axis=1)
+    found = np.fromfile(folder / "logits.bin", "<i4").reshape(wanted.shape)
+    assert (found == wanted).all()
