@@ -43,7 +43,7 @@ _BOX = """\
     #include "qpd.h"
     qpd_action codes[QPD_ACTIONS];                            /* uint8_t, 0 to QPD_ACTION_TOP */
     qpd_act(observation, codes);
-    int32_t pulse = qpd_action_scaled(codes[0], 1000, 2000);  /* of a PWM: integers alone */
+    int32_t pulse = qpd_action_scaled(codes[0], 1000, 2000);  /* for a DAC or a PWM timer */
     float value = qpd_action_value(codes[0], 0);              /* in the environment's units */"""
 _CHOICES = """\
     #include "qpd.h"
