@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from docs_build.error_reference import errors_page
-from qpd.teachers.archive.agent_identity import (
-    ACTOR_CRITIC_ALGORITHMS,
-    Q_ALGORITHMS,
-    algorithm_name,
-)
+from qpd.teachers.archive.agent_identity import algorithm_name
+from qpd.teachers.archive.algorithm import SUPPORTED_ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
-NAMES = {algorithm_name(algo) for algo in (*ACTOR_CRITIC_ALGORITHMS, *Q_ALGORITHMS)}
+NAMES = {algorithm_name(algo) for algo in SUPPORTED_ALGORITHMS}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ _BOX = """\
     #include "qpd.h"
     qpd_action codes[QPD_ACTIONS];                            /* uint8_t, 0 to QPD_ACTION_TOP */
     qpd_act(observation, codes);
-    int32_t pulse = qpd_action_scaled(codes[0], 1000, 2000);  /* of a DAC or a PWM: integers alone */
+    int32_t pulse = qpd_action_scaled(codes[0], 1000, 2000);  /* for a DAC or a PWM timer */
     float value = qpd_action_value(codes[0], 0);              /* in the environment's units */"""
 _CHOICES = """\
     #include "qpd.h"
@@ -51,21 +51,21 @@ _CHOICES = """\
     qpd_act(observation, action);"""
 _LOGITS = "Logits are in units of @LOGIT_SCALE@ (`QPD_LOGIT_SCALE`)."
 _OUTPUTS = """\
-`qpd_outputs(observation, outputs)` gives the QPD_OUTPUTS logits behind the action, int32, in units of
-@LOGIT_SCALE@ (`QPD_LOGIT_SCALE`); `qpd_decide(outputs, action)` acts by them."""
+`qpd_outputs(observation, outputs)` gives the QPD_OUTPUTS logits behind the action, int32, in units
+of @LOGIT_SCALE@ (`QPD_LOGIT_SCALE`); `qpd_decide(outputs, action)` acts by them."""
 _CODES = """\
 Code c of action i stands for low + c / QPD_ACTION_TOP * (high - low), squash included.
 `qpd_action_value` gives the integer engine's float, bit for bit; `qpd_action_scaled` the nearest
-integer of any range, halves up. `qpd_outputs(observation, outputs)` gives the accumulators behind the
-codes, int32.
+integer of any range, halves up. `qpd_outputs(observation, outputs)` gives the accumulators behind
+the codes, int32.
 
 | action | low | high |
 |---|---|---|
 @BOUNDS@"""
 _ONE_CALL = """
 
-`qpd_act_on_floats(values, action)` and `qpd_act_on_counts(counts, low, high, action)` go from sensor
-values, which are explained below, to the action in one call."""
+`qpd_act_on_floats(values, action)` and `qpd_act_on_counts(counts, low, high, action)` go from
+sensor values, which are explained below, to the action in one call."""
 _SAMPLE = """\
     action = qpd_sample(logits, &random_state);   /* or one drawn from their softmax */"""
 _Q_VALUES = """
