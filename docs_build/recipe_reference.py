@@ -85,8 +85,7 @@ def _section_of(schema: dict[str, Any], about: dict[str, Any]) -> dict[str, Any]
 
 def _row(path: str, schema: dict[str, Any], about: dict[str, Any]) -> list[str]:
     top_level_required = "." not in path and path in schema.get("required", [])
-    unset: Any = {} if about.get("type") == "object" else None
-    default = "" if top_level_required else _value(about.get("default", unset))
+    default = "" if top_level_required else _value(about.get("default"))
     anchored = f"[`{path}`](#{path}){{ #{path} }}"
     return [anchored, _type(about), default, about.get("description", "")]
 
@@ -105,10 +104,9 @@ def _plain_type(about: dict[str, Any]) -> str:
     if "const" in about:
         return f"`{about['const']}`"
     if about["type"] == "array":
-        kind = "numbers" if "type" in about["items"] else "entries"
-        return f"list of {_length(about)}{kind}"
+        return f"list of {_length(about)}{_contents(about)}"
     if about["type"] == "object":
-        return "keys with values"
+        return "mapping of names to values"
     name = {"integer": "int", "number": "float", "string": "text", "boolean": "true or false"}
     bounds = [
         f"{sign}\u00a0{number_text(about[word])}" for word, sign in _BOUNDS.items() if word in about
@@ -116,8 +114,17 @@ def _plain_type(about: dict[str, Any]) -> str:
     return ", ".join([name[about["type"]], *bounds])
 
 
+def _contents(about: dict[str, Any]) -> str:
+    types = {choice.get("type") for choice in about["items"].get("anyOf", [about["items"]])}
+    return "numbers" if types <= {"integer", "number"} else "names, or {name: arguments}"
+
+
 def _length(about: dict[str, Any]) -> str:
     low, high = about.get("minItems", 0), about.get("maxItems")
+    if high is None:
+        return ""
+    if low == 0:
+        return f"up to {high} "
     return f"{low} " if low == high else f"{low} to {high} "
 
 

@@ -33,7 +33,7 @@ def run_players(path: Path, student: str | None = None) -> RunPlayers:
     run = RunDirectory.open(path, read_only=True)
     target = load_target(str(path), student, None, "cpu")
     if target.label == "teacher":
-        raise TargetError(f"{path}: there is no student yet")
+        raise TargetError(f"{path}: the teacher is no student; phase 1 makes one")
     players, missing = [_player(run, target)], None
     try:
         players.append(_player(run, load_target(str(path), "teacher", None, "cpu")))

@@ -12,6 +12,7 @@ from ale_py.vector_env import AtariVectorEnv
 
 from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.errors import one_line
+from qpd.environments.gymnasium_vector import episode_seed
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
 from qpd.environments.registry import (
@@ -197,7 +198,7 @@ def _begin_rendered(
     try:
         env = make_one(source, max_frames, "rgb_array")
         _follow(env, source)
-        observation, _ = env.reset(seed=seed)
+        observation, _ = env.reset(seed=episode_seed(seed, 0, 0))  # as the evaluation's first
         # Inside the try: some environments fail only when they render.
         return env, observation, _shrunk(env.render())
     except Exception as error:  # of a user's own class, or of what draws it

@@ -16,7 +16,7 @@ import numpy as np
 from qpd.actions import Box
 from qpd.errors.codes import ErrorCode
 from qpd.export.action_texts import litert_texts
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
@@ -30,6 +30,7 @@ RELU6_TOP = 6.0
 
 def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     """Return the bundle's files by name. Raises ExportError without the ai-edge-litert package."""
+    check_frames(source.student, "the LiteRT export")
     metadata = model_metadata(source)
     kind = "frames" if source.student.architecture.is_image else "vectors"
     return {

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from qpd.actions import Box, Discrete
-from qpd.export.bundle import ExportError, ExportSource, golden_vectors
+from qpd.export.action_texts import c_texts
+from qpd.export.bundle import ExportSource, golden_vectors
 from qpd.export.c.arduino import export_arduino
 from qpd.export.c.code import export_c
 from qpd.export.c.sizes import c_constant_bytes, weight_bytes
 from qpd.export.device_actions import device_actions, environment_actions
-from qpd.integer.integer_student import IntegerEngine, IntegerStudent
+from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from tests.export.action_students import (
     KINDS,
     observations_of,
@@ -256,11 +257,56 @@ def test_thresholds_count_as_constants_and_files_are_those_that_are_needed() -> 
         assert c_constant_bytes(one) == weight_bytes(one)
 
 
-def test_bounds_that_no_float_holds_are_refused() -> None:
-    plain = student_of("clip-8")
-    actions = Box((-1e300, 0.0, 0.0), (1.0, 1.0, 1.0))
-    student = IntegerStudent(
-        plain.architecture, plain.layers, 0.1, actions, plain.input_low, plain.input_high
+BROUGHT = """
+static uint8_t observation[QPD_INPUT_BYTES];
+static float values[QPD_INPUT_BYTES];
+static int32_t counts[QPD_INPUT_BYTES], low[QPD_INPUT_BYTES], high[QPD_INPUT_BYTES];
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", ["clip-8", "parts", "switches"])
+def test_a_program_of_all_that_the_readme_shows_links_with_its_cc_line(
+    name: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "c", student_of(name))
+    readme = (folder / "README.md").read_text()
+    shown = [line[4:] for line in readme.splitlines() if line.startswith("    ")]
+    (command,) = [line.split() for line in shown if line.startswith("cc ")]
+    statements = [line for line in shown if not line.startswith(("cc ", "make ", "#include"))]
+    assert any("qpd_act(" in line for line in statements) and "logits[" not in readme
+    body = "\n".join(statements)
+    (folder / "main.c").write_text(
+        f'#include "qpd.h"\n{BROUGHT}int main(void)\n{{\n{body}\n    return 0;\n}}\n'
     )
-    with pytest.raises(ExportError, match="float32 does not hold"):
-        export_c(ExportSource(student, {}, "test"), golden_vectors(plain))
+    subprocess.run([*command, "-O0", "-w", "-DQPD_PORTABLE"], cwd=folder, check=True)
+    subprocess.run([folder / command[command.index("-o") + 1]], check=True)
+    # What the card of a model on the hub shows
+    texts = c_texts(student_of(name))
+    program = '#include <stdio.h>\n#include "qpd.h"\nint main(void)\n{\n'
+    program += (
+        f"    static uint8_t observation[QPD_INPUT_BYTES];\n{texts['act']}\n    return 0;\n}}\n"
+    )
+    (folder / "main.c").write_text(program)
+    flags = [*WARNINGS, "-O0", "-DQPD_PORTABLE"]
+    subprocess.run([*command, *flags], cwd=folder, check=True)
+    printed = subprocess.run(
+        [folder / "program"], capture_output=True, text=True, check=True
+    ).stdout
+    assert len(printed.split()) >= 3
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", ["tanh-8", "parts"])
+def test_a_stream_of_observations_becomes_actions_and_outputs(name: str, tmp_path: Path) -> None:
+    student = student_of(name)
+    folder, levels = write(tmp_path / "c", student), student.encode(observations_of(student))
+    sources = ["qpd_stream.c", "qpd_network.c", "qpd_actions.c"]
+    command = ["gcc", *WARNINGS, "-DQPD_PORTABLE", "-o", "stream", *sources]
+    subprocess.run(command, cwd=folder, check=True)
+    (folder / "observations.bin").write_bytes(levels.tobytes())
+    subprocess.run(["./stream"], cwd=folder, check=True)
+    outputs = reference_outputs(student, observations_of(student))
+    wanted = np.concatenate([device_actions(student, outputs), outputs], axis=1)
+    found = np.fromfile(folder / "logits.bin", "<i4").reshape(wanted.shape)
+    assert (found == wanted).all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from qpd.actions import Box, MultiDiscrete
-from qpd.export.bundle import ExportError
 from qpd.export.c.arrays import c_array, c_floats
 from qpd.integer.integer_student import IntegerStudent
 
@@ -33,14 +32,3 @@ def action_tables(student: IntegerStudent) -> str:
     if isinstance(actions, MultiDiscrete):
         parts.append(c_array(f"{_FLASH} uint16_t qpd_choices", np.array(actions.nvec)))
     return "\n".join(parts)
-
-
-def check_bounds(student: IntegerStudent) -> None:
-    """Raise ExportError for bounds of continuous actions that float32 does not hold."""
-    if not isinstance(student.actions, Box):
-        return
-    with np.errstate(over="ignore"):
-        low, high = student.actions.bounds
-        wide = not np.isfinite(high - low).all()
-    if wide:
-        raise ExportError("actions: bounds that float32 does not hold, or a range it does not span")

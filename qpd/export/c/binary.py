@@ -14,8 +14,7 @@ import numpy as np
 
 from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.export.action_texts import bin_texts
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
-from qpd.export.c.action_tables import check_bounds
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.c.code import packed_weights
 from qpd.export.c.sizes import weight_bytes
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
@@ -36,6 +35,7 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     Raises ExportError for a student too wide for the format.
     """
     student = source.student
+    check_frames(student, "student.bin")
     packed = binary_student(student)
     texts = files("qpd.export").joinpath("bundle_files")
     fields = {
@@ -57,7 +57,6 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
 def binary_student(student: IntegerStudent) -> bytes:
     """Return the student as docs/bin-format.md describes it; ExportError if it is too wide."""
     architecture, layers = student.architecture, student.layers
-    check_bounds(student)
     widths = [len(layer.weight) for layer in layers]
     features = 0 if architecture.is_image else architecture.observation_shape[0]
     if max(*widths, features) > 0xFFFF or len(layers) > 0xFF:

@@ -8,8 +8,8 @@ from math import log, prod
 import numpy as np
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
-from qpd.export.c.action_tables import action_tables, check_bounds
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
+from qpd.export.c.action_tables import action_tables
 from qpd.export.c.arrays import c_array, c_float
 from qpd.export.c.description import actions, agent, can_sample, features, inputs
 from qpd.export.c.golden import c_golden_vectors, golden_header
@@ -34,6 +34,7 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
     Raises ExportError for a student whose numbers do not fit the runtime's types.
     """
     student = source.student
+    check_frames(student, "the C export")
     _check(student)
     exported = {
         entry.name: entry.read_bytes()
@@ -90,7 +91,6 @@ def packed_weights(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
 
 
 def _check(student: IntegerStudent) -> None:
-    check_bounds(student)
     for layer in student.layers:
         name = layer.shape.name
         if layer.largest_accumulator > INT32_MAX:
