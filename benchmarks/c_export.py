@@ -2,6 +2,7 @@
 
     python -m benchmarks.c_export            # needs gcc and make; uses what else is installed
     python -m benchmarks.c_export --sizes-only
+    python -m benchmarks.c_export --continuous   # a student of 17 numbers and 6 actions, alone
 
 Speed is that of one observation at a time on one thread. Programs and the teacher are measured in
 turn for several rounds, and the figures are medians over rounds. Real observations are 16 of an XXS
@@ -27,12 +28,13 @@ import torch
 from benchmarks.onnx_baseline import onnx_fp32_forward
 from benchmarks.random_students import random_student
 from benchmarks.timing import print_rates
+from qpd.actions import Box
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
-from qpd.export.c.sizes import arena_bytes, weight_bytes
+from qpd.export.c.sizes import arena_bytes, c_constant_bytes, weight_bytes
 from qpd.integer.integer_student import IntegerEngine
-from qpd.students import SIZE_GRID, architecture_for
+from qpd.students import SIZE_GRID, StudentArchitecture, architecture_for
 
 RUNS = Path(__file__).resolve().parent.parent / "runs-reference"
 CORTEX = Path(__file__).resolve().parent / "cortex_m"
@@ -216,6 +218,7 @@ def _instructions(folder: Path, cpu: str, board: str) -> int:
     command = ["arm-none-eabi-gcc", "-std=c99", "-O2", f"-mcpu={cpu}", "-mthumb", "-I."]
     command += ["-T", str(CORTEX / "mps2.ld"), "--specs=rdimon.specs", "-o", "count"]
     command += [str(CORTEX / "count.c"), str(CORTEX / "boot.c"), "qpd_network.c"]
+    command += ["qpd_actions.c"] if (folder / "qpd_actions.c").exists() else []
     subprocess.run(command, cwd=folder, check=True)
     # With shift=0 each instruction takes one emulated nanosecond, which makes the timer a counter.
     emulator = ["qemu-system-arm", "-M", board, "-nographic", "-icount", "shift=0"]
@@ -226,14 +229,62 @@ def _instructions(folder: Path, cpu: str, board: str) -> int:
     return int(ran.stdout)
 
 
+def continuous_rows(rounds: int) -> list[list[str]]:
+    """Measure a 64-64 student of 17 features and 6 continuous actions, 8 bits throughout."""
+    actions = Box((-1.0,) * 6, (1.0,) * 6)
+    student = random_student(StudentArchitecture((17,), 6, (), (64, 64)), actions=actions)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = write_export(Path(temporary) / "c", ExportSource(student, {}, "64-64"))
+        rows = []
+        for label, options in (("C", ()), ("C, portable", ("PORTABLE=1",))):
+            times = []
+            for _ in range(rounds):
+                command = ["make", "-s", "bench", "BENCH_ARGS=0.3", *options]
+                ran = subprocess.run(
+                    command, cwd=folder, capture_output=True, text=True, check=True
+                )
+                times.append(float(json.loads(ran.stdout)["median_ns"]))
+            rows.append([f"{label}, ns an action", f"{statistics.median(times):,.0f}"])
+        if shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm"):
+            for cpu, board in [("cortex-m4", "mps2-an386"), ("cortex-m3", "mps2-an385")]:
+                count = _instructions(folder, cpu, board)
+                rows.append([f"{cpu}, instructions an action", f"{count:,}"])
+            rows.append(["cortex-m4, bytes of code", f"{_code_bytes(folder):,}"])
+    rows.append(["constants, bytes", f"{c_constant_bytes(student):,}"])
+    rows.append(["of which thresholds", f"{c_constant_bytes(student) - weight_bytes(student):,}"])
+    rows.append(["RAM: arena, bytes", f"{arena_bytes(student):,}"])
+    return rows
+
+
+def _code_bytes(folder: Path) -> int:
+    """Return the code of network, actions and encoding on a Cortex-M4, without the constants."""
+    command = ["arm-none-eabi-gcc", "-std=c99", "-O2", "-mcpu=cortex-m4", "-mthumb", "-c"]
+    names = ["qpd_network", "qpd_actions", "qpd_encode"]
+    subprocess.run([*command, *(f"{name}.c" for name in names)], cwd=folder, check=True)
+    sizes = subprocess.run(
+        ["arm-none-eabi-size", "-A", *(f"{name}.o" for name in names)],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    rows = [line.split() for line in sizes.splitlines()]
+    return sum(int(row[1]) for row in rows if row and row[0].startswith(".text"))
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes-only", action="store_true")
+    parser.add_argument("--continuous", action="store_true")
     arguments = parser.parse_args()
     # As the C code, which has one thread.
     torch.set_num_threads(1)
+    if arguments.continuous:
+        header = ["64-64 student, 17 numbers in, 6 actions out", "8 bits"]
+        print_rates("Continuous actions in C", header, continuous_rows(arguments.rounds))
+        return
     sizes = ["student", "flash: constants", "RAM: arena", f"fits, with {FRAMES:,} bytes of frames"]
     print_rates("Memory of the C export, bytes", sizes, size_rows())
     if arguments.sizes_only:

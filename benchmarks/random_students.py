@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from qpd.actions import Discrete
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent, fixed_point
+from qpd.actions import ActionSpace, Box, Discrete
+from qpd.integer.integer_student import (
+    IntegerLayer,
+    IntegerStudent,
+    fixed_point,
+    reference_outputs,
+)
 from qpd.students import StudentArchitecture
 
 
 def random_student(
-    architecture: StudentArchitecture, bits: int = 8, seed: int = 0, activation_bits: int = 8
+    architecture: StudentArchitecture,
+    bits: int = 8,
+    seed: int = 0,
+    activation_bits: int = 8,
+    actions: ActionSpace | None = None,
+    action_bits: int = 8,
 ) -> IntegerStudent:
     """Make a student of uniform weights, with gains that let activations use their range.
 
-    About half of the activations are 0, as in a trained network.
+    About half of the activations are 0, as in a trained network. `actions` are one choice unless
+    given; the outputs of continuous ones spread over their range, and beyond it.
     """
     rng, layers, top = np.random.default_rng(seed), [], 2**activation_bits - 1
     inputs_top = 255
@@ -34,9 +46,24 @@ def random_student(
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
         layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))
         inputs_top = top
-    actions = Discrete(architecture.num_outputs)
+    box = actions if isinstance(actions, Box) else None
+    actions = actions or Discrete(architecture.num_outputs)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not architecture.is_image:
         width = architecture.observation_shape[0]
         ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
-    return IntegerStudent(architecture, tuple(layers), 0.01, actions, *ranges)
+    student = IntegerStudent(architecture, tuple(layers), 0.01, actions, *ranges, action_bits)
+    return student if box is None else _over_the_range(student, rng)
+
+
+def _over_the_range(student: IntegerStudent, rng: np.random.Generator) -> IntegerStudent:
+    """Shift and scale the head's outputs so that continuous actions take all of their range."""
+    shape = student.architecture.observation_shape
+    if student.architecture.is_image:
+        observations = rng.integers(0, 256, (16, *shape), dtype=np.uint8)
+    else:
+        observations = rng.uniform(-1.0, 2.0, (256, *shape)).astype(np.float32)
+    outputs, head = reference_outputs(student, observations), student.layers[-1]
+    bias = (head.bias - outputs.mean(0)).astype(np.int32)
+    layers = (*student.layers[:-1], replace(head, bias=bias))
+    return replace(student, layers=layers, output_scale=float(0.8 / outputs.std(0).max()))

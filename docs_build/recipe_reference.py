@@ -104,7 +104,9 @@ def _plain_type(about: dict[str, Any]) -> str:
     if "const" in about:
         return f"`{about['const']}`"
     if about["type"] == "array":
-        return f"list of {_length(about)}numbers"
+        return f"list of {_length(about)}{_contents(about)}"
+    if about["type"] == "object":
+        return "mapping of names to values"
     name = {"integer": "int", "number": "float", "string": "text", "boolean": "true or false"}
     bounds = [
         f"{sign}\u00a0{number_text(about[word])}" for word, sign in _BOUNDS.items() if word in about
@@ -112,8 +114,17 @@ def _plain_type(about: dict[str, Any]) -> str:
     return ", ".join([name[about["type"]], *bounds])
 
 
+def _contents(about: dict[str, Any]) -> str:
+    types = {choice.get("type") for choice in about["items"].get("anyOf", [about["items"]])}
+    return "numbers" if types <= {"integer", "number"} else "names, or {name: arguments}"
+
+
 def _length(about: dict[str, Any]) -> str:
-    low, high = about.get("minItems"), about.get("maxItems")
+    low, high = about.get("minItems", 0), about.get("maxItems")
+    if high is None:
+        return ""
+    if low == 0:
+        return f"up to {high} "
     return f"{low} " if low == high else f"{low} to {high} "
 
 

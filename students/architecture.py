@@ -72,7 +72,7 @@ class StudentArchitecture:
             raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
         if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_outputs < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")
-        if is_image and min(shape.output_shape[-1] for shape in self._convolutions()) < 1:
+        if is_image and min(min(s.output_shape) for s in self._convolutions()) < 1:
             raise ValueError(
                 f"images of shape {self.observation_shape} are too small for "
                 f"{len(self.conv_channels)} convolutions; three need 36x36, as in SB3's NatureCNN"

@@ -273,7 +273,7 @@ def check_outputs(teacher: Teacher, outputs: TeacherOutputs) -> TeacherOutputs:
 
     Raises TeacherError where one is NaN or infinite, or so large that its square is in float32.
     """
-    for name, values in zip(outputs._fields, outputs, strict=True):
+    for name, values in (("outputs", outputs.labels), ("values", outputs.values)):
         # Not `>=`: NaN compares false, and must be refused as well.
         if values.numel() and not bool(values.abs().amax() < _MAX_OUTPUT):
             raise TeacherError(

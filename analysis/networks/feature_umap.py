@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from qpd.actions import ActingRule, ActionSpace, Box, Discrete
 from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, new_figure
 from qpd.analysis.networks.played_states import PlayedStates, play_states
 from qpd.environments.registry import action_names
 from qpd.environments.source import EnvironmentSource
 from qpd.runs.run_directory import RunDirectory
-from qpd.runs.target import load_target
+from qpd.runs.target import TargetError, load_target
 from qpd.student_files.distilled import load_student
+from qpd.student_files.origin import student_actions
 from qpd.students import Student
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class FeatureMap:
 
     `table` has one row per run and state: run, actor_weight (lambda of phase 1), state, x, y,
     value, third (`low`, `medium`, `high` of the run's values), teacher_value, student_value,
-    action (the student's best).
+    action (the student's best; of several numbers one text).
     `summary` has one row per run: run, actor_weight, critic, states, alike (share of a state's 10
     nearest neighbours in the layer that fall in its third; 1/3 by chance).
     `frames` maps a run to each state's latest frame, uint8 `[states, 84, 84]`; runs on vector
@@ -94,8 +96,12 @@ def feature_map(
         states = played[key]
         name = str(run.path)
         weight = run.recipe.distill.actor_weight_for(target.teacher.has_critic)
-        features, columns = _run_student(student, states)
+        features, columns = _run_student(student, student_actions(run.distilled_file), states)
         values = columns[f"{critic}_value"]
+        if len(values) > 1 and np.ptp(values) == 0.0:
+            raise TargetError(
+                f"{name}: the {critic} gives all states the same value: there is nothing to colour"
+            )
         thirds = value_thirds(values)
         x, y = embed(features, seed).T
         about = {"run": name, "actor_weight": weight}
@@ -111,19 +117,33 @@ def feature_map(
 
 
 @torch.no_grad()
-def _run_student(student: Student, states: PlayedStates) -> tuple[np.ndarray, dict[str, Any]]:
+def _run_student(
+    student: Student, actions: ActionSpace, states: PlayedStates
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Return features float32 `[states, width]`, and the table's columns of values and actions."""
     parts = []
     # In batches, which bounds the memory that activations take.
     for rows in torch.from_numpy(states.observations).split(256):
         features = student.features(rows)
-        outputs = student(rows)
-        parts.append((features, outputs.values, outputs.actor.argmax(1)))
-    hidden, values, best = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
-    names = action_names(states.env_id)
-    actions = best if names is None else np.array(names)[best]
-    columns = {"teacher_value": states.values, "student_value": values, "action": actions}
+        told = student(rows)
+        parts.append((features, told.values, told.actor))
+    hidden, values, outputs = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+    best = actions.act(outputs, ActingRule("greedy"), np.random.default_rng(0))
+    columns = {
+        "teacher_value": states.values,
+        "student_value": values,
+        "action": action_texts(actions, best, states.env_id),
+    }
     return hidden, columns
+
+
+def action_texts(actions: ActionSpace, taken: np.ndarray, env_id: str) -> np.ndarray:
+    """Return a button's name or a number for each of `taken` `[states, ...]`; several with `/`."""
+    if isinstance(actions, Discrete):
+        names = action_names(env_id)
+        return taken if names is None else np.array(names)[taken]
+    number = "{:.2f}" if isinstance(actions, Box) else "{}"
+    return np.array(["/".join(map(number.format, row.reshape(-1))) for row in taken])
 
 
 def embed(features: np.ndarray, seed: int = 0) -> np.ndarray:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
 from qpd.analysis.figure_style import COLOURS, PAGE_WIDTH, new_figure
+from qpd.analysis.networks.action_labels import action_labels
 from qpd.analysis.networks.played_states import play_states
-from qpd.environments.registry import action_names
 from qpd.errors.codes import ErrorCode
 from qpd.runs.target import TargetError, load_target
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS, algorithm_name
@@ -36,7 +37,8 @@ class TeacherOutputs:
     `outputs` has one row per teacher, state and action: teacher, algo, state, action, output (a
     logit, or a Q-value for DQN).
     `softmax` has one row per teacher, temperature and state: teacher, algo, temperature, state,
-    max_probability, entropy (from 0 to 1, in units of the uniform policy's).
+    max_probability, entropy (from 0 to 1, in units of the uniform policy's); of several choices at
+    once both are means over them.
     """
 
     outputs: DataFrame
@@ -55,8 +57,8 @@ def teacher_outputs(
 
     `sources` are agents as `qpd evaluate` takes them, or run directories (for their teacher);
     `env_id` is for agents whose files don't name theirs. Raises TargetError for a temperature that
-    is not positive, and TargetError, TeacherError, RunDirectoryError or EnvironmentConfigError for
-    a source.
+    is not positive and for continuous actions, and TargetError, TeacherError, RunDirectoryError or
+    EnvironmentConfigError for a source.
     """
     import pandas as pd
 
@@ -72,21 +74,43 @@ def teacher_outputs(
         target = load_target(source, "teacher", env_id, "cpu")
         teacher = target.teacher
         assert teacher is not None
+        if isinstance(teacher.actions, Box):
+            raise TargetError(
+                f"{source}: {teacher.actions}: they have no softmax; `qpd analyze actions RUN` "
+                "draws them over time, beside a student's"
+            )
         states = play_states(
             teacher, target.environment, num_states, seed=seed, max_frames=target.max_frames
         )
         about = {"teacher": source, "algo": teacher.algo}
         numbers = np.arange(num_states)
-        names = action_names(target.env_id) or [str(n) for n in range(teacher.actions.num_outputs)]
+        names = action_labels(teacher.actions, target.env_id)
         raw += [
             pd.DataFrame(about | {"state": numbers, "action": name, "output": outputs})
             for name, outputs in zip(names, states.labels.T, strict=True)
         ]
         for temperature in temperatures:
-            best, entropy = softmax_sharpness(states.labels, temperature)
+            parts = [
+                softmax_sharpness(logits, temperature)
+                for logits in choices_of(states.labels, teacher.actions)
+            ]
+            best, entropy = np.mean(parts, axis=0)
             columns = {"state": numbers, "max_probability": best, "entropy": entropy}
             squashed.append(pd.DataFrame(about | {"temperature": temperature} | columns))
     return TeacherOutputs(pd.concat(raw, ignore_index=True), pd.concat(squashed, ignore_index=True))
+
+
+def choices_of(labels: np.ndarray, actions: ActionSpace) -> list[np.ndarray]:
+    """Return the logits `[states, actions]` of each choice that `labels` stand for.
+
+    A switch is a choice between `off`, whose logit is 0, and `on`. A choice of one is none.
+    """
+    if isinstance(actions, MultiBinary):
+        return [np.stack([np.zeros_like(on), on], axis=1) for on in labels.T]
+    if isinstance(actions, MultiDiscrete):
+        parts = np.split(labels, np.cumsum(actions.nvec)[:-1], axis=1)
+        return [part for part in parts if part.shape[1] > 1] or [labels]
+    return [labels]
 
 
 def softmax_sharpness(outputs: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:

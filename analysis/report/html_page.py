@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from qpd.analysis.report.actions import actions_section
 from qpd.analysis.report.blocks import Section
 from qpd.analysis.report.feature_map import feature_map_section
 from qpd.analysis.report.headline import headline_section
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
     headline_section,
     video_section,
+    actions_section,
     returns_section,
     training_section,
     feature_map_section,

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.actions import Discrete
+from qpd.actions import ActionSpace
 from qpd.analysis.runs.phase_metrics import (
     Rows,
     best_validation,
     metrics_rows,
     students_sharing,
 )
+from qpd.analysis.runs.run_actions import has_critic, run_actions
 from qpd.analysis.runs.run_identity import experiment_name, run_name
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.analysis.runs.student_settings import student_settings
@@ -31,7 +32,6 @@ from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import Manifest, PhaseName
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.student_files.distilled import MAX_FILE_BYTES, check_size
-from qpd.student_files.origin import imitates_policy
 from qpd.students import StudentArchitecture
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
     files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     architecture = run_architecture(run)
     parameters = architecture.num_parameters if architecture else np.nan
+    actions, algo = run_actions(run, manifest.teacher.algo), manifest.teacher.algo
     for name, file in files.items():
         if run.phase(_PHASES[name]).state == "done" or name in evaluated:
             size = file.stat().st_size if file.is_file() else np.nan
@@ -138,7 +139,7 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
             shape["students_sharing"] = sharing
             shape["best_validation"] = best_validation(run, metrics, name)
             chosen = run.phase("distill").metrics.get("temperature")
-            fields = _student_fields(recipe, name, manifest.teacher.algo, chosen)
+            fields = _student_fields(recipe, name, actions, algo, chosen)
             rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
         row |= _evaluation_fields(manifest.evaluations.get(row["policy"], {}))
@@ -188,11 +189,15 @@ def _bits(recipe: Recipe, policy: str, architecture: StudentArchitecture | None)
 
 
 def _student_fields(
-    recipe: Recipe, policy: str, algo: str, temperature: float | None
+    recipe: Recipe, policy: str, actions: ActionSpace, algo: str, temperature: float | None
 ) -> dict[str, Any]:
-    has_critic = imitates_policy({"algo": algo})
-    actions = Discrete(1, "logits" if has_critic else "q_values")
-    made_by = student_settings(recipe, policy, actions, chose_temperature=temperature is not None)
+    made_by = student_settings(
+        recipe,
+        policy,
+        actions,
+        has_critic=has_critic(actions, algo),
+        chose_temperature=temperature is not None,
+    )
     # How the best epoch was chosen makes no other recipe: rows that differ in it are one
     # experiment.
     plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}

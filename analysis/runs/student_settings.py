@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from qpd.actions import Discrete
+from qpd.actions import ActionSpace
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.schema import Recipe
 
@@ -19,15 +19,20 @@ _LATER_SECTIONS: dict[str, set[str]] = {
 
 
 def student_settings(
-    recipe: Recipe, policy: str, actions: Discrete, *, chose_temperature: bool
+    recipe: Recipe,
+    policy: str,
+    actions: ActionSpace,
+    *,
+    has_critic: bool,
+    chose_temperature: bool,
 ) -> dict[str, Any]:
     """Return each key that `policy` (distilled, ptq or qat) depends on, with its value.
 
-    Temperatures and lambdas that the recipe leaves open are resolved by the teacher's actions; a
-    temperature that the run chose by the labels' entropy (`chose_temperature`) stays None, as it
-    differs a little from seed to seed. How the best epoch was chosen
-    (`evaluation.validation_episodes`, `.validate_every`, `.select`) is included; the seed and the
-    number of reported games are not.
+    Temperatures and lambdas that the recipe leaves open are resolved by the student's actions, and
+    by whether its teacher `has_critic`; a temperature that the run chose by the labels' entropy
+    (`chose_temperature`) stays None, as it differs a little from seed to seed. How the best epoch
+    was chosen (`evaluation.validation_episodes`, `.validate_every`, `.select`) is included; the
+    seed and the number of reported games are not.
     """
     sections = recipe.model_dump(mode="json", exclude=_IRRELEVANT | _LATER_SECTIONS[policy])
     sections["environment"].pop("num_threads")  # only speed: games are the same for any number
@@ -36,7 +41,7 @@ def student_settings(
             phase = sections[name]
             default = None if chose_temperature else actions.temperature or LEGACY_TEMPERATURE
             phase["temperature"] = settings.temperature or default
-            phase["actor_weight"] = settings.actor_weight_for(not actions.has_values)
+            phase["actor_weight"] = settings.actor_weight_for(has_critic)
     sections["evaluation"] = {
         key: getattr(recipe.evaluation, key)
         for key in ("validation_episodes", "validate_every", "select")

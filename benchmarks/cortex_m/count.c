@@ -13,7 +13,10 @@ int main(void)
 {
     static uint8_t observation[QPD_INPUT_BYTES];
     const uint8_t *runs = qpd_golden_runs;
-    int32_t logits[QPD_ACTIONS];
+    int32_t logits[QPD_OUTPUTS];
+#if !QPD_DISCRETE
+    qpd_action action[QPD_ACTIONS];
+#endif
     uint32_t most = 0;
     SYSTICK[1] = 0xffffff;
     SYSTICK[0] = 5;
@@ -21,10 +24,17 @@ int main(void)
         runs = qpd_unpack(runs, observation);
         SYSTICK[2] = 0;
         const uint32_t before = SYSTICK[2];
+#if QPD_DISCRETE
         qpd_act(observation, logits);
+#else
+        qpd_act(observation, action);
+#endif
         const uint32_t ticks = (before - SYSTICK[2]) & 0xffffff;
         most = ticks > most ? ticks : most;
-        for (int a = 0; a < QPD_ACTIONS; ++a) {
+#if !QPD_DISCRETE
+        qpd_outputs(observation, logits);
+#endif
+        for (int a = 0; a < QPD_OUTPUTS; ++a) {
             if (logits[a] != qpd_golden_logits[i][a]) {
                 printf("FAILED: vector %d\n", i);
                 return 1;

@@ -97,7 +97,8 @@ class Box(ActionSpace):
         return super().rule(kind, on_atari=on_atari, epsilon=epsilon, sharpness=sharpness)
 
     @cached_property
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lower and the upper bound of each number, float32 `[num_outputs]`."""
         return np.array(self.low, np.float32), np.array(self.high, np.float32)
 
     def labels_of(self, means: Tensor, log_deviations: Tensor | None = None) -> Tensor:
@@ -106,7 +107,7 @@ class Box(ActionSpace):
         Those of a clipped policy are in the action's units, those before a tanh in the range's.
         """
         if self.squash == "clip":
-            low, high = (torch.from_numpy(bound).to(means.device) for bound in self._bounds)
+            low, high = (torch.from_numpy(bound).to(means.device) for bound in self.bounds)
             half = 0.5 * (high - low)
             means = (means - low) / half - 1.0
             log_deviations = None if log_deviations is None else log_deviations - half.log()
@@ -118,7 +119,7 @@ class Box(ActionSpace):
 
     def scaled(self, shares: np.ndarray) -> np.ndarray:
         """Return actions float32 `[batch, *shape]` of shares of their range, -1 to 1."""
-        low, high = self._bounds
+        low, high = self.bounds
         # SB3's unscale_action, in its order of operations; rounding may leave the bounds.
         actions = low + 0.5 * (shares.astype(np.float32) + 1.0) * (high - low)
         return np.clip(actions, low, high).astype(np.float32).reshape(-1, *self.shape)
@@ -155,7 +156,7 @@ class Box(ActionSpace):
 
     def same(self, actions: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Tell which actions are within one step of an 8-bit action of each other."""
-        low, high = self._bounds
+        low, high = self.bounds
         apart = np.abs(actions - others).reshape(len(actions), -1)
         return np.all(apart <= (high - low) / 255.0, axis=1)
 
@@ -172,7 +173,7 @@ class Box(ActionSpace):
 
     def outside(self, actions: np.ndarray) -> np.ndarray:
         """Tell which of `actions`, float `[batch, *shape]`, are beyond the bounds, or NaN."""
-        low, high = self._bounds
+        low, high = self.bounds
         flat = actions.reshape(len(actions), -1)
         outside: np.ndarray = ~((flat >= low) & (flat <= high))  # NaN compares false
         return np.any(outside, axis=1)

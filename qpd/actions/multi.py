@@ -68,6 +68,11 @@ class MultiDiscrete(ActionSpace):
         chosen = zip(self.parts, self._split(outputs), strict=True)
         return np.stack([part.act(own, rule, rng) for part, own in chosen], axis=1)
 
+    def probabilities(self, outputs: np.ndarray, rule: ActingRule) -> np.ndarray:
+        """Return each action's probability within its part, float64 `[batch, sum(nvec)]`."""
+        each = zip(self.parts, self._split(outputs), strict=True)
+        return np.concatenate([part.probabilities(own, rule) for part, own in each], axis=1)
+
     def log_probs(self, outputs: np.ndarray, actions: np.ndarray, rule: ActingRule) -> np.ndarray:
         """Return log-probabilities float32 `[batch]` of `actions`; NaN unless they were sampled."""
         each = zip(self.parts, self._split(outputs), actions.T, strict=True)
@@ -185,6 +190,16 @@ class MultiBinary(ActionSpace):
             explore = rng.random(len(outputs)) < rule.epsilon
             uniform = rng.integers(2, size=outputs.shape)
             best = np.where(explore[:, None], uniform, best)
+        return best
+
+    def probabilities(self, outputs: np.ndarray, rule: ActingRule) -> np.ndarray:
+        """Return the probability that `act` turns each switch on, float64 `[batch, n]`."""
+        if rule.kind == "sample":
+            # 1 / (1 + exp(-x)), without an overflow.
+            return np.exp(-np.logaddexp(0.0, -rule.sharpness * outputs.astype(np.float64)))
+        best = (outputs > 0).astype(np.float64)
+        if rule.kind == "epsilon":
+            return (1.0 - rule.epsilon) * best + rule.epsilon / 2
         return best
 
     def log_probs(self, outputs: np.ndarray, actions: np.ndarray, rule: ActingRule) -> np.ndarray:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qpd.actions import Discrete
+from qpd.actions import ActionSpace, Discrete
 from qpd.bench.device_record import BenchError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -29,8 +29,8 @@ class BenchModel:
     """A student in float and in integers, with its golden vectors.
 
     `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_outputs`, int32
-    `[n, actions]`, are the integers' logits for them. `path` is where it was loaded from, None for
-    a random student.
+    `[n, num_outputs]`, are the integers' accumulators of the head. `path` is where it was loaded
+    from, None for a random student.
     """
 
     name: str
@@ -44,6 +44,11 @@ class BenchModel:
     def timed_on(self, frames: np.ndarray) -> np.ndarray:
         """Return the observations to time: `frames`, or golden vectors for vector observations."""
         return frames if self.student.architecture.is_image else self.observations
+
+    @property
+    def actions(self) -> ActionSpace:
+        """The actions, and what the outputs of the float student mean."""
+        return self.source.student.actions
 
     @property
     def weight_bits(self) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from qpd.actions import Box
+from qpd.bench.answers import Wanted, labels_of_outputs, sb3_actions
 from qpd.bench.c_program import CProgram
 from qpd.bench.contestant import Contestant, ContestantError, MissingError, WrongAnswerError
 from qpd.bench.device_record import FP32, GoldenCheck
@@ -20,6 +22,7 @@ from qpd.bench.plain_network import PlainNetwork, exact_logits
 from qpd.bench.teachers import BenchTeacher
 from qpd.bench.worker_process import WorkerProcess
 from qpd.export.bundle import ExportError, GoldenVectors
+from qpd.export.device_actions import environment_actions
 from qpd.machine.description import cxx_compiler
 from qpd.student_files.distilled import save_student
 from qpd.version import pip_install
@@ -102,16 +105,18 @@ def _start_teacher(contestant: Contestant, task: Task, found: BenchTeacher) -> N
     contestant.file_bytes = 4 * teacher.num_parameters
     # Judged by float64: two fp32 runtimes sum in different orders, and neither is the truth.
     inputs = teacher.preprocess(torch.from_numpy(task.golden))
-    wanted = exact_logits(teacher.network, inputs.double()).numpy()
+    outputs = exact_logits(teacher.network, inputs.double())
+    wanted = Wanted(labels_of_outputs(teacher.actions, outputs), teacher.actions)
     settings = found.settings.model_dump()
     mine = {"kind": "torch", "file": None, "compiled": compiled, "teacher": settings}
     if contestant.runtime == PREDICT:
         spec = {"kind": PREDICT, "teacher": settings}
-        _start_worker(contestant, task, spec, wanted, FLOAT_TOLERANCE, compare_actions)
+        _start_worker(contestant, task, spec, wanted.as_actions(), FLOAT_TOLERANCE)
     elif compiled:
         _start_worker(contestant, task, mine, wanted, FLOAT_TOLERANCE)
     else:
-        _start_baseline(contestant, task, {"kind": "sb3", "teacher": settings}, mine, wanted)
+        sb3 = {"kind": "sb3", "teacher": settings}
+        _start_baseline(contestant, task, sb3, mine, wanted, teacher.algo)
 
 
 def _start_baseline(
@@ -119,11 +124,15 @@ def _start_baseline(
     task: Task,
     sb3: dict[str, Any],
     mine: dict[str, Any],
-    wanted: np.ndarray,
+    wanted: Wanted,
+    algo: str,
 ) -> None:
     """Start SB3's own policy; if it cannot be built here, QPD's module of the same layers."""
+    theirs = wanted
+    if isinstance(wanted.actions, Box):  # each algorithm's policy returns its own form of them
+        theirs = wanted.as_actions(partial(sb3_actions, wanted.actions, algo))
     try:
-        _start_worker(contestant, task, sb3, wanted, FLOAT_TOLERANCE)
+        _start_worker(contestant, task, sb3, theirs, FLOAT_TOLERANCE)
         contestant.kernels = SB3
     except WrongAnswerError:
         raise
@@ -141,8 +150,8 @@ def _start_torch(
     save_student(file, model.student, model.source.student.actions, {})
     contestant.file_bytes = file.stat().st_size
     spec = {"kind": "torch", "file": str(file), "compiled": compiled}
-    wanted = exact_logits(PlainNetwork(model.student), torch.from_numpy(task.golden))
-    _start_worker(contestant, task, spec, wanted.numpy(), FLOAT_TOLERANCE)
+    outputs = exact_logits(PlainNetwork(model.student), torch.from_numpy(task.golden)).numpy()
+    _start_worker(contestant, task, spec, Wanted(outputs, model.actions), FLOAT_TOLERANCE)
 
 
 def _start_onnx(contestant: Contestant, task: Task, model: BenchModel, name: str) -> None:
@@ -187,7 +196,11 @@ def _start_c(contestant: Contestant, task: Task, model: BenchModel, portable: bo
 def _start_quantized(
     contestant: Contestant, task: Task, model: BenchModel, spec: dict[str, Any]
 ) -> None:
-    wanted = model.integer_outputs * np.float64(model.source.student.output_scale)
+    student = model.source.student
+    wanted = Wanted(model.integer_outputs * np.float64(student.output_scale), model.actions)
+    if isinstance(model.actions, Box):  # these graphs end in actions, which the codes stand for
+        actions = environment_actions(student, model.integer_outputs)
+        wanted = Wanted(actions, model.actions, are_actions=True)
     _start_worker(contestant, task, spec, wanted, QUANTIZED_TOLERANCE)
 
 
@@ -195,13 +208,10 @@ def _start_worker(
     contestant: Contestant,
     task: Task,
     spec: dict[str, Any],
-    wanted: np.ndarray,
+    wanted: Wanted,
     tolerance: float,
-    compared: Callable[[np.ndarray, np.ndarray], GoldenCheck] | None = None,
 ) -> None:
-    """Start a worker and check its golden logits against `wanted`, float64 `[n, actions]`.
-
-    `compared` (default: `compare`) judges what the worker returns for the golden observations.
+    """Start a worker and check its golden answers against `wanted`.
 
     Raises ContestantError, or WrongAnswerError beyond `tolerance`.
     """
@@ -211,7 +221,7 @@ def _start_worker(
         np.save(files[name], observations)
     worker = WorkerProcess(spec | files | {"threads": contestant.threads})
     contestant.runner = worker
-    contestant.check = (compared or compare)(worker.logits, wanted)
+    contestant.check = wanted.compared(worker.logits)
     try:
         refuse_wrong(contestant.check, tolerance)
     except WrongAnswerError:
@@ -219,39 +229,11 @@ def _start_worker(
         raise
 
 
-def compare(logits: np.ndarray, wanted: np.ndarray) -> GoldenCheck:
-    """Compare logits, both float64 `[n, actions]`; the error is relative to `wanted`'s spread."""
-    spread = float(np.ptp(wanted)) or 1.0
-    error = float(np.abs(logits - wanted).max()) / spread
-    same = int((logits.argmax(1) == wanted.argmax(1)).sum())
-    return GoldenCheck(
-        # JSON knows no NaN or infinity; a number beyond any tolerance stands for them.
-        vectors=len(wanted),
-        same_actions=same,
-        largest_error=error if np.isfinite(error) else 1e9,
-    )
-
-
-def compare_actions(actions: np.ndarray, wanted: np.ndarray) -> GoldenCheck:
-    """Compare actions `[n]` with logits, float64 `[n, actions]`.
-
-    The error is what the chosen action's logit lacks to the largest, relative to `wanted`'s spread:
-    of two nearly equal logits fp32 may choose the other.
-    """
-    chosen = actions.astype(np.int64)
-    lacking = wanted.max(1) - wanted[np.arange(len(wanted)), chosen]
-    spread = float(np.ptp(wanted)) or 1.0
-    same = int((chosen == wanted.argmax(1)).sum())
-    return GoldenCheck(
-        vectors=len(wanted), same_actions=same, largest_error=float(lacking.max()) / spread
-    )
-
-
 def refuse_wrong(check: GoldenCheck, tolerance: float) -> None:
     """Raise WrongAnswerError if the largest error is beyond `tolerance`."""
     if check.largest_error > tolerance:
         raise WrongAnswerError(
-            f"computes something else: logits are off by {check.largest_error:.1%} of their "
+            f"computes something else: outputs are off by {check.largest_error:.1%} of their "
             f"spread, the action is the same for {check.same_actions} of {check.vectors} "
             "golden vectors"
         )

@@ -1,4 +1,4 @@
-"""`qpd analyze umap`, `outputs` and `quantization`: the figures that run or read networks."""
+"""`qpd analyze umap`, `outputs`, `actions`, `quantization`: figures that run or read networks."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def add_network_commands(app: typer.Typer) -> None:
     """Register the commands of this file on `qpd analyze`."""
     app.command("umap")(analyze_umap)
     app.command("outputs")(analyze_outputs)
+    app.command("actions")(analyze_actions)
     app.command("quantization")(analyze_quantization)
 
 
@@ -101,6 +102,32 @@ def analyze_outputs(
             figures = {"teacher_outputs": draw_outputs(found)}
             tables = {"teacher_outputs": found.outputs, "teacher_softmax": found.softmax}
             _finish(figures, tables, output, [], means.reset_index(), as_json)
+
+
+def analyze_actions(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    output: Output = Path("figures"),
+    policy: Annotated[
+        str | None, typer.Option(help="distilled, ptq or qat; default: the last that was made")
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(min=1, max=MAX_STATES, help="decisions of the game, at most")
+    ] = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """Draw what a student does in one game, and what its teacher would do there.
+
+    Continuous actions are lines over time, choices the share of steps that each is taken.
+    """
+    with analysis_extra():
+        from qpd.analysis.figure_style import paper_style
+        from qpd.analysis.networks.action_traces import action_traces, draw_actions, traces_notes
+
+        traces = action_traces(run, policy, steps)
+        with paper_style():
+            figures = {"actions": draw_actions(traces)}
+            tables = {"actions": traces.table, "actions_summary": traces.summary}
+            _finish(figures, tables, output, traces_notes(traces), traces.summary, as_json)
 
 
 def analyze_quantization(

@@ -44,7 +44,7 @@ def push(
             "--formats", help="some of c,onnx,litert,sb3,bin; default: all that are installed"
         ),
     ] = None,
-    video: Annotated[bool, typer.Option(help="film a game (Atari)")] = True,
+    video: Annotated[bool, typer.Option(help="film a game")] = True,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

@@ -28,6 +28,13 @@ from qpd.environments.source import EnvironmentSource
 from qpd.environments.worker_pool import make_rows
 
 
+def episode_seed(seed: int, row: int, episode: int) -> int:
+    """Return what an environment of a batch is reset with, at the start of each of its episodes."""
+    # A seed per episode, not per environment: the state is then a number of episodes and the
+    # actions since, with no generator to save.
+    return int(np.random.SeedSequence((seed, row, episode)).generate_state(1)[0])
+
+
 class GymEnvironment:
     """A VectorEnvironment of a gymnasium environment; see ``VectorEnvironment``.
 
@@ -192,9 +199,7 @@ class GymEnvironment:
         self._arrays["seeds"][row] = self._episode_seed(row, int(self._episodes[row]) + 1)
 
     def _episode_seed(self, row: int, episode: int) -> int:
-        # A seed per episode, not per environment: the state is then a number of episodes and the
-        # actions since, with no generator to save.
-        return int(np.random.SeedSequence((self._seed, row, episode)).generate_state(1)[0])
+        return episode_seed(self._seed, row, episode)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

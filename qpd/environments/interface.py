@@ -52,7 +52,7 @@ class EnvironmentSpec:
             if len(own) == len(observation_shape) == 1 and times > 1 and rest == 0:
                 said += f": {times} of them stacked (VecFrameStack)? Give --frame-stack {times}"
                 said += " (environment.frame_stack)"
-            elif observation_shape == (own[0] + 1,):
+            elif len(own) == 1 and observation_shape == (own[0] + 1,):
                 said += ": the time that is left? Give --wrapper (environment.wrappers) "
                 said += "sb3_contrib.common.wrappers.TimeFeatureWrapper"
             return said

@@ -1,4 +1,4 @@
-"""Filmed games, with each action's probability at every moment under one or more policies."""
+"""Filmed games, with what one or more policies would do at every moment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import gymnasium
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
-from qpd.actions import ActingRule, Discrete
 from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.errors import one_line
+from qpd.environments.gymnasium_vector import episode_seed
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
-from qpd.environments.policy import Policy
 from qpd.environments.registry import (
     EnvironmentConfigError,
     atari_rom,
@@ -23,39 +22,33 @@ from qpd.environments.registry import (
     make_vector_env,
 )
 from qpd.environments.source import EnvironmentSource, as_source
+from qpd.evaluation.decisions import Player, decide, undecided
 from qpd.machine.torch_threads import torch_threads
 
 SCREEN = (210, 160)  # of the Atari 2600, in pixels
 AGENT_STEPS_PER_SECOND = 15  # the console shows 60 frames, an action lasts four
 MAX_GYM_WIDTH = 320  # pixels of a rendered frame; larger ones are shrunk
-
-
-@dataclass(frozen=True)
-class Player:
-    """A policy with its acting rule and a label."""
-
-    label: str
-    policy: Policy
-    rule: ActingRule
+MAX_PICTURES_PER_SECOND = 50  # MuJoCo without a graphics card draws some ten a second
 
 
 @dataclass(frozen=True)
 class FilmedGame:
-    """The beginning of a game: a picture before every step and one at the end.
+    """The beginning of a game: a picture before every `stride` steps, and one at the end.
 
-    `frames` is uint8 `[steps + 1, height, width, 3]`; `probabilities` float64 `[players, steps + 1,
-    actions]`, of the one who plays, then of the others on the same observations, NaN where nobody
-    was asked (a forced step, the end), and of no actions unless there is one choice among several;
-    `buttons` `[steps, ...]`, the actions taken; `scores` float64 `[steps + 1]`, the return so far.
-    `ended` is True if the last frame is the game's end.
+    `frames` is uint8 `[pictures, height, width, 3]`; `decisions` float64 `[players, steps + 1,
+    numbers]` as in `qpd.evaluation.decisions`, of the one who plays, then of the others on the same
+    observations, NaN where nobody was asked (a forced step, the end); `taken` `[steps, ...]`, the
+    actions; `scores` float64 `[steps + 1]`, the return so far. `ended` is True if the last frame is
+    the game's end.
     """
 
     frames: np.ndarray
-    probabilities: np.ndarray
-    buttons: np.ndarray
+    decisions: np.ndarray
+    taken: np.ndarray
     scores: np.ndarray
     ended: bool
-    frames_per_second: float
+    steps_per_second: float
+    stride: int = 1
 
 
 def film_game(
@@ -77,21 +70,6 @@ def film_game(
         return _film_gym(players, source, seed, seconds, max_frames)
 
 
-def _decide(
-    players: list[Player], observation: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first player's action, `[1]`, and all probabilities `[players, actions]`."""
-    outputs = [player.policy(observation) for player in players]
-    first = players[0]
-    action = first.policy.actions.act(outputs[0], first.rule, rng)
-    asked = [
-        player.policy.actions.probabilities(own, player.rule)[0]
-        for player, own in zip(players, outputs, strict=True)
-        if isinstance(player.policy.actions, Discrete)
-    ]
-    return action, np.stack(asked) if len(asked) == len(players) else np.zeros((len(players), 0))
-
-
 def _film_atari(
     players: list[Player], env_id: str, seed: int, seconds: float, max_frames: int | None
 ) -> FilmedGame:
@@ -102,12 +80,12 @@ def _film_atari(
     asked: list[np.ndarray] = []
     scores, ended = [0.0], False
     # Steps that the environment forces (no-ops, FIRE after a lost life) are nobody's decision.
-    silent = np.full((len(players), env.spec.actions.num_outputs), np.nan)
+    silent = undecided(players)
     while not ended and len(asked) < round(seconds * AGENT_STEPS_PER_SECOND):
         action = np.zeros(1, np.int64)
         asked.append(silent)
         if env.acting[0]:
-            action, asked[-1] = _decide(players, env.observations, rng)
+            action, asked[-1] = decide(players, env.observations, rng)
         step = env.step(action)
         scores.append(float(step.game_returns[0]))
         ended = bool(step.game_over[0])
@@ -116,9 +94,9 @@ def _film_atari(
     buttons = env.get_state()["game_actions"].astype(np.int64)
     env.close()
     frames = film_buttons(env_id, seed, buttons.tolist())
-    probabilities = np.stack([*asked, silent], axis=1)
+    decisions = np.stack([*asked, silent], axis=1)
     rate = float(AGENT_STEPS_PER_SECOND)
-    return FilmedGame(frames, probabilities, buttons, np.array(scores), ended, rate)
+    return FilmedGame(frames, decisions, buttons, np.array(scores), ended, rate)
 
 
 def film_buttons(
@@ -178,24 +156,29 @@ def _film_gym(
     frames = [picture]
     rate = float(env.metadata.get("render_fps", 30))
     rng = np.random.default_rng([seed, 0xE7A1])
+    stride = -(-round(rate) // MAX_PICTURES_PER_SECOND)
     asked: list[np.ndarray] = []
-    buttons: list[np.ndarray] = []
+    taken: list[np.ndarray] = []
     scores, ended = [0.0], False
-    while not ended and len(buttons) < round(seconds * rate):
-        action, told = _decide(players, seen, rng)
+    steps = max(1, round(seconds * rate))
+    while not ended and len(taken) < steps:
+        action, told = decide(players, seen, rng)
         asked.append(told)
-        buttons.append(action[0])
+        taken.append(action[0])
         # A copy: the environment may write into it. A number where there is one choice.
         given = action[0].copy() if action[0].ndim else int(action[0])
         observation, reward, terminated, truncated, _ = env.step(given)
         shown.push(observation, seen[0])
-        frames.append(_shrunk(env.render()))
         scores.append(scores[-1] + float(reward))
-        ended = terminated or truncated
+        ended = bool(terminated or truncated)
+        is_last = ended or len(taken) == steps
+        if is_last or len(taken) % stride == 0:
+            frames.append(_shrunk(env.render()))
     env.close()
-    probabilities = np.stack([*asked, np.full_like(asked[0], np.nan)], axis=1)
+    decisions = np.stack([*asked, undecided(players)], axis=1)
     scored = np.array(scores)
-    return FilmedGame(np.stack(frames), probabilities, np.array(buttons), scored, ended, rate)
+    pictures = np.stack(frames)
+    return FilmedGame(pictures, decisions, np.array(taken), scored, ended, rate, stride)
 
 
 def check_drawable(env: str | EnvironmentSource) -> None:
@@ -212,13 +195,46 @@ def _begin_rendered(
     # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(variable, "dummy")
-    env = make_one(source, max_frames, "rgb_array")
     try:
-        observation, _ = env.reset(seed=seed)
+        env = make_one(source, max_frames, "rgb_array")
+        _follow(env, source)
+        observation, _ = env.reset(seed=episode_seed(seed, 0, 0))  # as the evaluation's first
         # Inside the try: some environments fail only when they render.
         return env, observation, _shrunk(env.render())
     except Exception as error:  # of a user's own class, or of what draws it
-        raise EnvironmentConfigError(f"{source} cannot be drawn: {one_line(error)}") from error
+        known = isinstance(error, EnvironmentConfigError)
+        reason = str(error).removeprefix(f"{source.env_id}: ") if known else one_line(error)
+        raise EnvironmentConfigError(
+            f"{source} cannot be drawn: {reason}{_drawing_hint(source)}",
+            error.code if isinstance(error, EnvironmentConfigError) else None,
+        ) from error
+
+
+def _follow(env: gymnasium.Env[Any, Any], source: EnvironmentSource) -> None:
+    """Let MuJoCo's camera go along with the robot, unless the user chose a camera.
+
+    Since gymnasium 1.3 the default one stays where it is, and robots walk out of the picture.
+    """
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is None or {"camera_id", "camera_name"} & set(source.kwargs):
+        return
+    import mujoco
+
+    camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if camera >= 0:  # arms and pendulums have none, and stay in sight
+        renderer.camera_id = camera
+
+
+def _drawing_hint(source: EnvironmentSource) -> str:
+    """Say what MuJoCo needs to draw where there is no screen; nothing for others."""
+    registered = gymnasium.registry.get(source.env_id)
+    if registered is None or ".mujoco" not in str(registered.entry_point):
+        return ""
+    backend = os.environ.get("MUJOCO_GL", "a screen's OpenGL")
+    return (
+        f" (MuJoCo drew with {backend}; without a screen it needs libegl1 and MUJOCO_GL=egl, or "
+        "libosmesa6 and MUJOCO_GL=osmesa)"
+    )
 
 
 def _shrunk(frame: object) -> np.ndarray:

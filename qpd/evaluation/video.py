@@ -11,7 +11,8 @@ from qpd.environments.policy import Policy
 from qpd.environments.registry import EnvironmentConfigError
 from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
-from qpd.evaluation.filmed_game import Player, check_drawable, film_game
+from qpd.evaluation.decisions import Player
+from qpd.evaluation.filmed_game import check_drawable, film_game
 from qpd.files.atomic import replace_file
 
 MAX_FRAMES_PER_SECOND = 25  # browsers slow faster GIFs down
@@ -45,7 +46,8 @@ def record_gif(
     """
     game = film_game([Player("", policy, rule)], env, seed, seconds, max_frames)
     # Pictures are left out rather than shown too slowly.
-    stride = -(-round(game.frames_per_second) // MAX_FRAMES_PER_SECOND)
+    rate = game.steps_per_second / game.stride
+    stride = -(-round(rate) // MAX_FRAMES_PER_SECOND)
     images = [Image.fromarray(frame) for frame in game.frames[::stride]]
     # One palette for all frames: one each would let colours flicker, and cost bytes.
     palette = images[0].quantize(32, dither=Image.Dither.NONE)
@@ -56,6 +58,6 @@ def record_gif(
             format="GIF",
             save_all=True,
             append_images=pictures[1:],
-            duration=round(1000 * stride / game.frames_per_second),
+            duration=round(1000 * stride / rate),
             loop=0,
         )

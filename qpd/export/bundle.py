@@ -40,7 +40,7 @@ class ExportError(UserError, ValueError):
 class GoldenVectors:
     """Observations and the logits that an export must give for them.
 
-    `observations` are uint8 `[n, 4, 84, 84]`, or float32 `[n, features]` for vectors; `logits` are
+    `observations` are uint8 images `[n, c, h, w]`, or float32 vectors `[n, features]`; `logits` are
     the reference engine's, int32 `[n, actions]`.
     """
 
@@ -78,36 +78,47 @@ def golden_vectors(
     if observations is None:
         rng = np.random.default_rng(seed)
         if student.architecture.is_image:
-            observations = _structured_frames(rng, n)
+            observations = _structured_images(rng, n, student.architecture.observation_shape)
         else:
             observations = _vectors_in_range(student, rng, n)
     return GoldenVectors(observations, reference_outputs(student, observations))
 
 
-def _structured_frames(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw rectangles that move over the four frames, as in a game: uint8 `[n, 4, 84, 84]`.
+def _structured_images(rng: np.random.Generator, n: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Draw rectangles that move from channel to channel, as in games: uint8 `[n, *shape]`.
 
     Every fourth observation is noise over all 256 levels, the first two are all 0 and all 255.
     """
-    frames = np.zeros((n, 4, 84, 84), dtype=np.uint8)
+    frames = np.zeros((n, *shape), dtype=np.uint8)
+    channels, side = shape[0], max(shape[1:])
     for i in range(n):
         if i % 4 == 3:
-            frames[i] = rng.integers(0, 256, (4, 84, 84), dtype=np.uint8)
+            frames[i] = rng.integers(0, 256, shape, dtype=np.uint8)
             continue
         # Flat areas and edges drive activations as games do; noise alone would average out in
         # every layer.
         frames[i] = rng.integers(0, 128)
         for _ in range(rng.integers(4, 20)):
             height, width = rng.integers(1, 40, 2)
-            top, left = rng.integers(0, 84, 2)
+            top, left = rng.integers(0, side, 2)
             down, right = rng.integers(-4, 5, 2)
             level = rng.integers(0, 256)
-            for t in range(4):
+            for t in range(channels):
                 y, x = max(top + t * down, 0), max(left + t * right, 0)
                 frames[i, t, y : y + height, x : x + width] = level
     # The extremes push accumulators and saturation furthest. Slices, as n may be 0 or 1.
     frames[:1], frames[1:2] = 0, 255
     return frames
+
+
+def check_frames(student: IntegerStudent, what: str) -> None:
+    """Raise ExportError for images that are not Atari's, of which `what` knows nothing."""
+    architecture = student.architecture
+    if architecture.is_image and not architecture.stacks_frames:
+        raise ExportError(
+            f"{what} takes no images of shape {architecture.observation_shape}, but Atari's "
+            "(4, 84, 84); --format onnx and --format sb3 take any"
+        )
 
 
 def _vectors_in_range(student: IntegerStudent, rng: np.random.Generator, n: int) -> np.ndarray:

@@ -13,27 +13,31 @@ from typing import Any
 
 import numpy as np
 
+from qpd.actions import Box
 from qpd.errors.codes import ErrorCode
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.action_texts import litert_texts
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
 from qpd.version import pip_install
 
 INPUT, OUTPUT = "observations", "logits"
+ACTIONS, CODES = "actions", "codes"  # the outputs where actions are continuous
 ZERO_POINT = -128  # TensorFlow Lite's 8-bit kernels take signed activations only
 RELU6_TOP = 6.0
 
 
 def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     """Return the bundle's files by name. Raises ExportError without the ai-edge-litert package."""
+    check_frames(source.student, "the LiteRT export")
     metadata = model_metadata(source)
     kind = "frames" if source.student.architecture.is_image else "vectors"
     return {
         "student.tflite": litert_model(source, metadata),
         "golden.npz": golden_npz(source, golden),
         "selftest.py": bundle_text("litert_selftest.py", {}),
-        "README.md": bundle_text(f"litert_{kind}.md", metadata),
+        "README.md": bundle_text(f"litert_{kind}.md", {**metadata, **litert_texts(source.student)}),
     }
 
 
@@ -41,7 +45,8 @@ def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
     """Return the bytes of the .tflite file.
 
     Input int8 `[1, 84, 84, 4]` (frames ^ 128) or float32 `[1, features]`, output float32 logits
-    `[1, actions]`; the first dimension may be resized.
+    `[1, num_outputs]`, or continuous actions `[1, *shape]` and their codes, uint8
+    `[1, num_outputs]`; the first dimension may be resized.
     """
     graph = _Graph(source)
     levels, scale = _encode(graph)
@@ -88,7 +93,8 @@ class _Graph:
         """
         tensor, types = self.schema.TensorT(), self.schema.TensorType
         tensor.name, tensor.shape, tensor.hasRank = name, list(shape), True
-        tensor.type = {np.int8: types.INT8, np.int32: types.INT32, np.float32: types.FLOAT32}[dtype]
+        tensor.type = {np.int8: types.INT8, np.int32: types.INT32, np.float32: types.FLOAT32,
+                       np.bool_: types.BOOL, np.uint8: types.UINT8}[dtype]  # fmt: skip
         if data is not None:
             tensor.buffer = self.buffer(np.ascontiguousarray(data, dtype).tobytes())
         if scale is not None:
@@ -123,7 +129,9 @@ class _Graph:
         # Every tensor's name is its own, so names find input and output without further
         # bookkeeping.
         names = {tensor.name: index for index, tensor in enumerate(self.tensors)}
-        subgraph.inputs, subgraph.outputs = [names[INPUT]], [names[OUTPUT]]
+        is_box = isinstance(self.student.actions, Box)
+        wanted = (ACTIONS, CODES) if is_box else (OUTPUT,)
+        subgraph.inputs, subgraph.outputs = [names[INPUT]], [names[name] for name in wanted]
         model.version, model.description = 3, f"QPD student {source.name}"  # schema version 3: TFL3
         model.subgraphs, model.buffers = [subgraph], self.buffers
         model.operatorCodes = [self._operator_code(code) for code in self.codes]
@@ -292,7 +300,10 @@ def _hidden_layer(
 
 
 def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None:
-    """Add the head, accumulators * logit_scale in float32: equal accumulators, equal logits."""
+    """Add the head, accumulators * logit_scale in float32: equal accumulators, equal logits.
+
+    Continuous actions follow from the accumulators themselves.
+    """
     schema, actions = graph.schema, layer.shape.weight_shape[0]
     features = graph.tensor("features", graph.shape(levels), np.float32)
     graph.operator("DEQUANTIZE", [levels], features, schema.DequantizeOptionsT())
@@ -303,8 +314,59 @@ def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None
     ]
     total = graph.tensor("actor_accumulators", (1, actions), np.float32)
     graph.operator("FULLY_CONNECTED", operands, total, schema.FullyConnectedOptionsT())
+    if isinstance(graph.student.actions, Box):
+        _add_actions(graph, total, scale)
+        return
     # One product at the end: the sums before it are integers times a power of two, hence exact.
     unit = [graph.student.output_scale / scale]
     factor = graph.tensor("logit_scale", (1,), np.float32, data=unit)
     logits = graph.tensor(OUTPUT, (1, actions), np.float32)
     graph.operator("MUL", [total, factor], logits, schema.MulOptionsT())
+
+
+def _add_actions(graph: _Graph, total: int, scale: float) -> None:
+    """Add the way from accumulators times `scale`, `[1, n]`, to continuous actions and codes."""
+    schema, student = graph.schema, graph.student
+    actions, thresholds = student.actions, student.action_thresholds
+    assert isinstance(actions, Box) and thresholds is not None
+    n, most = actions.num_outputs, len(thresholds)
+
+    def constant(name: str, shape: tuple[int, ...], dtype: Any, data: Any) -> int:
+        return graph.tensor(f"{name}_by", shape, dtype, data=np.asarray(data).reshape(shape))
+
+    def reshaped(value: int, name: str, shape: tuple[int, ...]) -> int:
+        # -1 leaves the batch open, which users may resize.
+        target = constant(name, (len(shape) + 1,), np.int32, (-1, *shape))
+        output = graph.tensor(name, (1, *shape), np.float32)
+        return graph.operator("RESHAPE", [value, target], output, schema.ReshapeOptionsT())
+
+    columns = reshaped(total, "accumulator_columns", (n, 1))
+    # The sums are exact, and so are the products of thresholds within their reach.
+    marks = constant("thresholds", (1, 1, most), np.float32, thresholds * scale)
+    reached = graph.tensor("reached", (1, n, most), np.bool_)
+    graph.operator("GREATER_EQUAL", [columns, marks], reached, schema.GreaterEqualOptionsT())
+    counts = graph.tensor("reached_count", (1, n, most), np.float32)
+    graph.operator("CAST", [reached], counts, schema.CastOptionsT())
+    axis = constant("code_numbers", (1,), np.int32, (2,))
+    whole = graph.tensor("code_numbers", (1, n), np.float32)
+    graph.operator("SUM", [counts, axis], whole, schema.ReducerOptionsT())
+    codes = graph.tensor(CODES, (1, n), np.uint8)
+    graph.operator("CAST", [whole], codes, schema.CastOptionsT())
+    # The engine's order of float operations; another might round an action the other way.
+    low, high = actions.bounds
+    steps: tuple[tuple[str, Any, str, Any], ...] = (
+        ("MUL", 2, "codes_doubled", schema.MulOptionsT()),
+        ("DIV", most, "shares_from_0", schema.DivOptionsT()),
+        ("SUB", 1, "shares", schema.SubOptionsT()),
+        ("ADD", 1, "shares_above", schema.AddOptionsT()),
+        ("MUL", 0.5, "shares_halved", schema.MulOptionsT()),
+        ("MUL", high - low, "parts", schema.MulOptionsT()),
+        ("ADD", low, "actions_unclipped", schema.AddOptionsT()),
+        ("MAXIMUM", low, "actions_above_low", schema.MaximumMinimumOptionsT()),
+        ("MINIMUM", high, "actions_flat", schema.MaximumMinimumOptionsT()),
+    )
+    value = whole
+    for kind, operand, name, options in steps:
+        by = constant(name, (np.size(operand),), np.float32, operand)
+        value = graph.operator(kind, [value, by], graph.tensor(name, (1, n), np.float32), options)
+    reshaped(value, ACTIONS, actions.shape)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qpd.actions import Box
 from qpd.errors.codes import ErrorCode
+from qpd.export.action_texts import onnx_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 # writes the newest, which ONNX Runtime may refuse.
 OPSET, IR_VERSION = 18, 8
 INPUT, OUTPUT = "observations", "logits"
+ACTIONS, CODES = "actions", "codes"  # the outputs where actions are continuous
 ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
 
 
@@ -36,13 +39,15 @@ def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]
         "student_fp32.onnx": float_graph(source, metadata).SerializeToString(),
         "golden.npz": golden_npz(source, golden),
         "selftest.py": bundle_text("onnx_selftest.py", {}),
-        "README.md": bundle_text("onnx.md", metadata),
+        "README.md": bundle_text("onnx.md", {**metadata, **onnx_texts(source.student)}),
     }
 
 
 def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
     """Build the QDQ graph (QuantizeLinear, DequantizeLinear): observations -> float32 logits.
 
+    Continuous actions are the output in place of logits, with their codes; their head is
+    MatMulInteger, whose int32 accumulators are compared with the thresholds themselves.
     Observations are uint8 frames or float32 vectors. A runtime fuses each layer into one integer
     kernel with int32 accumulators; it differs from the integer engine only in the requantization
     factor, rounded to 24 bits, and in ties.
@@ -105,7 +110,15 @@ class _Graph:
 
     def model(self, source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
         helper, types = self.onnx.helper, self.onnx.TensorProto
-        architecture = self.student.architecture
+        architecture, actions = self.student.architecture, self.student.actions
+        outputs: list[tuple[str, int, tuple[int, ...]]] = [
+            (OUTPUT, types.FLOAT, (architecture.num_outputs,))
+        ]
+        if isinstance(actions, Box):
+            outputs = [
+                (ACTIONS, types.FLOAT, actions.shape),
+                (CODES, types.UINT8, (architecture.num_outputs,)),
+            ]
         kind = types.UINT8 if architecture.is_image else types.FLOAT
         shape = ["batch", *architecture.observation_shape]
         graph = helper.make_graph(
@@ -113,9 +126,8 @@ class _Graph:
             "qpd_student",
             [helper.make_tensor_value_info(INPUT, kind, shape)],
             [
-                helper.make_tensor_value_info(
-                    OUTPUT, types.FLOAT, ["batch", architecture.num_outputs]
-                )
+                helper.make_tensor_value_info(name, dtype, ["batch", *size])
+                for name, dtype, size in outputs
             ],
             list(self.constants.values()),
             doc_string=f"QPD student {source.name}",
@@ -166,10 +178,16 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     """Add a layer from uint8 levels to uint8 levels, or to float32 logits for the actor head."""
     name, signed = layer.shape.name, signed_layer(layer)
     is_head = layer.multiplier is None
+    is_box = isinstance(graph.student.actions, Box)
     levels = _flat(graph, layer, levels)
     if signed.reads_complement:
         complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
         levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
+    if is_head and is_box:
+        weight = graph.constant(f"{name}_weight_integers", np.ascontiguousarray(signed.weight.T))
+        total = graph.node("MatMulInteger", [levels, weight], f"{name}_products")
+        bias = graph.constant(f"{name}_bias_integers", signed.bias)
+        return add_actions(graph, graph.node("Add", [total, bias], f"{name}_accumulators"))
     unit = np.full(len(signed.bias), graph.student.output_scale, np.float32)
     scale = graph.constant(f"{name}_scale", unit if is_head else requantization_gain(layer))
     # Exactly the pattern that ONNX Runtime fuses into QLinearConv and QGemm: input, weight and
@@ -190,12 +208,50 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     return graph.node("Clip", [levels, "", top], f"{name}_levels")
 
 
+def add_actions(graph: _Graph, accumulators: str, dtype: type = np.int32) -> str:
+    """Add the way from the head's accumulators `[batch, n]`, of `dtype`, to actions and codes.
+
+    In float32 comparisons are exact as long as accumulators are, whose thresholds are integers.
+    """
+    student = graph.student
+    actions, thresholds = student.actions, student.action_thresholds
+    assert isinstance(actions, Box) and thresholds is not None
+    graph.constant("thresholds", thresholds.astype(dtype))
+    graph.constant("last_axis", np.array([-1], np.int64))
+    columns = graph.node("Unsqueeze", [accumulators, "last_axis"], "accumulator_columns")
+    reached = graph.node("GreaterOrEqual", [columns, "thresholds"], "reached")
+    count = graph.node("Cast", [reached], "reached_count", to=1)  # 1: float32
+    whole = graph.node("ReduceSum", [count, "last_axis"], "code_numbers", keepdims=0)
+    graph.node("Cast", [whole], CODES, to=2)  # 2: uint8
+    # The engine's order of float operations; another might round an action the other way.
+    low, high = actions.bounds
+    steps: list[tuple[str, Any, str]] = [
+        ("Mul", 2, "codes_doubled"),
+        ("Div", 2**student.action_bits - 1, "shares_from_0"),
+        ("Sub", 1, "shares"),
+        ("Add", 1, "shares_above"),
+        ("Mul", 0.5, "shares_halved"),
+        ("Mul", high - low, "parts"),
+        ("Add", low, "actions_unclipped"),
+        ("Max", low, "actions_above_low"),
+        ("Min", high, "actions_flat"),
+    ]
+    value = whole
+    for kind, operand, name in steps:
+        constant = graph.constant(f"{name}_by", np.asarray(operand, np.float32))
+        value = graph.node(kind, [value, constant], name)
+    shape = graph.constant("actions_shape", np.array([-1, *actions.shape], np.int64))
+    return graph.node("Reshape", [value, shape], ACTIONS)
+
+
 def _float_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     name, is_head = layer.shape.name, layer.multiplier is None
     levels = _flat(graph, layer, levels)
     weight = graph.constant(f"{name}_weight", layer.weight.astype(np.float32))
     bias = graph.constant(f"{name}_bias", layer.bias.astype(np.float32))
     total = graph.linear_map(layer, [levels, weight, bias], f"{name}_accumulators")
+    if is_head and isinstance(graph.student.actions, Box):
+        return add_actions(graph, total, np.float32)
     if is_head:
         unit = graph.constant("logit_scale", np.float32(graph.student.output_scale))
         return graph.node("Mul", [total, unit], OUTPUT)

@@ -7,23 +7,41 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 from string import Template
+from typing import Any
 
 import numpy as np
 
+from qpd.actions import Box, Discrete, MultiDiscrete
 from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource, GoldenVectors
+from qpd.export.device_actions import device_actions, environment_actions
+from qpd.integer.integer_student import IntegerStudent
 from qpd.student_files.origin import acting_hint
 from qpd.version import __version__, pip_install
 
 
 def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
-    """Return the bytes of golden.npz: `observations`, `logits` (int32) and their `logit_scale`."""
-    file = io.BytesIO()
+    """Return the bytes of golden.npz: `observations`, `logits` (int32) and their `logit_scale`.
+
+    Unless actions are one choice, there are `actions` as the environment takes them, and where they
+    are continuous their `codes`, uint8, and `action_bits`; `choices` counts those of each part.
+    `logits` are the head's accumulators.
+    """
+    file, student = io.BytesIO(), source.student
+    answers: dict[str, Any] = {}
+    if not isinstance(student.actions, Discrete):
+        answers["actions"] = environment_actions(student, golden.logits)
+    if isinstance(student.actions, Box):
+        answers["codes"] = device_actions(student, golden.logits)
+        answers["action_bits"] = np.uint8(student.action_bits)
+    if isinstance(student.actions, MultiDiscrete):
+        answers["choices"] = np.array(student.actions.nvec)
     np.savez_compressed(
         file,
         observations=golden.observations,
         logits=golden.logits,
-        logit_scale=np.float32(source.student.output_scale),
+        logit_scale=np.float32(student.output_scale),
+        **answers,
     )
     return file.getvalue()
 
@@ -43,14 +61,33 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
         "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the last"
         " two of 4 emulator frames, area resize), oldest first, uint8 0..255, not divided by 255"
     )
-    names = action_names(env_id)
+    names = action_names(env_id) if isinstance(student.actions, Discrete) else None
     return {
         "student": source.name,
         "env_id": env_id,
         "preprocessing": frames if student.architecture.is_image else f"{env_id}'s vector as it is",
         "logit_scale": repr(student.output_scale),
-        "actions": json.dumps(names) if names else f"0..{student.architecture.num_outputs - 1}",
-        "acting": acting_hint(source.about, student.architecture.is_image),
+        "actions": json.dumps(names) if names else _actions_in_words(student),
+        "acting": acting_hint(source.about, student.actions, student.architecture.is_image),
+        **_actions_in_numbers(student),
         "weight_bits": json.dumps([layer.bits for layer in student.layers]),
         "qpd_version": __version__,
     }
+
+
+def _actions_in_words(student: IntegerStudent) -> str:
+    if isinstance(student.actions, Discrete):
+        return f"0..{student.architecture.num_outputs - 1}"
+    return str(student.actions)
+
+
+def _actions_in_numbers(student: IntegerStudent) -> dict[str, str]:
+    actions, found = student.actions, {"action_kind": student.actions.kind}
+    if isinstance(actions, Box):
+        found["action_low"] = json.dumps(actions.low)
+        found["action_high"] = json.dumps(actions.high)
+        found["action_shape"] = json.dumps(actions.shape)
+        found["action_bits"] = str(student.action_bits)
+    if isinstance(actions, MultiDiscrete):
+        found["action_nvec"] = json.dumps(actions.nvec)
+    return found

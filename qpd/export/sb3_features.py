@@ -1,22 +1,26 @@
 """The features extractor of an exported agent: the whole integer student, head included.
 
+Of continuous actions it returns the actions themselves, in the environment's units.
+
 Stable-Baselines3 imports it by name when it loads the agent: qpd must be installed there, and
 neither this module nor the class can be renamed without breaking agents that were published.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor
 
+from qpd.actions import ActingRule, Box
 from qpd.integer.integer_student import IntegerEngine
 from qpd.student_files.quantized import unpack_student
 
 
 class IntegerFeatures(BaseFeaturesExtractor):
-    """Observations -> the integer engine's logits, float32 `[batch, actions]`, bit for bit.
+    """Observations -> the integer engine's logits or actions, float32 `[batch, n]`, bit for bit.
 
     The policy's own head is the identity. The packed integers are buffers: they are saved and
     loaded with the policy, and no optimizer touches them. `metadata` is that of a
@@ -40,14 +44,22 @@ class IntegerFeatures(BaseFeaturesExtractor):
         self.register_load_state_dict_post_hook(_forget_engine)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return logits float32 `[batch, actions]` of levels or vectors, both as SB3's floats."""
+        """Return logits, or continuous actions, flat, float32 `[batch, n]`.
+
+        Observations are levels or vectors, both as SB3's floats.
+        """
         if self._engine is None:
             arrays = {name: self.get_buffer(buffer_name(name)).cpu().numpy() for name in self.names}
             self._engine = IntegerEngine(unpack_student(self.metadata, arrays))
         is_image = self._engine.student.architecture.is_image
         # SB3 casts frames to float32, which holds 0..255 exactly: the way back loses nothing.
         inputs = observations.to(torch.uint8 if is_image else torch.float32)
-        return torch.from_numpy(self._engine(inputs.cpu().numpy())).to(observations.device)
+        outputs, actions = self._engine(inputs.cpu().numpy()), self._engine.actions
+        if isinstance(actions, Box):
+            rule = ActingRule("greedy")
+            found = actions.act(outputs, rule, np.random.default_rng(0))
+            outputs = found.reshape(len(outputs), -1)
+        return torch.from_numpy(outputs).to(observations.device)
 
 
 def buffer_name(tensor_name: str) -> str:

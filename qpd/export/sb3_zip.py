@@ -1,7 +1,8 @@
 """The integer student as a Stable-Baselines3 agent: a zip for `PPO.load` or `DQN.load`.
 
-Students of actor-critic teachers become PPO agents, which sample their actions; students of DQN and
-QR-DQN become DQN agents, which explore with probability 0.01.
+Students of policies become PPO agents, which sample their actions; students of DQN and QR-DQN
+become DQN agents, which explore with probability 0.01. Continuous actions are a PPO agent's too,
+whatever taught them: its deterministic path passes them on unchanged, but for a clip to the bounds.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.environments.registry import EnvironmentConfigError, environment_spec
 from qpd.errors.codes import ErrorCode
+from qpd.export.action_texts import sb3_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.student_files.origin import imitates_policy
@@ -23,12 +26,13 @@ from qpd.student_files.quantized import pack_student
 from qpd.version import pip_install
 
 EXPLORATION_RATE = 0.01  # as the RL Zoo evaluates DQN
+LOG_DEVIATION = -20.0  # of continuous actions, which students have none of: 2e-9 is none
 
 
 def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     """Return the bundle's files by name. Raises ExportError without stable_baselines3."""
     algo = sb3_algorithm(source)
-    fields = {"algo": algo, **model_metadata(source)}
+    fields = {"algo": algo, **model_metadata(source), **sb3_texts(source.student)}
     kind = "atari" if source.student.architecture.is_image else "vector"
     return {
         "student.zip": sb3_zip(source),
@@ -40,7 +44,8 @@ def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
 
 def sb3_algorithm(source: ExportSource) -> str:
     """Return `PPO` or `DQN`, the class whose `load` reads the zip."""
-    return "PPO" if imitates_policy(source.about) else "DQN"
+    is_choice = isinstance(source.student.actions, Discrete)
+    return "DQN" if is_choice and not imitates_policy(source.about) else "PPO"
 
 
 def sb3_zip(source: ExportSource) -> bytes:
@@ -101,18 +106,30 @@ def _spaces(source: ExportSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]
 
     SB3 compares them with those of the environment that a user passes to `load`.
     """
-    architecture = source.student.architecture
-    actions = spaces.Discrete(architecture.num_outputs)
+    architecture, space = source.student.architecture, source.student.actions
     if architecture.is_image:
-        return spaces.Box(0, 255, architecture.observation_shape, np.uint8), actions
+        return spaces.Box(0, 255, architecture.observation_shape, np.uint8), action_space(space)
     try:
         environment_spec(str(source.about.get("env_id")))
         env = gymnasium.make(str(source.about["env_id"]), disable_env_checker=True)
         observations = env.observation_space
         env.close()
-        return observations, actions
+        return observations, action_space(space)
     except EnvironmentConfigError:
-        return spaces.Box(-np.inf, np.inf, architecture.observation_shape, np.float32), actions
+        shape = architecture.observation_shape
+        return spaces.Box(-np.inf, np.inf, shape, np.float32), action_space(space)
+
+
+def action_space(actions: ActionSpace) -> spaces.Space[Any]:
+    """Return gymnasium's space of the same actions."""
+    if isinstance(actions, Box):
+        low, high = (bound.reshape(actions.shape) for bound in actions.bounds)
+        return spaces.Box(low, high, actions.shape, np.float32)
+    if isinstance(actions, MultiDiscrete):
+        return spaces.MultiDiscrete(list(actions.nvec))
+    if isinstance(actions, MultiBinary):
+        return spaces.MultiBinary(actions.n)
+    return spaces.Discrete(actions.num_outputs)
 
 
 @torch.no_grad()
@@ -122,6 +139,9 @@ def _fill(policy: torch.nn.Module, source: ExportSource) -> None:
 
     tensors, _ = pack_student(source.student, source.about)
     packed = {buffer_name(name): tensor for name, tensor in tensors.items()}
+    deviations = getattr(policy, "log_std", None)
+    if deviations is not None:
+        deviations.fill_(LOG_DEVIATION)
     # DQN has a target network with an extractor of its own.
     for name, module in policy.named_modules():
         if isinstance(module, IntegerFeatures):

@@ -99,7 +99,7 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         f"seed {measured.seed}). The variation from one training run to another was not "
         "measured here.",
         "- The epoch was chosen on games other than those reported.",
-        f"- It was played on {env_id} only, with QPD's preprocessing"
+        f"- It was played on {env_id} only{_additions(source)}, with QPD's preprocessing"
         f"{_frame_cap(source)}; no other version of the game, no sticky actions, no noise.",
         "- The return is that of the integers as QPD executes them. C executes the same integers; "
         "ONNX Runtime and LiteRT may round a level the other way (their selftest.py shows it).",
@@ -117,6 +117,11 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         lines.append("- There is no video here.")
     lines.append("- QPD states no licence for it; whoever published it should.")
     return "\n".join(["## Limits", "", *lines])
+
+
+def _additions(source: PushSource) -> str:
+    """Return what is done to the environment, in words: arguments, wrappers, stacking."""
+    return "".join(f", {escape(addition)}" for addition in source.environment.additions())
 
 
 def _frame_cap(source: PushSource) -> str:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from qpd.environments.registry import EnvironmentConfigError, environment_spec
+from qpd.environments.registry import EnvironmentConfigError, atari_rom, environment_spec
+from qpd.environments.source import EnvironmentSource, as_source
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.evaluation.filmed_game import check_drawable
 from qpd.evaluation.video import record_gif
 from qpd.export.bundle import (
     ExportSource,
@@ -31,7 +33,7 @@ from qpd.runs.target import load_target
 
 Exporter = Callable[[ExportSource, GoldenVectors], Mapping[str, bytes]]
 
-VIDEO_SECONDS = 40.0
+ATARI_VIDEO_SECONDS, VIDEO_SECONDS = 40.0, 10.0
 # The id becomes part of a file's name and of code on the card, so it may hold nothing but itself.
 _ENVIRONMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:-]*")
 
@@ -59,6 +61,19 @@ class PushSource:
     def measured(self) -> MeasuredReturn:
         """The return of the published student."""
         return self.returns[self.policy]
+
+    @property
+    def environment(self) -> EnvironmentSource:
+        """What it was played in, wrappers and all."""
+        known = self.teacher.environment
+        return EnvironmentSource.from_json(known) if known else as_source(self.teacher.env_id)
+
+    @property
+    def video_seconds(self) -> float:
+        """Seconds of a game to film."""
+        is_atari = atari_rom(self.teacher.env_id) is not None
+        # Other films have larger pictures with more colours, and MuJoCo draws slowly.
+        return ATARI_VIDEO_SECONDS if is_atari else VIDEO_SECONDS
 
     @property
     def zip_name(self) -> str:
@@ -113,8 +128,12 @@ def load_push_source(path: Path) -> PushSource:
 
 
 def can_be_filmed(source: PushSource) -> bool:
-    """Return whether the student can be filmed, which only Atari games can."""
-    return environment_spec(source.teacher.env_id).is_atari
+    """Return whether the student can be filmed: some environments draw nothing, or not here."""
+    try:
+        check_drawable(source.environment)
+    except EnvironmentConfigError:
+        return False
+    return True
 
 
 def write_hub_folder(
@@ -219,10 +238,13 @@ def zoo_results(measured: MeasuredReturn) -> dict[str, Any]:
 def _film(path: Path, source: PushSource) -> None:
     target = load_target(str(source.run.path), source.policy, None, "cpu")
     rule = target.policy.actions.rule(
-        target.acting, on_atari=True, epsilon=target.epsilon, sharpness=1.0
+        target.acting,
+        on_atari=environment_spec(target.environment).is_atari,
+        epsilon=target.epsilon,
+        sharpness=1.0,
     )
     try:
-        record_gif(path, target.policy, target.environment, rule, target.seed, VIDEO_SECONDS)
+        record_gif(path, target.policy, target.environment, rule, target.seed, source.video_seconds)
     except EnvironmentConfigError as error:
         raise HubPushError(f"{error}; --no-video leaves the film out", error.code) from error
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from qpd.environments.registry import action_names
-from qpd.export.bundle import ExportSource
+from qpd.actions import Box
+from qpd.environments.registry import atari_rom
+from qpd.export.action_texts import c_texts, onnx_texts, sb3_texts
 from qpd.export.runtime_files import bundle_text
+from qpd.hub.action_words import acting_in_words, actions_in_words
 from qpd.hub.card_story import files_table, limits, origin
-from qpd.hub.contents import VIDEO_SECONDS, PushSource
+from qpd.hub.contents import PushSource
 from qpd.hub.markdown import code, escape
 from qpd.quantization.bit_widths import BitWidths, bit_widths
 from qpd.runs.manifest import EvaluatedPolicy
-from qpd.student_files.origin import acting_hint, imitates_policy
 from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers.archive.agent_identity import (
     CONTRIB_ALGORITHMS,
@@ -43,7 +44,7 @@ def model_card(source: PushSource, repo_id: str, formats: Sequence[str], is_film
         _summary(source),
         _film_line(source) if is_filmed else "",
         _results(source),
-        _student(source.export),
+        _student(source),
         *_how_to_run(source, repo_id, formats),
         origin(source),
         limits(source, is_filmed),
@@ -127,8 +128,8 @@ def _summary(source: PushSource) -> str:
 def _film_line(source: PushSource) -> str:
     return (
         f"![The student plays {escape(source.teacher.env_id)}](replay.gif)\n\n"
-        f"The first {VIDEO_SECONDS:.0f} seconds of a game with the evaluation's seed; it was not "
-        "selected."
+        f"The first {source.video_seconds:.0f} seconds of a game with the evaluation's seed; it "
+        "was not selected."
     )
 
 
@@ -172,7 +173,7 @@ def _results(source: PushSource) -> str:
     # Parameters compare the networks, bytes the files that have to be shipped.
     ratio = teacher.num_parameters / architecture.num_parameters
     smaller = teacher_bytes / student_bytes
-    critic = ", critic included" if imitates_policy(source.export.about) else ""
+    critic = "" if source.export.student.actions.has_values else ", critic included"
     lines += [
         "",
         f"In bold: the student in `quantized.safetensors`. It has {ratio:.1f} times fewer "
@@ -184,8 +185,8 @@ def _results(source: PushSource) -> str:
     return "\n".join(lines)
 
 
-def _student(export: ExportSource) -> str:
-    student = export.student
+def _student(source: PushSource) -> str:
+    student = source.export.student
     layers = [
         f"| {layer.shape.name} | {'x'.join(str(n) for n in layer.weight.shape)} | {layer.bits} |"
         for layer in student.layers
@@ -194,18 +195,19 @@ def _student(export: ExportSource) -> str:
     activation_bits = (student.layers[0].levels + 1).bit_length() - 1
     # Preprocessing is spelled out: nothing else on the hub tells how frames were made, and a
     # student fed others plays badly without a word.
-    is_image = student.architecture.is_image
-    inputs = (
-        "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
-        "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not "
-        "divided by 255"
-        if is_image
-        else f"the environment's vector of {student.architecture.observation_shape[0]}, float32; "
-        "8-bit levels inside"
-    )
-    names = action_names(str(export.about.get("env_id", "")))
-    actions = ", ".join(f"{i} {name}" for i, name in enumerate(names)) if names else None
-    actions = actions or f"0 to {student.architecture.num_outputs - 1}"
+    env_id = source.teacher.env_id
+    is_atari = atari_rom(env_id) is not None
+    shape = student.architecture.observation_shape
+    if is_atari and student.architecture.is_image:
+        inputs = (
+            "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
+            "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not "
+            "divided by 255"
+        )
+    elif student.architecture.is_image:
+        inputs = f"an image of {'x'.join(map(str, shape))}, channels first, uint8 0 to 255"
+    else:
+        inputs = f"the environment's vector of {shape[0]}, float32; 8-bit levels inside"
     return "\n".join(
         [
             "## The student",
@@ -215,18 +217,18 @@ def _student(export: ExportSource) -> str:
             *layers,
             "",
             f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and "
-            "biases: int32. Integer arithmetic throughout, from the observation to the logits.",
+            "biases: int32. Integer arithmetic throughout, from the observation to the "
+            f"{'actions' if isinstance(student.actions, Box) else 'logits'}.",
             f"- Observation: {inputs}.",
-            f"- Actions: {escape(actions)}.",
-            f"- To act: {acting_hint(export.about, is_image)}. One integer step of a logit is "
-            f"worth {student.output_scale:.6g}.",
+            f"- Actions: {escape(actions_in_words(student.actions, env_id))}.",
+            f"- To act: {acting_in_words(source.export, is_atari)}.",
         ]
     )
 
 
 def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> list[str]:
     from qpd.export.c.description import program_sources
-    from qpd.export.c.sizes import arena_bytes, weight_bytes
+    from qpd.export.c.sizes import arena_bytes, c_constant_bytes
     from qpd.export.sb3_zip import sb3_algorithm
 
     export = source.export
@@ -242,12 +244,15 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "env_id": source.teacher.env_id,
         # The snippet acts as the reported return was measured.
         "deterministic": str(source.measured.acting == "greedy"),
-        "constant_bytes": f"{weight_bytes(export.student):,}",
+        "constant_bytes": f"{c_constant_bytes(export.student):,}",
         "arena_bytes": f"{arena_bytes(export.student):,}",
+        **onnx_texts(export.student),
+        **c_texts(export.student),
+        **sb3_texts(export.student),
         "c_sources": " ".join(f"c/{name}" for name in program_sources(export)),
     }
     # Two texts, as the environments are made in different ways.
-    kind = "atari" if architecture.is_image else "vector"
+    kind = "vector" if atari_rom(source.teacher.env_id) is None else "atari"
     names = ["download"] + [f"sb3_{kind}"] * ("sb3" in formats)
     names += [name for name in ("onnx", "litert", "c", "bin") if name in formats]
     return [bundle_text(f"card_{name}.md", fields).decode() for name in names]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import yaml
 
+from qpd.hub.action_words import actions_in_words
 from qpd.hub.markdown import code, escape
 from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
 from qpd.teachers.archive.agent_identity import (
     CONTRIB_ALGORITHMS,
-    Q_ALGORITHMS,
     algorithm_name,
 )
+from qpd.teachers.archive.algorithm import (
+    DETERMINISTIC_ALGORITHMS,
+    GAUSSIAN_ALGORITHMS,
+    Q_ALGORITHMS,
+    SEARCH_ALGORITHM,
+)
 
-_CLASSES = {"ppo": "PPO", "a2c": "A2C", "dqn": "DQN", "qrdqn": "QRDQN", "trpo": "TRPO"}
+_OFF_POLICY = (*Q_ALGORITHMS, *GAUSSIAN_ALGORITHMS, *DETERMINISTIC_ALGORITHMS)
 _NORMALIZED_IMPORTS = [
     "from stable_baselines3.common.env_util import make_vec_env",
     "from stable_baselines3.common.vec_env import VecNormalize",
@@ -34,6 +40,11 @@ def teacher_card(page: TeacherPage) -> str:
     metadata = _metadata(page)
     body = "\n\n".join(part for part in parts if part)
     return str(ModelCard(f"---\n{metadata}\n---\n\n{body}\n"))
+
+
+def _class_name(algo: str) -> str:
+    """Return SB3's class of an algorithm: `qrdqn` -> `QRDQN`."""
+    return algo.upper()
 
 
 def _metadata(page: TeacherPage) -> str:
@@ -60,7 +71,7 @@ def _metadata(page: TeacherPage) -> str:
             *["sb3-contrib"] * (page.agent.teacher.algo in CONTRIB_ALGORITHMS),
         ],
         # As the RL Zoo writes it there: the name of the class.
-        model_name=_CLASSES[page.agent.teacher.algo],
+        model_name=_class_name(page.agent.teacher.algo),
         eval_results=[result],
     )
     return str(data.to_yaml())
@@ -84,13 +95,13 @@ def _facts(page: TeacherPage) -> str:
         ("Return", f"{page.measured.with_interval}, standard deviation {page.measured.std:.1f}"),
         ("Parameters", f"{page.agent.teacher.num_parameters:,}, critic included"),
         ("Observations", f"{list(page.agent.teacher.observation_shape)}"),
-        ("Actions", str(page.agent.teacher.actions)),
+        ("Actions", escape(actions_in_words(page.agent.teacher.actions, page.agent.env_id))),
         ("Trained for", f"{steps:,} agent steps" if steps else "a number of steps not recorded"),
         ("Seed of the training", "not recorded" if seed is None else f"{seed}"),
         ("Stable-Baselines3", escape(page.agent.archive.sb3_version or "version not recorded")),
         ("Weights", f"{stored}; the zip has {page.num_bytes:,} bytes"),
     ]
-    if page.agent.teacher.algo in Q_ALGORITHMS:
+    if page.agent.teacher.algo in (*Q_ALGORITHMS, SEARCH_ALGORITHM):
         rows[1] = ("Parameters", f"{page.agent.teacher.num_parameters:,}")
     lines = [f"| {name} | {value} |" for name, value in rows]
     return "\n".join(["| | |", "|---|---|", *lines])
@@ -101,17 +112,17 @@ def _usage(page: TeacherPage) -> str:
     package = "sb3_contrib" if algo in CONTRIB_ALGORITHMS else "stable_baselines3"
     arguments = f'"{page.zip_name}", device="cpu"'
     # By default load() allocates the replay buffer of the training, a million observations.
-    if algo in Q_ALGORITHMS:
+    if algo in _OFF_POLICY:
         # SB3 saves the class that it chose for n-step returns, and warns about it on loading.
         arguments = f"\n    {arguments}, buffer_size=1, replay_buffer_class=None\n"
     lines = [
         "## How to use it",
         "",
         "```python",
-        f"from {package} import {_CLASSES[algo]}",
+        f"from {package} import {_class_name(algo)}",
         *_NORMALIZED_IMPORTS * (page.agent.teacher.normalization is not None),
         "",
-        f"agent = {_CLASSES[algo]}.load({arguments})",
+        f"agent = {_class_name(algo)}.load({arguments})",
     ]
     if page.agent.teacher.normalization is not None:
         lines += [

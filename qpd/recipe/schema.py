@@ -44,6 +44,9 @@ class RecipeSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "td3", "ddpg"]
+
+
 class TeacherSettings(RecipeSection):
     """The agent to imitate."""
 
@@ -52,7 +55,7 @@ class TeacherSettings(RecipeSection):
         min_length=1,
         description="an SB3 zip, a zoo folder, a hub id (sb3/ppo-CartPole-v1), or 'embedded'",
     )
-    algo: Literal["ppo", "a2c", "trpo", "dqn", "qrdqn"] | None = Field(
+    algo: Algorithm | None = Field(
         None, description="the teacher's algorithm; null = read it from the source"
     )
     env: str | None = Field(

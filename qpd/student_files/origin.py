@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from qpd.actions import ActionSpace
+from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
 from qpd.files.json_input import parse_json, read_json
 from qpd.student_files.distilled import (
     StudentFileError,
@@ -69,8 +69,14 @@ def imitates_policy(about: dict[str, Any]) -> bool:
     return (teacher_algo(about) or "ppo") in ACTOR_CRITIC_ALGORITHMS
 
 
-def acting_hint(about: dict[str, Any], is_atari: bool) -> str:
-    """Return, in words, how the student should turn its logits into actions."""
+def acting_hint(about: dict[str, Any], actions: ActionSpace, is_atari: bool) -> str:
+    """Return, in words, how the student should turn its outputs into actions."""
+    if isinstance(actions, Box):
+        return "the outputs are the actions"
+    if isinstance(actions, MultiDiscrete):
+        return "in each part sample from softmax(logits), or take the argmax"
+    if isinstance(actions, MultiBinary):
+        return "each switch is on with probability sigmoid(logit), or where its logit is above 0"
     if imitates_policy(about):
         return "sample from softmax(logits), or take the argmax"
     return "take the argmax" + ", but a uniform action with probability 0.01" * is_atari

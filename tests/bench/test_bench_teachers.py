@@ -12,10 +12,11 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from qpd.bench.answers import compare_actions
 from qpd.bench.benchmark import BenchSettings, run_benchmark
 from qpd.bench.contestant import MissingError
 from qpd.bench.models import BenchModel, random_model, run_model
-from qpd.bench.runtimes import compare_actions, start_teacher
+from qpd.bench.runtimes import start_teacher
 from qpd.bench.teachers import BenchTeacher, group_by_teacher, teacher_of_run
 from qpd.recipe.schema import TeacherSettings
 from qpd.teachers import load_recipe_teacher

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qpd.bench.answers import compare
 from qpd.bench.contestant import WrongAnswerError
-from qpd.bench.runtimes import compare, refuse_wrong
+from qpd.bench.runtimes import refuse_wrong
 
 WANTED = np.array([[0.0, 10.0], [40.0, 20.0]])
 

@@ -119,7 +119,7 @@ VALUES = [
     setting("evaluation.validation_episodes=0", Code.RECIPE_WRONG_VALUE, "episodes: 0"),
     setting("teacher.algo=pp0", Code.RECIPE_WRONG_VALUE, "'pp0'", "did you mean ppo?"),
     setting(
-        "teacher.algo=sac", Code.RECIPE_WRONG_VALUE, "'sac' must be ppo, a2c, trpo, dqn or qrdqn"
+        "teacher.algo=acer", Code.RECIPE_WRONG_VALUE, "'acer' must be ppo, a2c, trpo, ars, dqn"
     ),
     setting("teacher.source=", Code.RECIPE_WRONG_VALUE, "teacher.source: '' must not be empty"),
     setting("save.wandb=a/b", Code.RECIPE_WRONG_VALUE, "save.wandb: 'a/b'"),

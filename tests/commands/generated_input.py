@@ -35,6 +35,7 @@ GOOD: dict[str, list[str]] = {
     "teacher pull": ["me/x"],
     "train": ["ppo", "CartPole-v1"],
     "teacher card": ["agent.zip", "-o", "new"],
+    "analyze actions": ["run"],
     "analyze fps": ["empty.json"],
     "analyze returns": ["played"],
     "analyze sizes": ["run"],

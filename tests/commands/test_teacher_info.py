@@ -15,7 +15,9 @@ def test_a_continuous_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     kwargs = {"net_arch": [16, 8]}
     agent = SAC("MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, buffer_size=10, device="cpu")
     agent.save(tmp_path / "sac-Pendulum-v1.zip")
-    (tmp_path / "config.yml").write_text("env_wrapper: a.b.TimeFeatureWrapper\n")
+    (tmp_path / "config.yml").write_text(
+        "env_wrapper: sb3_contrib.common.wrappers.TimeFeatureWrapper\n"
+    )
     path = tmp_path / "sac-Pendulum-v1.zip"
     code, out, _ = call(capsys, "teacher", "info", path, "--episodes", 0, "--json")
     assert code == 0

@@ -157,7 +157,7 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("BreakoutNoFrameskip-v5", "nearest: BreakoutNoFrameskip-v4"),
         ("CartPole", "nearest: CartPole-v1"),
         ("Breakout-v4", "unknown environment"),
-        ("Blackjack-v1", "expected Box (images"),
+        ("Blackjack-v1", "expected Box .images"),
         ("qpd.no_such:Env-v0", "qpd.no_such:Env-v0: its module qpd.no_such cannot be imported"),
         ("antigravity:Env-v0", "if you trust it, set QPD_IMPORT=antigravity"),
         ("json:Env-v0", "module json registers no environment 'Env-v0' with gymnasium"),

@@ -9,12 +9,8 @@ import torch
 from qpd.actions import ActingRule, Discrete
 from qpd.environments.policy import FunctionPolicy
 from qpd.environments.registry import EnvironmentConfigError, make_vector_env
-from qpd.evaluation.filmed_game import (
-    AGENT_STEPS_PER_SECOND,
-    Player,
-    film_buttons,
-    film_game,
-)
+from qpd.evaluation.decisions import Player
+from qpd.evaluation.filmed_game import AGENT_STEPS_PER_SECOND, film_buttons, film_game
 
 GAME = "BreakoutNoFrameskip-v4"
 
@@ -42,10 +38,10 @@ def test_an_atari_game_is_the_one_that_is_played() -> None:
     rule = ActingRule("sample")
     players = [Player("a", BRIGHTER, rule), Player("b", FunctionPolicy(listener, FOUR), rule)]
     game = film_game(players, GAME, seed=8, seconds=6, max_frames=None)
-    buttons = game.buttons.tolist()
+    buttons = game.taken.tolist()
     assert len(buttons) == 6 * AGENT_STEPS_PER_SECOND == 90
     assert game.frames.shape == (91, 210, 160, 3)
-    own, other = game.probabilities
+    own, other = game.decisions
     asked = ~np.isnan(own).any(axis=1)
     # FIRE and RIGHT are pressed by the wrapper; the last picture is followed by no action.
     assert not asked[[0, 1, 90]].any() and asked[2:10].all()
@@ -83,15 +79,15 @@ def test_a_network_is_asked_once_for_each_observation_by_one_thread() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert threads == [1] * int((~np.isnan(game.probabilities[0]).any(axis=1)).sum())
+    assert threads == [1] * int((~np.isnan(game.decisions[0]).any(axis=1)).sum())
 
 
 def test_a_game_that_ends_is_filmed_to_its_end() -> None:
     policy = FunctionPolicy(lambda o: np.zeros((len(o), 4), np.float32), FOUR)
     stay = Player("stay", policy, ActingRule("greedy"))
     game = film_game([stay], GAME, seed=0, seconds=60, max_frames=None)
-    assert game.ended and len(game.frames) == len(game.buttons) + 1 < 60 * AGENT_STEPS_PER_SECOND
-    assert game.probabilities.shape == (1, len(game.frames), 4)
+    assert game.ended and len(game.frames) == len(game.taken) + 1 < 60 * AGENT_STEPS_PER_SECOND
+    assert game.decisions.shape == (1, len(game.frames), 4)
     assert len(game.scores) == len(game.frames)
 
 
@@ -101,11 +97,11 @@ def test_a_game_outside_atari() -> None:
     left = Player("left", policy, ActingRule("greedy"))
     game = film_game([left], "CartPole-v1", seed=1, seconds=2, max_frames=None)
     # Always pushed to the left, the pole falls after some 8 to 10 steps, of a point each.
-    assert game.ended and 7 < len(game.buttons) < 12 and set(game.buttons) == {0}
+    assert game.ended and 7 < len(game.taken) < 12 and set(game.taken) == {0}
     assert game.scores.tolist() == list(range(len(game.frames)))
     assert game.frames.shape[1:] == (200, 300, 3)
     assert (game.frames[0] != game.frames[-1]).any()
-    assert game.probabilities[0, :-1].tolist() == [[1.0, 0.0]] * len(game.buttons)
+    assert game.decisions[0, :-1].tolist() == [[1.0, 0.0]] * len(game.taken)
 
 
 def test_an_environment_that_is_not_there_is_said() -> None:

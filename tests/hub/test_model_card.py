@@ -194,7 +194,8 @@ def test_the_folder_is_a_run_directory_and_an_agent(cartpole: Path) -> None:
     original = RunDirectory.open(REFERENCE / "classic-dqn-cartpole", read_only=True)
     assert run.recipe == original.recipe and run.manifest == original.manifest
     assert (cartpole / "dqn-CartPole-v1.zip").is_file()  # as the RL Zoo names it
-    assert "There is no video" in (cartpole / "README.md").read_text()
+    assert "![The student plays" in (cartpole / "README.md").read_text()
+    assert (cartpole / "replay.gif").is_file()
 
 
 def hostile_run(folder: Path) -> Path:

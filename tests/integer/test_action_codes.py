@@ -42,6 +42,9 @@ def test_codes_are_the_squashed_mean_rounded(
     thresholds = action_thresholds(Box((0.0,), (1.0,), squash), unit, bits)
     codes = action_codes(accumulators.astype(np.int32), thresholds)
     np.testing.assert_array_equal(codes[clear], np.floor(exact + 0.5)[clear])
+    rises = np.diff(thresholds.astype(np.int64))
+    # Two codes may share a threshold only where one accumulator's step is more than a code's.
+    assert (rises >= (1 if unit <= 2.0 / (2**bits - 1) else 0)).all()
 
 
 @pytest.mark.parametrize("squash", ["clip", "tanh"])

@@ -133,7 +133,7 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 def test_equations_are_mathml_and_none_is_left_as_latex(site: Path) -> None:
     page = text_of(site, "method.html")
-    assert page.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == 7
+    assert page.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') == 9
     assert "arithmatex" not in page and "\\frac" not in page and "\\(" not in page
 
 

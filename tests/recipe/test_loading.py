@@ -162,7 +162,7 @@ def test_all_mistakes_at_once_with_file_line_and_nearest_key(tmp_path: Path) -> 
     path = write(
         tmp_path,
         "student:\n  size: xxs\ndistil:\n  lr: 1\ndistill:\n  loss: forward-kl\n"
-        "  epochs: '3'\nquantize:\n  weight_bits: 9\nteacher:\n  algo: sac\n",
+        "  epochs: '3'\nquantize:\n  weight_bits: 9\nteacher:\n  algo: acer\n",
     )
     text = "\n".join(mistakes(path, "finetune.lrr=1", "replay.capacity"))
     assert len(text.splitlines()) == 8
@@ -173,7 +173,7 @@ def test_all_mistakes_at_once_with_file_line_and_nearest_key(tmp_path: Path) -> 
     assert "did you mean forward_kl?" in text
     assert "mine.yaml:7: distill.epochs: '3' must be a whole number" in text
     assert "mine.yaml:9: quantize.weight_bits: 9 must be less than or equal to 8" in text
-    assert "mine.yaml:11: teacher.algo: 'sac' must be ppo, a2c, trpo, dqn or qrdqn" in text
+    assert "mine.yaml:11: teacher.algo: 'acer' must be ppo, a2c, trpo, ars, dqn" in text
     assert "--set: finetune.lrr: unknown key; did you mean finetune.lr?" in text
     assert "--set replay.capacity: must be key=value" in text
 

@@ -90,12 +90,12 @@ def test_unknown_names_are_refused_with_the_known_ones(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "observation_shape"),
-    [("S", (4,)), ("mlp-16", FRAMES), ("S", (1, 84, 84)), ("S", (4, 96, 96))],
+    [("S", (4,)), ("mlp-16", FRAMES), ("S", (1, 84, 30)), ("S", (4, 96, 35))],
 )
 def test_sizes_that_do_not_fit_the_observations(
     size: str, observation_shape: tuple[int, ...]
 ) -> None:
-    with pytest.raises(ValueError, match="observations"):
+    with pytest.raises(ValueError, match="observations|too small"):
         architecture_for(size, observation_shape, 4)
 
 

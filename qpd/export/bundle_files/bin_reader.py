@@ -1,7 +1,8 @@
 """Read student.bin and compute its integers; needs NumPy alone.
 
     student = load("student.bin")
-    logits = integer_outputs(student, observations)  # int32 [batch, actions]
+    outputs = integer_outputs(student, observations)  # int32: logits, or what codes are made of
+    actions = actions_of(student, outputs)
 
 QPD's docs/bin-format.md describes every byte. The arithmetic is plain int64, written to be read.
 """
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-HEADER = struct.Struct("<4s4B2HId4sI")
+HEADER = struct.Struct("<4s4B2HId2BHI")
+DISCRETE, BOX, MULTI_DISCRETE, MULTI_BINARY = range(4)
 
 
 @dataclass
@@ -31,13 +33,21 @@ class Layer:
 
 @dataclass
 class Student:
-    """The layers, the top level of activations, a logit's unit, and the range of vectors."""
+    """The layers, the top level of activations, an output's unit, the range of vectors, actions.
+
+    `thresholds` are the least outputs of each code above 0; `choices` counts those of each part.
+    """
 
     layers: list
     top: int
     logit_scale: float
     low: np.ndarray  # empty where observations are frames
     high: np.ndarray
+    kind: int
+    action_low: np.ndarray  # empty unless actions are continuous
+    action_high: np.ndarray
+    thresholds: np.ndarray
+    choices: np.ndarray  # empty unless there is a choice in each of several parts
 
 
 def load(path: str | os.PathLike) -> Student:
@@ -46,9 +56,12 @@ def load(path: str | os.PathLike) -> Student:
         data = file.read(1 << 28)
     if len(data) < HEADER.size or data[:4] != b"QPDB":
         raise ValueError(f"{path}: not a student.bin")
-    _, version, count, convs, top, features, actions, size, scale, _, crc = HEADER.unpack_from(data)
-    if version != 1:
-        raise ValueError(f"{path}: version {version}, this reader knows 1")
+    (_, version, count, convs, top, features, outputs_count, size, scale, kind, bits, numbers,
+     crc) = HEADER.unpack_from(data)  # fmt: skip
+    if version not in (1, 2) or kind > MULTI_BINARY:
+        raise ValueError(
+            f"{path}: version {version}, kind {kind}: this reader knows 1 and 2, 0 to 3"
+        )
     if len(data) != 32 + size or zlib.crc32(data[:28] + data[32:]) != crc:
         raise ValueError(f"{path}: damaged: {len(data)} bytes, of the wrong length or checksum")
     at = 32
@@ -61,6 +74,10 @@ def load(path: str | os.PathLike) -> Student:
 
     table = [struct.unpack("<H2B", take("u1", 4).tobytes()) for _ in range(count)]
     low, high = take("<f4", features), take("<f4", features)
+    of_box = numbers if kind == BOX else 0
+    action_low, action_high = take("<f4", of_box), take("<f4", of_box)
+    thresholds = take("<i4", 2**bits - 1 if kind == BOX else 0)
+    choices = take("<u4", numbers if kind == MULTI_DISCRETE else 0).astype(np.int64)
     outputs = [out for out, _, _ in table]
     biases = [take("<i4", out).astype(np.int64) for out in outputs]
     multipliers = [take("<i4", out).astype(np.int64) for out in outputs[:-1]]
@@ -88,9 +105,11 @@ def load(path: str | os.PathLike) -> Student:
             )
         )
         inputs = out
-    if at != len(data) or outputs[-1] != actions:
+    if at != len(data) or outputs[-1] != outputs_count:
         raise ValueError(f"{path}: its numbers do not fit its shape")
-    return Student(layers, top, scale, low, high)
+    return Student(
+        layers, top, scale, low, high, kind, action_low, action_high, thresholds, choices
+    )
 
 
 def _odd_weights(packed: np.ndarray, bits: int, inputs: int) -> np.ndarray:
@@ -114,7 +133,7 @@ def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
 
 
 def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
-    """Map uint8 frames `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, actions]`."""
+    """Map uint8 frames `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, outputs]`."""
     levels = levels_of(student, observations).astype(np.int64)
     for i, layer in enumerate(student.layers):
         if layer.kernel:
@@ -136,6 +155,25 @@ def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
         half = np.int64(1) << (layer.shift - 1)
         levels = np.clip((acc * layer.multiplier + half) >> layer.shift, 0, student.top)
     raise AssertionError("the last layer is the head")
+
+
+def actions_of(student: Student, outputs: np.ndarray) -> np.ndarray:
+    """Return the best actions: `[batch]`, or `[batch, numbers]`, and uint8 where they are codes."""
+    if student.kind == BOX:
+        return np.searchsorted(student.thresholds, outputs, side="right").astype(np.uint8)
+    if student.kind == MULTI_DISCRETE:
+        parts = np.split(outputs, np.cumsum(student.choices)[:-1], axis=1)
+        return np.stack([part.argmax(1) for part in parts], axis=1)
+    return (outputs > 0).astype(np.int64) if student.kind == MULTI_BINARY else outputs.argmax(1)
+
+
+def values_of(student: Student, codes: np.ndarray) -> np.ndarray:
+    """Return what codes stand for, float32: continuous actions in the environment's units."""
+    shares = np.float32(2) * codes.astype(np.float32) / np.float32(len(student.thresholds))
+    width = student.action_high - student.action_low
+    # In this order of operations the numbers are those of QPD's engine, bit for bit.
+    parts = np.float32(0.5) * (shares - np.float32(1) + np.float32(1)) * width
+    return np.clip(student.action_low + parts, student.action_low, student.action_high)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Check that student.bin gives the golden logits, bit for bit; needs only NumPy.
+"""Check that student.bin gives the golden logits and actions, bit for bit; needs only NumPy.
 
 Exits with 0 if it does.
 """
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from qpd_bin import integer_outputs, load
+from qpd_bin import actions_of, integer_outputs, load, values_of
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -19,13 +19,20 @@ def main() -> int:
     except ValueError as error:
         print(f"FAILED {error}")
         return 1
-    with np.load(FOLDER / "golden.npz") as golden:
-        observations, wanted = golden["observations"], golden["logits"]
-    equal = int((integer_outputs(student, observations) == wanted).all(1).sum())
-    passed = equal == len(wanted)
+    with np.load(FOLDER / "golden.npz") as file:
+        golden = dict(file)
+    wanted, outputs = golden["logits"], integer_outputs(student, golden["observations"])
+    right = (outputs == wanted).all(1)
+    equal, actions = int(right.sum()), actions_of(student, outputs)
+    if "codes" in golden:
+        right &= (actions == golden["codes"]).all(1)
+        actions = values_of(student, actions).reshape(golden["actions"].shape)
+    if "actions" in golden:
+        right &= (actions == golden["actions"]).reshape(len(wanted), -1).all(1)
+    passed = bool(right.all())
     print(
         f"{'ok    ' if passed else 'FAILED'} student.bin: of {len(wanted)} golden vectors {equal} "
-        "with equal logits"
+        f"with equal logits{', and actions' if 'actions' in golden else ''}"
     )
     return 0 if passed else 1
 

@@ -13,13 +13,13 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Compare with the golden logits; return the exit code."""
+    """Compare with the golden actions; return the exit code."""
     with np.load(FOLDER / "golden.npz") as file:
         golden = dict(file)
     model = getattr(stable_baselines3, "$ALGO").load(FOLDER / "student.zip", device="cpu")
     actions, _ = model.predict(golden["observations"], deterministic=True)
-    wanted = golden["logits"].argmax(1)
-    equal = int((actions == wanted).sum())
+    wanted = golden["actions"] if "actions" in golden else golden["logits"].argmax(1)
+    equal = sum(np.array_equal(one, other) for one, other in zip(actions, wanted, strict=True))
     print(
         f"{'ok    ' if equal == len(wanted) else 'FAILED'} student.zip: of {len(wanted)} golden "
         f"vectors {equal} with the same action"

@@ -8,7 +8,7 @@ import re
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.export.c.code import export_c
 from qpd.export.c.description import actions, agent, inputs
-from qpd.export.c.sizes import weight_bytes
+from qpd.export.c.sizes import c_constant_bytes
 from qpd.export.runtime_files import bundle_text
 from qpd.version import __version__
 
@@ -32,7 +32,7 @@ def export_arduino(source: ExportSource, golden: GoldenVectors) -> dict[str, byt
     }
     about = (
         f"{source.name}, a student of {agent(source)}: {inputs(source)}, {actions(source)}, "
-        f"{weight_bytes(source.student):,} bytes of integer constants"
+        f"{c_constant_bytes(source.student):,} bytes of integer constants"
     )
     fields = {
         "library": library_name(source.name),

@@ -8,18 +8,24 @@ from __future__ import annotations
 import struct
 import zlib
 from importlib.resources import files
+from math import prod
 
 import numpy as np
 
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
+from qpd.export.action_texts import bin_texts
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.c.code import packed_weights
 from qpd.export.c.sizes import weight_bytes
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.integer.integer_student import IntegerStudent
 from qpd.version import __version__
 
-MAGIC, VERSION = b"QPDB", 1
-HEADER = struct.Struct("<4s4B2HId4sI")  # 32 bytes, the CRC last
+MAGIC = b"QPDB"
+# Version 2 says what the outputs mean; a single choice among several needs no more than version 1.
+ONE_CHOICE_VERSION, VERSION = 1, 2
+HEADER = struct.Struct("<4s4B2HId2BHI")  # 32 bytes, the CRC last
+KINDS = {Discrete: 0, Box: 1, MultiDiscrete: 2, MultiBinary: 3}
 LAYER = struct.Struct("<H2B")
 
 
@@ -29,10 +35,12 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     Raises ExportError for a student too wide for the format.
     """
     student = source.student
+    check_frames(student, "student.bin")
     packed = binary_student(student)
     texts = files("qpd.export").joinpath("bundle_files")
     fields = {
         **model_metadata(source),
+        **bin_texts(student),
         "bin_bytes": f"{len(packed):,}",
         "constant_bytes": f"{weight_bytes(student):,}",
         "qpd_version": __version__,
@@ -62,9 +70,11 @@ def binary_student(student: IntegerStudent) -> bytes:
         for layer in layers
     ]
     ranges = [x for x in (student.input_low, student.input_high) if x is not None]
+    actions = student.actions
     parts = [
         *table,
         *(x.astype("<f4").tobytes() for x in ranges),
+        *_actions(student),
         *(layer.bias.astype("<i4").tobytes() for layer in layers),
         *(x.multiplier.astype("<i4").tobytes() for x in layers if x.multiplier is not None),
         *(x.shift.astype(np.uint8).tobytes() for x in layers if x.shift is not None),
@@ -73,7 +83,7 @@ def binary_student(student: IntegerStudent) -> bytes:
     body = b"".join(parts)
     header = HEADER.pack(
         MAGIC,
-        VERSION,
+        ONE_CHOICE_VERSION if isinstance(actions, Discrete) else VERSION,
         len(layers),
         len(architecture.conv_channels),
         layers[0].levels,
@@ -81,7 +91,20 @@ def binary_student(student: IntegerStudent) -> bytes:
         architecture.num_outputs,
         len(body),
         student.output_scale,
-        bytes(4),
+        KINDS[type(actions)],
+        student.action_bits if isinstance(actions, Box) else 0,
+        prod(actions.shape) if actions.shape else 0,
         0,
     )[:-4]
     return header + struct.pack("<I", zlib.crc32(header + body)) + body
+
+
+def _actions(student: IntegerStudent) -> list[bytes]:
+    """Return bounds and thresholds of continuous actions, or the choices of each part."""
+    actions, thresholds = student.actions, student.action_thresholds
+    if isinstance(actions, Box) and thresholds is not None:
+        bounds = [bound.astype("<f4").tobytes() for bound in actions.bounds]
+        return [*bounds, thresholds.astype("<i4").tobytes()]
+    if isinstance(actions, MultiDiscrete):
+        return [np.array(actions.nvec, "<u4").tobytes()]
+    return []

@@ -7,18 +7,21 @@ from math import log, prod
 
 import numpy as np
 
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
-from qpd.export.c.description import actions, agent, features, inputs
+from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
+from qpd.export.c.action_tables import action_tables
+from qpd.export.c.arrays import c_array, c_float
+from qpd.export.c.description import actions, agent, can_sample, features, inputs
 from qpd.export.c.golden import c_golden_vectors, golden_header
 from qpd.export.c.readme import c_readme
 from qpd.export.c.sizes import (
     STRIP,
     arena_bytes,
     buffer_sizes,
+    c_constant_bytes,
     flash_arena_bytes,
     output_side,
     strip_outputs,
-    weight_bytes,
 )
 from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
 from qpd.student_files.quantized import pack_levels
@@ -31,6 +34,7 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
     Raises ExportError for a student whose numbers do not fit the runtime's types.
     """
     student = source.student
+    check_frames(student, "the C export")
     _check(student)
     exported = {
         entry.name: entry.read_bytes()
@@ -41,6 +45,12 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
         del exported["qpd_encode.c"]
     else:
         del exported["qpd_preprocess.c"], exported["qpd_preprocess.h"]
+    if not can_sample(source):
+        del exported["qpd_sample.c"]
+    if isinstance(student.actions, Discrete):
+        del exported["qpd_actions.c"]
+    else:
+        exported["qpd_action_tables.h"] = action_tables(student).encode()
     vectors = c_golden_vectors(student, golden)
     exported["qpd_student.h"] = _student_header(source, len(vectors.logits)).encode()
     exported["qpd_layers.h"] = _layers_header(student).encode()
@@ -124,12 +134,16 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
     prepared = sum(-(-len(y.weight) // 16) * 16 * prod(y.weight.shape[1:]) for y in student.layers)
     if student.architecture.is_image:
         prepared += -(-len(student.layers[0].weight) // 16) * 16 * 64 * 2
+    space = student.actions
     rows = {
         "QPD_INPUT_BYTES": prod(shape),
-        "QPD_ACTIONS": student.architecture.num_outputs,
+        "QPD_ACTIONS": space.n if isinstance(space, Discrete) else prod(space.shape),
+        "QPD_OUTPUTS": student.architecture.num_outputs,
+        **_action_kind(space),
+        "QPD_SAMPLES": int(can_sample(source)),
         "QPD_LAYERS": len(student.layers),
         "QPD_IMAGE": int(student.architecture.is_image),
-        "QPD_CONSTANT_BYTES": weight_bytes(student),
+        "QPD_CONSTANT_BYTES": c_constant_bytes(student),
         "QPD_ARENA_BYTES": arena_bytes(student),
         "QPD_FLASH_ARENA_BYTES": flash_arena_bytes(student),
         "QPD_GOLDEN": num_golden,
@@ -138,6 +152,8 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
         "QPD_PREPARED_BYTES": prepared,
         **buffer_sizes(student),
     }
+    if isinstance(space, Box):
+        rows["QPD_ACTION_TOP"] = 2**student.action_bits - 1  # the upper bound's code
     lines = [f"#define {name} {value}" for name, value in rows.items()]
     return "\n".join(
         [
@@ -159,6 +175,16 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
     )
 
 
+def _action_kind(space: ActionSpace) -> dict[str, int]:
+    kinds = {
+        "QPD_DISCRETE": Discrete,
+        "QPD_BOX": Box,
+        "QPD_MULTI_DISCRETE": MultiDiscrete,
+        "QPD_MULTI_BINARY": MultiBinary,
+    }
+    return {name: int(isinstance(space, kind)) for name, kind in kinds.items()}
+
+
 def _ranges(source: ExportSource) -> list[str]:
     """Return the lines with each feature's low and high end, and the initializers of arrays."""
     student, names = source.student, features(source)
@@ -168,17 +194,12 @@ def _ranges(source: ExportSource) -> list[str]:
     lines = ["/* The range of each feature: level 0 and level 255, in the environment's units. */"]
     for i, (one, other) in enumerate(zip(low, high, strict=True)):
         what = f" /* {names[i]} */" if names else ""
-        lines += [f"#define QPD_LOW_{i} {_float(one)}{what}"]
-        lines += [f"#define QPD_HIGH_{i} {_float(other)}"]
+        lines += [f"#define QPD_LOW_{i} {c_float(one)}{what}"]
+        lines += [f"#define QPD_HIGH_{i} {c_float(other)}"]
     lows = ", ".join(f"QPD_LOW_{i}" for i in range(len(low)))
     # Subtracted here, in single precision: a compiler may keep more digits of a constant.
-    widths = ", ".join(_float(width) for width in high - low)
+    widths = ", ".join(c_float(width) for width in high - low)
     return [*lines, f"#define QPD_LOWS {lows}", f"#define QPD_WIDTHS {widths}"]
-
-
-def _float(value: np.float32) -> str:
-    """Write a float32 as the shortest C literal that reads back as the same number."""
-    return f"{value!s}f"
 
 
 def _layers_header(student: IntegerStudent) -> str:
@@ -187,13 +208,13 @@ def _layers_header(student: IntegerStudent) -> str:
     for layer in student.layers:
         name, weights = layer.shape.name, packed_weights(student, layer)
         kind = "int8_t" if layer.bits == 8 else "uint8_t"
-        parts.append(_array(f"static const QPD_FLASH {kind} qpd_{name}_weights", weights))
-        parts.append(_array(f"static const QPD_FLASH int32_t qpd_{name}_bias", layer.bias))
+        parts.append(c_array(f"static const QPD_FLASH {kind} qpd_{name}_weights", weights))
+        parts.append(c_array(f"static const QPD_FLASH int32_t qpd_{name}_bias", layer.bias))
         multiplier = shift = "0"
         if layer.multiplier is not None and layer.shift is not None:
             multiplier, shift = f"qpd_{name}_multiplier", f"qpd_{name}_shift"
-            parts.append(_array(f"static const QPD_FLASH int32_t {multiplier}", layer.multiplier))
-            parts.append(_array(f"static const QPD_FLASH uint8_t {shift}", layer.shift))
+            parts.append(c_array(f"static const QPD_FLASH int32_t {multiplier}", layer.multiplier))
+            parts.append(c_array(f"static const QPD_FLASH uint8_t {shift}", layer.shift))
         fields = dict(
             weights=f"qpd_{name}_weights",
             bias=f"qpd_{name}_bias",
@@ -210,13 +231,6 @@ def _layers_header(student: IntegerStudent) -> str:
     body = "},\n".join(table)
     parts.append(f"static const struct qpd_layer qpd_layers[QPD_LAYERS] = {{\n{body}}}}};\n")
     return "\n".join(parts)
-
-
-def _array(declaration: str, values: np.ndarray) -> str:
-    flat = [str(value) for value in values.reshape(-1).tolist()]
-    # Wrapped, as C99 guarantees only 4,095 characters per line.
-    rows = [",".join(flat[i : i + 32]) for i in range(0, len(flat), 32)]
-    return f"{declaration}[{len(flat)}] = {{\n" + ",\n".join(rows) + "};\n"
 
 
 def _comment(text: str) -> str:

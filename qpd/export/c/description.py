@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qpd.actions import Discrete
 from qpd.environments.feature_names import feature_names
 from qpd.environments.registry import action_names
 from qpd.errors.terminal_text import printable
@@ -27,7 +28,12 @@ def inputs(source: ExportSource) -> str:
 
 
 def actions(source: ExportSource) -> str:
-    """Return `4 actions (0 NOOP, 1 FIRE, ...)`, or `2 actions (0 to 1)` if they have no names."""
+    """Return `4 actions (0 NOOP, 1 FIRE, ...)`, or `2 actions (0 to 1)` if they have no names.
+
+    Of other kinds it is what the space says, such as `6 continuous actions (-1 to 1)`.
+    """
+    if not isinstance(source.student.actions, Discrete):
+        return str(source.student.actions)
     number = source.student.architecture.num_outputs
     names = action_names(str(source.about.get("env_id", "")))
     if names is not None and len(names) == number:
@@ -47,12 +53,23 @@ def features(source: ExportSource) -> tuple[str, ...] | None:
 def program_sources(source: ExportSource) -> list[str]:
     """Return the C files that a program with this student compiles.
 
-    Q-learners act by the argmax, so theirs has no sampling. The last makes observations.
+    The last makes observations.
     """
     names = ["qpd_network.c"]
-    names += ["qpd_sample.c"] * imitates_policy(source.about)
+    names += ["qpd_sample.c"] * can_sample(source)
+    names += ["qpd_actions.c"] * (not isinstance(source.student.actions, Discrete))
     is_image = source.student.architecture.is_image
     return [*names, "qpd_preprocess.c" if is_image else "qpd_encode.c"]
+
+
+def can_sample(source: ExportSource) -> bool:
+    """Return whether actions can be drawn from the softmax: one choice, and a policy's logits.
+
+    Q-learners act by the argmax.
+    """
+    actions = source.student.actions
+    is_choice = isinstance(actions, Discrete) and not actions.has_values
+    return is_choice and imitates_policy(source.about)
 
 
 def _line(text: str) -> str:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from qpd.actions import Box, Discrete, MultiDiscrete
 from qpd.export.bundle import ExportSource
 from qpd.export.c import sizes
-from qpd.export.c.description import actions, agent, features, inputs, program_sources
-from qpd.student_files.origin import imitates_policy
+from qpd.export.c.description import (
+    actions,
+    agent,
+    can_sample,
+    features,
+    inputs,
+    program_sources,
+)
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -27,6 +34,38 @@ beyond their range or were NaN: a program that wants to stop then can."""
 _SCREENS = """\
 frames uint8 [4][84][84], oldest first (no scaling). `qpd_preprocess.c` makes them from an
 emulator's 210x160 RGB screens."""
+_ONE_CHOICE = """\
+    #include "qpd.h"
+    int32_t logits[QPD_ACTIONS];
+    int action = qpd_act(observation, logits);    /* the best action */
+@ACTING@"""
+_BOX = """\
+    #include "qpd.h"
+    qpd_action codes[QPD_ACTIONS];                            /* uint8_t, 0 to QPD_ACTION_TOP */
+    qpd_act(observation, codes);
+    int32_t pulse = qpd_action_scaled(codes[0], 1000, 2000);  /* for a DAC or a PWM timer */
+    float value = qpd_action_value(codes[0], 0);              /* in the environment's units */"""
+_CHOICES = """\
+    #include "qpd.h"
+    qpd_action action[QPD_ACTIONS];    /* @NUMBERS@ */
+    qpd_act(observation, action);"""
+_LOGITS = "Logits are in units of @LOGIT_SCALE@ (`QPD_LOGIT_SCALE`)."
+_OUTPUTS = """\
+`qpd_outputs(observation, outputs)` gives the QPD_OUTPUTS logits behind the action, int32, in units
+of @LOGIT_SCALE@ (`QPD_LOGIT_SCALE`); `qpd_decide(outputs, action)` acts by them."""
+_CODES = """\
+Code c of action i stands for low + c / QPD_ACTION_TOP * (high - low), squash included.
+`qpd_action_value` gives the integer engine's float, bit for bit; `qpd_action_scaled` the nearest
+integer of any range, halves up. `qpd_outputs(observation, outputs)` gives the accumulators behind
+the codes, int32.
+
+| action | low | high |
+|---|---|---|
+@BOUNDS@"""
+_ONE_CALL = """
+
+`qpd_act_on_floats(values, action)` and `qpd_act_on_counts(counts, low, high, action)` go from
+sensor values, which are explained below, to the action in one call."""
 _SAMPLE = """\
     action = qpd_sample(logits, &random_state);   /* or one drawn from their softmax */"""
 _Q_VALUES = """
@@ -64,18 +103,21 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     texts = {"TEST": _MAKE, "KERNELS": _COMPUTER_KERNELS, "COMPILE": _COMPILE}
     if board:  # its build system compiles all files
         texts = {"TEST": _SKETCH, "KERNELS": _BOARD_KERNELS, "COMPILE": ""}
-    acting = _SAMPLE
-    if not imitates_policy(source.about):
-        acting = _Q_VALUES + _EPSILON * student.architecture.is_image
+    constants = "weights, biases, multipliers, shifts"
+    if isinstance(student.actions, Box):
+        constants += ", thresholds of codes"
+    use, meaning = _use(source)
     values = {
         **texts,
         "TITLE": f"{source.name}: {agent(source)}, {'an Arduino library' if board else 'in C'}",
         "ABOUT": f"A student of {agent(source)}: {inputs(source)}, {actions(source)}.",
-        "ACTING": acting,
+        "USE": use,
+        "MEANING": meaning,
+        "CONSTANTS": constants,
         "SOURCES": " ".join(program_sources(source)),
         "INPUTS": _observation(source),
         "BITS": ", ".join(f"{layer.shape.name} {layer.bits}" for layer in student.layers),
-        "CONSTANT_BYTES": f"{sizes.weight_bytes(student):,}",
+        "CONSTANT_BYTES": f"{sizes.c_constant_bytes(student):,}",
         "FILE_BYTES": "-" if source.file_bytes is None else f"{source.file_bytes:,} bytes",
         "FLASH_ARENA_BYTES": f"{sizes.flash_arena_bytes(student):,}",
         "ARENA_BYTES": f"{sizes.arena_bytes(student):,}",
@@ -84,6 +126,25 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     for key, value in values.items():
         template = template.replace(f"@{key}@", value)
     return template
+
+
+def _use(source: ExportSource) -> tuple[str, str]:
+    """Return the calls that act, and what their numbers are worth, by the kind of action."""
+    student, space = source.student, source.student.actions
+    if isinstance(space, Discrete):
+        acting = _SAMPLE
+        if not can_sample(source):
+            acting = _Q_VALUES + _EPSILON * student.architecture.is_image
+        return _ONE_CHOICE.replace("@ACTING@", acting), _LOGITS
+    one_call = "" if student.architecture.is_image else _ONE_CALL
+    if isinstance(space, Box):
+        bounds = zip(*(bound.tolist() for bound in space.bounds), strict=True)
+        rows = [f"| {i} | {low!r} | {high!r} |" for i, (low, high) in enumerate(bounds)]
+        return _BOX, _CODES.replace("@BOUNDS@", "\n".join(rows)) + one_call
+    numbers = "0 or 1 for each switch"
+    if isinstance(space, MultiDiscrete):
+        numbers = f"a choice in each part, of {', '.join(map(str, space.nvec))}"
+    return _CHOICES.replace("@NUMBERS@", numbers), _OUTPUTS + one_call
 
 
 def _observation(source: ExportSource) -> str:

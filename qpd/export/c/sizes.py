@@ -15,6 +15,12 @@ def weight_bytes(student: IntegerStudent) -> int:
     return constant_bytes([y.shape for y in student.layers], [y.bits for y in student.layers])
 
 
+def c_constant_bytes(student: IntegerStudent) -> int:
+    """Return QPD_CONSTANT_BYTES: `weight_bytes`, and the thresholds of continuous actions."""
+    thresholds = student.action_thresholds
+    return weight_bytes(student) + (0 if thresholds is None else 4 * len(thresholds))
+
+
 def arena_bytes(student: IntegerStudent) -> int:
     """Return the runtime's static RAM, QPD_ARENA_BYTES, without observation and stack."""
     sizes = buffer_sizes(student)

@@ -130,7 +130,7 @@ def test_one_complete_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert text in page.text, text
     assert dict(page.tags[0][1]) == {"lang": "en"} or ("html", {"lang": "en"}) in page.tags
     pictures = [a for tag, a in page.tags if tag == "img"]
-    assert len(pictures) == 5 and all(len(a["alt"] or "") > 20 for a in pictures)
+    assert len(pictures) == 6 and all(len(a["alt"] or "") > 20 for a in pictures)
     ids = page.attributes("id")
     assert len(ids) == len(set(ids))
     games = page.player_data()["games"]

@@ -82,7 +82,11 @@ int main(int argc, char **argv)
 {
     const double seconds = argc > 1 ? atof(argv[1]) : 2.0;
     const int count = load(argc > 2 ? argv[2] : 0);
-    int32_t logits[QPD_ACTIONS];
+#if QPD_DISCRETE
+    int32_t answer[QPD_ACTIONS];
+#else
+    qpd_action answer[QPD_ACTIONS];
+#endif
     char device[128];
     uint32_t n = 0, warm = 0;
     if (count < 1) {
@@ -92,7 +96,7 @@ int main(int argc, char **argv)
     const uint64_t start = now_ns(), end = start + (uint64_t)(seconds * 1e9);
     uint64_t before = start;
     while (n < MOST_SAMPLES && (before < end || n < 10)) {
-        qpd_act(observations[warm++ % (uint32_t)count], logits);
+        qpd_act(observations[warm++ % (uint32_t)count], answer);
         const uint64_t after = now_ns();
         if (warm > 20) { /* the first calls fill the caches */
             samples[n++] = (uint32_t)(after - before);

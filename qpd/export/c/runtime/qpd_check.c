@@ -1,4 +1,4 @@
-/* The golden vectors: floats to levels, counts to levels, levels to logits. */
+/* The golden vectors: floats to levels, counts to levels, levels to logits and actions. */
 #include "qpd.h"
 
 #include "qpd_flash.h"
@@ -32,11 +32,33 @@ static int qpd_check_levels(int vector, const uint8_t *observation)
 }
 #endif
 
+#if !QPD_DISCRETE
+/* The action itself, and where it is continuous in the environment's units. */
+static int qpd_check_action(int vector, const uint8_t *observation)
+{
+    qpd_action action[QPD_ACTIONS];
+    qpd_act(observation, action);
+    for (uint16_t a = 0; a < QPD_ACTIONS; ++a) {
+        if (action[a] != qpd_golden_actions[vector][a]) {
+            return 1;
+        }
+#if QPD_BOX
+        const float value = qpd_action_value(action[a], a);
+        const uint32_t wanted = qpd_golden_action_values[vector][a];
+        if (memcmp(&value, &wanted, 4) != 0) {
+            return 1;
+        }
+#endif
+    }
+    return 0;
+}
+#endif
+
 int qpd_check(void)
 {
     static uint8_t observation[QPD_INPUT_BYTES];
     const QPD_FLASH uint8_t *runs = qpd_golden_runs;
-    int32_t logits[QPD_ACTIONS];
+    int32_t logits[QPD_OUTPUTS];
     for (int i = 0; i < QPD_GOLDEN; ++i) {
         runs = qpd_unpack(runs, observation);
 #if !QPD_IMAGE
@@ -44,6 +66,7 @@ int qpd_check(void)
             return i + 1;
         }
 #endif
+#if QPD_DISCRETE
         const int action = qpd_act(observation, logits);
         for (int a = 0; a < QPD_ACTIONS; ++a) {
             const int32_t wanted = qpd_golden_logits[i][a];
@@ -51,6 +74,17 @@ int qpd_check(void)
                 return i + 1;
             }
         }
+#else
+        qpd_outputs(observation, logits);
+        for (uint16_t a = 0; a < QPD_OUTPUTS; ++a) {
+            if (logits[a] != qpd_golden_logits[i][a]) {
+                return i + 1;
+            }
+        }
+        if (qpd_check_action(i, observation)) {
+            return i + 1;
+        }
+#endif
     }
     return 0;
 }

@@ -68,3 +68,22 @@ int qpd_levels_from_counts(const int32_t *counts, const int32_t *low, const int3
     }
     return outside;
 }
+
+#if !QPD_DISCRETE
+int qpd_act_on_floats(const float *values, qpd_action *action)
+{
+    uint8_t levels[QPD_INPUT_BYTES];
+    const int outside = qpd_levels_from_floats(values, levels);
+    qpd_act(levels, action);
+    return outside;
+}
+
+int qpd_act_on_counts(const int32_t *counts, const int32_t *low, const int32_t *high,
+                      qpd_action *action)
+{
+    uint8_t levels[QPD_INPUT_BYTES];
+    const int outside = qpd_levels_from_counts(counts, low, high, levels);
+    qpd_act(levels, action);
+    return outside;
+}
+#endif

@@ -1,4 +1,4 @@
-/* From the observation to the action: the layers one after the other, in a static arena. */
+/* From the observation to the outputs: the layers one after the other, in a static arena. */
 #include "qpd.h"
 
 #include "qpd_layer.h"
@@ -35,7 +35,7 @@ const char *qpd_kernel_name(void)
 #endif
 }
 
-int qpd_act(const uint8_t *observation, int32_t *logits)
+void qpd_outputs(const uint8_t *observation, int32_t *outputs)
 {
     const uint8_t *input = observation;
 #ifdef QPD_LAYER_VNNI_H
@@ -44,17 +44,24 @@ int qpd_act(const uint8_t *observation, int32_t *logits)
     for (uint32_t i = 0; i < QPD_LAYERS; ++i) {
         uint8_t *output = i % 2 ? qpd_arena.odd : qpd_arena.even;
 #ifdef QPD_LAYER_VNNI_H
-        if (qpd_layer_vnni(i, input, output, logits)) {
+        if (qpd_layer_vnni(i, input, output, outputs)) {
             input = output;
             continue;
         }
 #endif
-        qpd_layer_dot(&qpd_layers[i], input, output, logits, &qpd_arena.scratch);
+        qpd_layer_dot(&qpd_layers[i], input, output, outputs, &qpd_arena.scratch);
         input = output;
     }
+}
+
+#if QPD_DISCRETE
+int qpd_act(const uint8_t *observation, int32_t *logits)
+{
     int best = 0;
+    qpd_outputs(observation, logits);
     for (int action = 1; action < QPD_ACTIONS; ++action) {
         best = logits[action] > logits[best] ? action : best;
     }
     return best;
 }
+#endif

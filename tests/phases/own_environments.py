@@ -1,0 +1,80 @@
+"""Environments of a user's own module, registered with gymnasium when it is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class _Shown(gymnasium.Env[Any, Any]):
+    """Shows a number from 0 to 7 in each of ten steps, and pays for telling it."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.next(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = self.pay(action)
+        self.steps += 1
+        return self.next(), float(reward), False, self.steps == 10, {}
+
+    def next(self) -> Any:
+        self.number = int(self.np_random.integers(8))
+        return self.show()
+
+    def show(self) -> Any:
+        raise NotImplementedError
+
+    def pay(self, action: Any) -> float:
+        raise NotImplementedError
+
+
+class Keys(_Shown):
+    """A Dict of a vector and a number; two choices at once."""
+
+    observation_space = spaces.Dict(
+        {"b": spaces.Discrete(8), "a": spaces.Box(-1.0, 1.0, (3,), np.float32)}
+    )
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def show(self) -> Any:
+        return {"a": np.full(3, self.number / 8, np.float32), "b": self.number}
+
+    def pay(self, action: Any) -> float:
+        return float(action[0] == (self.number >= 4)) + float(action[1] == self.number % 3)
+
+
+class Rgb(_Shown):
+    """An RGB image, channels last, not square."""
+
+    observation_space = spaces.Box(0, 255, (40, 48, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def show(self) -> Any:
+        image = np.zeros((40, 48, 3), np.uint8)
+        image[:, 6 * self.number : 6 * self.number + 6, self.number % 3] = 200
+        return image
+
+    def pay(self, action: Any) -> float:
+        return float(action == (self.number >= 4))
+
+
+class Aim(_Shown):
+    """Bits in, two torques of unlike bounds out."""
+
+    observation_space = spaces.MultiBinary(3)
+    action_space = spaces.Box(np.float32([-2, 0]), np.float32([2, 5]))
+
+    def show(self) -> Any:
+        return np.array([self.number >> bit & 1 for bit in range(3)], np.int8)
+
+    def pay(self, action: Any) -> float:
+        return -abs(float(action[0]) - self.number / 4 + 1) - abs(float(action[1]) - 2)
+
+
+for kind in (Keys, Rgb, Aim):
+    gymnasium.register(f"{kind.__name__}-v0", kind)
