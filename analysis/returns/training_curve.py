@@ -1,6 +1,6 @@
 """A teacher's training curve: returns of the games played while it learned.
 
-Read from the `*.monitor.csv` files that Stable-Baselines3's Monitor and `qpd teacher train` write.
+Read from the `*.monitor.csv` files that Stable-Baselines3's Monitor and `qpd train` write.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from qpd.environments.making import find_registered, is_playable_atari
+from qpd.environments.making import find_registered, is_playable_atari, make_one
 from qpd.environments.named_modules import allow_named
 from qpd.environments.registry import environment_spec
 from qpd.environments.source import EnvironmentSource, wrappers_of
@@ -129,6 +129,7 @@ class AgentTraining:
         allow_named(source)  # the user's names, or the installed zoo's
         spec = environment_spec(source)
         check_actions(train.algo, train.env, type(spec.actions).__name__)
+        self._manager.unlisted_policy = "CnnPolicy" if spec.is_atari else _policy_for(source)
         set_random_seed(self._recipe.seed)
         prepared = self._manager.setup_experiment()
         assert prepared is not None  # None only where the zoo searches hyperparameters
@@ -153,6 +154,18 @@ class AgentTraining:
                 f"{train.algo} on {train.env}: cannot be set up: {kind}: {one_line(error)}",
                 ErrorCode.TEACHER_TRAINING,
             ) from error
+
+
+def _policy_for(source: EnvironmentSource) -> str:
+    """Name SB3's policy for an environment's observations."""
+    import gymnasium
+    from stable_baselines3.common.preprocessing import is_image_space
+
+    env = make_one(source)
+    env.close()
+    if isinstance(env.observation_space, gymnasium.spaces.Dict):
+        return "MultiInputPolicy"
+    return "CnnPolicy" if is_image_space(env.observation_space) else "MlpPolicy"
 
 
 def _check_stacking(model: Any, env_id: str) -> None:

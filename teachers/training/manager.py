@@ -13,6 +13,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -21,6 +22,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from qpd.environments.source import wrappers_of
 from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
+
+DEFAULT_TIMESTEPS = 1_000_000  # for an environment that the zoo does not list
 
 
 class TrainingManager(ExperimentManager):
@@ -59,11 +62,12 @@ class TrainingManager(ExperimentManager):
             verbose=0,
         )
         self._recipe = recipe
+        self.unlisted_policy = "MlpPolicy"  # for environments that the zoo does not list
         self._saved: dict[str, Any] = {}
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read the zoo's file, with the recipe's settings in place of its own."""
-        values, _ = super().read_hyperparameters()
+        values = {**self._listed(), **(self.custom_hyperparams or {})}
         kwargs = {**(values.get("env_kwargs") or {}), **self._recipe.environment.kwargs}
         if kwargs:
             values["env_kwargs"] = kwargs
@@ -74,6 +78,21 @@ class TrainingManager(ExperimentManager):
             values.pop("noise_std", None)
         self._saved = {key: values[key] for key in sorted(values)}
         return values, OrderedDict(self._saved)
+
+    def _listed(self) -> dict[str, Any]:
+        """Return the zoo's settings for this environment, or for another version of it.
+
+        For one that is new to the zoo: its `default`, where it has one, or only what SB3 must know.
+        """
+        listed = yaml.safe_load(Path(self.config).read_text(encoding="utf-8"))
+        env_id: str = self.env_name.gym_id
+        if env_id in listed or self._is_atari:
+            return dict(listed[env_id if env_id in listed else "atari"])
+        same = [name for name in listed if _version(name)[0] == _version(env_id)[0]]
+        if same:
+            return dict(listed[max(same, key=_version)])
+        settings = {"n_timesteps": DEFAULT_TIMESTEPS, **listed.get("default", {})}
+        return {**settings, "policy": self.unlisted_policy}
 
     def environment_settings(self) -> tuple[dict[str, Any], tuple[Any, ...], int]:
         """Return what is done to each environment: its arguments, wrappers, stacked observations.
@@ -133,3 +152,9 @@ class TrainingManager(ExperimentManager):
     def agent_file(self) -> Path:
         """The agent's zip."""
         return Path(self.save_path, f"{self.env_name}.zip")
+
+
+def _version(env_id: str) -> tuple[str, int]:
+    """Split `HalfCheetah-v4` into name and version; one without a version is version 0."""
+    name, _, number = env_id.rpartition("-v")
+    return (name, int(number)) if name and number.isdecimal() else (env_id, 0)

@@ -16,8 +16,10 @@ import torch
 from stable_baselines3.common.save_util import load_from_zip_file
 
 import qpd
+from qpd.recipe.train_schema import load_train_recipe
 from qpd.runs.progress import SilentProgress
 from qpd.runs.training_run import TrainingRun
+from qpd.teachers.training.manager import TrainingManager
 from tests.command_line import call
 
 torch.set_num_threads(1)
@@ -172,6 +174,25 @@ def test_a_replay_buffer_that_is_too_large_is_played_anew(
     run = qpd.train("dqn", "CartPole-v1", progress=True, **settings)
     assert run.phase.refilled_at == run.phase.resumed_at != ()
     assert "its replay buffer was too large to keep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [("Keys", "MultiInputPolicy"), ("Rgb", "CnnPolicy"), ("Aim", "MlpPolicy")]
+)
+def test_an_environment_of_ones_own_is_trained(name: str, policy: str, tmp_path: Path) -> None:
+    """The zoo does not list it: SB3's defaults, and the policy that its observations need."""
+    overrides = _overrides({"n_steps": 64, "batch_size": 64, "n_epochs": 1})
+    env_id = f"tests.phases.own_environments:{name}-v0"
+    run = qpd.train("ppo", env_id, overrides=overrides, output=tmp_path / "run", **SMALL)
+    assert f"- {policy}\n" in (run.path / f"{name}-v0" / "config.yml").read_text()
+    assert qpd.evaluate(run, episodes=2).returns.size == 2
+
+
+def test_another_version_of_an_environment_has_its_settings() -> None:
+    manager = TrainingManager(load_train_recipe(None, algo="sac", env="x"), "Hopper-v5", {})
+    assert manager.read_hyperparameters()[0]["learning_starts"] == 10_000  # the zoo's Hopper-v4
+    manager = TrainingManager(load_train_recipe(None, algo="sac", env="x"), "Own-v5", {})
+    assert manager.read_hyperparameters()[0] == {"n_timesteps": 1_000_000, "policy": "MlpPolicy"}
 
 
 @pytest.fixture(scope="module")
