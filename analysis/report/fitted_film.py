@@ -22,10 +22,10 @@ def fitted_film(game: FilmedGame) -> tuple[dict[str, Any], int]:
     the size, in 4 bits for each of the three colours, at half the size again; or else the last.
     """
     for frames, stride in _lighter(game):
-        film = encode_frames(frames)
-        if len(film["data"]) <= MAX_BYTES:
+        fitted = encode_frames(frames), stride
+        if len(fitted[0]["data"]) <= MAX_BYTES:
             break
-    return film, stride
+    return fitted
 
 
 def _lighter(game: FilmedGame) -> Iterator[tuple[np.ndarray, int]]:
