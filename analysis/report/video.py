@@ -12,7 +12,7 @@ from qpd.analysis.networks.action_labels import action_labels, action_parts
 from qpd.analysis.networks.run_players import RunPlayers, run_players
 from qpd.analysis.report import blocks
 from qpd.analysis.report.blocks import Section, Text
-from qpd.analysis.report.frame_codec import encode_frames
+from qpd.analysis.report.fitted_film import fitted_film
 from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.runs.run_table import LABELS
 from qpd.environments.registry import EnvironmentConfigError
@@ -108,6 +108,7 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
     scores = [
         int(score) if score == int(score) else round(score, 1) for score in game.scores.tolist()
     ]
+    film, stride = fitted_film(game)
     return {
         "label": players[0].label,
         "other": players[1].label if len(players) > 1 else None,
@@ -119,8 +120,8 @@ def _game_data(game: FilmedGame, players: list[Player], place: int) -> dict[str,
         "scores": scores,
         "ended": game.ended,
         "rate": game.steps_per_second,
-        "stride": game.stride,
-        "film": encode_frames(game.frames),
+        "stride": stride,
+        "film": film,
     }
 
 

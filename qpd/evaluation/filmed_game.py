@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -216,9 +217,17 @@ def _follow(env: gymnasium.Env[Any, Any], source: EnvironmentSource) -> None:
     Since gymnasium 1.3 the default one stays where it is, and robots walk out of the picture.
     """
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
-    if renderer is None or {"camera_id", "camera_name"} & set(source.kwargs):
+    if renderer is None:
         return
     import mujoco
+    from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
+
+    # Without OpenGL its viewer fails before it has a context, and complains on stderr that there is
+    # none to free.
+    if not hasattr(OffScreenViewer, "opengl_context"):
+        OffScreenViewer.opengl_context = SimpleNamespace(free=lambda: None)
+    if {"camera_id", "camera_name"} & set(source.kwargs):
+        return
 
     camera = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
     if camera >= 0:  # arms and pendulums have none, and stay in sight

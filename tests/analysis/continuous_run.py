@@ -10,16 +10,21 @@ from qpd.phases.preparation import prepare
 from tests.tiny_run import Follower, recipe_of, work
 
 
-def continuous_run(folder: Path) -> Path:
-    """The run of all phases; its teacher's zip lies beside it."""
+def continuous_teacher(folder: Path) -> Path:
+    """A zip of an untrained agent for Pendulum."""
     teacher = folder / "sac-Pendulum-v1.zip"
     model = SAC(
         "MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": [16]}, seed=0, device="cpu",
         buffer_size=10,
     )  # fmt: skip
     model.save(teacher)
+    return teacher
+
+
+def continuous_run(folder: Path) -> Path:
+    """The run of all phases; its teacher's zip lies beside it."""
     recipe = recipe_of(
-        teacher,
+        continuous_teacher(folder),
         teacher={"algo": None, "env": "Pendulum-v1"},
         distill={"epochs": 2},
         finetune={"epochs": 1},

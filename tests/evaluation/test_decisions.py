@@ -127,8 +127,7 @@ def test_why_mujoco_cannot_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: object) -> None:
         raise mujoco.FatalError("no OpenGL")
 
-    monkeypatch.setattr("gymnasium.envs.mujoco.mujoco_rendering.OffScreenViewer.render", fails)
-    monkeypatch.setattr("gymnasium.envs.mujoco.mujoco_rendering.OffScreenViewer.__init__", fails)
+    monkeypatch.setattr("gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer.render", fails)
     with pytest.raises(EnvironmentConfigError) as refused:
         check_drawable(EnvironmentSource("InvertedPendulum-v5"))
     (line,) = refused.value.lines

@@ -298,7 +298,7 @@ DAMAGE: list[tuple[Any, Change, str]] = [
     (PPO, put("log_std", torch.zeros(2)), r"'log_std' has shape \(2,\); expected \(3,\) or"),
     (PPO, put("log_std", torch.zeros(64, 4)), r"'log_std' has shape \(64, 4\); expected"),
     (PPO, put("log_std", torch.tensor(0.0)), r"'log_std' has shape \(\)"),
-    (PPO, put("log_std", torch.full((64, 3), 3e4)), "its labels are not finite, or beyond"),
+    (PPO, put("log_std", torch.full((64, 3), 3e4)), "its outputs are not finite, or beyond"),
     (PPO, drop("value_net"), "tensor 'value_net.weight' is missing"),
     (PPO, space(low="[-inf -2. 0.]"), "an action from -inf to 3: bounds must be finite"),
     (PPO, space(low="[-0.4 -2.]"), r"bounds of 2 and 3 numbers for actions of shape \(3,\)"),

@@ -264,14 +264,6 @@ def test_arguments_that_contradict_the_archive():
 
 
 def test_unsupported_agents(tmp_path):
-    class Taxi(TinyImages):
-        def __init__(self) -> None:
-            self.observation_space = spaces.Discrete(5)
-            self.action_space = spaces.Discrete(3)
-
-    A2C("MlpPolicy", Taxi(), device="cpu").save(tmp_path / "taxi.zip")
-    with pytest.raises(TeacherError, match="observations of type Discrete"):
-        load_teacher(tmp_path / "taxi.zip")
     softmax = {"activation_fn": nn.PReLU}
     A2C("MlpPolicy", "CartPole-v1", policy_kwargs=softmax, device="cpu").save(tmp_path / "p.zip")
     with pytest.raises(TeacherError, match="'PReLU' is not supported"):

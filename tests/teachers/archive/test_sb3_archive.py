@@ -206,7 +206,7 @@ def test_numbers_of_data_that_sb3_writes_and_json_lacks(cartpole_zip, tmp_path):
 def test_outputs_that_are_not_finite(cartpole_zip, tmp_path):
     """3e38 is a float32, but the sum of two is not; 1e30 is, and its square is not."""
     for key, weight, named in (
-        ("action_net.weight", 3e38, "labels"),
+        ("action_net.weight", 3e38, "outputs"),
         ("value_net.weight", 3e38, "values"),
         ("value_net.bias", 1e30, "values"),
     ):
