@@ -35,7 +35,7 @@ from qpd.commands.output import (
 from qpd.commands.push import push
 from qpd.commands.report import report
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
-from qpd.commands.train import train
+from qpd.commands.train import print_training, train
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -191,8 +191,13 @@ def finetune(
 
 @app.command()
 def show(run_path: RunArgument, as_json: AsJson = False) -> None:
-    """Print a run's results: returns, parameters, bytes."""
-    print_run(run_path, as_json)
+    """Print a run's results: returns, parameters, bytes; or how a training is."""
+    from qpd.runs.training_run import is_training
+
+    if is_training(run_path):
+        print_training(run_path, as_json)
+    else:
+        print_run(run_path, as_json)
 
 
 @app.command()

@@ -98,13 +98,6 @@ def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
     """
     if quiet and not as_json:
         return
-    from qpd.runs.training_run import is_training
-
-    if is_training(path):
-        from qpd.commands.train import print_training
-
-        print_training(path, as_json, quiet)
-        return
     from qpd.analysis.runs.run_table import (
         run_summary,
         summary_caption,

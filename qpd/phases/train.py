@@ -10,7 +10,7 @@ from qpd.recipe.train_schema import TrainRecipe
 from qpd.runs.progress import Progress
 from qpd.runs.training_record import TrainingRecord
 from qpd.runs.training_run import TrainingRun, check_place
-from qpd.teachers import AgentTraining
+from qpd.teachers.training.agent_training import AgentTraining
 
 
 def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:

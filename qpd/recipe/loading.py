@@ -119,10 +119,22 @@ def load_typed_recipe(
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip(".-_") or "recipe"
         # A file's stem may have characters that a run's name may not.
         merged.setdefault("name", stem)
+    if path is not None and not mistakes:
+        _check_kind(path, merged, model)
     recipe = _validate(merged, layers, mistakes, model)
     if recipe is None or mistakes:
         raise RecipeError(mistakes)
     return recipe
+
+
+def _check_kind(path: Path, merged: Mapping[str, Any], model: type[RecipeSection]) -> None:
+    """Raise RecipeError, one line, for a file of another kind, most of whose keys are unknown."""
+    fields = model.model_fields.items()
+    needed = [name for name, field in fields if field.is_required() and name != "name"]
+    unknown = merged.keys() - model.model_fields.keys()
+    if len(unknown) > 2 and not merged.keys() & set(needed):
+        line = f"{file_label(path)}: is a recipe of another kind: it has no {', '.join(needed)}"
+        raise RecipeError([CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)])
 
 
 def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

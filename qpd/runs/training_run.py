@@ -62,9 +62,7 @@ class TrainingManifest(RunOrigin):
     kind: Literal["training"] = "training"
     algo: str
     env_id: str
-    phases: dict[Literal["train"], TrainPhase] = Field(
-        default_factory=lambda: {"train": TrainPhase()}
-    )
+    phases: dict[Literal["train"], TrainPhase] = Field(default={"train": TrainPhase()})
     recipe_crc32: str
 
 

@@ -7,11 +7,12 @@ writes files while it sets up; this one writes nothing until `write_settings`.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import pickle
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from rl_zoo3.exp_manager import ExperimentManager
@@ -34,11 +35,12 @@ class TrainingManager(ExperimentManager):
 
     def __init__(self, recipe: TrainRecipe, env_id: str, hyperparameters: dict[str, Any]) -> None:
         train, environment = recipe.train, recipe.environment
+        timesteps = -1 if train.timesteps is None else train.timesteps
         # What the zoo's command line would parse, as it writes it to args.yml.
         arguments = {
             "algo": train.algo,
             "env": train.env,
-            "n_timesteps": -1 if train.timesteps is None else train.timesteps,
+            "n_timesteps": timesteps,
             "seed": recipe.seed,
             "device": recipe.device,
             "env_kwargs": dict(environment.kwargs) or None,
@@ -53,7 +55,7 @@ class TrainingManager(ExperimentManager):
             train.algo,
             env_id,
             log_folder="",
-            n_timesteps=arguments["n_timesteps"],
+            n_timesteps=timesteps,
             eval_freq=-1,  # no games on the way: `qpd evaluate` plays them afterwards
             hyperparams=changed,
             seed=recipe.seed,
@@ -135,7 +137,8 @@ class TrainingManager(ExperimentManager):
         try:
             # Counted from 0 even when it resumes: the callback puts back what a checkpoint holds,
             # and schedules see the whole length.
-            model.learn(int(self.n_timesteps), callback=self.callbacks, log_interval=None)
+            learn: Any = model.learn  # SB3 takes None here, but some of its classes do not say so
+            learn(int(self.n_timesteps), callback=self.callbacks, log_interval=None)
         finally:
             if model.env is not None:
                 model.env.close()
@@ -146,7 +149,7 @@ class TrainingManager(ExperimentManager):
         if normalize is not None:
             write_bytes(Path(self.params_path, "vecnormalize.pkl"), pickle.dumps(normalize))
         with replace_file(self.agent_file) as file:
-            model.save(file)
+            model.save(cast(io.BufferedIOBase, file))
 
     @property
     def agent_file(self) -> Path:

@@ -146,7 +146,7 @@ class SegmentCallback(BaseCallback):
 
 def begin_episodes(model: BaseAlgorithm) -> None:
     """Begin new episodes in all environments, as SB3 does when it begins to learn."""
-    env = model.env
+    env: Any = model.env
     assert env is not None
     if isinstance(model, OffPolicyAlgorithm) and model.optimize_memory_usage:
         # One array holds observations and their successors: the last one has none.

@@ -37,7 +37,8 @@ def completed(line: str) -> list[str]:
     ("line", "some"),
     [
         ("qpd e", ["evaluate", "export"]),
-        ("qpd teacher ", ["info", "pull", "train", "card"]),
+        ("qpd teacher ", ["info", "pull", "card"]),
+        ("qpd tr", ["train"]),
         ("qpd run qui", ["quickstart"]),
         ("qpd sweep mini", ["mini-grid"]),
         ("qpd run ci --set distill.l", ["distill.lr=", "distill.loss="]),

@@ -418,6 +418,7 @@ def assert_survives_signals(
     return errors
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
     # Epochs of 512 updates, some 0.2 s or more: the signals arrive in the middle of one.
     longer = {"batch_size": 8, "epochs": 5}

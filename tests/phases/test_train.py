@@ -34,7 +34,7 @@ TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a2c": ("a2c", "Pendulum-v1", {"n_envs": 2}),
     "trpo": ("trpo", "Pendulum-v1", {"n_steps": 32, "n_envs": 2, "batch_size": 32}),
     "dqn": ("dqn", "CartPole-v1", {"learning_starts": 50, "train_freq": 4, "gradient_steps": 2}),
-    "qrdqn": ("qrdqn", "CartPole-v1", {"learning_starts": 50, "train_freq": 8}),
+    "qrdqn": ("qrdqn", "CartPole-v1", {"learning_starts": 9, "train_freq": 8, "gradient_steps": 1}),
     "sac": ("sac", "Pendulum-v1", {"learning_starts": 50, "train_freq": 8}),
     "tqc": ("tqc", "Pendulum-v1", {"learning_starts": 50, "train_freq": 8}),
     "td3": ("td3", "Pendulum-v1", {"learning_starts": 50, "train_freq": 4, "gradient_steps": 1}),
@@ -185,13 +185,13 @@ def test_an_environment_of_ones_own_is_trained(name: str, policy: str, tmp_path:
     env_id = f"tests.phases.own_environments:{name}-v0"
     run = qpd.train("ppo", env_id, overrides=overrides, output=tmp_path / "run", **SMALL)
     assert f"- {policy}\n" in (run.path / f"{name}-v0" / "config.yml").read_text()
-    assert qpd.evaluate(run, episodes=2).returns.size == 2
+    assert qpd.evaluate(run, episodes=2, env=env_id).returns.size == 2
 
 
 def test_another_version_of_an_environment_has_its_settings() -> None:
     manager = TrainingManager(load_train_recipe(None, algo="sac", env="x"), "Hopper-v5", {})
     assert manager.read_hyperparameters()[0]["learning_starts"] == 10_000  # the zoo's Hopper-v4
-    manager = TrainingManager(load_train_recipe(None, algo="sac", env="x"), "Own-v5", {})
+    manager = TrainingManager(load_train_recipe(None, algo="sac", env="x"), "Acrobot-v1", {})
     assert manager.read_hyperparameters()[0] == {"n_timesteps": 1_000_000, "policy": "MlpPolicy"}
 
 

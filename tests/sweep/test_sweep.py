@@ -121,6 +121,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_lost_worker_and_a_failing_cell(folder: Path, tmp_path: Path, pool: Pool) -> None:
     sweep, cells = make_sweep(
         folder,
