@@ -128,13 +128,12 @@ def load_typed_recipe(
 
 
 def _check_kind(path: Path, merged: Mapping[str, Any], model: type[RecipeSection]) -> None:
-    """Raise RecipeError, one line, for a file of another kind, most of whose keys are unknown."""
-    fields = model.model_fields.items()
-    needed = [name for name, field in fields if field.is_required() and name != "name"]
-    unknown = merged.keys() - model.model_fields.keys()
-    if len(unknown) > 2 and not merged.keys() & set(needed):
-        line = f"{file_label(path)}: is a recipe of another kind: it has no {', '.join(needed)}"
-        raise RecipeError([CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)])
+    """Raise RecipeError, one line, for a run's recipe in place of a training's, or the reverse."""
+    # One of the two is in every recipe, and the other in none of its kind.
+    for own, other in (("train", "student"), ("student", "train")):
+        if own in model.model_fields and own not in merged and other in merged:
+            line = f"{file_label(path)}: is a recipe of another kind: it has {other}, not {own}"
+            raise RecipeError([CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)])
 
 
 def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:

@@ -60,7 +60,7 @@ AGENTS = [
     row("train ppo", Code.COMMAND_LINE, "ppo: name the environment, too"),
     row("train absent", Code.RECIPE_NOT_FOUND, "absent: this is neither a recipe file"),
     row("train quickstart", Code.RECIPE_UNKNOWN_KEY, "quickstart.yaml: is a recipe of another kind",
-        "it has no train"),
+        "it has student, not train"),
     row("train ppo CartPol-v1", Code.ENVIRONMENT_UNKNOWN, "CartPole-v1"),
     row("train dqn Pendulum-v1", Code.TEACHER_TRAINING, "Pendulum-v1 are Box", "ppo, a2c"),
     row("train ppo CartPole-v1 --timesteps 0", Code.COMMAND_LINE, "--timesteps", "0"),
