@@ -23,6 +23,17 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+# Notebooks run as tests. What these show has tests of its own, and UMAP takes 15 s to compile.
+SLOW_NOTEBOOKS = ("features.ipynb", "outputs.ipynb", "quantization.ipynb", "returns.ipynb")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow notebooks."""
+    for item in items:
+        if item.path.name in SLOW_NOTEBOOKS:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def commands_built_once() -> Iterator[None]:
     """Typer makes all commands anew for each call of `qpd`, which takes longer than most calls."""

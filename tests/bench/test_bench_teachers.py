@@ -130,6 +130,7 @@ def test_without_sb3_qpds_own_module_is_the_baseline(
     assert str(predict.error) == 'stable_baselines3 is missing: pip install "qpd-rl[train]"'
 
 
+@pytest.mark.slow
 def test_vecnormalizes_statistics_are_applied_before_sb3(made: Path, tmp_path: Path) -> None:
     environment = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
     environment.obs_rms.mean, environment.obs_rms.var = np.full(4, 3.0), np.full(4, 0.04)

@@ -195,10 +195,19 @@ def test_models_say_what_their_actions_are() -> None:
     assert said(student_of("switches"))["action_kind"] == "multi_binary"
 
 
-@pytest.mark.parametrize("name", ["tanh-3", "parts", "switches"])
-@pytest.mark.parametrize("target", EXPORTERS)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        # Importing Stable-Baselines3 takes seconds, twice for each.
+        pytest.param(
+            name, target, marks=[pytest.mark.slow] * (target == "sb3" and name != "tanh-3")
+        )
+        for name in ("tanh-3", "parts", "switches")
+        for target in EXPORTERS
+    ],
+)
 def test_readme_code_and_self_test_run_in_the_bundle(
-    target: str, name: str, tmp_path: Path
+    name: str, target: str, tmp_path: Path
 ) -> None:
     student, folder = student_of(name), tmp_path / "out"
     source = ExportSource(student, {"env_id": "CartPole-v1"}, "test")

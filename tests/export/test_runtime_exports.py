@@ -261,7 +261,8 @@ def test_litert_takes_batches_after_resizing(bundle, run: str) -> None:
 @pytest.mark.parametrize(
     ("run", "target"),
     [("breakout-ppo-xxs", "onnx"), ("breakout-ppo-xxs", "litert"), ("classic-dqn-cartpole", "onnx"),
-     ("classic-dqn-cartpole", "litert"), ("classic-dqn-cartpole", "sb3"),
+     ("classic-dqn-cartpole", "litert"),
+     pytest.param("classic-dqn-cartpole", "sb3", marks=pytest.mark.slow),
      pytest.param("breakout-ppo-xxs", "sb3", marks=pytest.mark.slow)],  # plays a whole game
 )  # fmt: skip
 def test_readme_code_and_self_test_run_in_the_bundle(bundle, run: str, target: str) -> None:

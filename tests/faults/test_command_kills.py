@@ -27,7 +27,7 @@ def test_a_killed_export_and_fork_leave_nothing_behind(tmp_path: Path, teacher_z
     tally, rng = CommandTally(), np.random.default_rng(1)
     with ForkStarter() as forked:
         work = CommandKills(tmp_path / "kills", teacher_zip, forked)
-        for name in ("export c -o", "quantize -o", "quantize -o without a memory"):
+        for name in ("export c -o", "quantize -o without a memory"):
             assert name in COMMANDS
             work.kill(name, rng, tally)
     assert tally.findings == []

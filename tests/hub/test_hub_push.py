@@ -165,6 +165,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_an_upload_arrives_whole(hub: FakeHub, tmp_path: Path, push_here: Push) -> None:
     folder = tmp_path / "kept"
     arguments = (RUN, "me/cartpole", "--formats", "c", "--private", "--json", "-o", folder)

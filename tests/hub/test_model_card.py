@@ -242,6 +242,7 @@ def test_convolutions_given_by_numbers_are_in_the_title(tmp_path: Path) -> None:
     assert card.data.model_name == "QPD 4-8-8-8+8 student of PPO"
 
 
+@pytest.mark.slow
 def test_an_agent_of_sb3_contrib_is_called_that(tmp_path: Path) -> None:
     run = REFERENCE / "classic-qrdqn-lunarlander"
     assert push(run, "me/x", "--dry-run", "-o", tmp_path / "hub", "--formats", "c,sb3") == 0

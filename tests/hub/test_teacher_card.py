@@ -112,6 +112,7 @@ def test_without_files_beside_it_the_card_says_what_is_not_known(
     assert metadata["library_name"] == "stable-baselines3"
 
 
+@pytest.mark.slow
 def test_an_agent_that_sees_normalized_observations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,12 +17,12 @@ from qpd.student_files.quantized import load_integer_student
 from qpd.students import Student
 
 RUNS = Path(__file__).parents[2] / "runs-reference"
-COUNT = 10_000
+COUNT = 4_000
 
 
 @pytest.fixture(scope="module")
 def observations() -> np.ndarray:
-    """10,000 observations from the games of an 8-bit student, uint8 `[10000, 4, 84, 84]`."""
+    """Observations from the games of an 8-bit student, uint8 `[COUNT, 4, 84, 84]`."""
     engine = IntegerEngine(
         load_integer_student(RUNS / "breakout-ppo-xxs" / "quantized.safetensors")
     )
@@ -69,7 +69,7 @@ def simulation_of(integers: IntegerStudent) -> QuantizedStudent:
     "run", ["breakout-ppo-xxs", "breakout-ppo-xxs-4bit", "breakout-ppo-xxs-2bit"]
 )
 def test_simulation_and_integers_agree_on_the_real_game(run: str, observations: np.ndarray) -> None:
-    """The same action on 99.9% of 10,000 observations; logits within 1% of their spread."""
+    """The same action on 99.9% of 4,000 observations; logits within 1% of their spread."""
     integers = load_integer_student(RUNS / run / "quantized.safetensors")
     found = IntegerEngine(integers)(observations)
     with torch.no_grad():

@@ -252,6 +252,7 @@ def test_collecting_beside_training_changes_no_number(
     assert threads == [True] * 10 + [False] * 10
 
 
+@pytest.mark.slow
 def test_rewards_lead_past_a_teacher_that_knows_nothing(teacher_zip: Path, tmp_path: Path) -> None:
     finetune = {
         "epochs": 25,

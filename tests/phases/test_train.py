@@ -137,6 +137,7 @@ def test_an_interrupted_training_ends_in_the_same_numbers(case: str, tmp_path: P
     _assert_same(whole, parts)
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     """As kill -9 leaves it: nothing closed, rows after the checkpoint already written."""
     hyperparameters = TRAININGS["ppo"][2]

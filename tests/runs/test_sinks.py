@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -213,6 +214,7 @@ def test_a_resumed_phase_shows_each_epoch_once(tmp_path: Path) -> None:
         for epoch in range(first, 5):
             sink.epoch("distill", epoch, {"loss/total": value}, {"w": np.full(3, value)})
         sink.close()
+        time.sleep(1.1)  # files are named, and read, by the second
     shown = events(tmp_path, "distill")
     found = [(event.step, event.value) for event in shown.Scalars("loss/total")]
     assert found == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]

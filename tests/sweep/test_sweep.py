@@ -146,6 +146,7 @@ def test_a_lost_worker_and_a_failing_cell(folder: Path, tmp_path: Path, pool: Po
     assert not (bad.folder / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on(
     folder: Path, tmp_path: Path, pool: Pool, capsys: pytest.CaptureFixture[str]
 ) -> None:
