@@ -70,7 +70,7 @@ DAMAGED = [
     ),
     pytest.param(".lock", "garbage appended", "same", marks=pytest.mark.slow),
 ]
-FILES = {row[0] if isinstance(row, tuple) else row.values[0] for row in DAMAGED}
+FILES = {str(getattr(row, "values", row)[0]) for row in DAMAGED}
 
 
 @pytest.fixture(scope="module")
