@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,6 +116,17 @@ class Teacher(nn.Module):
     def hidden_widths(self) -> tuple[int, ...]:
         """Return the widths of the actor's hidden layers, without those of a NatureCNN."""
         return tuple(layer.out_features for layer in self.network.hidden_layers)
+
+    @property
+    def actor_parameters(self) -> int:
+        """Return the weights and biases of what acts: no critic, no deviations, no quantiles.
+
+        Of images, whose actor and critic share nearly all, those of the whole network.
+        """
+        if self.is_image:
+            return self.num_parameters
+        widths = (self.observation_shape[0], *self.hidden_widths, self.actions.num_outputs)
+        return sum((before + 1) * after for before, after in pairwise(widths))
 
     def train(self, mode: bool = True) -> "Teacher":
         """Stay in eval mode, whatever `mode` says: a teacher is frozen."""

@@ -164,6 +164,7 @@ def teacher_info(
         "hidden_widths": list(teacher.hidden_widths),
         "activation": teacher.activation,
         "num_parameters": teacher.num_parameters,
+        "actor_parameters": teacher.actor_parameters,
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),
         "wrappers": str(teacher.files.environment),

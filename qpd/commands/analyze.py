@@ -167,6 +167,31 @@ def analyze_pareto(
     _finish(tables, shown, notes, written, as_json)
 
 
+@analyze_app.command("parity")
+def analyze_parity(
+    runs: Runs,
+    share: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="of (agent - random policy), to be kept")
+    ] = 0.95,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tabulate what students keep of their agents' play, and the smallest student at parity."""
+    with analysis_extra():
+        from qpd.analysis.returns.parity import (
+            parity_notes,
+            parity_table,
+            parity_tables,
+            smallest_at_parity,
+        )
+
+        table, left_out = parity_table(runs)
+        tables = {"parity": table, "parity_smallest": smallest_at_parity(table, share)}
+        written = _save(tables, {}, output)
+        notes = [*parity_notes(table, share), *reason_lines(left_out)]
+    _finish(tables, parity_tables(table, share), notes, written, as_json)
+
+
 def _save(
     tables: Mapping[str, DataFrame], figures: Mapping[str, Draw], output: Path | None
 ) -> list[Path]:

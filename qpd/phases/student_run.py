@@ -156,6 +156,7 @@ def _begin(
             algo=teacher.algo,
             env_id=prepared.env_id,
             num_parameters=teacher.num_parameters,
+            actor_parameters=teacher.actor_parameters,
             environment=environment.to_json() if environment.additions() else None,
         )
     )

@@ -119,6 +119,8 @@ class TeacherRecord(BaseModel):
     algo: str
     env_id: str
     num_parameters: int = Field(ge=1, le=10**12)
+    # Of what acts: no critic. None in earlier versions' runs.
+    actor_parameters: int | None = Field(None, ge=1, le=10**12)
     # What is done to the environment (EnvironmentSource.to_json), where anything is.
     environment: dict[str, Any] | None = None
 
