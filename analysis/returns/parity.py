@@ -20,7 +20,6 @@ from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.errors.user_error import UserError
 from qpd.evaluation.games import bootstrap_interval
 from qpd.evaluation.studentized import student_t_quantile
-from qpd.phases.validation import MAX_PARALLEL_GAMES
 from qpd.runs.manifest import TeacherRecord
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.quantized import stored_constant_bytes
@@ -152,9 +151,8 @@ def _same_starts(run: RunDirectory, one: dict[str, Any], other: dict[str, Any]) 
     """Tell whether game i of both began alike: the first game of environment i."""
     settings = run.recipe.evaluation
     games = len(one["returns"])
-    in_parallel = settings.num_envs or min(settings.episodes, MAX_PARALLEL_GAMES)
     return (
-        games == len(other["returns"]) <= in_parallel
+        games == len(other["returns"]) <= settings.games_in_parallel
         and one["seed"] == other["seed"]
         and games == settings.episodes
     )

@@ -18,7 +18,7 @@ from qpd.numerics.random_seeds import seed_for
 from qpd.phases.runner import already_done
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import StudentRun
-from qpd.phases.validation import MAX_PARALLEL_GAMES, acting_rule, make_env
+from qpd.phases.validation import acting_rule, make_env
 from qpd.runs.epoch_report import final_scalars
 from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.progress import Progress
@@ -60,7 +60,7 @@ def evaluate_run(
             if _is_known(student, entrant, progress, shared_games):
                 continue
             if env is None:
-                parallel = settings.num_envs or min(settings.episodes, MAX_PARALLEL_GAMES)
+                parallel = settings.games_in_parallel
                 env = make_env(student.recipe, student.prepared, parallel)
                 opened.callback(env.close)
             evaluation = _evaluate(student, entrant, env, progress)

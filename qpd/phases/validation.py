@@ -12,11 +12,10 @@ from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import evaluate
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.preparation import Prepared
-from qpd.recipe.schema import Recipe
+from qpd.recipe.schema import MAX_PARALLEL_GAMES, Recipe
 from qpd.runs.progress import Progress
 from qpd.training.selection import Validated
 
-MAX_PARALLEL_GAMES = 64
 HELD_OUT_STATES = 4096  # of one validation; 116 MB of Atari's frames
 _STATES_A_STEP = 4  # at most: parallel games in the same step are alike
 

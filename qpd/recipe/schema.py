@@ -26,6 +26,7 @@ from qpd.recipe.value_types import (
 )
 
 EMBEDDED_TEACHER = "embedded"
+MAX_PARALLEL_GAMES = 64  # of an evaluation or a validation, unless the recipe says otherwise
 
 Acting = Literal["auto", "sample", "epsilon", "greedy"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -347,6 +348,11 @@ class EvaluationSettings(RecipeSection):
         "validation games, unless the return has collapsed; return = the best, as in the paper",
     )
     validate_every: int = Field(1, ge=1, le=MAX_EPOCHS, description="epochs between validations")
+
+    @property
+    def games_in_parallel(self) -> int:
+        """Games that an evaluation plays side by side; game i of the first is environment i's."""
+        return self.num_envs or min(self.episodes, MAX_PARALLEL_GAMES)
 
 
 class SaveSettings(RecipeSection):

@@ -38,6 +38,7 @@ GOOD: dict[str, list[str]] = {
     "analyze actions": ["run"],
     "analyze fps": ["empty.json"],
     "analyze returns": ["played"],
+    "analyze parity": ["played"],
     "analyze sizes": ["run"],
     "analyze pareto": ["played"],
     "analyze umap": ["run"],
