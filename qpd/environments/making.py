@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -95,12 +97,12 @@ def _make(
     options: dict[str, Any],
     max_frames: int | None,
 ) -> Environment:
-    env_id = source.env_id
+    env_id, entry = source.env_id, str(registered.entry_point)
     # MuJoCo draws without a screen by EGL or OSMesa only.
     if "render_mode" in options and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet_mujoco(entry):
             # That there is a later version: this one is what the agent was trained on.
             warnings.simplefilter("ignore")
             # The checker warns about environments that are not ours, nor our users', to change.
@@ -112,7 +114,6 @@ def _make(
             )
     except Exception as error:  # of a user's own class: it may raise anything
         # gymnasium's own message names its extra, not ours.
-        entry = str(registered.entry_point)
         extra = next((name for name in _EXTRAS if f".{name}." in entry), None)
         if extra is not None and isinstance(error, gymnasium.error.DependencyNotInstalled):
             raise EnvironmentConfigError(
@@ -120,6 +121,24 @@ def _make(
             ) from error
         made = f" made with {', '.join(source.kwargs)}" if source.kwargs else ""
         raise EnvironmentConfigError(f"{env_id}{made}: {one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _quiet_mujoco(entry: str) -> Iterator[None]:
+    """Keep MuJoCo from printing a line per environment on what its models are written with."""
+    try:
+        if ".mujoco." not in entry:
+            raise ImportError
+        import mujoco
+    except ImportError:  # gymnasium says what is missing
+        yield
+        return
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def _unknown_id_message(env_id: str, module: str, name: str) -> str:

@@ -198,3 +198,11 @@ def test_specs() -> None:
     cartpole = environment_spec("CartPole-v1")
     assert (cartpole.actions, cartpole.observation_shape) == (Discrete(2), (4,))
     assert not cartpole.is_atari and cartpole.frame_stack == 1
+
+
+def test_mujoco_says_nothing_of_its_models(capfd: pytest.CaptureFixture[str]) -> None:
+    mujoco = pytest.importorskip("mujoco")
+    before = mujoco.get_mju_user_warning()
+    make_vector_env("HalfCheetah-v4", 2, workers=0).reset(0)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "") and mujoco.get_mju_user_warning() == before
