@@ -19,7 +19,7 @@ import torch
 from benchmarks.baseline import PlainTraining
 from benchmarks.breakout_play import RECIPE_MEMORY, stacked_observations, teacher_play
 from benchmarks.timing import interleave, parse_arguments, print_rates
-from qpd.actions import Discrete
+from qpd.actions import ActionSpace, Discrete
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.schema import DistillSettings, FinetuneSettings, TrainingPhase
@@ -30,19 +30,31 @@ from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
 from qpd.training.step import TrainStep
 
+BREAKOUT = Discrete(4)
+
 
 class QpdTraining:
     """Phase 1 or phase 3 of QPD on the memory of `stream`."""
 
-    def __init__(self, size: str, stream: PlayStream, batch_size: int, quantized: bool) -> None:
+    def __init__(
+        self,
+        size: str,
+        stream: PlayStream,
+        batch_size: int,
+        quantized: bool,
+        actions: ActionSpace = BREAKOUT,
+    ) -> None:
         self.memory, self.batch_size = stream.memory, batch_size
-        self.module: torch.nn.Module = Student(architecture_for(size, (4, 84, 84), 4), 0)
+        shape = stream.env.spec.observation_shape
+        self.module: torch.nn.Module = Student(
+            architecture_for(size, shape, actions.num_outputs), 0
+        )
         settings: TrainingPhase = DistillSettings(batch_size=batch_size)
         if quantized:
             settings = FinetuneSettings(batch_size=batch_size)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
         optimizer = make_optimizer(self.module, settings, 1.0)
-        self.step = TrainStep(training_plan(settings, 3.0), self.module, optimizer)
+        self.step = TrainStep(training_plan(settings, 3.0, actions), self.module, optimizer)
         self.draw = self.memory.start_drawing(shared=self.step.reads_shared_frames)
         self.batches = self._endless(np.random.default_rng(0))
 
@@ -61,11 +73,13 @@ class QpdTraining:
         return count * self.batch_size
 
 
-def training_plan(settings: TrainingPhase, temperature: float) -> PhasePlan:
+def training_plan(
+    settings: TrainingPhase, temperature: float, actions: ActionSpace = BREAKOUT
+) -> PhasePlan:
     """Return the plan of a phase that takes steps and never plays."""
     weight = settings.actor_weight_for(has_critic=True)
     return PhasePlan(
-        "distill", settings, Discrete(4), weight, temperature, 1.0, 1, _unused, _unused, "return"
+        "distill", settings, actions, weight, temperature, 1.0, 1, _unused, _unused, "return"
     )
 
 
