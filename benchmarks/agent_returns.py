@@ -1,8 +1,8 @@
 """Returns of trained agents as QPD plays them, beside those that the RL Zoo reports for them.
 
-python -m benchmarks.agent_returns FOLDER... [--episodes 100] [--results FILE]
+python -m benchmarks.agent_returns [FOLDER...] [--episodes 100] [--results FILE]
 
-FOLDER holds agents in the RL Zoo's layout, or is one. An agent that `--results` (JSON) has already
+FOLDER holds agents in the RL Zoo's layout, or is one; without any, the results alone are printed. An agent that `--results` (JSON) has already
 is not played again. The zoo's numbers are those of its benchmark.md (rl_zoo_returns.csv beside
 this file): one evaluation of each agent, most of them in the environments of 2021. Agents act as
 `qpd evaluate` lets them: greedily, but those of Atari games sample.
@@ -30,7 +30,7 @@ Z = 2.576  # 99%, as there are dozens of rows
 def main() -> None:
     """Play, and print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="+", type=Path)
+    parser.add_argument("folder", nargs="*", type=Path)
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--results", type=Path, default=Path("agent_returns.json"))
     arguments = parser.parse_args()
