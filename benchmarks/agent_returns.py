@@ -2,10 +2,11 @@
 
 python -m benchmarks.agent_returns [FOLDER...] [--episodes 100] [--results FILE]
 
-FOLDER holds agents in the RL Zoo's layout, or is one; without any, the results alone are printed. An agent that `--results` (JSON) has already
-is not played again. The zoo's numbers are those of its benchmark.md (rl_zoo_returns.csv beside
-this file): one evaluation of each agent, most of them in the environments of 2021. Agents act as
-`qpd evaluate` lets them: greedily, but those of Atari games sample.
+FOLDER holds agents in the RL Zoo's layout, or is one; without any, the results alone are printed.
+An agent that `--results` (JSON) has already is not played again. The zoo's numbers are those of its
+benchmark.md (rl_zoo_returns.csv beside this file): one evaluation of each agent, most of them in
+the environments of 2021. Agents act as `qpd evaluate` lets them: greedily, but those of Atari games
+sample.
 """
 
 from __future__ import annotations
