@@ -62,10 +62,15 @@ def lookup_table(activation: Activation, grid: LevelGrid, top: int) -> Tensor:
     return (levels + 0.5).floor().clamp_(0, top).to(torch.int64)
 
 
+@torch.no_grad()
 def error_bound(activation: Activation, grid: LevelGrid) -> float:
     """Return how far a table's level is at most from the function's value, in levels.
 
     Half a level is rounding, as everywhere; what is left is half the grid's spacing times the
-    function's steepest slope. Values beyond the range are clipped, and not counted.
+    function's steepest slope. Left of the grid SiLU and its like rise to 0 again, which counts as
+    well. Values beyond the range are clipped, and not counted.
     """
-    return float(0.5 + activation.slope * grid.spacing / (2.0 * grid.step))
+    ends = torch.stack([grid.first, grid.first - 100.0])
+    first, limit = (activation(ends) / grid.step + grid.zero_point).clamp_min(0.0)
+    on_grid = 0.5 + activation.slope * grid.spacing / (2.0 * grid.step)
+    return max(float(on_grid), float(((first + 0.5).floor() - limit).abs()))

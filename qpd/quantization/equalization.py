@@ -2,15 +2,15 @@
 
 ReLU commutes with positive factors, so a channel can be divided by r in its own layer and
 multiplied by r in the next one (Nagel et al. 2019, cross-layer equalization; SmoothQuant shares
-the idea); so does leaky ReLU, but no other function here. Activations have one step per layer;
-where one channel reaches 50 and another 1.5, the second keeps 3 bits of 8. Deployment costs
-nothing: it is in the weights.
+the idea). Activations have one step per layer; where one channel reaches 50 and another 1.5,
+the second keeps 3 bits of 8. Deployment costs nothing: it is in the weights.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from qpd.students import Student
 from qpd.students.student import INPUT_LEVELS, apply_layer
@@ -26,18 +26,17 @@ def equalize(student: Student, observations: Tensor, strength: float) -> None:
     A channel whose largest activation is m, where its layer's largest is t, is multiplied by
     `(t / m) ** strength`, at most 64: strength 1 gives every channel the whole range, and leaves
     the next layer's weights uneven; 0 changes nothing. Dead channels stay as they are.
-    Students with another function than these two stay as they are.
+    Students with another function than ReLU, such as tanh, stay as they are.
     observations: uint8 frames (blocked or not) or float32 vectors, `[batch, ...]`.
     """
-    function = student.architecture.function
-    if not function.is_homogeneous:
+    if student.architecture.activation != "relu":
         return
     levels = student.encode(observations).float()
     for position, shape in enumerate(student.shapes[:-1]):
         layer = student.layer(shape.name)
         # `encode` gives levels 0..255; the float student has the factor 1/255 in its first layer.
         weight = layer.weight / INPUT_LEVELS if position == 0 else layer.weight
-        levels = function(apply_layer(shape, levels, weight, layer.bias))
+        levels = F.relu_(apply_layer(shape, levels, weight, layer.bias))
         peaks = levels.amax([axis for axis in range(levels.dim()) if axis != 1])
         ratio = peaks.amax() / peaks.clamp_min(1e-12)
         factor = torch.where(peaks > 0, ratio.pow(strength).clamp_max(MAX_FACTOR), 1.0)

@@ -16,7 +16,7 @@ from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.export.action_texts import bin_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.c.code import packed_weights
-from qpd.export.c.sizes import weight_bytes
+from qpd.export.c.sizes import c_constant_bytes
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.integer.integer_student import IntegerStudent
 from qpd.version import __version__
@@ -43,7 +43,7 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
         **model_metadata(source),
         **bin_texts(student),
         "bin_bytes": f"{len(packed):,}",
-        "constant_bytes": f"{weight_bytes(student):,}",
+        "constant_bytes": f"{c_constant_bytes(student):,}",
         "qpd_version": __version__,
     }
     return {
