@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+import torch
 
 from qpd.actions import ActionSpace, Box, Discrete
 from qpd.integer.integer_student import (
@@ -14,6 +15,7 @@ from qpd.integer.integer_student import (
     fixed_point,
     reference_outputs,
 )
+from qpd.quantization.activation_table import level_grid, lookup_table
 from qpd.students import StudentArchitecture
 
 
@@ -28,9 +30,11 @@ def random_student(
     """Make a student of uniform weights, with gains that let activations use their range.
 
     About half of the activations are 0, as in a trained network. `actions` are one choice unless
-    given; the outputs of continuous ones spread over their range, and beyond it.
+    given; the outputs of continuous ones spread over their range, and beyond it. With tables the
+    activations use all of them.
     """
-    rng, layers, top = np.random.default_rng(seed), [], 2**activation_bits - 1
+    rng, top = np.random.default_rng(seed), 2**activation_bits - 1
+    layers: list[IntegerLayer] = []
     inputs_top = 255
     for shape in architecture.layer_shapes():
         most = 2**bits - 1
@@ -39,12 +43,20 @@ def random_student(
         # deviation here.
         spread = 0.25 * most * inputs_top * prod(shape.weight_shape[1:]) ** 0.5
         bias = (spread * rng.normal(0.0, 0.5, shape.weight_shape[0])).astype(np.int32)
-        multiplier = shift = None
+        multiplier = shift = table = None
         if shape.name != "actor":
             # Channels differ in gain as trained ones do, so that shifts and multipliers vary too.
             spread_of_gains = np.exp(rng.normal(0.0, 0.3, shape.weight_shape[0]))
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
-        layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top))
+            if architecture.num_tables:
+                table = _table(architecture, top)
+                # Sums spread around the middle of the table, and beyond its ends.
+                gain = spread_of_gains * len(table) / (8 * spread)
+                multiplier, shift = fixed_point(gain)
+                bias = (bias + 0.5 * len(table) / gain).astype(np.int32)
+        if layers and architecture.num_tables:  # of levels around the middle one, not above 0
+            bias = (bias - top / 2 * weight.sum(1)).astype(np.int32)
+        layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top, table))
         inputs_top = top
     box = actions if isinstance(actions, Box) else None
     actions = actions or Discrete(architecture.num_outputs)
@@ -54,6 +66,11 @@ def random_student(
         ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
     student = IntegerStudent(architecture, tuple(layers), 0.01, actions, *ranges, action_bits)
     return student if box is None else _over_the_range(student, rng)
+
+
+def _table(architecture: StudentArchitecture, top: int) -> np.ndarray:
+    grid = level_grid(architecture.function, torch.tensor(2.0), top)
+    return lookup_table(architecture.function, grid, top).numpy().astype(np.uint8)
 
 
 def _over_the_range(student: IntegerStudent, rng: np.random.Generator) -> IntegerStudent:

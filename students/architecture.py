@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from qpd.students.activations import ACTIVATIONS, Activation
+
 # Kernel and stride of each convolution, no padding. The first three are those of Mnih et al. 2015
 # and SB3's NatureCNN; a fourth and a fifth shrink 7x7 to 3x3 and 1x1, in place of a linear layer
 # over 49 positions, which holds most parameters of the small sizes.
@@ -46,14 +48,16 @@ class StudentArchitecture:
     """A feed-forward student: convolutions (or none), hidden linear layers, actor head.
 
     `observation_shape` is `(channels, height, width)` with `conv_channels` given, the three Nature
-    convolutions and up to two more, or `(features,)` without.
-    Raises ValueError where the two do not fit together.
+    convolutions and up to two more, or `(features,)` without. `activation`, a name in
+    `qpd.students.activations`, follows each hidden layer; students of images have ReLU.
+    Raises ValueError where these do not fit together.
     """
 
     observation_shape: tuple[int, ...]
     num_outputs: int
     conv_channels: tuple[int, ...]
     hidden: tuple[int, ...]
+    activation: str = "relu"
 
     def __post_init__(self) -> None:
         is_image = len(self.observation_shape) == 3
@@ -72,6 +76,15 @@ class StudentArchitecture:
             raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
         if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_outputs < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"unknown activation {self.activation!r:.40}: one of {', '.join(ACTIVATIONS)}"
+            )
+        if is_image and self.activation != "relu":
+            raise ValueError(
+                f"students of images have ReLU; remove activation={self.activation}, which is for "
+                "vectors"
+            )
         if is_image and min(min(s.output_shape) for s in self._convolutions()) < 1:
             raise ValueError(
                 f"images of shape {self.observation_shape} are too small for "
@@ -82,6 +95,18 @@ class StudentArchitecture:
     def is_image(self) -> bool:
         """Whether observations are images."""
         return len(self.observation_shape) == 3
+
+    @property
+    def function(self) -> Activation:
+        """The function behind each hidden layer."""
+        return ACTIVATIONS[self.activation]
+
+    @property
+    def num_tables(self) -> int:
+        """How many tables its integers need: none for ReLU, one where all layers share it."""
+        if self.activation == "relu":
+            return 0
+        return 1 if self.function.high is not None else len(self.hidden)
 
     @property
     def stacks_frames(self) -> bool:

@@ -20,7 +20,7 @@ _MLP_SIZE = re.compile(r"mlp((?:-[1-9]\d*)+)")
 
 
 def architecture_for(
-    size: str, observation_shape: tuple[int, ...], num_outputs: int
+    size: str, observation_shape: tuple[int, ...], num_outputs: int, activation: str = "relu"
 ) -> StudentArchitecture:
     """Return the architecture named `size`: one of the grid, or `mlp-64-64` for two hidden layers.
 
@@ -28,8 +28,9 @@ def architecture_for(
     """
     if match := _MLP_SIZE.fullmatch(size):
         hidden = tuple(int(width) for width in match.group(1)[1:].split("-"))
-        return StudentArchitecture(tuple(observation_shape), num_outputs, (), hidden)
+        return StudentArchitecture(tuple(observation_shape), num_outputs, (), hidden, activation)
     if size not in SIZE_GRID:
         raise ValueError(f"unknown student size {size!r}: one of {', '.join(SIZE_GRID)}, mlp-64")
     conv_channels, linear = SIZE_GRID[size]
-    return StudentArchitecture(tuple(observation_shape), num_outputs, conv_channels, (linear,))
+    shape = tuple(observation_shape)
+    return StudentArchitecture(shape, num_outputs, conv_channels, (linear,), activation)

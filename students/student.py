@@ -242,12 +242,15 @@ class Student(nn.Module):
         Where what observations share is multiplied once, conv 1's are rows, `[n, channels]`.
         """
         hidden, apply = self.inputs_and_layers(observations)
+        is_relu = self.architecture.activation == "relu"  # which `apply` has built in
         for position, shape in enumerate(self.shapes[:-1]):
             module = self.layer(shape.name)
             # 1 / 255 goes into layer 1's weight, which is far smaller than the pixels; and whole
             # levels are exact in bfloat16.
             levels = INPUT_LEVELS if position == 0 else 1.0
-            hidden = apply(shape, hidden, module.weight, module.bias, True, levels)
+            hidden = apply(shape, hidden, module.weight, module.bias, is_relu, levels)
+            if not is_relu:
+                hidden = self.architecture.function(hidden)
             yield hidden
 
     def features(self, observations: Tensor | SharedFrames) -> Tensor:

@@ -5,10 +5,10 @@ stands for n / M; the layer's scale is lost. Otherwise it depends on the layer b
 activation that one level stands for differs by channel, because phase 2 equalizes channels
 (`qpd.quantization.equalization`), and no file records it. The biases reveal it up to their
 rounding, as they are the same numbers in both students; the rest is a least-squares fit of the
-channel's weights. The head has no such freedom: its scale is stored. For Breakout's XXS student the
-errors found this way are within 0.1 dB of the true ones at 4 bits and more, within 0.7 dB at 2
-bits; channels of few weights (an environment of 4 features) at 4 bits or less determine their scale
-less well.
+channel's weights. The head has no such freedom: its scale is stored. Students with tables of
+activations are not equalized: for them the fit is all. For Breakout's XXS student the errors found
+this way are within 0.1 dB of the true ones at 4 bits and more, within 0.7 dB at 2 bits; channels of
+few weights (an environment of 4 features) at 4 bits or less determine their scale less well.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def layer_weights(
         # Layers are walked in order: each one's output scale is the next one's input scale.
         if scheme == "dorefa":
             unit = np.full((1,) * weight.ndim, 1.0 / (2**layer.bits - 1))
+        elif quantized.tables:
+            unit = _fitted_units(layer, weight)
         else:
             # The flattened convolution output keeps a channel's positions together, in blocks.
             per_input = np.repeat(inputs, weight.shape[1] // len(inputs))
@@ -93,6 +95,16 @@ def layer_weights(
         # Levels are the odd integers 2n - M, so neighbours are two units apart.
         layers.append(LayerWeights(name, layer.bits, weight, layer.weight * unit, 2.0 * unit))
     return layers
+
+
+def _fitted_units(layer: IntegerLayer, weight: np.ndarray) -> np.ndarray:
+    """Return what an integer weight stands for, float64 `[out, 1]`: one number in the head."""
+    rows = np.ones(len(weight), int) if layer.multiplier is None else np.arange(len(weight))
+    integers = layer.weight.astype(np.float64)
+    products = np.bincount(rows, (weight * integers).sum(1))
+    squares = np.bincount(rows, np.square(integers).sum(1))
+    units: np.ndarray = (products[rows] / squares[rows])[:, None]
+    return units
 
 
 def _accumulator_scales(

@@ -49,8 +49,10 @@ def find_distilled(run: RunDirectory, others: Sequence[RunDirectory]) -> Path | 
 def student_label(run: RunDirectory) -> str:
     """Return a title: the size, or the widths if it has none, and any seed other than 0.
 
-    For example `XXS`, `4-8-8-8+8`, `mlp-16, seed 3`.
+    And the function of its hidden layers, unless that is ReLU. For example `XXS`, `4-8-8-8+8`,
+    `mlp-16 tanh, seed 3`.
     """
     student = run.recipe.student
     size = student.size or widths_text(student.conv_channels or (), student.hidden or ())
+    size += "" if student.activation == "relu" else f" {student.activation}"
     return f"{size}, seed {run.recipe.seed}" if run.recipe.seed else size

@@ -24,7 +24,7 @@ class PlainNetwork(nn.Module):
         for shape in student.shapes[:-1]:
             if shape.name == "linear1" and student.architecture.is_image:
                 modules.append(nn.Flatten())
-            modules += [student.layer(shape.name), nn.ReLU()]
+            modules += [student.layer(shape.name), student.architecture.function.module()]
         self.trunk = nn.Sequential(*modules)
         self.actor, self.critic = student.actor, student.critic
         self.is_image = student.architecture.is_image

@@ -3,7 +3,8 @@
 Levels x are stored as int8 x - 128 (scale 1, zero point -128), channels last. A hidden layer's
 weight scale is its requantization gain; saturation at -128 and 127 acts as the ReLU and the top
 level. For top levels below 255 the fused RELU6 clips: the tensor's scale is then 6 / top. The head
-is in float: levels and odd weights are small integers there, so its sums are exact.
+is in float: levels and odd weights are small integers there, so its sums are exact. So are hidden
+layers with a table; the index is computed in int64.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
     graph = _Graph(source)
     levels, scale = _encode(graph)
     for layer in source.student.layers[:-1]:
-        levels, scale = _hidden_layer(graph, layer, levels, scale)
+        if layer.table is not None:
+            levels = _table_layer(graph, layer, _as_floats(graph, levels))
+        else:
+            levels, scale = _hidden_layer(graph, layer, levels, scale)
     _head(graph, source.student.layers[-1], levels, scale)
     return graph.serialize(source, metadata)
 
@@ -94,7 +98,8 @@ class _Graph:
         tensor, types = self.schema.TensorT(), self.schema.TensorType
         tensor.name, tensor.shape, tensor.hasRank = name, list(shape), True
         tensor.type = {np.int8: types.INT8, np.int32: types.INT32, np.float32: types.FLOAT32,
-                       np.bool_: types.BOOL, np.uint8: types.UINT8}[dtype]  # fmt: skip
+                       np.int64: types.INT64, np.bool_: types.BOOL,
+                       np.uint8: types.UINT8}[dtype]  # fmt: skip
         if data is not None:
             tensor.buffer = self.buffer(np.ascontiguousarray(data, dtype).tobytes())
         if scale is not None:
@@ -299,21 +304,75 @@ def _hidden_layer(
     return graph.operator(kind, operands, output, options), next_scale
 
 
+def _as_floats(graph: _Graph, levels: int) -> int:
+    """Return levels, whole numbers from 0 on, as float32; those of a table are already."""
+    if graph.tensors[levels].type == graph.schema.TensorType.FLOAT32:
+        return levels
+    features = graph.tensor("features", graph.shape(levels), np.float32)
+    return graph.operator("DEQUANTIZE", [levels], features, graph.schema.DequantizeOptionsT())
+
+
+def _table_layer(graph: _Graph, layer: IntegerLayer, levels: int) -> int:
+    """Add a hidden layer with a table, from levels to levels, float32.
+
+    Accumulators are exact in float32 below 2^24. Their product with the multiplier is not, and
+    there is no division in int64: less its remainder it is a multiple of 2^shift, which float32
+    holds.
+    """
+    schema, name = graph.schema, layer.shape.name
+    assert layer.table is not None and layer.multiplier is not None and layer.shift is not None
+    width = layer.shape.weight_shape[0]
+    shift = layer.shift.astype(np.int64)
+
+    def step(kind: str, value: int, operand: Any, output: str, options: Any, dtype: Any) -> int:
+        data = np.broadcast_to(operand, (width,))
+        by = graph.tensor(f"{name}_{output}_by", (width,), dtype, data=data)
+        result = graph.tensor(f"{name}_{output}", (1, width), dtype)
+        return graph.operator(kind, [value, by], result, options)
+
+    def cast(value: int, output: str, dtype: Any) -> int:
+        result = graph.tensor(f"{name}_{output}", (1, width), dtype)
+        return graph.operator("CAST", [value], result, schema.CastOptionsT())
+
+    clip, long = schema.MaximumMinimumOptionsT, np.int64
+    total = _accumulators(graph, layer, levels, 1.0)
+    value = cast(total, "wide", long)
+    value = step("MAXIMUM", value, 0, "from_zero", clip(), long)
+    value = step("MUL", value, layer.multiplier, "product", schema.MulOptionsT(), long)
+    value = step("ADD", value, long(1) << (shift - 1), "half_up", schema.AddOptionsT(), long)
+    divisor = long(1) << shift
+    rest = step("FLOOR_MOD", value, divisor, "rest", schema.FloorModOptionsT(), long)
+    whole = graph.tensor(f"{name}_multiple", (1, width), long)
+    graph.operator("SUB", [value, rest], whole, schema.SubOptionsT())
+    value = cast(whole, "multiple_float", np.float32)
+    options = schema.MulOptionsT()
+    value = step("MUL", value, np.ldexp(1.0, -layer.shift), "quotient", options, np.float32)
+    value = step("MINIMUM", value, layer.largest_number, "index_float", clip(), np.float32)
+    index = cast(value, "index", np.int32)
+    table = graph.tensor(f"{name}_table", layer.table.shape, np.float32, data=layer.table)
+    found = graph.tensor(f"{name}_levels", (1, width), np.float32)
+    return graph.operator("GATHER", [table, index], found, schema.GatherOptionsT())
+
+
+def _accumulators(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
+    """Add a matrix product in float32: accumulators times `scale`, of levels times `scale`."""
+    name, width = layer.shape.name, layer.shape.weight_shape[0]
+    operands = [
+        levels,
+        graph.tensor(f"{name}_weight", layer.weight.shape, np.float32, data=layer.weight),
+        graph.tensor(f"{name}_bias", layer.bias.shape, np.float32, data=layer.bias * scale),
+    ]
+    total = graph.tensor(f"{name}_accumulators", (1, width), np.float32)
+    return graph.operator("FULLY_CONNECTED", operands, total, graph.schema.FullyConnectedOptionsT())
+
+
 def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None:
     """Add the head, accumulators * logit_scale in float32: equal accumulators, equal logits.
 
     Continuous actions follow from the accumulators themselves.
     """
     schema, actions = graph.schema, layer.shape.weight_shape[0]
-    features = graph.tensor("features", graph.shape(levels), np.float32)
-    graph.operator("DEQUANTIZE", [levels], features, schema.DequantizeOptionsT())
-    operands = [
-        features,
-        graph.tensor("actor_weight", layer.weight.shape, np.float32, data=layer.weight),
-        graph.tensor("actor_bias", layer.bias.shape, np.float32, data=layer.bias * scale),
-    ]
-    total = graph.tensor("actor_accumulators", (1, actions), np.float32)
-    graph.operator("FULLY_CONNECTED", operands, total, schema.FullyConnectedOptionsT())
+    total = _accumulators(graph, layer, _as_floats(graph, levels), scale)
     if isinstance(graph.student.actions, Box):
         _add_actions(graph, total, scale)
         return

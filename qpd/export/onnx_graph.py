@@ -50,7 +50,8 @@ def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.Mode
     MatMulInteger, whose int32 accumulators are compared with the thresholds themselves.
     Observations are uint8 frames or float32 vectors. A runtime fuses each layer into one integer
     kernel with int32 accumulators; it differs from the integer engine only in the requantization
-    factor, rounded to 24 bits, and in ties.
+    factor, rounded to 24 bits, and in ties. Layers with tables are exact: MatMulInteger, then
+    `_table_levels`.
     """
     graph = _Graph(source.student)
     graph.constant(ONE, np.float32(1))
@@ -64,7 +65,8 @@ def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.Mode
 def float_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelProto:
     """Build the same student with its integers carried in fp32; needs no quantized kernels.
 
-    Sums stay exact as long as they are below 2^24, float32's integers.
+    Sums stay exact as long as they are below 2^24, float32's integers. An index into a table is
+    computed in int64.
     """
     graph = _Graph(source.student)
     graph.constant("half", np.float32(0.5))
@@ -119,6 +121,7 @@ class _Graph:
                 (ACTIONS, types.FLOAT, actions.shape),
                 (CODES, types.UINT8, (architecture.num_outputs,)),
             ]
+        used = {name for node in self.nodes for name in node.input}
         kind = types.UINT8 if architecture.is_image else types.FLOAT
         shape = ["batch", *architecture.observation_shape]
         graph = helper.make_graph(
@@ -129,7 +132,7 @@ class _Graph:
                 helper.make_tensor_value_info(name, dtype, ["batch", *size])
                 for name, dtype, size in outputs
             ],
-            list(self.constants.values()),
+            [value for name, value in self.constants.items() if name in used],
             doc_string=f"QPD student {source.name}",
         )
         model = helper.make_model(
@@ -183,11 +186,14 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     if signed.reads_complement:
         complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
         levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
-    if is_head and is_box:
+    if (is_head and is_box) or layer.table is not None:
         weight = graph.constant(f"{name}_weight_integers", np.ascontiguousarray(signed.weight.T))
-        total = graph.node("MatMulInteger", [levels, weight], f"{name}_products")
+        products = graph.node("MatMulInteger", [levels, weight], f"{name}_products")
         bias = graph.constant(f"{name}_bias_integers", signed.bias)
-        return add_actions(graph, graph.node("Add", [total, bias], f"{name}_accumulators"))
+        total = graph.node("Add", [products, bias], f"{name}_accumulators")
+        if layer.table is None:
+            return add_actions(graph, total)
+        return _table_levels(graph, layer, total, layer.table)
     unit = np.full(len(signed.bias), graph.student.output_scale, np.float32)
     scale = graph.constant(f"{name}_scale", unit if is_head else requantization_gain(layer))
     # Exactly the pattern that ONNX Runtime fuses into QLinearConv and QGemm: input, weight and
@@ -206,6 +212,36 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
         return levels
     top = graph.constant("top", np.uint8(layer.levels))
     return graph.node("Clip", [levels, "", top], f"{name}_levels")
+
+
+def _table_levels(graph: _Graph, layer: IntegerLayer, total: str, table: np.ndarray) -> str:
+    """Add the engine's requantization of accumulators to an index, and the table's level there.
+
+    In int64, as no float32 holds the product. `table` has the dtype that the next layer reads.
+    """
+    assert layer.multiplier is not None and layer.shift is not None
+    name, shift = layer.shape.name, layer.shift.astype(np.int64)
+    zero = graph.constant("no_index", np.int64(0))
+    last = graph.constant("last_index", np.int64(layer.largest_number))
+    steps: list[tuple[str, np.ndarray, str]] = [
+        ("Mul", layer.multiplier.astype(np.int64), "product"),
+        ("Add", np.int64(1) << (shift - 1), "half_up"),
+        # Of numbers from 0 on the quotient is what a shift leaves.
+        ("Div", np.int64(1) << shift, "quotient"),
+    ]
+    whole = graph.node("Cast", [total], f"{name}_wide", to=7)  # 7: int64
+    value = graph.node("Max", [whole, zero], f"{name}_from_zero")
+    for kind, operand, output in steps:
+        constant = graph.constant(f"{name}_{output}_by", operand)
+        value = graph.node(kind, [value, constant], f"{name}_{output}")
+    index = graph.node("Min", [value, last], f"{name}_index")
+    entries = graph.constant(_table_name(graph, table), table)
+    return graph.node("Gather", [entries, index], f"{name}_levels")
+
+
+def _table_name(graph: _Graph, table: np.ndarray) -> str:
+    tables = graph.student.tables
+    return f"table_{next(i for i, each in enumerate(tables) if np.array_equal(each, table))}"
 
 
 def add_actions(graph: _Graph, accumulators: str, dtype: type = np.int32) -> str:
@@ -252,6 +288,8 @@ def _float_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     total = graph.linear_map(layer, [levels, weight, bias], f"{name}_accumulators")
     if is_head and isinstance(graph.student.actions, Box):
         return add_actions(graph, total, np.float32)
+    if layer.table is not None:
+        return _table_levels(graph, layer, total, layer.table.astype(np.float32))
     if is_head:
         unit = graph.constant("logit_scale", np.float32(graph.student.output_scale))
         return graph.node("Mul", [total, unit], OUTPUT)

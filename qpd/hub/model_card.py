@@ -193,6 +193,9 @@ def _student(source: PushSource) -> str:
     ]
     # The file keeps the top level 2^k - 1, not k.
     activation_bits = (student.layers[0].levels + 1).bit_length() - 1
+    function = "after ReLU"
+    if student.tables:
+        function = f"{student.architecture.activation} by a table of {len(student.tables[0])} bytes"
     # Preprocessing is spelled out: nothing else on the hub tells how frames were made, and a
     # student fed others plays badly without a word.
     env_id = source.teacher.env_id
@@ -216,7 +219,7 @@ def _student(source: PushSource) -> str:
             "|---|---|---|",
             *layers,
             "",
-            f"- Activations: {activation_bits} bits, unsigned, after ReLU. Accumulators and "
+            f"- Activations: {activation_bits} bits, unsigned, {function}. Accumulators and "
             "biases: int32. Integer arithmetic throughout, from the observation to the "
             f"{'actions' if isinstance(student.actions, Box) else 'logits'}.",
             f"- Observation: {inputs}.",

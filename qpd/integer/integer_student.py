@@ -3,7 +3,9 @@
 uint8 levels in; odd k-bit weights; int32 accumulators and biases; after every hidden layer
 `level = clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, 2^k - 1)` with a 31-bit multiplier
 (rounding: half up, which for the non-negative results of ReLU is half away from zero); the actor
-head's int32 accumulators are the outputs, such as logits, in units of `output_scale`;
+head's int32 accumulators are the outputs, such as logits, in units of `output_scale`; where hidden
+layers have another function than ReLU, the same with 1023 in place of the top is the index of the
+level in a table (`qpd.quantization.activation_table`);
 thresholds on them are the codes of continuous actions.
 """
 
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from qpd.actions import ActionSpace, Box
 from qpd.integer.action_codes import action_codes, action_thresholds
+from qpd.quantization.activation_table import ENTRIES, LevelGrid, lookup_table
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
 from qpd.students.affine import affine_levels
@@ -32,6 +35,7 @@ class IntegerLayer:
 
     `weight` int16: odd integers, `bits` wide, in PyTorch's ordinary layout. `bias` int32 `[out]`.
     `multiplier` and `shift` int32 `[out]`, None in the head. `levels`: the top level of its output.
+    `table` uint8 `[1024]`: the level of each index, None after ReLU and in the head.
     """
 
     shape: LayerShape
@@ -42,10 +46,16 @@ class IntegerLayer:
     multiplier: np.ndarray | None
     shift: np.ndarray | None
     levels: int
+    table: np.ndarray | None = None
 
     def __eq__(self, other: object) -> bool:
         """Compare all fields, integer by integer."""
         return isinstance(other, IntegerLayer) and _same_fields(self, other)
+
+    @property
+    def largest_number(self) -> int:
+        """What requantization saturates at: the top level, or a table's last index."""
+        return self.levels if self.table is None else ENTRIES - 1
 
     @property
     def largest_accumulator(self) -> int:
@@ -84,6 +94,12 @@ class IntegerStudent:
         levels = affine_levels(torch.from_numpy(observations), low, high, INPUT_LEVELS)
         # Casting NaN to an integer is undefined: every processor would answer with another level.
         return torch.nan_to_num(levels, nan=0.0).to(torch.uint8).numpy()
+
+    @property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """The tables of its hidden layers, uint8 `[1024]` each; a single one is shared by all."""
+        found = [layer.table for layer in self.layers[:-1] if layer.table is not None]
+        return tuple(found[: self.architecture.num_tables])
 
     @cached_property
     def action_thresholds(self) -> np.ndarray | None:
@@ -132,14 +148,25 @@ def integer_student(
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
     # The division of frames by 255 is folded into the first layer's unit.
-    step, layers = torch.tensor(1.0 / INPUT_LEVELS, dtype=torch.float64), []
+    step = torch.tensor(1.0 / INPUT_LEVELS, dtype=torch.float64)
+    layers: list[IntegerLayer] = []
+    grid: LevelGrid | None = None
     for position, shape in enumerate(student.shapes):
         integers, scale = simulation.integer_weight(position)
         unit = scale.double().cpu() * step
-        bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
+        before, grid = grid, None if shape.name == "actor" else simulation.level_grid(position)
         # The head's accumulators are the outputs: nothing follows that would need them requantized.
-        multiplier = shift = None
-        if shape.name != "actor":
+        multiplier = shift = table = None
+        if simulation.has_tables:
+            exact = simulation.offset_bias(position, integers, unit.to(scale.device), before, grid)
+            bias = exact.cpu().numpy()
+        else:
+            bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
+        if grid is not None:
+            multiplier, shift = fixed_point((unit / grid.spacing.cpu()).numpy())
+            step = grid.step.cpu()
+            table = lookup_table(simulation.activation, grid, top).cpu().numpy().astype(np.uint8)
+        elif shape.name != "actor":
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
             step = steps[position]
         weight = integers.cpu().numpy().astype(np.int16)
@@ -154,6 +181,7 @@ def integer_student(
             multiplier,
             shift,
             top,
+            table,
         )
         layers.append(layer)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
@@ -206,7 +234,9 @@ class IntegerEngine:
             # Half of the divisor before an arithmetic shift: rounds half up. acc * multiplier stays
             # below 2^62, so int64 holds it.
             acc += torch.ones_like(shift) << (shift - 1)
-            levels = (acc >> shift).clamp_(0, layer.levels)
+            levels = (acc >> shift).clamp_(0, layer.largest_number)
+            if layer.table is not None:
+                levels = torch.from_numpy(layer.table)[levels]
         raise AssertionError("the last layer is the actor head")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
@@ -256,5 +286,7 @@ def reference_outputs(student: IntegerStudent, observations: np.ndarray) -> np.n
         shift = layer.shift.astype(np.int64).reshape(view)
         half = np.int64(1) << (shift - 1)
         acc = (acc * layer.multiplier.astype(np.int64).reshape(view) + half) >> shift
-        levels = np.clip(acc, 0, layer.levels)
+        levels = np.clip(acc, 0, layer.largest_number)
+        if layer.table is not None:
+            levels = layer.table[levels].astype(np.int64)
     raise AssertionError("the last layer is the actor head")

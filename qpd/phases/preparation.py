@@ -115,13 +115,16 @@ def recipe_architecture(
     student = recipe.student
     try:
         if student.size is not None:
-            found = architecture_for(student.size, observation_shape, actions.num_outputs)
+            found = architecture_for(
+                student.size, observation_shape, actions.num_outputs, student.activation
+            )
         else:
             found = StudentArchitecture(
                 observation_shape,
                 actions.num_outputs,
                 student.conv_channels or (),
                 student.hidden or (),
+                student.activation,
             )
     except ValueError as error:
         raise PreparationError(

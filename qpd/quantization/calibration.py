@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from qpd.quantization.quantized_student import MIN_RANGE, QuantizedStudent
+from qpd.students.activations import Activation
 from qpd.students.student import INPUT_LEVELS
 
 
@@ -34,6 +35,25 @@ def best_range(activations: Tensor, levels: int, percentile: float) -> float:
     return float(candidates[int(torch.stack(errors).argmin())])
 
 
+def best_table_range(
+    activation: Activation, values: Tensor, levels: int, percentile: float
+) -> float:
+    """Return `best_range` for a function whose range begins at `activation.lowest(r)`."""
+    positive = values[values > 0].double()
+    if len(positive) == 0:
+        return 1.0
+    thinned = values.flatten()[:: values.numel() // 200_000 + 1].double()
+    ceiling = torch.quantile(positive[:: len(positive) // 200_000 + 1], percentile / 100.0)
+    errors = []
+    candidates = ceiling * torch.linspace(1 / 64, 1.0, 64, device=values.device)
+    for high in candidates:
+        low = activation.lowest(high)
+        step = (high - low) / levels
+        restored = ((thinned - low) / step).round().clamp(0, levels) * step + low
+        errors.append((thinned - restored).square().mean())
+    return float(candidates[int(torch.stack(errors).argmin())])
+
+
 @torch.no_grad()
 def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float = 100.0) -> None:
     """Set `activation_ranges` layer by layer, each from the quantized output of those before it.
@@ -43,6 +63,9 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
     # The levels of a layer are rounded before the next one is calibrated, as the engine will read
     # them: float activations would hide the error that has built up by then.
     levels = student.input_levels(observations).float()
+    if student.has_tables:
+        _calibrate_tables(student, levels, percentile)
+        return
     step = 1.0 / INPUT_LEVELS
     top = student.config.activation_levels
     for position in range(len(student.student.shapes) - 1):
@@ -56,3 +79,16 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
         student.activation_ranges[position] = ceiling
         step = ceiling / top
         levels = (activations / step).round_().clamp_(0, top)
+
+
+def _calibrate_tables(student: QuantizedStudent, levels: Tensor, percentile: float) -> None:
+    """Set the ranges of functions without an upper bound; those with one have theirs."""
+    function, grid = student.activation, None
+    if function.high is not None:
+        return
+    top = student.config.activation_levels
+    for position in range(len(student.student.shapes) - 1):
+        acc, unit = student.accumulators(position, levels, grid, None)
+        found = best_table_range(function, function(acc * unit), top, percentile)
+        student.activation_ranges[position] = max(found, MIN_RANGE)
+        levels, grid = student.looked_up(position, levels, grid)

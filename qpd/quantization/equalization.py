@@ -26,8 +26,11 @@ def equalize(student: Student, observations: Tensor, strength: float) -> None:
     A channel whose largest activation is m, where its layer's largest is t, is multiplied by
     `(t / m) ** strength`, at most 64: strength 1 gives every channel the whole range, and leaves
     the next layer's weights uneven; 0 changes nothing. Dead channels stay as they are.
+    Students with another function than ReLU, such as tanh, stay as they are.
     observations: uint8 frames (blocked or not) or float32 vectors, `[batch, ...]`.
     """
+    if student.architecture.activation != "relu":
+        return
     levels = student.encode(observations).float()
     for position, shape in enumerate(student.shapes[:-1]):
         layer = student.layer(shape.name)

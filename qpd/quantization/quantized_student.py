@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.quantization.activation_table import ENTRIES, LevelGrid, level_grid, lookup_table
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
@@ -25,17 +26,20 @@ class QuantizedStudent(nn.Module):
     """A float student seen through its quantizers; its parameters are still theta_f.
 
     `activation_ranges`, float32 `[hidden layers]`: the value that the top level of each layer's
-    activations stands for. `weight_scales`, float32 `[out]` for each layer (`[1]` where a layer
-    has one scale). Both are set by calibration, then trained if the configuration says so.
+    activations stands for, unless that is the function's own bound. `weight_scales`, float32
+    `[out]` for each layer (`[1]` where a layer has one scale). Both are set by calibration, then
+    trained if the configuration says so.
     """
 
     def __init__(self, student: Student, config: QuantizationConfig) -> None:
         super().__init__()
         self.student, self.config = student, config
         self.bits = config.layer_bits(student.shapes)
-        self.activation_ranges = nn.Parameter(
-            torch.ones(len(student.shapes) - 1), requires_grad=config.learned_ranges
-        )
+        self.activation = student.architecture.function
+        self.has_tables = student.architecture.num_tables > 0
+        learns = config.learned_ranges and self.activation.high is None
+        ranges = torch.full((len(student.shapes) - 1,), self.activation.high or 1.0)
+        self.activation_ranges = nn.Parameter(ranges, requires_grad=learns)
         self.weight_scales = nn.ParameterDict()
         if config.scheme == "dorefa_scaled":
             for shape, bits in zip(student.shapes, self.bits, strict=True):
@@ -78,6 +82,35 @@ class QuantizedStudent(nn.Module):
         """
         return round_straight_through(self.student.bias(self.student.shapes[position].name) / unit)
 
+    def level_grid(self, position: int) -> LevelGrid | None:
+        """Return the grids of hidden layer `position`, None where it has no table: ReLU's."""
+        if not self.has_tables:
+            return None
+        top = self.config.activation_levels
+        return level_grid(self.activation, self.activation_ranges[position], top)
+
+    def offset_bias(
+        self,
+        position: int,
+        integers: Tensor,
+        unit: Tensor,
+        before: LevelGrid | None,
+        here: LevelGrid | None,
+    ) -> Tensor:
+        """Return the bias of layer `position` in accumulator units, the grids' constants in it.
+
+        `integers` are its weights and `unit`, float64 `[out]`, an accumulator's value; `before` and
+        `here` are the grids of the layer before, if any, and of this one, unless it is the head.
+        float64 `[out]`, integers, with straight-through gradient.
+        """
+        # sum w step (n - zero) = unit (sum w n - zero sum w), and the grid's first point has
+        # index 0. Rounded once, in float64: a float32 would not hold all of the offset's digits.
+        first = 0.0 if here is None else here.first
+        bias = (self.student.bias(self.student.shapes[position].name).double() - first) / unit
+        if before is not None:
+            bias = bias - before.zero_point * integers.flatten(1).sum(1).double()
+        return round_straight_through(bias)
+
     @torch.no_grad()
     def keep_ranges_positive(self) -> None:
         """Clamp ranges and scales from below; call it after every update.
@@ -113,8 +146,53 @@ class QuantizedStudent(nn.Module):
         shape = self.student.shapes[position]
         return apply(shape, levels, integers, None), scale
 
+    def accumulators(
+        self, position: int, levels: Tensor, before: LevelGrid | None, here: LevelGrid | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return accumulators of a layer between tables, bias included, and their unit `[out]`.
+
+        Both float64, `[batch, out]` of `levels` on the grid `before`; `offset_bias` has the grids.
+        """
+        integers, scale = self.integer_weight(position)
+        step: Tensor | float = 1.0 / INPUT_LEVELS if before is None else before.step
+        unit = scale.double() * step
+        # float32 holds sums below 2^24 exactly, and the offset does not have to fit as well.
+        products = apply_layer(self.student.shapes[position], levels.float(), integers, None)
+        return products.double() + self.offset_bias(position, integers, unit, before, here), unit
+
+    def looked_up(
+        self, position: int, levels: Tensor, before: LevelGrid | None
+    ) -> tuple[Tensor, LevelGrid]:
+        """Return the levels of hidden layer `position`, float32, by its table; and its grids.
+
+        `levels` are those before it, on the grid `before`. The gradient is the function's own, as
+        if there were no table.
+        """
+        here, top = self.level_grid(position), self.config.activation_levels
+        assert here is not None
+        acc, unit = self.accumulators(position, levels, before, here)
+        with torch.no_grad():
+            index = (acc * (unit / here.spacing) + 0.5).floor().clamp_(0, ENTRIES - 1)
+            found = lookup_table(self.activation, here, top)[index.to(torch.int64)]
+        exact = self.activation(here.first + acc * unit) / here.step + here.zero_point
+        exact = exact.clamp(0, top)
+        return (exact + (found - exact).detach()).float(), here
+
+    def _table_outputs(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs and features of a student with tables, `[batch, ...]`, float32."""
+        levels, grid = self.input_levels(observations), None
+        head = len(self.student.shapes) - 1
+        for position in range(head):
+            levels, grid = self.looked_up(position, levels, grid)
+        assert grid is not None
+        acc, unit = self.accumulators(head, levels, grid, None)
+        return (acc * unit).float(), ((levels.double() - grid.zero_point) * grid.step).float()
+
     def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:
-        """Return the last shared layer's levels, `[batch, width]`, and the value of one level."""
+        """Return the last shared layer's levels, `[batch, width]`, and the value of one level.
+
+        For ReLU; `looked_up` is for tables.
+        """
         dtype = compute_dtype(self.student.actor.weight)
         encoded, apply = self.student.inputs_and_layers(observations)
         levels = self._rounded(encoded)
@@ -136,6 +214,13 @@ class QuantizedStudent(nn.Module):
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
         """Return outputs and values, float32; the critic reads dequantized features in float."""
+        critic = self.student.critic
+        if self.has_tables:
+            assert isinstance(observations, Tensor)  # vectors
+            with torch.autocast(observations.device.type, enabled=False):
+                outputs, features = self._table_outputs(observations)
+                values = F.linear(features, critic.weight, critic.bias)
+            return StudentOutputs(outputs, values.squeeze(-1))
         levels, step = self.hidden_levels(observations)
         with torch.autocast(levels.device.type, enabled=False):
             # The head is exact in float32: its accumulators are the outputs; rounded logits tie.
@@ -143,6 +228,5 @@ class QuantizedStudent(nn.Module):
             acc, scale = self.accumulate(len(self.student.shapes) - 1, levels, torch.float32)
             unit = scale * step
             outputs = (acc + self.integer_bias(len(self.student.shapes) - 1, unit)) * unit
-            critic = self.student.critic
             values = F.linear(levels * step, critic.weight, critic.bias)
         return StudentOutputs(outputs, values.squeeze(-1))

@@ -15,6 +15,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
 from qpd.recipe.value_types import (
+    ActivationName,
     ConvChannels,
     Device,
     EnvArguments,
@@ -151,6 +152,11 @@ class StudentSettings(RecipeSection):
     )
     hidden: HiddenWidths | None = Field(
         None, description="widths of the hidden linear layers of a custom student"
+    )
+    activation: ActivationName = Field(
+        "relu",
+        description="what follows the hidden layers of students of vectors: all but relu cost a "
+        "table of a kilobyte; images take relu alone",
     )
     sharpness: float = Field(
         1.0,
@@ -293,7 +299,7 @@ class QuantizeSettings(RecipeSection):
     """Phase 2, and the quantizers that phase 3 trains through."""
 
     weight_bits: int = Field(8, ge=2, le=8, description="bits per weight")
-    activation_bits: int = Field(8, ge=2, le=8, description="bits per activation, after ReLU")
+    activation_bits: int = Field(8, ge=2, le=8, description="bits per activation of hidden layers")
     first_layer_bits: int | None = Field(
         None, ge=2, le=8, description="weight bits of the first layer; null = weight_bits"
     )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from qpd.recipe.plain_values import PLAIN, is_plain
 
+# Those of students.activations, which imports torch: a test compares them.
+ActivationName = Literal[
+    "relu", "tanh", "sigmoid", "elu", "selu", "silu", "gelu", "mish", "softplus", "leaky_relu",
+    "relu6", "hardtanh", "hardsigmoid", "hardswish",
+]  # fmt: skip
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 
 

@@ -20,7 +20,7 @@ from qpd.files.tensors import DamagedFileError, read_tensors
 from qpd.students import Student, StudentArchitecture
 
 FORMAT = "qpd-float-student"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of ReLU students; the next one names another function of hidden layers
 
 # Students are shared between strangers: a header may claim any size, and must not get the memory.
 MAX_HEADER_BYTES = 1 << 20  # a student's takes 2 kB
@@ -36,13 +36,16 @@ class StudentFileError(UserError, ValueError):
 
 
 def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
-    """Return the four fields of an architecture as plain data."""
-    return {
+    """Return the fields of an architecture as plain data; ReLU goes without saying."""
+    fields: dict[str, Any] = {
         "observation_shape": list(architecture.observation_shape),
         "num_actions": architecture.num_outputs,
         "conv_channels": list(architecture.conv_channels),
         "hidden": list(architecture.hidden),
     }
+    if architecture.activation != "relu":
+        fields["activation"] = architecture.activation
+    return fields
 
 
 def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
@@ -52,7 +55,13 @@ def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
         _sizes([data["num_actions"]])[0],
         _sizes(data["conv_channels"]),
         _sizes(data["hidden"]),
+        str(data.get("activation", "relu")),
     )
+
+
+def format_version(architecture: StudentArchitecture, relu_version: int) -> int:
+    """Return a file's version: one more where an older QPD would take its function for ReLU."""
+    return relu_version + (architecture.activation != "relu")
 
 
 def _sizes(values: Any) -> tuple[int, ...]:
@@ -96,7 +105,7 @@ def float_student_content(
     """Return the tensors and the metadata of a distilled.safetensors."""
     metadata = {
         "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
+        "format_version": str(format_version(student.architecture, FORMAT_VERSION)),
         "architecture": json.dumps(architecture_to_json(student.architecture)),
         "about": json.dumps(about),
         **actions_metadata(actions),
@@ -108,7 +117,7 @@ def load_student(path: Path) -> Student:
     """Read what `save_student` wrote; raises StudentFileError for anything else."""
     metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
     try:
-        architecture = architecture_from_json(parse_json(metadata["architecture"]))
+        architecture = versioned_architecture(metadata, FORMAT_VERSION)
         # Before the network is built: 16 layers of 65,536 units would be 256 GiB.
         _check_shapes(architecture, tensors)
         student = Student(architecture)
@@ -124,6 +133,15 @@ def load_student(path: Path) -> Student:
             f"{path}: contains weights that are not finite", ErrorCode.STUDENT_NOT_FINITE
         )
     return student
+
+
+def versioned_architecture(metadata: dict[str, str], relu_version: int) -> StudentArchitecture:
+    """Return the architecture in a file's metadata; ValueError where its version does not fit."""
+    architecture = architecture_from_json(parse_json(metadata["architecture"]))
+    version = format_version(architecture, relu_version)
+    if metadata["format_version"] != str(version):
+        raise ValueError(f"activation {architecture.activation} needs format version {version}")
+    return architecture
 
 
 def stored_architecture(path: Path) -> StudentArchitecture:
@@ -149,14 +167,17 @@ def read_metadata(path: Path) -> dict[str, str]:
 def read_safetensors(
     path: Path, expected_format: str, version: int
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Read metadata and tensors of one of QPD's files; raises StudentFileError if it is not one."""
+    """Read metadata and tensors of one of QPD's files, of this `version` or the next.
+
+    Raises StudentFileError if it is not one.
+    """
     metadata, tensors = _read(path, with_tensors=True)
     if metadata.get("format") != expected_format:
         raise StudentFileError(f"{path}: was not written as {expected_format}")
-    if metadata.get("format_version") != str(version):
+    if metadata.get("format_version") not in (str(version), str(version + 1)):
         found = f"{metadata.get('format_version')!s:.40}"
         raise StudentFileError(
-            f"{path}: has format version {found}, this QPD reads {version}",
+            f"{path}: has format version {found}, this QPD reads {version} and {version + 1}",
             ErrorCode.STUDENT_FORMAT,
         )
     return metadata, tensors

@@ -15,19 +15,23 @@ from qpd.files.atomic import write_safetensors
 from qpd.files.json_input import parse_json
 from qpd.integer.constant_bytes import constant_bytes
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.quantization.activation_table import ENTRIES
 from qpd.student_files.distilled import (
     StudentFileError,
     actions_metadata,
     architecture_from_json,
     architecture_to_json,
+    format_version,
     read_metadata,
     read_safetensors,
     stored_actions,
+    versioned_architecture,
 )
 from qpd.student_files.origin import imitates_policy
+from qpd.students import StudentArchitecture
 
 FORMAT = "qpd-integer-student"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 2  # of ReLU students; the next one has tables
 
 
 def pack_levels(levels: np.ndarray, bits: int) -> np.ndarray:
@@ -63,7 +67,8 @@ def pack_student(
 
     Weights are stored as levels n of the odd integers 2n - M, a tensor for each layer. Biases of
     all layers follow each other in `biases`, what requantizes the hidden ones in `multipliers` and
-    `shifts`: every tensor of its own would cost 70 bytes of header.
+    `shifts`: every tensor of its own would cost 70 bytes of header. `tables` are those of hidden
+    layers, or the one that they share, if there are any.
     """
     tensors: dict[str, torch.Tensor] = {}
     for layer in student.layers:
@@ -77,12 +82,14 @@ def pack_student(
     tensors["biases"] = torch.from_numpy(np.concatenate([x.bias for x in student.layers]))
     tensors["multipliers"] = torch.from_numpy(np.concatenate(multipliers))
     tensors["shifts"] = torch.from_numpy(np.concatenate(shifts))
+    if student.tables:
+        tensors["tables"] = torch.from_numpy(np.concatenate(student.tables))
     if student.input_low is not None and student.input_high is not None:
         tensors["input_low"] = torch.from_numpy(student.input_low)
         tensors["input_high"] = torch.from_numpy(student.input_high)
     metadata = {
         "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
+        "format_version": str(format_version(student.architecture, FORMAT_VERSION)),
         "architecture": _compact(architecture_to_json(student.architecture)),
         "weight_bits": _compact([layer.bits for layer in student.layers]),
         "activation_levels": str(student.layers[0].levels),
@@ -115,15 +122,22 @@ def stored_constant_bytes(path: Path) -> int:
     """
     metadata = read_metadata(path)
     try:
-        shapes = architecture_from_json(parse_json(metadata["architecture"])).layer_shapes()
-        return constant_bytes(shapes, [int(bits) for bits in parse_json(metadata["weight_bits"])])
+        architecture = architecture_from_json(parse_json(metadata["architecture"]))
+        bits = [int(bits) for bits in parse_json(metadata["weight_bits"])]
+        actions = stored_actions(metadata, architecture.num_outputs, has_values=False)
+        return constant_bytes(
+            architecture.layer_shapes(),
+            bits,
+            architecture.num_tables,
+            2 ** _action_bits(metadata) - 1 if isinstance(actions, Box) else 0,
+        )
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise StudentFileError(f"{path}: does not describe an integer student: {error}") from error
 
 
 def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
     """Invert `pack_student`; raises KeyError, ValueError, TypeError or OverflowError otherwise."""
-    architecture = architecture_from_json(parse_json(metadata["architecture"]))
+    architecture = versioned_architecture(metadata, FORMAT_VERSION)
     shapes = architecture.layer_shapes()
     bits_per_layer = [int(bits) for bits in parse_json(metadata["weight_bits"])]
     top = int(metadata["activation_levels"])
@@ -139,7 +153,9 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
     shifts = _vector(arrays, "shifts", np.uint8, sum(widths[:-1])).astype(np.int32)
     if (multipliers < 0).any() or (shifts < 1).any() or (shifts > 62).any():
         raise ValueError("multipliers or shifts out of range")
-    layers, end = [], 0
+    tables = _tables(arrays, architecture, top)
+    layers: list[IntegerLayer] = []
+    end = 0
     for shape, bits in zip(shapes, bits_per_layer, strict=True):
         levels = unpack_levels(arrays[f"{shape.name}.weight"], bits, shape.weight_shape)
         here = slice(end, end + shape.weight_shape[0])
@@ -147,7 +163,10 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
         hidden = shape.name != "actor"
         multiplier, shift = (multipliers[here], shifts[here]) if hidden else (None, None)
         weight = 2 * levels.astype(np.int16) - np.int16(2**bits - 1)
-        layers.append(IntegerLayer(shape, bits, weight, biases[here], multiplier, shift, top))
+        table = tables[min(len(layers), len(tables) - 1)] if tables and hidden else None
+        layers.append(
+            IntegerLayer(shape, bits, weight, biases[here], multiplier, shift, top, table)
+        )
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not architecture.is_image:
         width = architecture.observation_shape[0]
@@ -166,10 +185,29 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
     about = parse_json(metadata.get("about", "{}"))
     has_values = isinstance(about, dict) and not imitates_policy(about)
     actions = stored_actions(metadata, architecture.num_outputs, has_values)
+    return IntegerStudent(
+        architecture, tuple(layers), scale, actions, *ranges, _action_bits(metadata)
+    )
+
+
+def _action_bits(metadata: dict[str, str]) -> int:
     action_bits = int(metadata.get("action_bits", "8"))
     if not 2 <= action_bits <= 8:
         raise ValueError(f"action_bits {action_bits}")
-    return IntegerStudent(architecture, tuple(layers), scale, actions, *ranges, action_bits)
+    return action_bits
+
+
+def _tables(
+    arrays: dict[str, np.ndarray], architecture: StudentArchitecture, top: int
+) -> list[np.ndarray]:
+    """Return the tables of hidden layers, uint8 `[1024]` each, one for all where they share it."""
+    count = architecture.num_tables
+    if not count:
+        return []
+    tables = _vector(arrays, "tables", np.uint8, count * ENTRIES)
+    if tables.max() > top:
+        raise ValueError(f"tables with levels above {top}")
+    return list(tables.reshape(count, ENTRIES))
 
 
 def _vector(arrays: dict[str, np.ndarray], name: str, dtype: type, size: int) -> np.ndarray:

@@ -26,8 +26,11 @@ def recycle_dormant_units(
 
     A unit is a channel of a convolution or of a hidden linear layer. Its incoming weights are drawn
     from N(0, 2 / fan_in), its bias is 0; the optimizer forgets its gradient and takes its scale
-    from the layer's other units. Returns how many there were.
+    from the layer's other units. Returns how many there were: none unless the function is ReLU, as
+    others pass a gradient on everywhere.
     """
+    if student.architecture.activation != "relu":
+        return 0
     generator = torch.Generator().manual_seed(seed)
     recycled = 0
     shapes = student.shapes

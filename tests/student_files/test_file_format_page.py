@@ -53,6 +53,8 @@ STUDENTS = {
     "vectors": RUNS / "classic-ppo-cartpole",
     "vectors of Q-values": RUNS / "classic-dqn-lunarlander",
     "vectors, 3 bits, two layers": architecture_for("mlp-17-9", (5,), 3),
+    "vectors, tanh, one table": StudentArchitecture((5,), 3, (), (17, 9), "tanh"),
+    "vectors, ELU, two tables": StudentArchitecture((5,), 3, (), (17, 9), "elu"),
     "frames, 5 bits, four convolutions": StudentArchitecture(
         (4, 84, 84), 6, (9, 12, 6, 7), (33, 12)
     ),

@@ -29,6 +29,7 @@ class Layer:
     shift: np.ndarray
     kernel: int
     stride: int
+    table: np.ndarray  # the level of each index; empty after ReLU and in the head
 
 
 @dataclass
@@ -58,9 +59,9 @@ def load(path: str | os.PathLike) -> Student:
         raise ValueError(f"{path}: not a student.bin")
     (_, version, count, convs, top, features, outputs_count, size, scale, kind, bits, numbers,
      crc) = HEADER.unpack_from(data)  # fmt: skip
-    if version not in (1, 2) or kind > MULTI_BINARY:
+    if version not in (1, 2, 3) or kind > MULTI_BINARY:
         raise ValueError(
-            f"{path}: version {version}, kind {kind}: this reader knows 1 and 2, 0 to 3"
+            f"{path}: version {version}, kind {kind}: this reader knows 1 to 3, 0 to 3"
         )
     if len(data) != 32 + size or zlib.crc32(data[:28] + data[32:]) != crc:
         raise ValueError(f"{path}: damaged: {len(data)} bytes, of the wrong length or checksum")
@@ -78,6 +79,10 @@ def load(path: str | os.PathLike) -> Student:
     action_low, action_high = take("<f4", of_box), take("<f4", of_box)
     thresholds = take("<i4", 2**bits - 1 if kind == BOX else 0)
     choices = take("<u4", numbers if kind == MULTI_DISCRETE else 0).astype(np.int64)
+    num_tables = int(take("<u4", 1)[0]) if version == 3 else 0
+    if num_tables not in (0, 1, count - 1):
+        raise ValueError(f"{path}: {num_tables} tables for {count} layers")
+    tables = [take("u1", 1024).astype(np.int64) for _ in range(num_tables)]
     outputs = [out for out, _, _ in table]
     biases = [take("<i4", out).astype(np.int64) for out in outputs]
     multipliers = [take("<i4", out).astype(np.int64) for out in outputs[:-1]]
@@ -102,6 +107,7 @@ def load(path: str | os.PathLike) -> Student:
                 none if last else shifts[i],
                 kernel,
                 stride,
+                none if last or not tables else tables[min(i, num_tables - 1)],
             )
         )
         inputs = out
@@ -153,7 +159,11 @@ def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
         if not len(layer.multiplier):
             return acc.astype(np.int32)
         half = np.int64(1) << (layer.shift - 1)
-        levels = np.clip((acc * layer.multiplier + half) >> layer.shift, 0, student.top)
+        levels = (acc * layer.multiplier + half) >> layer.shift
+        if len(layer.table):
+            levels = layer.table[np.clip(levels, 0, len(layer.table) - 1)]
+        else:
+            levels = np.clip(levels, 0, student.top)
     raise AssertionError("the last layer is the head")
 
 

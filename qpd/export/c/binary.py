@@ -16,14 +16,15 @@ from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.export.action_texts import bin_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
 from qpd.export.c.code import packed_weights
-from qpd.export.c.sizes import weight_bytes
+from qpd.export.c.sizes import c_constant_bytes
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.integer.integer_student import IntegerStudent
 from qpd.version import __version__
 
 MAGIC = b"QPDB"
 # Version 2 says what the outputs mean; a single choice among several needs no more than version 1.
-ONE_CHOICE_VERSION, VERSION = 1, 2
+# Version 3 has tables, whatever the outputs mean.
+ONE_CHOICE_VERSION, ACTIONS_VERSION, TABLES_VERSION = 1, 2, 3
 HEADER = struct.Struct("<4s4B2HId2BHI")  # 32 bytes, the CRC last
 KINDS = {Discrete: 0, Box: 1, MultiDiscrete: 2, MultiBinary: 3}
 LAYER = struct.Struct("<H2B")
@@ -42,7 +43,7 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
         **model_metadata(source),
         **bin_texts(student),
         "bin_bytes": f"{len(packed):,}",
-        "constant_bytes": f"{weight_bytes(student):,}",
+        "constant_bytes": f"{c_constant_bytes(student):,}",
         "qpd_version": __version__,
     }
     return {
@@ -75,6 +76,7 @@ def binary_student(student: IntegerStudent) -> bytes:
         *table,
         *(x.astype("<f4").tobytes() for x in ranges),
         *_actions(student),
+        *_tables(student),
         *(layer.bias.astype("<i4").tobytes() for layer in layers),
         *(x.multiplier.astype("<i4").tobytes() for x in layers if x.multiplier is not None),
         *(x.shift.astype(np.uint8).tobytes() for x in layers if x.shift is not None),
@@ -83,7 +85,7 @@ def binary_student(student: IntegerStudent) -> bytes:
     body = b"".join(parts)
     header = HEADER.pack(
         MAGIC,
-        ONE_CHOICE_VERSION if isinstance(actions, Discrete) else VERSION,
+        _version(student),
         len(layers),
         len(architecture.conv_channels),
         layers[0].levels,
@@ -97,6 +99,19 @@ def binary_student(student: IntegerStudent) -> bytes:
         0,
     )[:-4]
     return header + struct.pack("<I", zlib.crc32(header + body)) + body
+
+
+def _version(student: IntegerStudent) -> int:
+    if student.tables:
+        return TABLES_VERSION
+    return ONE_CHOICE_VERSION if isinstance(student.actions, Discrete) else ACTIONS_VERSION
+
+
+def _tables(student: IntegerStudent) -> list[bytes]:
+    """Return how many tables of activations there are, and they; nothing where there are none."""
+    if not student.tables:
+        return []
+    return [struct.pack("<I", len(student.tables)), *(table.tobytes() for table in student.tables)]
 
 
 def _actions(student: IntegerStudent) -> list[bytes]:

@@ -104,6 +104,8 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     if board:  # its build system compiles all files
         texts = {"TEST": _SKETCH, "KERNELS": _BOARD_KERNELS, "COMPILE": ""}
     constants = "weights, biases, multipliers, shifts"
+    if student.tables:
+        constants += f", {student.architecture.activation} as a table"
     if isinstance(student.actions, Box):
         constants += ", thresholds of codes"
     use, meaning = _use(source)

@@ -11,8 +11,9 @@ STRIP = 10  # patches gathered at once: more unpack packed weights less often, b
 
 
 def weight_bytes(student: IntegerStudent) -> int:
-    """Return the bytes of all constants: packed weights, biases, multipliers and shifts."""
-    return constant_bytes([y.shape for y in student.layers], [y.bits for y in student.layers])
+    """Return the bytes of packed weights, biases, multipliers, shifts, tables of activations."""
+    shapes, bits = zip(*((layer.shape, layer.bits) for layer in student.layers), strict=True)
+    return constant_bytes(shapes, bits, len(student.tables))
 
 
 def c_constant_bytes(student: IntegerStudent) -> int:

@@ -104,6 +104,16 @@ def test_scales_are_recovered_from_the_integers(
         assert np.abs(layer.quantized / layer.step).max() <= (2**bits - 1) / 2 + 1e-3
 
 
+@pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
+def test_students_with_tables_are_fitted_channel_by_channel(activation: str) -> None:
+    student = fresh_student(StudentArchitecture((6,), 3, (), (24, 20), activation))
+    integers, truth = quantize(student, "dorefa_scaled", 8)
+    for layer in layer_weights(student, integers, "dorefa_scaled"):
+        exact = LayerWeights(layer.name, 8, layer.weight, truth[layer.name], layer.step)
+        assert layer.sqnr_db == pytest.approx(exact.sqnr_db, abs=0.3) and layer.sqnr_db > 39
+        assert layer.max_error_steps < 1.5
+
+
 def test_under_eq_5_the_scale_is_lost() -> None:
     student = fresh_student(VECTORS)
     with torch.no_grad():

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "qpd_flash.h"
+#include "qpd_student.h"
 
 struct qpd_layer {
     /* bits == 8: int8 m; else n packed lowest bit first, rows on whole bytes */
@@ -21,6 +22,9 @@ struct qpd_layer {
     const QPD_FLASH int32_t *bias;
     const QPD_FLASH int32_t *multiplier; /* null in the head, whose accumulators are the logits */
     const QPD_FLASH uint8_t *shift;
+#if QPD_TABLES
+    const QPD_FLASH uint8_t *table; /* the level of each index up to QPD_LAST_ENTRY */
+#endif
     uint32_t inputs; /* planes * rows * row_bytes */
     uint16_t outputs;
     uint8_t bits;
@@ -40,6 +44,17 @@ static inline uint8_t qpd_requantize(int32_t acc, int32_t multiplier, uint8_t sh
     const uint64_t level = (product + (UINT64_C(1) << (shift - 1))) >> shift;
     return level < top ? (uint8_t)level : top;
 }
+
+#if QPD_TABLES
+/* The same with the table's last index for a top, and the level that the table has there. */
+static inline uint8_t qpd_look_up(int32_t acc, int32_t multiplier, uint8_t shift,
+                                  const QPD_FLASH uint8_t *table)
+{
+    const uint64_t product = (uint64_t)(uint32_t)(acc > 0 ? acc : 0) * (uint32_t)multiplier;
+    const uint64_t index = (product + (UINT64_C(1) << (shift - 1))) >> shift;
+    return table[index < QPD_LAST_ENTRY ? (uint16_t)index : QPD_LAST_ENTRY];
+}
+#endif
 
 static inline const QPD_FLASH uint8_t *qpd_row_pointer(const struct qpd_layer *layer, uint32_t output)
 {

@@ -50,7 +50,6 @@ static void qpd_finish(const struct qpd_layer *layer, const int32_t *restrict do
     const QPD_FLASH int32_t *restrict bias = layer->bias;
     const QPD_FLASH int32_t *restrict multiplier = layer->multiplier;
     const QPD_FLASH uint8_t *restrict shift = layer->shift;
-    const uint8_t top = layer->top;
     const uint32_t outputs = layer->outputs;
     if (!multiplier) {
         for (uint32_t o = 0; o < outputs; ++o) {
@@ -58,9 +57,16 @@ static void qpd_finish(const struct qpd_layer *layer, const int32_t *restrict do
         }
         return;
     }
+#if QPD_TABLES
+    for (uint32_t o = 0; o < outputs; ++o) {
+        levels[o] = qpd_look_up(2 * dots[o] + sum + bias[o], multiplier[o], shift[o], layer->table);
+    }
+#else
+    const uint8_t top = layer->top;
     for (uint32_t o = 0; o < outputs; ++o) {
         levels[o] = qpd_requantize(2 * dots[o] + sum + bias[o], multiplier[o], shift[o], top);
     }
+#endif
 }
 
 /* `count` patches, `stride` bytes apart, to `count` x outputs levels. */

@@ -28,6 +28,9 @@ struct qpd_work {
 struct qpd_scales {
     __m512i bias, even, odd, shift_even, shift_odd, half_even, half_odd, top;
     __mmask16 outputs;
+#if QPD_TABLES
+    const uint8_t *table;
+#endif
 };
 
 QPD_INLINE struct qpd_scales qpd_load_scales(const struct qpd_layer *layer, uint32_t block)
@@ -46,12 +49,17 @@ QPD_INLINE struct qpd_scales qpd_load_scales(const struct qpd_layer *layer, uint
         s.shift_odd = _mm512_srli_epi64(shift, 32);
         s.half_even = _mm512_sllv_epi64(one, _mm512_sub_epi64(s.shift_even, one));
         s.half_odd = _mm512_sllv_epi64(one, _mm512_sub_epi64(s.shift_odd, one));
+#if QPD_TABLES
+        s.top = _mm512_set1_epi64(QPD_LAST_ENTRY);
+        s.table = layer->table;
+#else
         s.top = _mm512_set1_epi64(layer->top);
+#endif
     }
     return s;
 }
 
-/* Exactly qpd_requantize, for 16 accumulators. */
+/* Exactly qpd_requantize or qpd_look_up, for 16 accumulators. */
 QPD_INLINE void qpd_store_levels(__m512i acc, const struct qpd_scales *s, uint8_t *levels)
 {
     acc = _mm512_max_epi32(acc, _mm512_setzero_si512());
@@ -62,12 +70,20 @@ QPD_INLINE void qpd_store_levels(__m512i acc, const struct qpd_scales *s, uint8_
     even = _mm512_min_epu64(even, s->top);
     odd = _mm512_min_epu64(odd, s->top);
     const __m512i both = _mm512_or_si512(even, _mm512_slli_epi64(odd, 32));
+#if QPD_TABLES
+    uint32_t index[16];
+    _mm512_storeu_si512(index, both);
+    for (uint32_t o = 0; s->outputs >> o; ++o) {
+        levels[o] = s->table[index[o]];
+    }
+#else
     const __m128i bytes = _mm512_cvtepi32_epi8(both);
     if (s->outputs == 0xffffu) {
         _mm_storeu_si128((__m128i *)levels, bytes);
     } else {
         _mm_mask_storeu_epi8(levels, s->outputs, bytes);
     }
+#endif
 }
 
 QPD_INLINE __m512i qpd_broadcast(const uint8_t *x)
