@@ -44,6 +44,19 @@ def affine_rows(rows: Tensor, bits: int) -> AffineLevels:
     return AffineLevels(((rows / step).round() + zero).clamp(0.0, top), step, zero)
 
 
+def affine_values(values: Tensor, low: float, high: float, bits: int) -> Tensor:
+    """Return `values` as the nearest of 2^bits levels from `low` to `high`, clipped; any shape.
+
+    The range, stretched to hold 0, was fixed beforehand, as those of activations are. In the dtype
+    of `values`.
+    """
+    low, high = min(low, 0.0), max(high, 0.0)
+    top = float(2**bits - 1)
+    step = (high - low) / top or 1.0
+    zero = round(-low / step)
+    return (values / step).round_().clamp_(-zero, top - zero).mul_(step)
+
+
 def literal_affine_rows(rows: Tensor, bits: int) -> AffineLevels:
     """Quantize by Algorithm 1 of QuaRL to the letter: floor, 2^bits steps, no clamp.
 
