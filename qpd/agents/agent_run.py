@@ -6,6 +6,7 @@ agent's own outputs in float, its quantized.safetensors the same in integers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.agent_recipe import CONTINUOUS_RECIPE, IMAGE_RECIPE, VECTOR_RECIPE
 from qpd.phases.quantize import PREPROCESSING, quantization_config
 from qpd.quantization.calibration import calibrate
-from qpd.quantization.equalization import equalize
+from qpd.quantization.equalization import balance
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.quantization.weight_quantizer import WeightQuantizer
 from qpd.recipe.loading import load_recipe, override_lines
@@ -42,11 +43,7 @@ from qpd.teachers.archive.agent_identity import agent_name
 
 @dataclass(frozen=True)
 class IntegerAgent:
-    """An agent in integers, and how it came about: recipe, float student, simulation.
-
-    `student` computes the agent's outputs; `simulation` holds it with its channels evened out and
-    its ranges set.
-    """
+    """An agent in integers, and how it came about: recipe, float student, simulation."""
 
     recipe: Recipe
     student: Student
@@ -64,28 +61,31 @@ def integer_agent(
 ) -> IntegerAgent:
     """Return the integers of an agent, calibrated on `states`, observations `[n, ...]`.
 
-    Phase 2's own quantizers: odd integers with a scale for each output channel (one in all `per`
-    tensor), inputs in 8 bits with a range for each feature. Raises AgentQuantizationError.
+    Phase 2's own quantizers: odd integers, inputs in 8 bits with a range for each feature. The
+    weights have a scale for each output channel, or `per` tensor one; `per` column the layer before
+    also takes over the scales of input columns (`balance`). Raises AgentQuantizationError.
     """
     seen = torch.from_numpy(states)
     low, high = (torch.zeros(1), torch.ones(1)) if teacher.is_image else input_range(seen)
-    # The float student answers as the agent does also where play goes farther than these states.
-    wide = agent_student(teacher, low - (high - low), high + (high - low))
-    narrow = agent_student(teacher, low, high)
-    if wide.architecture.num_parameters > MAX_PARAMETERS:  # its file would not be read again
+    student = agent_student(teacher, low, high)
+    if student.architecture.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         raise AgentQuantizationError(
-            f"{teacher.source}: {wide.architecture.num_parameters:,} parameters of its actor; "
+            f"{teacher.source}: {student.architecture.num_parameters:,} parameters of its actor; "
             f"students have at most {MAX_PARAMETERS:,}"
         )
-    recipe = _recipe(teacher, wide, quantizer, activation_bits, episodes, seed)
-    equalize(narrow, seen, recipe.quantize.equalization)
-    simulation = QuantizedStudent(narrow, quantization_config(recipe))
+    if quantizer.per == "column":
+        balance(student, seen)
+    recipe = _recipe(teacher, student, quantizer, activation_bits, episodes, seed)
+    simulation = QuantizedStudent(copy.deepcopy(student), quantization_config(recipe))
     calibrate(simulation, seen, recipe.quantize.calibration_percentile)
+    if not teacher.is_image:
+        # The float student answers as the agent does also where play leaves these states.
+        student.move_input_range(low - (high - low), high + (high - low))
     try:
         integers = integer_student(simulation, student_actions_of(teacher))
     except ValueError as error:  # a layer of zeros, or of far too large weights
         raise AgentQuantizationError(f"{teacher.source}: no integers hold it: {error}") from error
-    return IntegerAgent(recipe, wide, simulation, integers)
+    return IntegerAgent(recipe, student, simulation, integers)
 
 
 def _recipe(
@@ -112,8 +112,7 @@ def _recipe(
         "quantize.weight_bits": quantizer.bits,
         "quantize.activation_bits": activation_bits,
         "quantize.per_channel": quantizer.per != "tensor",
-        # One scale for all is to be that: channels are not evened out, either.
-        **({"quantize.equalization": 0.0} if quantizer.per == "tensor" else {}),
+        "quantize.equalization": 0.0,  # the student is balanced already, or is not to be
         "evaluation.episodes": episodes,
     }
     return load_recipe(base, override_lines(settings))

@@ -28,6 +28,7 @@ class SampledStates:
         return self._policy.actions
 
     def __call__(self, observations: np.ndarray, /) -> np.ndarray:
+        """Return what the policy does, and keep some of the states."""
         outputs = self._policy(observations)
         count = min(len(observations), _STATES_A_STEP)
         for row in self._rng.choice(len(observations), count, replace=False):
