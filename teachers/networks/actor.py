@@ -81,6 +81,8 @@ def activate(layer: ActorLayer, mapped: Tensor) -> Tensor:
 def actor_of(network: Network, activation: str) -> Actor:
     """Return the actor of an agent's network; `activation` is that of its linear layers."""
     bound: float | None = None
+    extractor: nn.Module
+    head: nn.Module
     if isinstance(network, ActorCriticNetwork):
         extractor, head = network.actor_extractor, network.action_head
     elif isinstance(network, ContinuousNetwork):
@@ -130,6 +132,6 @@ def _mean_of_quantiles(network: QNetwork) -> nn.Linear:
         parameter.double().unflatten(0, (network.num_quantiles, -1)).mean(0).float()
         for parameter in (head.weight, head.bias)
     ]
-    folded = nn.Linear(*means[0].shape[::-1], device="meta")
+    folded = nn.Linear(means[0].shape[1], means[0].shape[0], device="meta")
     folded.weight, folded.bias = (nn.Parameter(mean, requires_grad=False) for mean in means)
     return folded
