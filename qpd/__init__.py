@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qpd.version import __version__
 
 if TYPE_CHECKING:
-    from qpd.api import distill, evaluate, finetune, open_run, quantize, run, train
+    from qpd.api import distill, evaluate, finetune, open_run, quantize, quantize_agents, run, train
     from qpd.errors.user_error import UserError
     from qpd.recipe.loading import load_recipe
     from qpd.runs.progress import TerminalProgress
@@ -29,6 +29,7 @@ __all__ = [
     "load_teacher",
     "open_run",
     "quantize",
+    "quantize_agents",
     "run",
     "train",
 ]
@@ -61,6 +62,7 @@ _LAZY = {
     "load_teacher": "qpd.teachers",
     "open_run": "qpd.api",
     "quantize": "qpd.api",
+    "quantize_agents": "qpd.api",
     "run": "qpd.api",
     "train": "qpd.api",
 }

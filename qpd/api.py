@@ -21,6 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from qpd.agents.precision import DEFAULT_BITS, precisions_of
+from qpd.agents.suite import DEFAULT_SUITE, Suite, run_suite
+from qpd.analysis.quarl.precision_table import PrecisionTable, precision_table, write_table
 from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
@@ -204,6 +207,41 @@ def quantize(
         ):
             quantize_phase(student, own_play, display)
     return open_run(run if output is None else output)
+
+
+def quantize_agents(
+    agents: Sequence[str | os.PathLike[str]],
+    *,
+    bits: Sequence[str | int] = DEFAULT_BITS,
+    activations: int | None = None,
+    schemes: Sequence[str] | None = None,
+    per: Sequence[str] | None = None,
+    episodes: int = 100,
+    seed: int = 0,
+    output: str | os.PathLike[str] = DEFAULT_SUITE,
+    progress: ProgressChoice = False,
+) -> PrecisionTable:
+    """Quantize agents as they are, without a student, and measure each precision; resume.
+
+    Args:
+        agents: SB3 zips, RL Zoo folders or hub ids.
+        bits: Of weights: `fp16`, 2 to 8.
+        activations: Bits of activations, 2 to 8, which are measured beside weights alone.
+        schemes: affine, affine-literal, dorefa_scaled; default: see `qpd.agents.precision`.
+        per: Weights that share a range: tensor, channel or column.
+        episodes: Games, from the same starts for every precision; `seed` is theirs.
+        output: The suite's folder; it holds a run directory of each agent in integers.
+        progress: As in `run`.
+
+    Returns:
+        A row for each agent and precision; where one fails, it says why. Errors as `run`.
+    """
+    asked = precisions_of(bits, activations, schemes, per)
+    suite = Suite(tuple(os.fspath(agent) for agent in agents), asked, episodes, seed)
+    with _shown(progress) as display:
+        table = precision_table(run_suite(suite, Path(output), display))
+    write_table(table, Path(output))
+    return table
 
 
 def finetune(

@@ -33,6 +33,7 @@ from qpd.commands.output import (
     progress,
 )
 from qpd.commands.push import push
+from qpd.commands.quantize import quantize
 from qpd.commands.report import report
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.commands.train import print_training, train
@@ -46,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(teacher_app, name="teacher")
-for command in (train, evaluate, export, bench, report, push, sweep, doctor):
+for command in (train, quantize, evaluate, export, bench, report, push, sweep, doctor):
     app.command()(command)
 for hidden in (sweep_cell, sweep_group):
     app.command(hidden=True)(hidden)
@@ -149,27 +150,6 @@ def distill(
         device=device,
         output=output,
         progress=progress(quiet),
-    )
-    print_run(done.path, as_json, quiet)
-
-
-@app.command()
-def quantize(
-    run_path: RunArgument,
-    set_: Overrides = None,
-    device: Device = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="a new run from the same distilled student"),
-    ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Quantize a distilled student after training (phase 2)."""
-    from qpd import api
-
-    done = api.quantize(
-        run_path, overrides=set_, device=device, output=output, progress=progress(quiet)
     )
     print_run(done.path, as_json, quiet)
 

@@ -24,6 +24,9 @@ class Box(ActionSpace):
     bound and 1 for the upper one, where `squash` is `clip`; a `tanh` brings all outputs inside.
     Labels of `gaussian` teachers end in the logarithms of their deviations, in the same units;
     students have none, and act by their means.
+
+    Means are clipped to +-`mean_bound` before the squash, unless it is None: what SAC and TQC do
+    under gSDE, where a network does not do it itself.
     """
 
     low: tuple[float, ...]
@@ -31,6 +34,7 @@ class Box(ActionSpace):
     squash: Squash = "clip"
     labels: Literal["gaussian", "deterministic"] = "gaussian"
     shape: tuple[int, ...] = ()
+    mean_bound: float | None = None
 
     kind: ClassVar[str] = "box"
 
@@ -42,6 +46,8 @@ class Box(ActionSpace):
                 f"bounds of {len(self.low)} and {len(self.high)} numbers for actions of shape "
                 f"{self.shape}"
             )
+        if self.mean_bound is not None and not 0.0 < self.mean_bound < math.inf:
+            raise ValueError(f"a mean_bound of {self.mean_bound:g}; expected a number above 0")
         # As float32, what actions are: a width beyond it would make them NaN.
         with np.errstate(over="ignore", invalid="ignore"):
             widths = np.array(self.high, np.float32) - np.array(self.low, np.float32)
@@ -115,6 +121,8 @@ class Box(ActionSpace):
 
     def squashed(self, means: np.ndarray) -> np.ndarray:
         """Return shares of the range, -1 to 1, of outputs `[batch, num_outputs]`."""
+        if self.mean_bound is not None:
+            means = np.clip(means, -self.mean_bound, self.mean_bound)
         return np.tanh(means) if self.squash == "tanh" else np.clip(means, -1.0, 1.0)
 
     def scaled(self, shares: np.ndarray) -> np.ndarray:

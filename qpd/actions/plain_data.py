@@ -20,6 +20,8 @@ _MOST_AXES = 32
 def actions_to_json(actions: ActionSpace) -> dict[str, Any]:
     """Return plain data that `actions_from_json` reads back."""
     fields = asdict(actions)  # type: ignore[call-overload]
+    if fields.get("mean_bound", 0) is None:  # files from before there was one have none
+        del fields["mean_bound"]
     plain = {
         key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
     }
@@ -45,6 +47,7 @@ def actions_from_json(found: Any) -> ActionSpace:
         _word(fields, "squash", ("clip", "tanh")),  # type: ignore[arg-type]
         _word(fields, "labels", ("gaussian", "deterministic")),  # type: ignore[arg-type]
         tuple(_count(size, "shape") for size in _numbers(fields, "shape", _MOST_AXES)),
+        _mean_bound(fields.get("mean_bound")),
     )
 
 
@@ -67,6 +70,12 @@ def _bound(found: float, key: str) -> float:
         return float(found)
     except OverflowError:  # an integer of hundreds of digits, which JSON may hold
         raise ValueError(f"actions: {key}: expected finite numbers") from None
+
+
+def _mean_bound(found: Any) -> float | None:
+    if found is not None and type(found) not in (int, float):
+        raise ValueError("actions: mean_bound: expected a number")
+    return None if found is None else _bound(found, "mean_bound")
 
 
 def _word(fields: dict[str, Any], key: str, words: tuple[str, ...]) -> str:

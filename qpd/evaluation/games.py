@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,10 +77,22 @@ def bootstrap_interval(
 
     See `qpd.evaluation.studentized`. A single game has no width.
     """
+    if len(returns) < 2:
+        return float(returns.mean()), float(returns.mean())
+    found = bootstrap_estimate(returns, resamples, seed)
+    lowest, highest = float(returns.min()), float(returns.max())
+    return replace(found, lowest=lowest, highest=highest).interval(confidence)
+
+
+def bootstrap_estimate(
+    returns: np.ndarray, resamples: int = 10_000, seed: int = 0
+) -> StudentizedEstimate:
+    """Return the mean of at least two numbers, `[episodes]`, with its resamples.
+
+    Differences of paired games are such numbers, too.
+    """
     count = len(returns)
     mean = float(returns.mean())
-    if count < 2:
-        return mean, mean
     rng = np.random.default_rng(seed)
     means, errors = np.empty(resamples), np.empty(resamples)
     # A block of rows at a time, which draws the same numbers: at once they may fill the memory.
@@ -92,10 +104,7 @@ def bootstrap_interval(
         errors[block] = drawn.std(axis=1, ddof=1) / np.sqrt(count)
     error = float(returns.std(ddof=1) / np.sqrt(count))
     draws = studentized_draws(mean, means, errors)
-    found = StudentizedEstimate(
-        mean, error, draws, count - 1.0, float(returns.min()), float(returns.max())
-    )
-    return found.interval(confidence)
+    return StudentizedEstimate(mean, error, draws, count - 1.0)
 
 
 def evaluate(

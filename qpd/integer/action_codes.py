@@ -26,6 +26,10 @@ def action_thresholds(actions: Box, output_scale: float, bits: int) -> np.ndarra
     top = 2**bits - 1
     shares = [(2 * code - 1) / top - 1.0 for code in range(1, top + 1)]
     means = [math.atanh(share) if actions.squash == "tanh" else share for share in shares]
+    if actions.mean_bound is not None:
+        # Codes that a clipped mean does not come to: above it never reached, below it always.
+        far = 2.0**32 * output_scale
+        means = [m if abs(m) <= actions.mean_bound else math.copysign(far, m) for m in means]
     # Beyond int32 no accumulator comes; at its end one might, which is half a step at most.
     found = [math.ceil(mean / output_scale) for mean in means]
     return np.clip(found, INT32_MIN, INT32_MAX).astype(np.int32)

@@ -214,7 +214,7 @@ class IntegerEngine:
         """The actions, and what outputs mean: those of continuous actions are squashed already."""
         actions = self.student.actions
         if isinstance(actions, Box):
-            return replace(actions, squash="clip", labels="deterministic")
+            return replace(actions, squash="clip", labels="deterministic", mean_bound=None)
         return actions
 
     @torch.no_grad()

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from qpd.actions import ActingRule, ActionSpace
+from qpd.actions import ActingRule
 from qpd.environments.interface import VectorEnvironment
 from qpd.environments.policy import Policy, network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import evaluate
+from qpd.evaluation.sampled_states import SampledStates
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.preparation import Prepared
 from qpd.recipe.schema import MAX_PARALLEL_GAMES, Recipe
 from qpd.runs.progress import Progress
 from qpd.training.selection import Validated
-
-HELD_OUT_STATES = 4096  # of one validation; 116 MB of Atari's frames
-_STATES_A_STEP = 4  # at most: parallel games in the same step are alike
 
 
 class Validation:
@@ -35,7 +33,7 @@ class Validation:
         count = self._recipe.evaluation.validation_episodes
         if self._env is None:  # emulators take a while to make, and many runs never validate
             self._env = make_env(self._recipe, self._prepared, min(count, MAX_PARALLEL_GAMES))
-        states = _SampledStates(policy)
+        states = SampledStates(policy)
         games = evaluate(
             states,
             self._env,
@@ -46,7 +44,7 @@ class Validation:
         )
         return Validated(games, self._divergence(states, temperature))
 
-    def _divergence(self, states: _SampledStates, temperature: float) -> float:
+    def _divergence(self, states: SampledStates, temperature: float) -> float:
         """Return Eq. 1 over the states that the student met, of the student that acts, in nats.
 
         At Eq. 1's temperature: the divergence of the sharpened policies themselves is mostly that
@@ -66,52 +64,6 @@ class Validation:
         """Release the environments."""
         if self._env is not None:
             self._env.close()
-
-
-class _SampledStates:
-    """A policy, with a uniform sample of the states it was asked about and its outputs there."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        # Apart from the games' own stream: sampling changes no game.
-        self._rng = np.random.default_rng(0x57A7)
-        self._states: list[np.ndarray] = []
-        self._outputs: list[np.ndarray] = []
-        self._num_seen = 0
-
-    @property
-    def actions(self) -> ActionSpace:
-        """The policy's actions."""
-        return self._policy.actions
-
-    def __call__(self, observations: np.ndarray, /) -> np.ndarray:
-        outputs = self._policy(observations)
-        count = min(len(observations), _STATES_A_STEP)
-        for row in self._rng.choice(len(observations), count, replace=False):
-            self._keep(observations[row], outputs[row])
-        return outputs
-
-    def _keep(self, observation: np.ndarray, outputs: np.ndarray) -> None:
-        """Keep it, or not: reservoir sampling (Vitter 1985, algorithm R)."""
-        self._num_seen += 1
-        if len(self._states) < HELD_OUT_STATES:
-            self._states.append(observation.copy())
-            self._outputs.append(np.array(outputs, np.float32))
-            return
-        place = int(self._rng.integers(self._num_seen))
-        if place < HELD_OUT_STATES:
-            self._states[place] = observation.copy()
-            self._outputs[place] = np.array(outputs, np.float32)
-
-    @property
-    def observations(self) -> np.ndarray:
-        """The states, `[n, ...]`."""
-        return np.stack(self._states)
-
-    @property
-    def outputs(self) -> np.ndarray:
-        """The policy's outputs there, float32 `[n, num_outputs]`."""
-        return np.stack(self._outputs)
 
 
 def acting_rule(recipe: Recipe, prepared: Prepared, sharpness: float = 1.0) -> ActingRule:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from qpd.environments.policy import FunctionPolicy, network_policy
-from qpd.phases import validation
+from qpd.evaluation import sampled_states
 from qpd.phases.preparation import prepare
 from qpd.phases.validation import Validation
 from qpd.runs.progress import SilentProgress
@@ -46,7 +46,7 @@ def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
     # Few enough games that every state is in the sample: KL(p || 1/2) = log 2 - H(p), where p is
     # Eq. 1's label, at a temperature of 3.
     states = np.concatenate(met)
-    assert len(states) < validation.HELD_OUT_STATES
+    assert len(states) < sampled_states.HELD_OUT_STATES
     p = torch.softmax(teacher(torch.from_numpy(states)).labels / 3.0, 1)
     by_hand = np.log(2.0) + (p * p.log()).sum(1).mean()
     assert found.divergence == pytest.approx(float(by_hand), rel=1e-4)
@@ -58,7 +58,7 @@ def test_a_larger_sample_is_uniform_and_changes_no_game(
 ) -> None:
     made, teacher = validate
     whole = made(network_policy(teacher, teacher.actions, 1.0), 3.0)
-    monkeypatch.setattr(validation, "HELD_OUT_STATES", 32)
+    monkeypatch.setattr(sampled_states, "HELD_OUT_STATES", 32)
     part = made(network_policy(teacher, teacher.actions, 1.0), 3.0)
     assert np.array_equal(part.games.returns, whole.games.returns)
     assert part.divergence == pytest.approx(whole.divergence, rel=0.6)

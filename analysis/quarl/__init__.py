@@ -1,0 +1,1 @@
+"""Agents quantized as they are: what each precision costs, in one table."""

@@ -1,0 +1,127 @@
+"""An agent as a student of its own widths: the same outputs, in the form that QPD quantizes.
+
+Integers, exports, benchmarks and reports know students alone. A student's inputs are bytes, so
+that the agent's normalization and the range of each feature go into the first layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from qpd.actions import ActionSpace, Box
+from qpd.agents.errors import AgentQuantizationError
+from qpd.students import Student, StudentArchitecture
+from qpd.students.architecture import NATURE_CONVOLUTIONS
+from qpd.teachers import Teacher
+from qpd.teachers.networks.actor import Actor, ActorLayer, actor_of
+
+STUDENT_ACTIVATIONS = ("ReLU",)
+
+
+def student_actions_of(teacher: Teacher) -> ActionSpace:
+    """Return the agent's actions, as the student's outputs have to be read.
+
+    Under gSDE the means of SAC and TQC are clipped, which a student's head does not do.
+    """
+    actions, bound = teacher.actions, actor_of(teacher.network, teacher.activation).bound
+    return replace(actions, mean_bound=bound) if isinstance(actions, Box) and bound else actions
+
+
+def why_no_student(teacher: Teacher) -> str | None:
+    """Return why no student has the agent's outputs, None if one does."""
+    actor = actor_of(teacher.network, teacher.activation)
+    for layer in actor.layers:
+        if layer.activation not in (None, *STUDENT_ACTIVATIONS):
+            known = ", ".join(STUDENT_ACTIVATIONS)
+            return f"its hidden layers have {layer.activation}; integers know {known}"
+    has_convolutions = actor.layers[0].weight.dim() == 4
+    if teacher.is_image and not has_convolutions:
+        return "it sees images without convolutions; integers know NatureCNN and vectors"
+    if not teacher.is_image and len(teacher.observation_shape) != 1:
+        return f"it sees observations of shape {teacher.observation_shape}; integers know vectors"
+    return None
+
+
+def agent_student(teacher: Teacher, low: Tensor, high: Tensor) -> Student:
+    """Return the student that computes the agent's outputs; its critic is zero.
+
+    `low` and `high`, float32 `[features]`, are the input range of vectors, beyond which inputs are
+    clipped (ignored for images); statistics of VecNormalize clip too. Raises
+    AgentQuantizationError.
+    """
+    reason = why_no_student(teacher)
+    if reason is not None:
+        raise AgentQuantizationError(f"{teacher.source}: {reason}")
+    actor = _with_hidden_layer(actor_of(teacher.network, teacher.activation))
+    layers = actor.layers
+    convolutions = [layer for layer in layers if layer.weight.dim() == 4]
+    architecture = StudentArchitecture(
+        teacher.observation_shape,
+        teacher.actions.num_outputs,
+        tuple(len(layer.weight) for layer in convolutions),
+        tuple(len(layer.weight) for layer in layers[len(convolutions) : -1]),
+    )
+    assert len(convolutions) in (0, NATURE_CONVOLUTIONS)
+    student = Student(architecture).requires_grad_(False)
+    for layer in layers:
+        student.layer(layer.name).weight.copy_(layer.weight)
+        student.bias(layer.name).copy_(layer.bias)
+    for parameter in student.critic.parameters():
+        parameter.zero_()
+    _see_observations(student, teacher, layers[0], low, high)
+    return _in_the_actions_units(student, teacher)
+
+
+def _with_hidden_layer(actor: Actor) -> Actor:
+    """Give a linear policy a hidden layer: y = ReLU(y) - ReLU(-y); students have one or more."""
+    if len(actor.layers) > 1:
+        return actor
+    (head,) = actor.layers
+    eye = torch.eye(len(head.weight))
+    hidden = replace(
+        head,
+        name="linear1",
+        weight=torch.cat([head.weight, -head.weight]),
+        bias=torch.cat([head.bias, -head.bias]),
+        activation="ReLU",
+    )
+    zeros = torch.zeros(len(head.weight))
+    end = ActorLayer("actor", torch.cat([eye, -eye], 1), zeros, None, 2 * len(eye))
+    return replace(actor, layers=(hidden, end))
+
+
+def _see_observations(
+    student: Student, teacher: Teacher, first: ActorLayer, low: Tensor, high: Tensor
+) -> None:
+    """Let layer 1 read what a student reads: pixels / 255, or shares of each feature's range."""
+    module, bias = student.layer(first.name), student.bias(first.name)
+    if teacher.is_image:
+        if not teacher.scales_images:
+            module.weight.mul_(255.0)
+        return
+    # float64: means and deviations of VecNormalize are, and offsets may cancel.
+    mean, deviation = torch.zeros(len(low)).double(), torch.ones(len(low)).double()
+    if teacher.normalization is not None:
+        statistics = teacher.normalization
+        mean = torch.from_numpy(statistics.mean)
+        deviation = torch.from_numpy((statistics.var + statistics.epsilon) ** 0.5)
+        clip = statistics.clip_obs * deviation
+        low, high = torch.maximum(low, mean - clip), torch.minimum(high, mean + clip)
+    student.set_input_range(low.float(), high.float())
+    low, high = student.input_low.double(), student.input_high.double()
+    weight = first.weight.double()
+    bias.copy_(first.bias.double() + weight @ ((low - mean) / deviation))
+    module.weight.copy_(weight * ((high - low) / deviation))
+
+
+def _in_the_actions_units(student: Student, teacher: Teacher) -> Student:
+    """Let the head answer in the range's units where actions are clipped, not squashed."""
+    if isinstance(teacher.actions, Box) and teacher.actions.squash == "clip":
+        low, high = (torch.from_numpy(bound).double() for bound in teacher.actions.bounds)
+        half = 0.5 * (high - low)
+        student.actor.weight.copy_(student.actor.weight.double() / half[:, None])
+        student.actor.bias.copy_((student.actor.bias.double() - low) / half - 1.0)
+    return student
