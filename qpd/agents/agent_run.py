@@ -25,6 +25,7 @@ from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.agent_recipe import CONTINUOUS_RECIPE, IMAGE_RECIPE, VECTOR_RECIPE
 from qpd.phases.quantize import PREPROCESSING, quantization_config
+from qpd.quantization.bias_correction import correct_biases
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.equalization import balance
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -63,7 +64,8 @@ def integer_agent(
 
     Phase 2's own quantizers: odd integers, inputs in 8 bits with a range for each feature. The
     weights have a scale for each output channel, or `per` tensor one; `per` column the layer before
-    also takes over the scales of input columns (`balance`). Raises AgentQuantizationError.
+    also takes over the scales of input columns (`balance`). Biases lose the weights' mean error
+    (`correct_biases`). Raises AgentQuantizationError.
     """
     seen = torch.from_numpy(states)
     low, high = (torch.zeros(1), torch.ones(1)) if teacher.is_image else input_range(seen)
@@ -77,6 +79,7 @@ def integer_agent(
         balance(student, seen)
     recipe = _recipe(teacher, student, quantizer, activation_bits, episodes, seed)
     simulation = QuantizedStudent(copy.deepcopy(student), quantization_config(recipe))
+    correct_biases(simulation, seen)
     calibrate(simulation, seen, recipe.quantize.calibration_percentile)
     if not teacher.is_image:
         # The float student answers as the agent does also where play leaves these states.

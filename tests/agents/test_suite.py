@@ -1,0 +1,257 @@
+"""Suites: paired games, resumed to the same bytes; agents that fail beside those that do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import DQN
+
+from qpd.agents import agent_games, suite
+from qpd.agents.cells import action_changes, quantize_agent
+from qpd.agents.errors import AgentQuantizationError
+from qpd.agents.precision import Precision, precisions_of
+from qpd.agents.quantized_agent import activation_ranges, agent_policy, quantized_actor
+from qpd.agents.results import AgentResult, Played, read_cell
+from qpd.agents.suite import Suite, run_suite
+from qpd.quantization.weight_quantizer import WeightQuantizer
+from qpd.runs.progress import SilentProgress
+from qpd.runs.run_directory import RunDirectory
+from qpd.student_files.predictor import load_student_policy
+from qpd.teachers import Teacher, load_teacher
+from qpd.teachers.networks.actor import actor_of
+from tests.tiny_run import Interrupt
+
+ASKED = precisions_of(["fp16", 8], 8)
+
+
+@pytest.fixture(scope="module")
+def dqn_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained DQN agent for CartPole: games of ten to a hundred steps."""
+    path = tmp_path_factory.mktemp("agent") / "dqn-CartPole-v1.zip"
+    agent = DQN("MlpPolicy", "CartPole-v1", buffer_size=10, seed=3, device="cpu")
+    with torch.no_grad():
+        agent.policy.q_net.q_net[-1].bias.zero_()
+    agent.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dqn(dqn_zip: Path) -> Teacher:
+    return load_teacher(dqn_zip)
+
+
+@pytest.fixture(autouse=True)
+def blocks_of_four(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """So that ten games are three blocks."""
+    monkeypatch.setattr(agent_games, "GAMES_AT_ONCE", 4)
+    monkeypatch.setattr(agent_games, "CALIBRATION_GAMES", 4)
+    return
+
+
+def played(asked: Suite, folder: Path) -> list[AgentResult]:
+    return run_suite(asked, folder, SilentProgress())
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def whole(dqn_zip: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Suite, Path]:
+    asked = Suite((str(dqn_zip),), ASKED, episodes=10, seed=5)
+    folder = tmp_path_factory.mktemp("suite") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent_games, "GAMES_AT_ONCE", 4)
+        patch.setattr(agent_games, "CALIBRATION_GAMES", 4)
+        played(asked, folder)
+    return asked, folder
+
+
+@pytest.mark.parametrize("killed_after", [1, 2, 5, 9, 11])
+def test_a_killed_suite_resumes_to_the_same_bytes(
+    whole: tuple[Suite, Path], killed_after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, expected = whole
+    written = 0
+    write = suite.write_cell
+
+    def dies(*arguments: object) -> None:
+        nonlocal written
+        write(*arguments)  # type: ignore[arg-type]
+        written += 1
+        if written == killed_after:
+            raise Interrupt
+
+    folder = tmp_path / "whole"
+    with monkeypatch.context() as patch:
+        patch.setattr(suite, "write_cell", dies)
+        with pytest.raises(Interrupt):
+            played(asked, folder)
+    played(asked, folder)
+    assert content(folder) == content(expected)
+
+
+def test_a_run_directory_that_was_not_finished_is(
+    whole: tuple[Suite, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, expected = whole
+
+    def dies(*arguments: object) -> None:
+        raise Interrupt
+
+    folder = tmp_path / "whole"
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "record_evaluation", dies)
+        with pytest.raises(Interrupt):
+            played(asked, folder)
+    played(asked, folder)
+    assert content(folder) == content(expected)
+
+
+def test_nothing_is_played_twice(
+    whole: tuple[Suite, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_games, "evaluate", None)
+    (result,) = played(*whole)
+    assert [len(cell.played.returns) for cell in result.cells] == [10, 10, 10]
+
+
+def test_games_start_alike_whoever_plays(dqn: Teacher) -> None:
+    """The first states of ten games, of policies whose games last differently long."""
+    from qpd.environments.source import EnvironmentSource
+
+    starts: list[list[bytes]] = []
+    for weights in (8, 2):
+        actor = quantized_actor(dqn, WeightQuantizer("affine", weights, "tensor"))
+        policy, seen = agent_policy(dqn, actor), set[bytes]()
+
+        def remembers(observations: np.ndarray, policy=policy, seen=seen) -> np.ndarray:
+            # CartPole begins within 0.05 of 0 in every number.
+            seen |= {row.tobytes() for row in observations if np.abs(row).max() < 0.05}
+            return policy(observations)
+
+        games = agent_games.AgentGames(dqn, EnvironmentSource("CartPole-v1"), 10, 1)
+        games.play(
+            type("P", (), {"actions": dqn.actions, "__call__": lambda s, o: remembers(o)})(),
+            Played(), lambda known: None, SilentProgress(), "",
+        )  # fmt: skip
+        games.close()
+        starts.append(sorted(seen))
+    assert len(set(starts[0]) & set(starts[1])) >= 10
+
+
+def test_w8a8_is_a_run_directory_of_integers(whole: tuple[Suite, Path], dqn: Teacher) -> None:
+    asked, folder = whole
+    path = folder / "dqn-CartPole-v1" / "W8A8-dorefa_scaled-column"
+    run = RunDirectory.open(path, read_only=True)
+    cell = read_cell(Path(f"{path}.json"))
+    assert cell is not None and cell.arithmetic == "integers"
+    assert run.manifest.evaluations["ptq"]["returns"] == list(cell.played.returns)
+    assert cell.layers[0].distinct_values <= 256
+    # 64-64 agent of 4 inputs: bytes of packed weights, biases, gains, input ranges.
+    assert cell.num_bytes == 64 * (4 + 9) + 64 * (64 + 9) + 2 * (64 + 4) + 4 * 8
+    student = load_student_policy(run.distilled_file)
+    seen = np.random.default_rng(0).uniform(-0.05, 0.05, (100, 4)).astype(np.float32)
+    wanted = dqn(torch.from_numpy(seen)).labels.numpy()
+    np.testing.assert_allclose(student.outputs(seen), wanted, atol=2e-6)
+    integers = load_student_policy(run.quantized_file)
+    assert np.abs(integers.outputs(seen) - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_other_activations_are_simulated(teacher_zip: Path, tmp_path: Path) -> None:
+    (result,) = played(Suite((str(teacher_zip),), precisions_of([8], 8), 4), tmp_path / "s")
+    assert [cell.arithmetic for cell in result.cells] == ["float", "simulated"]
+    assert not list((tmp_path / "s").rglob("manifest.json"))
+
+
+def test_simulated_activations_take_few_values(teacher_zip: Path) -> None:
+    teacher = load_teacher(teacher_zip)
+    states = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+    actor = actor_of(teacher.network, teacher.activation)
+    ranges = activation_ranges(teacher, actor, states, 3)
+    assert ranges.low is not None and len(ranges.hidden) == len(actor.layers) - 1
+    assert all(-1.0 <= low < 0.0 < high <= 1.0 for low, high in ranges.hidden)  # of a tanh
+    hidden = actor.layers[0](ranges.inputs(torch.from_numpy(states))).tanh()
+    assert len(ranges.activations(0, hidden).unique()) <= 8
+    exact, rounded = (
+        agent_policy(teacher, actor)(states),
+        agent_policy(teacher, actor, ranges)(states),
+    )
+    assert 0.0 < np.abs(exact - rounded).max() < 0.5 * np.abs(exact).max()
+
+
+def test_flips_are_counted_by_hand(dqn: Teacher) -> None:
+    states = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    found = quantize_agent(dqn, Precision(WeightQuantizer("affine", 2)), states, 1, 0)
+    best = [
+        policy(states).argmax(1)
+        for policy in (agent_policy(dqn, actor_of(dqn.network, "ReLU")), found.policy)
+    ]
+    share = float((best[0] != best[1]).mean())
+    assert share > 0.0 and action_changes(dqn, found.policy, states) == (pytest.approx(share), None)
+    assert found.cell.action_flips == pytest.approx(share)
+
+
+def test_an_agent_that_fails_leaves_the_others(dqn_zip: Path, tmp_path: Path) -> None:
+    lost = tmp_path / "dqn-NoSuchGame-v0.zip"
+    lost.write_bytes(dqn_zip.read_bytes())
+    agents = ("absent.zip", str(lost), str(dqn_zip))
+    found = played(Suite(agents, precisions_of(["fp16"]), 2), tmp_path / "s")
+    assert "absent.zip: no such file" in str(found[0].why_not)
+    assert "NoSuchGame-v0" in str(found[1].why_not)
+    assert found[2].why_not is None and len(found[2].cells[0].played.returns) == 2
+
+
+def test_a_suite_of_failures_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AgentQuantizationError, match=r"absent\.zip: no such file"):
+        played(Suite(("absent.zip",), ASKED), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_another_suite_s_folder_is_refused(whole: tuple[Suite, Path], dqn_zip: Path) -> None:
+    other = Suite((str(dqn_zip),), ASKED, episodes=11, seed=5)
+    with pytest.raises(AgentQuantizationError, match="other episodes: 10, now 11; choose another"):
+        played(other, whole[1])
+
+
+def test_damaged_games_are_named(whole: tuple[Suite, Path], tmp_path: Path) -> None:
+    asked, folder = whole
+    file = tmp_path / "fp32.json"
+    text = json.loads((folder / "dqn-CartPole-v1" / "fp32.json").read_text())
+    text["played"]["returns"][0] += 1
+    file.write_text(json.dumps(text))
+    with pytest.raises(AgentQuantizationError, match="fp32.json: is damaged"):
+        read_cell(file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((["9"],), "--bits 9: expected fp16, or 2 to 8"),
+        ((["half"],), "--bits half: expected fp16, or 2 to 8"),
+        (([8], 16), "--activations 16: expected 2 to 8 bits"),
+        (([8], None, ["affin"]), "--scheme affin: expected .*; did you mean affine"),
+        (([8], None, None, ["row"]), "--per row: expected tensor, channel, column"),
+        (([],), "--bits: none given"),
+    ],
+)
+def test_what_is_asked_for_is_checked(arguments: tuple[object, ...], line: str) -> None:
+    with pytest.raises(AgentQuantizationError, match=line):
+        precisions_of(*arguments)  # type: ignore[arg-type]
+
+
+def test_precisions_are_weights_alone_then_with_activations() -> None:
+    keys = [each.key for each in precisions_of(["fp16", 8, 8, 4], 8)]
+    assert keys == ["fp16", "W8-affine-column", "W8A8-dorefa_scaled-column",
+                    "W4-affine-column", "W4A8-dorefa_scaled-column"]  # fmt: skip
+    literal = precisions_of([8], 8, ["affine-literal"], ["tensor"])
+    assert [each.key for each in literal] == [
+        "W8-affine-literal-tensor",
+        "W8A8-affine-literal-tensor",
+    ]
