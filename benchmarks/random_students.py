@@ -31,7 +31,7 @@ def random_student(
 
     About half of the activations are 0, as in a trained network. `actions` are one choice unless
     given; the outputs of continuous ones spread over their range, and beyond it. With tables the
-    activations use all of them.
+    activations use all of them, which differ from layer to layer where the function's do.
     """
     rng, top = np.random.default_rng(seed), 2**activation_bits - 1
     layers: list[IntegerLayer] = []
@@ -49,7 +49,7 @@ def random_student(
             spread_of_gains = np.exp(rng.normal(0.0, 0.3, shape.weight_shape[0]))
             multiplier, shift = fixed_point(spread_of_gains * top / (3 * spread))
             if architecture.num_tables:
-                table = _table(architecture, top)
+                table = _table(architecture, top, 1.0 + len(layers))
                 # Sums spread around the middle of the table, and beyond its ends.
                 gain = spread_of_gains * len(table) / (8 * spread)
                 multiplier, shift = fixed_point(gain)
@@ -68,8 +68,8 @@ def random_student(
     return student if box is None else _over_the_range(student, rng)
 
 
-def _table(architecture: StudentArchitecture, top: int) -> np.ndarray:
-    grid = level_grid(architecture.function, torch.tensor(2.0), top)
+def _table(architecture: StudentArchitecture, top: int, high: float) -> np.ndarray:
+    grid = level_grid(architecture.function, torch.tensor(high), top)
     return lookup_table(architecture.function, grid, top).numpy().astype(np.uint8)
 
 
