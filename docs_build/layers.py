@@ -55,7 +55,6 @@ LAYERS = (
     "analysis/networks",
     "analysis/speed",
     "analysis/paper",
-    "analysis/quarl",
     "analysis/report",
     "qpd/api.py",
     "qpd/commands",

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qpd.agents.precision import DEFAULT_BITS, precisions_of
-from qpd.agents.suite import DEFAULT_SUITE, Suite, run_suite
-from qpd.analysis.quarl.precision_table import PrecisionTable, precision_table, write_table
+from qpd.agents.precision_table import PrecisionTable, measure
+from qpd.agents.suite import DEFAULT_SUITE, Suite
 from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
@@ -221,12 +221,12 @@ def quantize_agents(
     output: str | os.PathLike[str] = DEFAULT_SUITE,
     progress: ProgressChoice = False,
 ) -> PrecisionTable:
-    """Quantize agents as they are, without a student, and measure each precision; resume.
+    """Quantize agents as they are, without a student, and measure each precision.
 
     Args:
         agents: SB3 zips, RL Zoo folders or hub ids.
-        bits: Of weights: `fp16`, 2 to 8.
-        activations: Bits of activations, 2 to 8, which are measured beside weights alone.
+        bits: Of weights: `fp16`, 2 to 8; weights alone.
+        activations: Bits of activations, 2 to 8, measured beside.
         schemes: affine, affine-literal, dorefa_scaled; default: see `qpd.agents.precision`.
         per: Weights that share a range: tensor, channel or column.
         episodes: Games, from the same starts for every precision; `seed` is theirs.
@@ -234,14 +234,12 @@ def quantize_agents(
         progress: As in `run`.
 
     Returns:
-        A row for each agent and precision; where one fails, it says why. Errors as `run`.
+        A row for each agent and precision; where one fails, it says why.
     """
     asked = precisions_of(bits, activations, schemes, per)
     suite = Suite(tuple(os.fspath(agent) for agent in agents), asked, episodes, seed)
     with _shown(progress) as display:
-        table = precision_table(run_suite(suite, Path(output), display))
-    write_table(table, Path(output))
-    return table
+        return measure(suite, Path(output), display)
 
 
 def finetune(

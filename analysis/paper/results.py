@@ -15,10 +15,10 @@ from qpd.analysis.paper.verdict import (
     Verdict,
     claim_test_of_every,
     claim_test_of_mean,
-    holm,
     mean_of_ratios,
 )
 from qpd.analysis.returns.policy_groups import PolicyGroup
+from qpd.evaluation.holm import holm
 
 MIN_EPISODES = 10  # a side: the bootstrap of fewer games says nothing
 

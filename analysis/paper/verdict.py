@@ -18,8 +18,8 @@ from qpd.analysis.returns.mean_bootstrap import (
     mean_estimate,
     mean_of_ratios_estimate,
 )
+from qpd.evaluation.holm import ERROR_RATE
 
-ERROR_RATE = 0.05  # of all claims together
 Side = Literal["above", "below"]  # of a bound
 
 
@@ -98,16 +98,3 @@ def claim_test_of_every(tests: Sequence[ClaimTest]) -> ClaimTest:
     return ClaimTest(
         max(test.held for test in tests), min(1.0, len(tests) * min(x.failed for x in tests))
     )
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for being many (Holm 1979), in the given order.
-
-    The smallest of m is multiplied by m, the next by m - 1, and so on; none is below a smaller one.
-    """
-    corrected = [0.0] * len(p_values)
-    so_far = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = so_far
-    return corrected

@@ -30,7 +30,8 @@ def run_summary(path: Path) -> dict[str, Any]:
     student's file was left out of a committed run. `constant_bytes` leaves the file's header out:
     what the C export puts into flash, 4 bytes per parameter in fp32. `weight_bits` is the fewest of
     any layer; a student also has `layer_bits`, actor head last, and `mean_bits` over its weights.
-    `warnings` are lines of text.
+    `warnings` are lines of text. `method` is `agent` where the student is the agent itself
+    (`qpd quantize AGENT`), else missing.
     Raises RunDirectoryError, StudentFileError.
     """
     run = RunDirectory.open(path, read_only=True)
@@ -45,6 +46,8 @@ def run_summary(path: Path) -> dict[str, Any]:
         "warnings": _warnings(manifest),
         "seconds": _seconds(manifest),
     }
+    if manifest.phases["distill"].metrics.get("method") == "agent":
+        summary["method"] = "agent"
     policies = summary["policies"]
     evaluations = {str(k): v for k, v in manifest.evaluations.items()}
     if manifest.teacher is not None:
@@ -138,7 +141,10 @@ def summary_title(summary: dict[str, Any]) -> str:
     if teacher is None:
         return f"{summary['name']}, recipe {summary['recipe']}"
     algo, env_id = teacher["algo"], teacher["env_id"]
-    title = f"{summary['name']}, student of {agent_title(algo, env_id)}"
+    what = agent_title(algo, env_id)
+    if summary.get("method") != "agent":
+        what = f"student of {what}"
+    title = f"{summary['name']}, {what}"
     # Without a recipe the agent gives the run its name: no recipe is called that.
     is_recipe = summary["recipe"] != agent_name(algo, env_id)
     return f"{title}, recipe {summary['recipe']}" if is_recipe else title

@@ -155,8 +155,8 @@ def _quantize_agents(
 ) -> None:
     from qpd import api
     from qpd.agents.precision import DEFAULT_BITS
+    from qpd.agents.precision_table import HEADER
     from qpd.agents.suite import DEFAULT_SUITE
-    from qpd.analysis.quarl.precision_table import HEADER
 
     table = api.quantize_agents(
         targets,

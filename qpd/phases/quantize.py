@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from qpd.actions import Box
 from qpd.files.atomic import write_safetensors
 from qpd.files.tensors import DamagedFileError, read_tensors
 from qpd.integer.integer_student import IntegerStudent, integer_student
@@ -25,6 +26,7 @@ from qpd.runs.checkpoint import CheckpointError
 from qpd.runs.progress import Progress
 from qpd.runs.results import distilled_student
 from qpd.runs.run_directory import RunDirectory
+from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import save_integer_student
 
 # What a device must do before it may ask a student for an action.
@@ -101,6 +103,9 @@ def save_quantized(
 def exact_student(student: StudentRun, simulation: QuantizedStudent) -> IntegerStudent:
     """Return the integers that `simulation` stands for in this run."""
     actions = student.prepared.teacher.actions
+    if isinstance(actions, Box):  # a student that is an agent itself may have to clip its means
+        stored = student_actions(student.run.distilled_file)
+        actions = stored if isinstance(stored, Box) else actions
     return integer_student(simulation, actions, student.recipe.quantize.action_bits)
 
 

@@ -347,3 +347,14 @@ def test_they_are_described_in_words() -> None:
     labels = torch.tensor([[0.0, math.log(0.5)], [1.5, math.log(0.5)]])
     said = CLIP.describe_labels(labels, 1.0)
     assert said is not None and "a deviation of 0.5" in said and "50% at a bound" in said
+
+
+def test_means_are_clipped_before_the_tanh() -> None:
+    """SAC and TQC under gSDE: tanh(2) is the most."""
+    actions = Box((-1.0,), (1.0,), "tanh", mean_bound=2.0)
+    found = actions.act(
+        np.array([[-5.0], [0.5], [7.0]]), ActingRule("greedy"), np.random.default_rng(0)
+    )
+    np.testing.assert_allclose(found[:, 0], np.tanh([-2.0, 0.5, 2.0]), rtol=1e-6)
+    with pytest.raises(ValueError, match="mean_bound of 0; expected a number above 0"):
+        Box((-1.0,), (1.0,), "tanh", mean_bound=0.0)

@@ -22,17 +22,19 @@ from qpd.actions import (
 
 COUNTS = st.integers(1, 4096)
 BOXES = st.builds(
-    lambda bounds, squash, labels, flat: Box(
+    lambda bounds, squash, labels, flat, mean_bound: Box(
         tuple(low for low, _ in bounds),
         tuple(low + width for low, width in bounds),
         squash,
         labels,
         (len(bounds),) if flat else (1, len(bounds)),
+        mean_bound,
     ),
     st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(1e-2, 1e3)), min_size=1, max_size=5),
     st.sampled_from(["clip", "tanh"]),
     st.sampled_from(["gaussian", "deterministic"]),
     st.booleans(),
+    st.none() | st.floats(1e-3, 1e3),
 )
 SPACES = st.one_of(
     st.builds(Discrete, COUNTS, st.sampled_from(["logits", "q_values"])),

@@ -78,3 +78,14 @@ def test_a_unit_beyond_int32_gives_codes_all_the_same() -> None:
     thresholds = action_thresholds(Box((0.0,), (1.0,)), 1e-12, 2)
     assert thresholds.tolist() == [-(2**31), 0, 2**31 - 1]
     assert math.isclose(2**31 * 1e-12, 0.002, rel_tol=0.1)
+
+
+def test_codes_stop_where_means_are_clipped() -> None:
+    """tanh(2) = 0.964 is code 250.4 of 255: 250 is reached at 2, 251 and more are not."""
+    clipped = Box((0.0,), (1.0,), "tanh", mean_bound=2.0)
+    found = action_codes(np.array([-(10**9), -2000, 0, 2000, 10**9], np.int32),
+                         action_thresholds(clipped, 1e-3, 8))  # fmt: skip
+    assert found.tolist() == [5, 5, 128, 250, 250]
+    # Where no mean comes near it, the bound changes nothing.
+    wide, free = Box((0.0,), (1.0,), "tanh", mean_bound=9.0), Box((0.0,), (1.0,), "tanh")
+    assert np.array_equal(action_thresholds(wide, 1e-3, 8), action_thresholds(free, 1e-3, 8))

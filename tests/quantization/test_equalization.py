@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from qpd.quantization.equalization import equalize
+from qpd.quantization.equalization import balance, equalize
 from qpd.students import Student, architecture_for
 
 
@@ -52,3 +52,27 @@ def test_strength_zero_changes_nothing() -> None:
     equalize(student, torch.rand(32, 6), 0.0)
     for name, tensor in student.state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize(("size", "shape"), [("XXS", (4, 84, 84)), ("mlp-16-16", (6,))])
+def test_balance_keeps_the_function_and_meets_in_the_middle(
+    size: str, shape: tuple[int, ...]
+) -> None:
+    """After it, a channel's largest activation and the weight that it meets agree but for a factor.
+
+    That factor is the layer's: of the last hidden layer all live channels have the same.
+    """
+    student = make_student(size, shape)
+    torch.manual_seed(0)
+    if student.architecture.is_image:
+        observations = torch.randint(0, 256, (16, *shape), dtype=torch.uint8)
+    else:
+        observations = torch.rand(64, *shape)
+    before = student(observations)
+    balance(student, observations)
+    after, peaks = student(observations), hidden_peaks(student, observations)
+    # float32 rounding of rescaled sums; logits are of size 1 to 100
+    torch.testing.assert_close(after.actor, before.actor, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(after.values, before.values, rtol=1e-3, atol=1e-3)
+    ratio = (student.actor.weight.abs().amax(0) / peaks)[peaks > 0]
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-3, atol=0)

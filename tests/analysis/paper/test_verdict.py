@@ -13,10 +13,10 @@ from qpd.analysis.paper.verdict import (
     Verdict,
     claim_test_of_every,
     claim_test_of_mean,
-    holm,
     mean_of_ratios,
     mean_return,
 )
+from qpd.evaluation.holm import holm
 
 
 def test_holm_by_hand() -> None:

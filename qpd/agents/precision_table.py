@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from qpd.agents.results import AgentResult, Cell
-from qpd.analysis.paper.verdict import ERROR_RATE, holm
+from qpd.agents.suite import Suite, run_suite
 from qpd.evaluation.games import bootstrap_estimate, bootstrap_interval
+from qpd.evaluation.holm import ERROR_RATE, holm
 from qpd.files.atomic import to_plain, write_json, write_text
+from qpd.runs.progress import Progress
 
 HEADER = ["agent", "precision", "weights", "arithmetic", "return", "E %", "of random %",
           "difference [95%]", "bytes", "actions"]  # fmt: skip
@@ -104,6 +106,16 @@ class PrecisionTable:
             "together (Holm). Actions: share of states with another best action, or mean error as "
             "a share of the range"
         )
+
+
+def measure(suite: Suite, folder: Path, progress: Progress) -> PrecisionTable:
+    """Play what is missing of a suite in `folder`, and write its table there.
+
+    Errors are those of `run_suite`.
+    """
+    table = precision_table(run_suite(suite, folder, progress))
+    write_table(table, folder)
+    return table
 
 
 def precision_table(results: Sequence[AgentResult]) -> PrecisionTable:

@@ -1,1 +1,0 @@
-"""Agents quantized as they are: what each precision costs, in one table."""
