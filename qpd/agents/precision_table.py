@@ -205,21 +205,22 @@ def _paired(differences: np.ndarray) -> tuple[float, float, float]:
 
 def _fp32_text(row: PrecisionRow) -> list[str]:
     assert row.return_fp32 is not None and row.bytes_fp32 is not None
-    mean, size = f"{row.return_fp32:,.1f}", f"{row.bytes_fp32:,}"
+    mean, size = _number(row.return_fp32), f"{row.bytes_fp32:,}"
     return [row.agent, "fp32", "", "float", mean, "", "", "", size, ""]
 
 
 def _row_text(row: PrecisionRow) -> list[str]:
     if row.return_quantized is None or row.difference is None:
         return [row.agent, row.precision, _weights(row), "not measured", *[""] * 6]
-    difference = f"{row.difference:+,.1f} [{row.low:,.1f}, {row.high:,.1f}]"
+    assert row.low is not None and row.high is not None
+    difference = f"{_number(row.difference, '+')} [{_number(row.low)}, {_number(row.high)}]"
     changed = row.action_flips if row.action_error is None else row.action_error
     return [
         row.agent,
         row.precision,
         _weights(row),
         row.arithmetic,
-        f"{row.return_quantized:,.1f}",
+        _number(row.return_quantized),
         _percent(row.error_percent),
         _percent(row.lost_percent),
         difference + ("*" if row.is_significant else ""),
@@ -236,6 +237,10 @@ def _reason(row: PrecisionRow) -> str:
 
 def _weights(row: PrecisionRow) -> str:
     return f"{row.scheme}, {row.per}" if row.scheme else ""
+
+
+def _number(value: float, sign: str = "") -> str:
+    return f"{value:{sign},.{0 if abs(value) >= 1000 else 1}f}"
 
 
 def _percent(value: float | None) -> str:
