@@ -110,6 +110,7 @@ def _recipe(
         "teacher.source": teacher.source,
         "teacher.algo": teacher.algo,
         "student.hidden": list(widths.hidden),
+        "student.activation": widths.activation,
         **({"student.conv_channels": list(widths.conv_channels)} if teacher.is_image else {}),
         "distill.epochs": 0,
         "quantize.weight_bits": quantizer.bits,

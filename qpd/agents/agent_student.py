@@ -14,11 +14,10 @@ from torch import Tensor
 from qpd.actions import ActionSpace, Box
 from qpd.agents.errors import AgentQuantizationError
 from qpd.students import Student, StudentArchitecture
+from qpd.students.activations import ACTIVATIONS, activation_of_module
 from qpd.students.architecture import NATURE_CONVOLUTIONS
 from qpd.teachers import Teacher
 from qpd.teachers.networks.actor import Actor, ActorLayer, actor_of
-
-STUDENT_ACTIVATIONS = ("ReLU",)
 
 
 def student_actions_of(teacher: Teacher) -> ActionSpace:
@@ -33,10 +32,12 @@ def student_actions_of(teacher: Teacher) -> ActionSpace:
 def why_no_student(teacher: Teacher) -> str | None:
     """Return why no student has the agent's outputs, None if one does."""
     actor = actor_of(teacher.network, teacher.activation)
-    for layer in actor.layers:
-        if layer.activation not in (None, *STUDENT_ACTIVATIONS):
-            known = ", ".join(STUDENT_ACTIVATIONS)
+    for layer in actor.layers[:-1]:
+        if activation_of_module(layer.activation or "Identity") is None:
+            known = ", ".join(entry.module.__name__ for entry in ACTIVATIONS.values())
             return f"its hidden layers have {layer.activation}; integers know {known}"
+        if teacher.is_image and layer.activation != "ReLU":
+            return f"it sees images and has {layer.activation}; integers of images know ReLU"
     has_convolutions = actor.layers[0].weight.dim() == 4
     if teacher.is_image and not has_convolutions:
         return "it sees images without convolutions; integers know NatureCNN and vectors"
@@ -63,6 +64,7 @@ def agent_student(teacher: Teacher, low: Tensor, high: Tensor) -> Student:
         teacher.actions.num_outputs,
         tuple(len(layer.weight) for layer in convolutions),
         tuple(len(layer.weight) for layer in layers[len(convolutions) : -1]),
+        activation_of_module(layers[0].activation or "ReLU") or "relu",
     )
     assert len(convolutions) in (0, NATURE_CONVOLUTIONS)
     student = Student(architecture).requires_grad_(False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from qpd.quantization.quantization_error import dequantized_weight
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -31,4 +30,4 @@ def correct_biases(simulation: QuantizedStudent, observations: Tensor) -> None:
         error = dequantized_weight(simulation, position) - weight
         offsets = apply_layer(shape, inputs, error, None)
         bias.sub_(offsets.mean([axis for axis in range(offsets.dim()) if axis != 1]))
-        inputs = F.relu(mapped)
+        inputs = student.architecture.function(mapped)

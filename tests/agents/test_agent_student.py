@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from sb3_contrib import ARS, QRDQN, TQC
-from stable_baselines3 import DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from torch import nn
 
 from qpd.actions import Box
@@ -36,6 +36,8 @@ AGENTS: list[tuple[Any, spaces.Space[Any], dict[str, Any]]] = [
     (ARS, ODD, {"policy_kwargs": {"net_arch": [8]}}),
     (ARS, spaces.Discrete(3), {"policy": "LinearPolicy"}),
     (PPO, ODD, STEPS | RELU),
+    (PPO, ODD, STEPS),  # tanh
+    (A2C, ODD, {"n_steps": 8, "policy_kwargs": {"activation_fn": torch.nn.ELU}}),
     (PPO, spaces.MultiDiscrete([3, 2]), STEPS | RELU),
 ]
 NAMES = [f"{kind.__name__}-{type(space).__name__}" for kind, space, _ in AGENTS]
@@ -114,7 +116,8 @@ def test_quantiles_become_their_mean(tmp_path: Path) -> None:
 
 
 def test_other_activations_are_refused_in_one_line(tmp_path: Path) -> None:
-    teacher = made(PPO, ODD, STEPS, tmp_path / "agent.zip")
-    assert why_no_student(teacher) == "its hidden layers have Tanh; integers know ReLU"
-    with pytest.raises(AgentQuantizationError, match="agent.zip: its hidden layers have Tanh"):
+    options = STEPS | {"policy_kwargs": {"activation_fn": torch.nn.Softsign}}
+    teacher = made(PPO, ODD, options, tmp_path / "agent.zip")
+    assert str(why_no_student(teacher)).startswith("its hidden layers have Softsign; integers know")
+    with pytest.raises(AgentQuantizationError, match="agent.zip: its hidden layers have Softsign"):
         agent_student(teacher, torch.zeros(NUM_INPUTS), torch.ones(NUM_INPUTS))

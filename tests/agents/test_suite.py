@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, PPO
 
 from qpd.agents import agent_games, suite
 from qpd.agents.cells import action_changes, quantize_agent
@@ -164,8 +164,19 @@ def test_w8a8_is_a_run_directory_of_integers(whole: tuple[Suite, Path], dqn: Tea
     assert np.abs(integers.outputs(seen) - wanted).max() < 0.1 * np.abs(wanted).max()
 
 
-def test_other_activations_are_simulated(teacher_zip: Path, tmp_path: Path) -> None:
+def test_an_agent_with_tanh_is_integers_too(teacher_zip: Path, tmp_path: Path) -> None:
     (result,) = played(Suite((str(teacher_zip),), precisions_of([8], 8), 4), tmp_path / "s")
+    assert [cell.arithmetic for cell in result.cells] == ["float", "integers"]
+    (manifest,) = (tmp_path / "s").rglob("manifest.json")
+    run = RunDirectory.open(manifest.parent, read_only=True)
+    assert run.recipe.student.activation == "tanh"
+
+
+def test_other_activations_are_simulated(tmp_path: Path) -> None:
+    kwargs = {"activation_fn": torch.nn.Softsign}
+    path = tmp_path / "ppo-CartPole-v1.zip"
+    PPO("MlpPolicy", "CartPole-v1", n_steps=8, policy_kwargs=kwargs, device="cpu").save(path)
+    (result,) = played(Suite((str(path),), precisions_of([8], 8), 4), tmp_path / "s")
     assert [cell.arithmetic for cell in result.cells] == ["float", "simulated"]
     assert not list((tmp_path / "s").rglob("manifest.json"))
 
