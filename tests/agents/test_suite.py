@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +176,8 @@ def test_an_agent_with_tanh_is_integers_too(teacher_zip: Path, tmp_path: Path) -
 def test_other_activations_are_simulated(tmp_path: Path) -> None:
     kwargs = {"activation_fn": torch.nn.Softsign}
     path = tmp_path / "ppo-CartPole-v1.zip"
-    PPO("MlpPolicy", "CartPole-v1", n_steps=8, policy_kwargs=kwargs, device="cpu").save(path)
+    options: dict[str, Any] = {"n_steps": 8, "batch_size": 8, "device": "cpu"}
+    PPO("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, **options).save(path)
     (result,) = played(Suite((str(path),), precisions_of([8], 8), 4), tmp_path / "s")
     assert [cell.arithmetic for cell in result.cells] == ["float", "simulated"]
     assert not list((tmp_path / "s").rglob("manifest.json"))
