@@ -21,10 +21,11 @@ from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.quantized_agent import input_range
 from qpd.environments.source import EnvironmentSource
 from qpd.evaluation.games import EvaluationResult
+from qpd.files.atomic import write_safetensors
 from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.agent_recipe import CONTINUOUS_RECIPE, IMAGE_RECIPE, VECTOR_RECIPE
-from qpd.phases.quantize import PREPROCESSING, quantization_config
+from qpd.phases.quantize import CALIBRATED_NAME, PREPROCESSING, quantization_config
 from qpd.quantization.bias_correction import correct_biases
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.equalization import balance
@@ -160,6 +161,9 @@ def write_agent_run(
         }
         for file in (run.ptq_file, run.quantized_file):
             save_integer_student(file, agent.integers, origin)
+        # What `qpd finetune` starts from.
+        calibrated = run.checkpoint_folder / CALIBRATED_NAME
+        write_safetensors(calibrated, agent.simulation.state_dict())
         ranges = agent.simulation.activation_ranges.tolist()
         run.set_phase("quantize", "done", method="agent", activation_ranges=ranges)
         for name, result in games.items():

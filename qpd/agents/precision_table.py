@@ -18,7 +18,7 @@ from qpd.evaluation.holm import ERROR_RATE, holm
 from qpd.files.atomic import to_plain, write_json, write_text
 from qpd.runs.progress import Progress
 
-HEADER = ["agent", "precision", "weights", "arithmetic", "return", "E %", "of random %",
+HEADER = ["agent", "precision", "weights", "arithmetic", "return", "E %", "lost %",
           "difference [95%]", "bytes", "actions"]  # fmt: skip
 
 
@@ -101,7 +101,7 @@ class PrecisionTable:
             return ""
         return (
             f"{measured[0].episodes} games each, from the same starts. E = 100 (R_fp32 - R) / "
-            "R_fp32; of random: 100 (R_fp32 - R) / (R_fp32 - R_random). Difference: mean of R - "
+            "R_fp32; lost: 100 (R_fp32 - R) / (R_fp32 - R_random). Difference: mean of R - "
             f"R_fp32 over pairs; * where it is not 0 at {ERROR_RATE:.0%} for all {len(measured)} "
             "together (Holm). Actions: share of states with another best action, or mean error as "
             "a share of the range"

@@ -29,6 +29,7 @@ from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import save_integer_student
 
+CALIBRATED_NAME = "calibrated.safetensors"
 # What a device must do before it may ask a student for an action.
 PREPROCESSING = (
     "every 4th frame, maximum of the last two, grey, area-resized to 84x84, last 4 stacked, "
@@ -111,7 +112,7 @@ def exact_student(student: StudentRun, simulation: QuantizedStudent) -> IntegerS
 
 def _calibrated_file(play: Play) -> Path:
     """Return the file that phase 3 starts from: the student as phase 2 left it, in floats."""
-    return play.store / "calibrated.safetensors"
+    return play.store / CALIBRATED_NAME
 
 
 def load_calibrated(run: RunDirectory, play: Play) -> dict[str, torch.Tensor]:
