@@ -34,8 +34,7 @@ def test_many_agents_make_one_table(
     assert code == 0
     table = out.splitlines()
     assert len([line for line in table if line.startswith("dqn-CartPole-v1")]) == 4
-    assert any("W8A8" in line and "integers" in line for line in table)
-    assert any("W8A8" in line and "simulated" in line for line in table)
+    assert len([line for line in table if "W8A8" in line and "integers" in line]) == 2
     assert "absent.zip" in out and "not measured" in out
     assert "warning: absent.zip: no such file" in err and "Tanh" in err
     code, out, _ = call(capsys, *asked, "--json")  # nothing is left to be played

@@ -199,9 +199,7 @@ def test_models_say_what_their_actions_are() -> None:
     ("name", "target"),
     [
         # Importing Stable-Baselines3 takes seconds, twice for each.
-        pytest.param(
-            name, target, marks=[pytest.mark.slow] * (target == "sb3" and name != "tanh-3")
-        )
+        pytest.param(name, target, marks=[pytest.mark.slow] * (target == "sb3"))
         for name in ("tanh-3", "parts", "switches")
         for target in EXPORTERS
     ],

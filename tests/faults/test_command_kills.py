@@ -23,6 +23,7 @@ def test_a_killed_command_goes_on_when_it_is_repeated(tmp_path: Path, teacher_zi
     assert tally.kills.total() >= kills
 
 
+@pytest.mark.slow
 def test_a_killed_export_and_fork_leave_nothing_behind(tmp_path: Path, teacher_zip: Path) -> None:
     tally, rng = CommandTally(), np.random.default_rng(1)
     with ForkStarter() as forked:

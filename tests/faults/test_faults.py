@@ -54,23 +54,21 @@ def test_kills_in_every_phase_change_nothing(
 
 
 # A damage for each file of a run killed in phase 3, and what comes of it.
-DAMAGED = [
+DAMAGED = [  # slow: a finished run, below, meets damage in less time
     ("recipe.yaml", "emptied", "same"),
     ("manifest.json", "bit flipped", "refused"),
-    pytest.param("metrics.csv", "deleted", "same", marks=pytest.mark.slow),
+    ("metrics.csv", "deleted", "same"),
     ("distilled.safetensors", "bit flipped", "refused"),
-    pytest.param("ptq.safetensors", "deleted", "refused", marks=pytest.mark.slow),
+    ("ptq.safetensors", "deleted", "refused"),
     # Phase 3 replaces it.
-    pytest.param("quantized.safetensors", "bit flipped", "same", marks=pytest.mark.slow),
-    pytest.param("checkpoint/state.safetensors", "deleted", "refused", marks=pytest.mark.slow),
+    ("quantized.safetensors", "bit flipped", "same"),
+    ("checkpoint/state.safetensors", "deleted", "refused"),
     ("checkpoint/replay.bin", "overwritten", "refused"),
     # The checkpoint has gone past it.
-    pytest.param(
-        "checkpoint/calibrated.safetensors", "cut to half", "same", marks=pytest.mark.slow
-    ),
-    pytest.param(".lock", "garbage appended", "same", marks=pytest.mark.slow),
+    ("checkpoint/calibrated.safetensors", "cut to half", "same"),
+    (".lock", "garbage appended", "same"),
 ]
-FILES = {str(getattr(row, "values", row)[0]) for row in DAMAGED}
+FILES = {file for file, _, _ in DAMAGED}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +81,7 @@ def in_phase_3(
 
 
 @pytest.mark.parametrize(("file", "damage", "expected"), DAMAGED)
+@pytest.mark.slow
 def test_damage_is_noticed_or_without_effect(
     file: str,
     damage: str,
@@ -107,6 +106,7 @@ def test_a_finished_run_notices_damage_too(
     assert tally.same.total() == (file == "recipe.yaml")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_survived(
     experiment: Experiment, seconds: dict[str, float], forked: ForkStarter, folder: Path
 ) -> None:

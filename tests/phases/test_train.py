@@ -121,7 +121,11 @@ def _averages(path: Path) -> np.ndarray:
     return np.concatenate([found.obs_rms.mean, found.obs_rms.var, [found.ret_rms.var]])
 
 
-@pytest.mark.parametrize("case", TRAININGS)
+SLOW = ("a2c", "trpo", "td3", "tqc")  # much like others
+CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in TRAININGS]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_an_interrupted_training_ends_in_the_same_numbers(case: str, tmp_path: Path) -> None:
     algo, env, hyperparameters = TRAININGS[case]
     overrides = _overrides(hyperparameters)
@@ -235,7 +239,7 @@ def test_commands_take_it_as_what_it_is(trained: Path, capsys: pytest.CaptureFix
     assert code == 0 and json.loads(out)["training"].startswith("by `qpd train`, done, 320 steps")
     code, out, _ = call(capsys, "evaluate", trained, "--episodes", "2", "--quiet", "--json")
     assert code == 0 and json.loads(out)["env_id"] == "CartPole-v1"
-    code, _, err = call(capsys, "quantize", trained)
+    code, _, err = call(capsys, "finetune", trained)
     assert code == 2 and "is a training by `qpd train`" in err
 
 

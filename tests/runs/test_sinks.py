@@ -193,6 +193,7 @@ def test_wandb_goes_on_with_one_run_and_has_every_epoch(run: Path) -> None:
     assert summary["return/qat"] == evaluations["qat"]["mean"]
 
 
+@pytest.mark.slow
 def test_sinks_change_no_number(run: Path, recipe_file: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     done = qpd("run", recipe_file, "--set", "save.tensorboard=false", "-o", alone)

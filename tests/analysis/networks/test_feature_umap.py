@@ -53,6 +53,7 @@ def test_neighbours_by_hand() -> None:
     assert alike == pytest.approx(9 / 11)
 
 
+@pytest.mark.slow
 def test_a_map_keeps_clouds_apart_and_its_seed_decides() -> None:
     points = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     points[20:40, 1] += 50.0
