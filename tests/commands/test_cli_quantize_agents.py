@@ -36,7 +36,7 @@ def test_many_agents_make_one_table(
     assert len([line for line in table if line.startswith("dqn-CartPole-v1")]) == 4
     assert len([line for line in table if "W8A8" in line and "integers" in line]) == 2
     assert "absent.zip" in out and "not measured" in out
-    assert "warning: absent.zip: no such file" in err and "Tanh" in err
+    assert "warning: absent.zip: no such file" in err
     code, out, _ = call(capsys, *asked, "--json")  # nothing is left to be played
     found = json.loads(out)
     assert code == 0 and found == json.loads(Path("suite/table.json").read_text())
