@@ -26,7 +26,9 @@ from qpd.teachers.archive.plain_data import read_flag
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.networks.build import clip_mean, output_size
 from qpd.teachers.networks.layers import ACTIVATIONS, under
+from qpd.teachers.networks.quantized import quantize_layers
 from qpd.teachers.sb3_teacher import Teacher
+from qpd.teachers.training.acting_layers import acting_layers
 from qpd.version import pip_install
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ def build_sb3_policy(teacher: Teacher) -> BasePolicy:
             f" tensors ({one_line(error)})"
         ) from error
     policy.requires_grad_(False)
+    if teacher.quantization is not None:
+        quantize_layers(acting_layers(policy)[0], teacher.quantization)
     policy.set_training_mode(False)
     return policy
 

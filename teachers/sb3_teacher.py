@@ -18,7 +18,9 @@ from qpd.teachers.archive.algorithm import SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
+from qpd.teachers.archive.stored_quantization import StoredQuantization, read_quantization
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
+from qpd.teachers.networks.actor import actor_modules
 from qpd.teachers.networks.build import (
     Network,
     activation_name,
@@ -27,6 +29,7 @@ from qpd.teachers.networks.build import (
     output_size,
 )
 from qpd.teachers.networks.features import NatureCnn
+from qpd.teachers.networks.quantized import quantize_layers
 from qpd.teachers.sources.environment_ids import current_environment_id
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
@@ -61,6 +64,7 @@ class Teacher(nn.Module):
         normalization: statistics applied to observations inside forward, or None.
         scales_images: uint8 images are divided by 255 inside forward.
         activation: class of the hidden layers' activations, such as `Tanh`.
+        quantization: how an agent that was trained to be quantized plays; None: in float.
         files: where all this was read, and what lies beside it.
     """
 
@@ -78,6 +82,7 @@ class Teacher(nn.Module):
         archive: Sb3Archive,
         files: TeacherFiles,
         normalization: ObservationNormalization | None,
+        quantization: StoredQuantization | None = None,
     ) -> None:
         """Freeze `network`; the fields are described above."""
         super().__init__()
@@ -89,7 +94,8 @@ class Teacher(nn.Module):
         self.has_critic = not actions.has_values and algo != SEARCH_ALGORITHM
         self.observation_shape = observation_shape
         self.is_image = is_image
-        self.sha256 = _identity(archive.sha256, normalization)
+        self.quantization = quantization
+        self.sha256 = _identity(archive.sha256, normalization, quantization)
         self.files = files
         self.source = files.source
         self.num_timesteps = archive.num_timesteps
@@ -136,9 +142,10 @@ class Teacher(nn.Module):
         """Return this teacher computing in `dtype`: itself, or a copy that is faster on images.
 
         In bfloat16 a policy moves by about 1e-5 nats; but Q-values of 3, the best two 0.03 apart,
-        are then equal, or in another order. Vectors stay in float32.
+        are then equal, or in another order. Vectors stay in float32, and so do agents of few bits,
+        whose levels bfloat16 would move.
         """
-        if dtype == self._dtype or not self.is_image:
+        if dtype == self._dtype or not self.is_image or self.quantization is not None:
             return self
         # A copy, as evaluation goes on in float32 with the original.
         other = copy.deepcopy(self)
@@ -191,14 +198,21 @@ class Teacher(nn.Module):
         return scaled.clamp_(-clip, clip).float()
 
 
-def _identity(archive_sha256: str, normalization: ObservationNormalization | None) -> str:
-    if normalization is None:
+def _identity(
+    archive_sha256: str,
+    normalization: ObservationNormalization | None,
+    quantization: StoredQuantization | None,
+) -> str:
+    if normalization is None and quantization is None:
         return archive_sha256
-    # Other statistics make another teacher: a run must not resume with them.
+    # Other statistics or ranges make another teacher: a run must not resume with them.
     digest = hashlib.sha256(bytes.fromhex(archive_sha256))
-    for statistic in (normalization.mean, normalization.var):
-        digest.update(statistic.tobytes())
-    digest.update(f"{normalization.epsilon} {normalization.clip_obs}".encode())
+    if normalization is not None:
+        for statistic in (normalization.mean, normalization.var):
+            digest.update(statistic.tobytes())
+        digest.update(f"{normalization.epsilon} {normalization.clip_obs}".encode())
+    if quantization is not None:
+        digest.update(quantization.sha256.encode())
     return digest.hexdigest()
 
 
@@ -262,6 +276,11 @@ def _build_teacher(
             f" this agent sees observations of shape {shape}",
             ErrorCode.TEACHER_SETTINGS,
         )
+    quantization = read_quantization(files.quantization) if files.quantization else None
+    if quantization is not None and not quantization.is_active:
+        quantization = None  # ranges were watched alone: it plays in float
+    if quantization is not None:
+        quantize_layers(actor_modules(network), quantization)
     teacher = Teacher(
         network,
         algo=algo,
@@ -275,6 +294,7 @@ def _build_teacher(
         archive=archive,
         files=files,
         normalization=normalization,
+        quantization=quantization,
     )
     _try_forward(teacher)
     return teacher

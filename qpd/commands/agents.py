@@ -168,6 +168,7 @@ def teacher_info(
         "normalizes_observations": teacher.normalization is not None,
         "vecnormalize": _normalization(teacher),
         "wrappers": str(teacher.files.environment),
+        "arithmetic": str(teacher.quantization or "float"),
         "sha256": teacher.sha256,
         "training": _training(source),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,24 @@ def train(
     timesteps: Annotated[
         int | None,
         typer.Option(min=1, max=MAX_TIMESTEPS, help="agent steps; default: the RL Zoo's"),
+    ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=8, help="learn with weights and activations of so many bits; default: float"
+        ),
+    ] = None,
+    quant_delay: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="share of the steps learned in float before --bits; 0.5"),
+    ] = None,
+    per: Annotated[
+        str | None,
+        typer.Option(help="weights that share a range: tensor, channel or column, the default"),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="a trained float agent to start from: zip, folder or hub id"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="run directory; default runs/ALGO-ENV")
@@ -68,6 +87,8 @@ def train(
     changes = list(set_ or ())
     changes += environment_overrides(env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
+    changes += _quantization(bits, quant_delay, per)
+    changes += [f"train.start_from={json.dumps(from_)}"] if from_ is not None else []
     done = api.train(
         algo,
         env,
@@ -78,6 +99,15 @@ def train(
         progress=not quiet,
     )
     print_training(done.path, as_json, quiet)
+
+
+def _quantization(bits: int | None, delay: float | None, per: str | None) -> list[str]:
+    """Return the assignments of --bits and of what says how."""
+    if bits is None and (delay is not None or per is not None):
+        option = "--quant-delay" if delay is not None else "--per"
+        raise TargetError(f"{option}: needs --bits 2 to 8", ErrorCode.COMMAND_LINE)
+    given = {"bits": bits, "delay": delay, "per": per}
+    return [f"quantization.{key}={value}" for key, value in given.items() if value is not None]
 
 
 def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
@@ -101,10 +131,13 @@ _IN_TITLE = ("kind", "run", "algo", "env_id")
 def training_summary(path: Path) -> dict[str, Any]:
     """Return what is known of a training, JSON types. Raises RunDirectoryError."""
     from qpd.runs.training_run import TrainingRun
+    from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
 
     run = TrainingRun.open(path)
     phase, manifest = run.phase, run.manifest
     total = phase.total_timesteps
+    found = path / QUANTIZATION_FILE
+    stored = read_quantization(found) if found.is_file() else None
     return {
         "kind": manifest.kind,
         "run": str(path),
@@ -120,6 +153,7 @@ def training_summary(path: Path) -> dict[str, Any]:
         "num_parameters": phase.num_parameters,
         "resumed_at": list(phase.resumed_at),
         "refilled_at": list(phase.refilled_at),
+        "quantization": None if stored is None else str(stored),
         "agent": None if run.agent_file is None else str(run.agent_file),
     }
 

@@ -35,6 +35,12 @@ class TrainSettings(RecipeSection):
         description="arguments of the algorithm's class in place of the RL Zoo's, and the zoo's "
         "n_envs, normalize, noise_type and noise_std",
     )
+    start_from: str | None = Field(
+        None,
+        min_length=1,
+        description="a trained agent whose parameters and VecNormalize statistics come first: a "
+        "zip, a folder or a hub id; null = random ones",
+    )
     checkpoint_every: int | None = Field(
         None,
         ge=1,
@@ -53,6 +59,28 @@ class TrainSettings(RecipeSection):
         le=1 << 20,
         description="the largest replay buffer, in MiB, that checkpoints hold; a larger one is "
         "filled anew by the agent's own play after an interruption",
+    )
+
+
+class TrainQuantization(RecipeSection):
+    """Quantization-aware training (QuaRL, arXiv 1910.01055, Algorithm 2)."""
+
+    bits: int | None = Field(
+        None, ge=2, le=8, description="of weights and activations; null = learn in float"
+    )
+    delay: float = Field(
+        0.5,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="share of the agent steps that are learned in float while ranges are watched; "
+        "1 or more: never quantized",
+    )
+    per: Literal["tensor", "channel", "column"] = Field(
+        "column", description="weights that share a range: all, an output's, or an input's"
+    )
+    gradient: Literal["clipped", "identity"] = Field(
+        "clipped",
+        description="straight-through: none beyond the range, or (the paper's) everywhere",
     )
 
 
@@ -95,6 +123,10 @@ class TrainRecipe(RecipeSection):
     train: TrainSettings = Field(description="the algorithm, the environment, and how long")
     environment: TrainEnvironment = Field(
         default_factory=TrainEnvironment, description="what is done to each environment"
+    )
+    quantization: TrainQuantization = Field(
+        default_factory=TrainQuantization,
+        description="learning with quantized weights and activations",
     )
     save: TrainSaving = Field(default_factory=TrainSaving, description="extra output")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.quantization.layer_quantizer import LayerQuantizer
 from qpd.teachers.networks.actor_critic import ActorCriticNetwork
 from qpd.teachers.networks.build import Network
 from qpd.teachers.networks.continuous import ContinuousNetwork
@@ -21,7 +22,8 @@ class ActorLayer:
 
     `bias` float32 `[out]`, zeros where the agent has none. `activation` is a class's name, None of
     the head's. `columns`: input channels; a linear layer behind convolutions has several inputs
-    for each.
+    for each. `quantizer`: of the inputs, where the agent was trained to be quantized; its weights
+    are quantized already.
     """
 
     name: str
@@ -30,9 +32,12 @@ class ActorLayer:
     activation: str | None
     columns: int
     stride: int = 1
+    quantizer: LayerQuantizer | None = None
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Apply the map, without its activation; images are flattened for a linear one."""
+        if self.quantizer is not None:
+            inputs = self.quantizer.quantized_inputs(inputs)
         if self.weight.dim() == 4:
             return F.conv2d(inputs, self.weight, self.bias, self.stride)
         return F.linear(inputs.flatten(1), self.weight, self.bias)
@@ -100,6 +105,20 @@ def actor_of(network: Network, activation: str) -> Actor:
     return Actor(tuple(found), bound)
 
 
+def actor_modules(network: Network) -> list[nn.Module]:
+    """Return the convolutions and linear layers that act, the head last."""
+    if isinstance(network, ActorCriticNetwork):
+        parts = [network.actor_extractor, *network.hidden_layers, network.action_head]
+    elif isinstance(network, ContinuousNetwork):
+        parts = [network.actor_extractor, *network.hidden_layers, network.actor.mean]
+    elif isinstance(network, QNetwork):
+        parts = [network.extractor, network.layers]
+    else:
+        parts = [network.layers]
+    kinds = (nn.Linear, nn.Conv2d)
+    return [each for part in parts for each in part.modules() if isinstance(each, kinds)]
+
+
 def _extractor_layers(extractor: nn.Module) -> list[ActorLayer]:
     """Return a NatureCNN's layers, none for vectors."""
     if not isinstance(extractor, NatureCnn):
@@ -109,7 +128,10 @@ def _extractor_layers(extractor: nn.Module) -> list[ActorLayer]:
         assert isinstance(module, nn.Conv2d) and module.bias is not None
         name, columns = f"conv{position}", module.in_channels
         stride = module.stride[0]
-        layers.append(ActorLayer(name, module.weight, module.bias, "ReLU", columns, stride))
+        quantizer = getattr(module, "quantizer", None)
+        layers.append(
+            ActorLayer(name, module.weight, module.bias, "ReLU", columns, stride, quantizer)
+        )
     linear = _linear("linear1", extractor.linear, "ReLU", extractor.out_channels)
     return [*layers, linear]
 
@@ -119,7 +141,9 @@ def _linear(
 ) -> ActorLayer:
     assert isinstance(layer, nn.Linear)
     bias = layer.bias if layer.bias is not None else layer.weight.new_zeros(layer.out_features)
-    return ActorLayer(name, layer.weight, bias, activation, channels or layer.in_features)
+    quantizer = getattr(layer, "quantizer", None)
+    columns = channels or layer.in_features
+    return ActorLayer(name, layer.weight, bias, activation, columns, quantizer=quantizer)
 
 
 def _mean_of_quantiles(network: QNetwork) -> nn.Linear:
@@ -134,4 +158,6 @@ def _mean_of_quantiles(network: QNetwork) -> nn.Linear:
     ]
     folded = nn.Linear(means[0].shape[1], means[0].shape[0], device="meta")
     folded.weight, folded.bias = (nn.Parameter(mean, requires_grad=False) for mean in means)
+    if (quantizer := getattr(head, "quantizer", None)) is not None:
+        folded.quantizer = quantizer
     return folded

@@ -13,11 +13,12 @@ from pathlib import Path
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.archive.sb3_archive import MAX_ARCHIVE_BYTES
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 
 logger = logging.getLogger(__name__)
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*")
-_SIDE_FILES = ("args.yml", "config.yml", "vec_normalize.pkl")
+_SIDE_FILES = ("args.yml", "config.yml", "vec_normalize.pkl", QUANTIZATION_FILE)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 from qpd.teachers.sources.environment_ids import algorithm_from_name, environment_id_from_name
 from qpd.teachers.sources.hub import download_agent, is_hub_id
 from qpd.teachers.sources.training_environment import TrainingEnvironment, training_environment
@@ -31,6 +32,7 @@ class TeacherFiles:
     source: str
     archive: Path  # a zip file, or the folder of an unpacked one
     vec_normalize: Path | None = None
+    quantization: Path | None = None  # of an agent that was trained to be quantized
     side_folders: tuple[Path, ...] = ()  # where it was looked for, nearest first
     algo_hint: str | None = None
     env_id: str | None = None
@@ -157,6 +159,7 @@ def _with_side_files(
         source=source,
         archive=archive,
         vec_normalize=vec_normalize,
+        quantization=_first_file(folders, (QUANTIZATION_FILE,)),
         side_folders=tuple(folders),
         algo_hint=_text(args.get("algo")) or next((a for a in algos if a), None),
         env_id=_text(args.get("env")) or next((e for e in env_ids if e), None),

@@ -67,7 +67,13 @@ class AgentTraining:
         train, total = self._recipe.train, self.total_timesteps
         self._manager.callbacks = [
             SegmentCallback(
-                train, self._recipe.seed, total, folder / CHECKPOINTS, listener, checkpoint
+                train,
+                self._recipe.seed,
+                total,
+                folder / CHECKPOINTS,
+                listener,
+                checkpoint,
+                self._manager.quantizers,
             ),
             *self._manager.callbacks,  # the zoo's
             *self._manager.extra_callbacks(),
@@ -130,6 +136,11 @@ class AgentTraining:
         spec = environment_spec(source)
         check_actions(train.algo, train.env, type(spec.actions).__name__)
         self._manager.unlisted_policy = "CnnPolicy" if spec.is_atari else _policy_for(source)
+        if self._recipe.quantization.bits is not None and train.algo == "ars":
+            raise TeacherError(
+                "quantization: ARS learns without gradients; all other algorithms can be quantized",
+                ErrorCode.TEACHER_TRAINING,
+            )
         set_random_seed(self._recipe.seed)
         prepared = self._manager.setup_experiment()
         assert prepared is not None  # None only where the zoo searches hyperparameters

@@ -6,6 +6,7 @@ agent.zip        parameters and optimizers; `load_teacher` and SB3 read it
 vecnormalize.pkl beside it, where the training normalizes: for those two
 statistics.npz   the same statistics, for resuming
 replay/*.npy     the replay buffer, if it is small enough
+quantization.json  ranges, where the training is one of quantizers
 state.json       counters, the last games, and the marks of whoever keeps the run directory
 
 Nothing here is unpickled when a training resumes. Random states are not stored: at every checkpoint
@@ -35,6 +36,8 @@ from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.files.whole_folder import whole_folder
 from qpd.teachers.archive.errors import TeacherError, one_line
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
+from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 _NAME = re.compile(r"[0-9]{12}")
 # All that learning counts, wherever an algorithm keeps it.
@@ -51,7 +54,12 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def save_checkpoint(
-    folder: Path, model: BaseAlgorithm, max_replay_bytes: int, keep: bool, marks: Mapping[str, Any]
+    folder: Path,
+    model: BaseAlgorithm,
+    max_replay_bytes: int,
+    keep: bool,
+    marks: Mapping[str, Any],
+    quantizers: AgentQuantizers | None = None,
 ) -> None:
     """Write a checkpoint below `folder`, whole or not at all, and remove what it replaces.
 
@@ -64,6 +72,8 @@ def save_checkpoint(
         if normalize is not None:
             write_bytes(fresh / "vecnormalize.pkl", pickle.dumps(normalize))
             np.savez(fresh / "statistics.npz", **dict(_statistics(normalize)))
+        if quantizers is not None:
+            quantizers.stored().write(fresh)
         state = {
             "counters": {key: vars(model)[key] for key in _COUNTERS if key in vars(model)},
             "episodes": [[game["r"], game["l"], game["t"]] for game in _last_games(model)],
@@ -90,7 +100,9 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     raise _damaged(checkpoint, "state.json is not one of a training")
 
 
-def restore_checkpoint(checkpoint: Path, model: BaseAlgorithm) -> bool:
+def restore_checkpoint(
+    checkpoint: Path, model: BaseAlgorithm, quantizers: AgentQuantizers | None = None
+) -> bool:
     """Put back what `save_checkpoint` wrote; return whether the replay buffer was there, or none.
 
     Raises TeacherError for a damaged checkpoint.
@@ -101,6 +113,8 @@ def restore_checkpoint(checkpoint: Path, model: BaseAlgorithm) -> bool:
             checkpoint / "agent.zip", load_data=False, device=model.device
         )
         model.set_parameters(parameters, exact_match=True, device=model.device)
+        if quantizers is not None:
+            quantizers.restore(read_quantization(checkpoint / QUANTIZATION_FILE))
         for name, value in (variables or {}).items():
             if value is not None:  # SAC's entropy coefficient, where it is learned
                 recursive_setattr(model, f"{name}.data", value.data)

@@ -23,6 +23,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from qpd.environments.source import wrappers_of
 from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
+from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
+from qpd.teachers.training.start_from import start_from
 
 DEFAULT_TIMESTEPS = 1_000_000  # for an environment that the zoo does not list
 
@@ -66,6 +68,7 @@ class TrainingManager(ExperimentManager):
         self._recipe = recipe
         self.unlisted_policy = "MlpPolicy"  # for environments that the zoo does not list
         self._saved: dict[str, Any] = {}
+        self.quantizers: AgentQuantizers | None = None
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read the zoo's file, with the recipe's settings in place of its own."""
@@ -119,11 +122,20 @@ class TrainingManager(ExperimentManager):
         """Change the model before it learns or resumes.
 
         The place for what is neither the zoo's nor the algorithm's: arithmetic, quantizers.
+        Raises TeacherError where the agent to start from does not fit.
         """
+        if self._recipe.train.start_from is not None:
+            start_from(model, self._recipe.train)
+        if self._recipe.quantization.bits is not None:
+            self.quantizers = AgentQuantizers(model, self._recipe.quantization)
 
     def extra_callbacks(self) -> list[BaseCallback]:
-        """Return callbacks beside the one that keeps the run directory; quantizers may add some."""
-        return []
+        """Return callbacks beside the one that keeps the run directory."""
+        settings = self._recipe.quantization
+        if self.quantizers is None:
+            return []
+        total = int(self.n_timesteps)
+        return [QuantizationCallback(self.quantizers, settings.delay, total)]
 
     def write_settings(self, folder: Path) -> None:
         """Write args.yml, config.yml and command.txt into the zoo's place in a run directory."""
@@ -144,10 +156,12 @@ class TrainingManager(ExperimentManager):
                 model.env.close()
 
     def save_trained_model(self, model: BaseAlgorithm) -> None:
-        """Write the statistics of VecNormalize, then the agent, each complete or not at all."""
+        """Write VecNormalize's statistics, ranges, then the agent, each complete or not at all."""
         normalize = model.get_vec_normalize_env()
         if normalize is not None:
             write_bytes(Path(self.params_path, "vecnormalize.pkl"), pickle.dumps(normalize))
+        if self.quantizers is not None:
+            self.quantizers.stored().write(Path(self.save_path))
         with replace_file(self.agent_file) as file:
             model.save(cast(io.BufferedIOBase, file))
 

@@ -23,6 +23,7 @@ from stable_baselines3.common.utils import set_random_seed
 
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
+from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
 # Each checkpoint abandons the episodes under way: a segment must be long beside them.
@@ -69,10 +70,11 @@ class SegmentCallback(BaseCallback):
         folder: Path,
         listener: TrainingListener,
         checkpoint: Path | None,
+        quantizers: AgentQuantizers | None = None,
     ) -> None:
         super().__init__()
         self._train, self._seed, self._folder, self._listener = train, seed, folder, listener
-        self._checkpoint = checkpoint
+        self._checkpoint, self._quantizers = checkpoint, quantizers
         self._between = steps_between(train, total)
         self._row_every = max(_LEAST_STEPS, math.ceil(total / _NUM_ROWS))
         self._next_checkpoint = self._next_row = 0
@@ -84,7 +86,7 @@ class SegmentCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self._checkpoint is not None:
-            has_replay = restore_checkpoint(self._checkpoint, self.model)
+            has_replay = restore_checkpoint(self._checkpoint, self.model, self._quantizers)
             if not has_replay:
                 refill_by_playing(self.model)
             self._listener.resumed(self.model.num_timesteps, has_replay)
@@ -92,6 +94,8 @@ class SegmentCallback(BaseCallback):
                 self._seed_all()
             else:
                 self._begins = True
+        elif self._train.start_from is not None and isinstance(self.model, OffPolicyAlgorithm):
+            refill_by_playing(self.model)
         self._schedule()
 
     def _on_rollout_start(self) -> None:
@@ -102,7 +106,7 @@ class SegmentCallback(BaseCallback):
             limit = self._train.max_replay_mib << 20
             marks = self._listener.marks()
             keep = self._train.keep_checkpoints
-            save_checkpoint(self._folder, self.model, limit, keep, marks)
+            save_checkpoint(self._folder, self.model, limit, keep, marks, self._quantizers)
             self._listener.saved(self.model.num_timesteps)
             self._schedule()
         if (is_due or self._begins) and not isinstance(self.model, ARS):

@@ -1,0 +1,268 @@
+"""Quantization-aware training of one layer: its ranges are watched, then fixed.
+
+Krishnan et al. (QuaRL, arXiv 1910.01055), Algorithm 2: for a while nothing is quantized and the
+least and largest numbers are noted; then those ranges, stretched to hold 0, stay as they are, and
+`x = Q(W) Q(a) + b`. Weights have a range for each tensor, output channel or input column,
+activations one for each layer, a network's inputs one for each feature. Biases stay float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qpd.quantization.weight_quantizer import Granularity
+
+Gradient = Literal["clipped", "identity"]
+# A network's inputs are bytes, as those of students and of quantized agents.
+INPUT_BITS = 8
+# What inputs may do beyond what was seen, as a share of their range, and the narrowest range.
+_MARGIN, _NARROWEST = 0.05, 1e-5
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the largest number of each group, float32 `[groups]`."""
+
+    low: Tensor
+    high: Tensor
+
+    def joined(self, other: Range) -> Range:
+        """Return the range that holds both."""
+        return Range(torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
+
+    def to(self, device: torch.device) -> Range:
+        """Return it on a device."""
+        return (
+            self if self.low.device == device else Range(self.low.to(device), self.high.to(device))
+        )
+
+
+@dataclass(frozen=True)
+class AffineGrid:
+    """The 2^bits levels of each range: `step * (level - zero)`, level 0 to 2^bits - 1.
+
+    `step` float32 `[groups]`, `zero` int32 `[groups]`; 0 is a level.
+    """
+
+    step: Tensor
+    zero: Tensor
+    top: int
+
+    @classmethod
+    def of(cls, found: Range, bits: int) -> AffineGrid:
+        """Return the grid of ranges, each stretched to hold 0."""
+        top = 2**bits - 1
+        low, high = found.low.double().clamp(max=0.0), found.high.double().clamp(min=0.0)
+        step = (high - low) / top
+        step = torch.where(step > 0.0, step, 1.0).float()
+        zero = (-low / step.double()).round().clamp(0, top).int()
+        return cls(step, zero, top)
+
+    def quantized(self, values: Tensor, axis: int, gradient: Gradient) -> Tensor:
+        """Return the nearest level's value of each number; a group for each index of `axis`.
+
+        The gradient passes unchanged (the straight-through estimator), `clipped` where the number
+        is beyond its range.
+        """
+        if len(self.step) == 1:
+            found = torch.fake_quantize_per_tensor_affine(
+                values, self.step[0], self.zero[0], 0, self.top
+            )
+        else:
+            found = torch.fake_quantize_per_channel_affine(
+                values, self.step, self.zero, axis, 0, self.top
+            )
+        return found if gradient == "clipped" else values + (found - values).detach()
+
+
+class LayerQuantizer:
+    """The ranges of a layer's weights and inputs, shared by the copies of a layer (targets).
+
+    Attributes:
+        name: of the layer, such as `linear1`.
+        bits: of weights and activations, 2 to 8.
+        per: which weights share a range; of a head of Q-values (`one_scale`) channels do.
+        columns: input channels; a linear layer behind convolutions has several inputs for each.
+        input_kind: `features` (of vectors: 8 bits, a range each), `activations`, or `bytes`
+            (images, which are left as they are).
+        weights, inputs: the ranges seen so far, or fixed ones; None before the first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bits: int,
+        *,
+        per: Granularity = "column",
+        one_scale: bool = False,
+        columns: int,
+        input_kind: Literal["features", "activations", "bytes"] = "activations",
+        gradient: Gradient = "clipped",
+    ) -> None:
+        """Watch, quantize nothing."""
+        self.name, self.bits, self.columns = name, bits, columns
+        self.per: Granularity = "tensor" if one_scale and per == "channel" else per
+        self.input_kind, self.gradient = input_kind, gradient
+        self.weights: Range | None = None
+        self.inputs: Range | None = None
+        self._weight_grid: AffineGrid | None = None
+        self._input_grid: AffineGrid | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it quantizes."""
+        return self._weight_grid is not None
+
+    @property
+    def has_watched(self) -> bool:
+        """Whether ranges of inputs are known, or not needed."""
+        return self.inputs is not None or self.input_kind == "bytes"
+
+    @torch.no_grad()
+    def watch(self, inputs: Tensor) -> None:
+        """Widen the range of inputs `[batch, ...]` to hold these."""
+        if self.input_kind == "bytes":
+            return
+        if self.input_kind == "features":
+            found = Range(*torch.aminmax(inputs, dim=0))
+        else:
+            low, high = torch.aminmax(inputs)
+            found = Range(low.view(1), high.view(1))
+        self.inputs = found if self.inputs is None else self.inputs.joined(found)
+
+    @torch.no_grad()
+    def fix(self, weight: Tensor) -> None:
+        """Fix the ranges: the weights' as they are now, the inputs' as they were seen."""
+        assert self.has_watched
+        groups = self._groups(weight.detach())
+        self.weights = Range(groups.amin(1), groups.amax(1))
+        self.use_ranges()
+
+    def use_ranges(self) -> None:
+        """Quantize from now on by the ranges that are known."""
+        assert self.weights is not None
+        self._weight_grid = AffineGrid.of(self.weights, self.bits)
+        if self.inputs is not None and self.input_kind == "activations":
+            self._input_grid = AffineGrid.of(self.inputs, self.bits)
+
+    def quantized_weight(self, weight: Tensor) -> Tensor:
+        """Return weights `[out, in, ...]` as they act; the gradient is straight-through."""
+        grid = self._weight_grid
+        if grid is None:
+            return weight
+        if self.per == "column" and weight.dim() == 2 and len(grid.step) != weight.shape[1]:
+            shape = weight.shape
+            by_channel = weight.view(shape[0], self.columns, -1)
+            return grid.quantized(by_channel, 1, self.gradient).view(shape)
+        return grid.quantized(weight, 1 if self.per == "column" else 0, self.gradient)
+
+    def quantized_inputs(self, inputs: Tensor) -> Tensor:
+        """Return a layer's inputs as it sees them."""
+        if self._weight_grid is None or self.inputs is None:
+            return inputs
+        if self._input_grid is not None:
+            return self._input_grid.quantized(inputs, 1, self.gradient)
+        # Observations need no gradient, and no level for 0: their range may be far from it.
+        low, width = self._features()
+        top = 2.0**INPUT_BITS - 1.0
+        levels = ((inputs - low) * (top / width)).round_().clamp_(0.0, top)
+        return levels.mul_(width / top).add_(low)
+
+    def _features(self) -> tuple[Tensor, Tensor]:
+        assert self.inputs is not None
+        low, high = self.inputs.low, self.inputs.high
+        margin = torch.maximum(_MARGIN * (high - low), _NARROWEST * low.abs().clamp(min=1.0))
+        return low - margin, high - low + 2 * margin
+
+    def _groups(self, weight: Tensor) -> Tensor:
+        """Return the weights that share a range as rows."""
+        if self.per == "tensor":
+            return weight.reshape(1, -1)
+        if self.per == "channel":
+            return weight.flatten(1)
+        return weight.reshape(len(weight), self.columns, -1).transpose(0, 1).flatten(1)
+
+    def to(self, device: torch.device) -> None:
+        """Move the ranges."""
+        self.weights = None if self.weights is None else self.weights.to(device)
+        self.inputs = None if self.inputs is None else self.inputs.to(device)
+        if self.is_fixed:
+            self.use_ranges()
+
+
+class QuantizedLinear(nn.Linear):
+    """A linear layer that is seen through a quantizer; its parameters are the float ones."""
+
+    quantizer: LayerQuantizer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `Q(W) Q(a) + b`, or watch."""
+        weight, inputs = _through(self, inputs)
+        return F.linear(inputs, weight, self.bias)
+
+
+class QuantizedConv2d(nn.Conv2d):
+    """A convolution that is seen through a quantizer; its parameters are the float ones."""
+
+    quantizer: LayerQuantizer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `Q(W) * Q(a) + b`, or watch."""
+        weight, inputs = _through(self, inputs)
+        return self._conv_forward(inputs, weight, self.bias)
+
+
+def attach(layers: Sequence[nn.Module], quantizers: Sequence[LayerQuantizer]) -> None:
+    """Let each layer, a linear one or a convolution, be seen through its quantizer.
+
+    The layers stay the same objects, with the same parameters under the same names, so that
+    optimizers, target networks and saved files know no difference.
+    """
+    for layer, quantizer in zip(layers, quantizers, strict=True):
+        layer.__class__ = QuantizedConv2d if isinstance(layer, nn.Conv2d) else QuantizedLinear
+        layer.quantizer = quantizer  # type: ignore[assignment]
+
+
+class FrozenLinear(nn.Linear):
+    """A linear layer whose weights are rounded already: it rounds its inputs alone."""
+
+    quantizer: LayerQuantizer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `W Q(a) + b`."""
+        return F.linear(self.quantizer.quantized_inputs(inputs), self.weight, self.bias)
+
+
+class FrozenConv2d(nn.Conv2d):
+    """A convolution whose weights are rounded already: it rounds its inputs alone."""
+
+    quantizer: LayerQuantizer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return `W * Q(a) + b`."""
+        return self._conv_forward(self.quantizer.quantized_inputs(inputs), self.weight, self.bias)
+
+
+def attach_frozen(layers: Sequence[nn.Module], quantizers: Sequence[LayerQuantizer]) -> None:
+    """Round the weights of each layer once, and let it round its inputs: an agent that plays."""
+    for layer, quantizer in zip(layers, quantizers, strict=True):
+        weight: Tensor = layer.weight  # type: ignore[assignment]
+        layer.weight = nn.Parameter(quantizer.quantized_weight(weight), requires_grad=False)
+        layer.__class__ = FrozenConv2d if isinstance(layer, nn.Conv2d) else FrozenLinear
+        layer.quantizer = quantizer  # type: ignore[assignment]
+
+
+def _through(layer: QuantizedLinear | QuantizedConv2d, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    quantizer = layer.quantizer
+    if not quantizer.is_fixed:
+        # What is learned from is watched; steps of acting would be seen twice.
+        if torch.is_grad_enabled():
+            quantizer.watch(inputs.detach())
+        return layer.weight, inputs
+    return quantizer.quantized_weight(layer.weight), quantizer.quantized_inputs(inputs)

@@ -1,0 +1,104 @@
+"""Quantization-aware training in Stable-Baselines3's own algorithms: QuaRL's Algorithm 2."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.preprocessing import is_image_space
+from torch import nn
+
+from qpd.quantization.layer_quantizer import LayerQuantizer, attach
+from qpd.recipe.train_schema import TrainQuantization
+from qpd.teachers.archive.stored_quantization import StoredQuantization, check_shapes
+from qpd.teachers.training.acting_layers import acting_layers, layer_names
+
+
+class AgentQuantizers:
+    """The quantizers of a model that learns; its target networks share them.
+
+    What acts is what learns: the same layers, seen through the same quantizers.
+    """
+
+    def __init__(self, model: BaseAlgorithm, settings: TrainQuantization) -> None:
+        networks = acting_layers(model.policy)
+        layers = networks[0]
+        has_values = hasattr(model, "q_net") or hasattr(model, "quantile_net")
+        is_image = isinstance(layers[0], nn.Conv2d) or is_image_space(model.observation_space)
+        assert settings.bits is not None
+        self.bits = settings.bits
+        self.begun_at: int | None = None
+        self.layers = [
+            LayerQuantizer(
+                name,
+                self.bits,
+                per=settings.per,
+                one_scale=has_values and layer is layers[-1],
+                columns=_columns(layer, layers),
+                input_kind="activations" if position else "bytes" if is_image else "features",
+                gradient=settings.gradient,
+            )
+            for position, (name, layer) in enumerate(zip(layer_names(layers), layers, strict=True))
+        ]
+        self._online = layers
+        for each in networks:
+            attach(each, self.layers)
+
+    def begin(self, timesteps: int) -> None:
+        """Fix all ranges: from now on the agent is quantized."""
+        for layer, quantizer in zip(self._online, self.layers, strict=True):
+            quantizer.fix(layer.weight)  # type: ignore[arg-type]
+        self.begun_at = timesteps
+
+    @property
+    def are_ready(self) -> bool:
+        """Whether the ranges of all inputs have been seen."""
+        return all(quantizer.has_watched for quantizer in self.layers)
+
+    def stored(self) -> StoredQuantization:
+        """Return what `quantization.json` is to say."""
+        return StoredQuantization(self.bits, self.begun_at, tuple(self.layers))
+
+    def restore(self, stored: StoredQuantization) -> None:
+        """Go on with what a checkpoint holds. Raises TeacherError where it does not fit."""
+        weights = [layer.weight for layer in self._online]
+        first = weights[0]
+        check_shapes(stored, weights, None if first.dim() == 4 else first.shape[1])  # type: ignore
+        self.begun_at = stored.begun_at
+        for mine, its in zip(self.layers, stored.layers, strict=True):
+            mine.weights, mine.inputs = its.weights, its.inputs
+            mine.to(first.device)  # type: ignore[arg-type]
+            if stored.is_active:
+                mine.use_ranges()
+
+
+class QuantizationCallback(BaseCallback):
+    """Begins to quantize after `delay`, a share of the training's steps.
+
+    At the beginning of a rollout, so that no rollout is played half in float: the first after the
+    delay of which something has been learned, as ranges are watched while learning.
+    """
+
+    def __init__(self, quantizers: AgentQuantizers, delay: float, total: int) -> None:
+        super().__init__()
+        self._quantizers = quantizers
+        self._from = math.ceil(delay * total)
+
+    def _on_rollout_start(self) -> None:
+        quantizers, done = self._quantizers, self.model.num_timesteps
+        if quantizers.begun_at is None and done >= self._from and quantizers.are_ready:
+            quantizers.begin(done)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def _columns(layer: Any, layers: list[nn.Module]) -> int:
+    """Return input channels; a linear layer behind convolutions has several inputs for each."""
+    if isinstance(layer, nn.Conv2d):
+        return layer.in_channels
+    convolutions = [each for each in layers if isinstance(each, nn.Conv2d)]
+    after = layers.index(layer) == len(convolutions)
+    return convolutions[-1].out_channels if convolutions and after else int(layer.in_features)

@@ -1,0 +1,62 @@
+"""A training that starts from a trained agent: its parameters, and VecNormalize's statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from qpd.errors.codes import ErrorCode
+from qpd.recipe.train_schema import TrainSettings
+from qpd.teachers.archive.errors import TeacherError, one_line
+from qpd.teachers.archive.sb3_archive import read_sb3_archive
+from qpd.teachers.archive.vec_normalize import read_vec_normalize
+from qpd.teachers.sources.teacher_source import find_teacher_files
+
+
+def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
+    """Put a trained agent's parameters into `model`; nothing of it is unpickled.
+
+    Optimizers begin anew, and so does a replay buffer: the agent fills it by its own play. Raises
+    TeacherError where the agent does not fit.
+    """
+    assert train.start_from is not None
+    files = find_teacher_files(train.start_from)
+    if files.quantization is not None:
+        raise TeacherError(
+            f"{train.start_from}: was trained in few bits ({files.quantization}); start from a "
+            "float agent",
+            ErrorCode.TEACHER_TRAINING,
+        )
+    archive = read_sb3_archive(files.archive)
+    try:
+        # float16 (agents made smaller by QPD) is widened.
+        model.policy.load_state_dict(dict(archive.state_dict))
+    except RuntimeError as error:
+        raise TeacherError(
+            f"{train.start_from}: its parameters do not fit {train.algo} on {train.env} with these "
+            f"hyperparameters: {one_line(error)}",
+            ErrorCode.TEACHER_TRAINING,
+        ) from error
+    normalize: Any = model.get_vec_normalize_env()
+    stored = read_vec_normalize(files.vec_normalize) if files.vec_normalize else None
+    is_normalized = normalize is not None and normalize.norm_obs
+    if is_normalized != (stored is not None):
+        has = "normalized observations" if stored is not None else "observations as they are"
+        raise TeacherError(
+            f"{train.start_from}: it saw {has}; set normalize="
+            f"{'true' if stored is not None else 'false'} for this training",
+            ErrorCode.TEACHER_TRAINING,
+        )
+    if stored is not None:
+        average = normalize.obs_rms
+        if average.mean.shape != stored.mean.shape:
+            raise TeacherError(
+                f"{files.vec_normalize}: statistics of shape {stored.mean.shape}; expected "
+                f"{average.mean.shape}",
+                ErrorCode.TEACHER_TRAINING,
+            )
+        average.mean, average.var = stored.mean.copy(), stored.var.copy()
+        # As after as many observations as the agent has seen, so that they do not jump.
+        average.count = np.float64(max(archive.num_timesteps or 0, 1))

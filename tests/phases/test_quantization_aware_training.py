@@ -1,0 +1,206 @@
+"""`qpd train --bits`, for real and briefly: what is quantized, who plays it, and interruptions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import qpd
+from qpd.errors.user_error import UserError
+from qpd.runs.training_run import TrainingRun
+from qpd.teachers import Teacher, load_teacher
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
+from qpd.teachers.networks.actor import actor_modules, actor_of
+from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
+from tests.command_line import call
+from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _overrides, _tensors
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
+
+LEARNERS = [name for name in TRAININGS if name != "ars"]
+FOUR_BITS = {"quantization.bits": 4}
+
+
+def trained(name: str, output: Path, more: dict[str, Any] = FOUR_BITS, **train: Any) -> TrainingRun:
+    algo, env, hyperparameters = TRAININGS[name]
+    overrides = _overrides(hyperparameters, **train) | more
+    return qpd.train(algo, env, overrides=overrides, output=output, **SMALL)
+
+
+def states_of(teacher: Teacher, count: int = 200) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, *teacher.observation_shape, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TrainingRun]:
+    """Return a function from an algorithm's name to its training in 4 bits, made once."""
+    folder = tmp_path_factory.mktemp("runs")
+    more = FOUR_BITS | {"quantization.per": "tensor"}
+    # A finished training is left as it is.
+    return lambda name: trained(name, folder / name, more)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_no_tensor_has_more_levels_than_its_bits_allow(
+    tmp_path: Path, name: str, runs: Callable[[str], TrainingRun]
+) -> None:
+    run = runs(name)
+    teacher = load_teacher(run.path)
+    assert teacher.quantization is not None and teacher.quantization.bits == 4
+    inputs: dict[int, torch.Tensor] = {}
+    layers = actor_modules(teacher.network)
+    for position, layer in enumerate(layers):
+        weight = layer.weight
+        assert isinstance(weight, torch.Tensor)
+        assert len(np.unique(weight.numpy())) <= 16, position
+        layer.register_forward_pre_hook(lambda _, seen, at=position: inputs.update({at: seen[0]}))
+    teacher(states_of(teacher))
+    for position, quantizer in enumerate(teacher.quantization.layers):
+        seen = quantizer.quantized_inputs(inputs[position]).numpy()
+        if position:
+            assert 1 < len(np.unique(seen)) <= 16
+        else:
+            assert all(len(np.unique(feature)) <= 256 for feature in seen.T)
+    # The float parameters, which go on learning, are what the zip holds.
+    float_agent = tmp_path / "float" / run.agent_file.name  # type: ignore[union-attr]
+    float_agent.parent.mkdir()
+    shutil.copy(run.agent_file, float_agent)  # type: ignore[arg-type]
+    kwargs = {"algo": teacher.algo, "env_id": teacher.env_id}
+    plain = load_teacher(float_agent, **kwargs)  # type: ignore[arg-type]
+    assert plain.quantization is None and plain.sha256 != teacher.sha256
+    assert len(np.unique(actor_modules(plain.network)[0].weight.numpy())) > 16  # type: ignore
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_sb3s_own_policy_and_the_chain_of_layers_play_the_same(
+    name: str, runs: Callable[[str], TrainingRun]
+) -> None:
+    teacher = load_teacher(runs(name).path)
+    states = states_of(teacher)
+    seen = teacher.preprocess(states)
+    mine = teacher.network(seen)[0][:, : teacher.actions.num_outputs]
+    chain = actor_of(teacher.network, teacher.activation)(seen)
+    theirs = sb3_logits(build_sb3_policy(teacher))(seen)
+    if teacher.algo in ("td3", "ddpg"):
+        mine, chain = torch.tanh(mine), torch.tanh(chain)
+    # A sum in another order may carry an activation over the edge between two levels.
+    near = (mine - theirs).abs().amax(1) < 1e-5
+    assert float(near.float().mean()) > 0.95
+    assert float(((mine - chain).abs().amax(1) < 1e-4).float().mean()) > 0.95
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac", "ddpg"])
+def test_a_delay_beyond_the_end_is_plain_training(tmp_path: Path, name: str) -> None:
+    plain = trained(name, tmp_path / "plain", {})
+    watched = trained(name, tmp_path / "watched", FOUR_BITS | {"quantization.delay": 2.0})
+    assert plain.agent_file is not None and watched.agent_file is not None
+    ours, theirs = _tensors(plain.agent_file), _tensors(watched.agent_file)
+    for key, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[key], err_msg=key)
+    teacher = load_teacher(watched.path)
+    assert teacher.quantization is None  # ranges were watched, and nothing else
+
+
+@pytest.mark.parametrize(("name", "steps"), [("ppo", 230), ("dqn", 130), ("td3", 230)])
+def test_resumed_trainings_end_in_the_same_numbers(tmp_path: Path, name: str, steps: int) -> None:
+    whole = trained(name, tmp_path / "whole")
+    algo, env, hyperparameters = TRAININGS[name]
+    overrides = _overrides(hyperparameters) | FOUR_BITS
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train(
+            algo,
+            env,
+            overrides=overrides,
+            output=tmp_path / "broken",
+            progress=Interrupts(steps),
+            **SMALL,
+        )
+    broken = trained(name, tmp_path / "broken")
+    assert broken.phase.resumed_at
+    _assert_same(whole, broken)
+    ranges = [(run.path / QUANTIZATION_FILE).read_bytes() for run in (whole, broken)]
+    assert ranges[0] == ranges[1]
+
+
+def test_from_a_trained_agent_nothing_is_lost_before_the_first_step(tmp_path: Path) -> None:
+    first = trained("a2c", tmp_path / "first", {})  # with VecNormalize
+    assert first.agent_file is not None
+    more = FOUR_BITS | {"train.start_from": str(first.path), "quantization.delay": 9.0}
+    # A learning rate of 0 leaves what it started from.
+    second = trained("a2c", tmp_path / "second", more | {"learning_rate": 0.0})
+    assert second.agent_file is not None
+    ours = _tensors(first.agent_file)
+    theirs = _tensors(second.agent_file)
+    parameters = [key for key in ours if key.startswith(".policy.") and "optimizer" not in key]
+    assert parameters
+    for key in parameters:
+        np.testing.assert_array_equal(ours[key], theirs[key])
+
+
+def test_an_agent_of_another_shape_cannot_be_started_from(
+    tmp_path: Path, runs: Callable[[str], TrainingRun]
+) -> None:
+    first = trained("dqn", tmp_path / "first", {})
+    with pytest.raises(UserError, match="do not fit ppo on CartPole-v1"):
+        trained("ppo", tmp_path / "second", {"train.start_from": str(first.path)})
+    assert not (tmp_path / "second").exists()
+    quantized = str(runs("dqn").path)
+    with pytest.raises(UserError, match="start from a float agent"):
+        trained("dqn", tmp_path / "fourth", {"train.start_from": quantized})
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"format": "other"}, "format is not"),
+        ({"bits": 64}, "bits: expected 2 to 8"),
+        ({"layers": []}, "layers: expected a list"),
+        ({"begun_at": -1}, "begun_at"),
+    ],
+)
+def test_a_damaged_file_is_one_line(
+    tmp_path: Path,
+    change: dict[str, Any],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+    runs: Callable[[str], TrainingRun],
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs("dqn").path, run)
+    file = run / QUANTIZATION_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    code, out, err = call(capsys, "teacher", "info", str(run))
+    assert code == 2 and out == "" and len(err.splitlines()) == 1
+    assert QUANTIZATION_FILE in err and problem in err
+
+
+def test_ranges_of_another_agent_are_refused(
+    tmp_path: Path, runs: Callable[[str], TrainingRun]
+) -> None:
+    shutil.copytree(runs("dqn").path, tmp_path / "run")
+    shutil.copy(runs("sac").path / QUANTIZATION_FILE, tmp_path / "run" / QUANTIZATION_FILE)
+    with pytest.raises(UserError, match="do not fit"):
+        load_teacher(tmp_path / "run")
+
+
+def test_commands_say_how_an_agent_plays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: Callable[[str], TrainingRun]
+) -> None:
+    run = runs("ppo")
+    code, out, _ = call(capsys, "teacher", "info", str(run.path), "--json")
+    assert code == 0
+    assert json.loads(out)["arithmetic"].startswith("trained in 4 bits, from step ")
+    new = str(tmp_path / "new")
+    code, _, err = call(capsys, "train", "ars", "Pendulum-v1", "--bits", "4", "-o", new)
+    assert code == 2 and "ARS learns without gradients" in err
+    code, _, err = call(capsys, "train", "ppo", "CartPole-v1", "--quant-delay", "0.5")
+    assert code == 2 and "--quant-delay: needs --bits" in err
