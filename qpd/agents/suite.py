@@ -125,6 +125,8 @@ def _entries(suite: Suite) -> list[_Entry | AgentResult]:
             continue
         # The environment that it was trained in, by its present name.
         name = agent_name(teacher.algo, environment.source.env_id)
+        if teacher.quantization is not None:  # its own games are in few bits, not in fp32
+            name += f"-{teacher.quantization.bits}bit"
         names[name] = names.get(name, 0) + 1
         name = name if names[name] == 1 else f"{name}-{names[name]}"
         found.append(_Entry(name, source, teacher, environment))

@@ -17,6 +17,7 @@ from qpd.teachers.archive.algorithm import (
     Q_ALGORITHMS,
     SEARCH_ALGORITHM,
 )
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 
 _OFF_POLICY = (*Q_ALGORITHMS, *GAUSSIAN_ALGORITHMS, *DETERMINISTIC_ALGORITHMS)
 _NORMALIZED_IMPORTS = [
@@ -101,6 +102,11 @@ def _facts(page: TeacherPage) -> str:
         ("Stable-Baselines3", escape(page.agent.archive.sb3_version or "version not recorded")),
         ("Weights", f"{stored}; the zip has {page.num_bytes:,} bytes"),
     ]
+    if page.agent.teacher.quantization is not None:
+        alone = (
+            f"`{QUANTIZATION_FILE}` holds QPD's ranges; SB3's `load` alone plays in float"
+        )
+        rows.append(("Arithmetic", f"{page.agent.teacher.quantization}; {alone}"))
     if page.agent.teacher.algo in (*Q_ALGORITHMS, SEARCH_ALGORITHM):
         rows[1] = ("Parameters", f"{page.agent.teacher.num_parameters:,}")
     lines = [f"| {name} | {value} |" for name, value in rows]

@@ -17,6 +17,7 @@ from qpd.runs.target import Target, load_target
 from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.archive.compact_agent import compact_agent
 from qpd.teachers.archive.sb3_archive import MAX_ARCHIVE_BYTES, Sb3Archive, read_sb3_archive
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
 NORMALIZATION = "vecnormalize.pkl"
@@ -98,6 +99,8 @@ def write_teacher_folder(
         write_bytes(fresh / name, content)
         if agent.files.vec_normalize is not None:
             copy_file(agent.files.vec_normalize, fresh / NORMALIZATION)
+        if agent.files.quantization is not None:
+            copy_file(agent.files.quantization, fresh / QUANTIZATION_FILE)
         # The zip in the folder and not the agent in memory: float16 weights may act differently.
         result = play(load_target(str(fresh / name), None, agent.env_id, "auto"))
         measured = MeasuredReturn.from_json(result.to_json() | {"date": date_now()})

@@ -152,7 +152,11 @@ def load_train_recipe(
         train = {"algo": algo, "env": env}
         beneath = {"name": _name(f"{algo}-{env}"), "train": train}
     lines = [_recipe_line(text) for text in overrides]
-    return load_typed_recipe(TrainRecipe, recipe, lines, beneath=beneath)
+    loaded = load_typed_recipe(TrainRecipe, recipe, lines, beneath=beneath)
+    bits = loaded.quantization.bits
+    if bits is not None and loaded.name == beneath.get("name"):  # beside the float one, not over it
+        loaded = loaded.model_copy(update={"name": f"{loaded.name}-{bits}bit"})
+    return loaded
 
 
 def override_train_recipe(recipe: TrainRecipe, overrides: Sequence[str]) -> TrainRecipe:

@@ -14,6 +14,7 @@ import torch
 
 import qpd
 from qpd.errors.user_error import UserError
+from qpd.recipe.train_schema import load_train_recipe
 from qpd.runs.training_run import TrainingRun
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
@@ -192,13 +193,28 @@ def test_ranges_of_another_agent_are_refused(
         load_teacher(tmp_path / "run")
 
 
+def test_an_agent_of_few_bits_has_a_folder_of_its_own() -> None:
+    names = [
+        load_train_recipe(None, lines, algo="dqn", env="CartPole-v1").name
+        for lines in ([], ["quantization.bits=4"], ["quantization.bits=4", "name=mine"])
+    ]
+    assert names == ["dqn-CartPole-v1", "dqn-CartPole-v1-4bit", "mine"]
+
+
 def test_commands_say_how_an_agent_plays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: Callable[[str], TrainingRun]
 ) -> None:
     run = runs("ppo")
     code, out, _ = call(capsys, "teacher", "info", str(run.path), "--json")
     assert code == 0
-    assert json.loads(out)["arithmetic"].startswith("trained in 4 bits, from step ")
+    info = json.loads(out)
+    assert info["arithmetic"].startswith("trained in 4 bits, from step ")
+    card = tmp_path / "card"
+    code, _, _ = call(
+        capsys, "teacher", "card", str(run.path), "-o", str(card), "--episodes", "2", "-q"
+    )
+    assert code == 0 and load_teacher(card).sha256 == info["sha256"]
+    assert info["arithmetic"] in (card / "README.md").read_text()
     new = str(tmp_path / "new")
     code, _, err = call(capsys, "train", "ars", "Pendulum-v1", "--bits", "4", "-o", new)
     assert code == 2 and "ARS learns without gradients" in err
