@@ -103,9 +103,7 @@ def _facts(page: TeacherPage) -> str:
         ("Weights", f"{stored}; the zip has {page.num_bytes:,} bytes"),
     ]
     if page.agent.teacher.quantization is not None:
-        alone = (
-            f"`{QUANTIZATION_FILE}` holds QPD's ranges; SB3's `load` alone plays in float"
-        )
+        alone = f"`{QUANTIZATION_FILE}` holds QPD's ranges; SB3's `load` alone plays in float"
         rows.append(("Arithmetic", f"{page.agent.teacher.quantization}; {alone}"))
     if page.agent.teacher.algo in (*Q_ALGORITHMS, SEARCH_ALGORITHM):
         rows[1] = ("Parameters", f"{page.agent.teacher.num_parameters:,}")

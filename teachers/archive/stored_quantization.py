@@ -162,7 +162,6 @@ def _layer_of_json(content: Any, bits: int, is_active: bool) -> LayerQuantizer:
     if is_active:
         if layer.weights is None or not layer.has_watched:
             raise ValueError(f"layers.{name}: ranges are missing")
-        layer.use_ranges()
     return layer
 
 

@@ -67,11 +67,11 @@ class AgentQuantizers:
         first = weights[0]
         check_shapes(stored, weights, None if first.dim() == 4 else first.shape[1])  # type: ignore
         self.begun_at = stored.begun_at
-        for mine, its in zip(self.layers, stored.layers, strict=True):
+        for mine, its, weight in zip(self.layers, stored.layers, weights, strict=True):
             mine.weights, mine.inputs = its.weights, its.inputs
             mine.to(first.device)  # type: ignore[arg-type]
             if stored.is_active:
-                mine.use_ranges()
+                mine.use_ranges(weight.shape)  # type: ignore[arg-type]
 
 
 class QuantizationCallback(BaseCallback):

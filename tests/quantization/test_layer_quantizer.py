@@ -29,7 +29,7 @@ def test_levels_by_hand() -> None:
     # 2 bits from -1 to 2: steps of 1, 0 at level 1; beyond the range the last level.
     grid = AffineGrid.of(one(-1.0, 2.0), 2)
     values = torch.tensor([-5.0, -1.0, -0.4, 0.0, 0.6, 1.4, 9.0])
-    found = grid.quantized(values, 0, "clipped")
+    found = grid.quantized(values)
     assert found.tolist() == [-1.0, -1.0, 0.0, 0.0, 1.0, 1.0, 2.0]
 
 
@@ -37,14 +37,14 @@ def test_a_range_is_stretched_to_hold_zero() -> None:
     # 3 to 7 becomes 0 to 7: 3 bits are whole numbers.
     grid = AffineGrid.of(one(3.0, 7.0), 3)
     assert (float(grid.step[0]), int(grid.zero[0])) == (1.0, 0)
-    assert grid.quantized(torch.tensor([0.0, 3.3]), 0, "clipped").tolist() == [0.0, 3.0]
+    assert grid.quantized(torch.tensor([0.0, 3.3])).tolist() == [0.0, 3.0]
 
 
 def test_gradients_pass_within_the_range_or_everywhere() -> None:
     grid = AffineGrid.of(one(-1.0, 2.0), 2)
     for gradient, expected in (("clipped", [0.0, 1.0, 0.0]), ("identity", [1.0, 1.0, 1.0])):
         values = torch.tensor([-5.0, 0.3, 9.0], requires_grad=True)
-        grid.quantized(values, 0, gradient).sum().backward()  # type: ignore[arg-type]
+        grid.quantized(values, gradient).sum().backward()  # type: ignore[arg-type]
         assert values.grad is not None and values.grad.tolist() == expected
 
 
