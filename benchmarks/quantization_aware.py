@@ -78,7 +78,9 @@ def _measure(pair: str, runs: Path, file: Path) -> None:
 
 
 def _trained(algo: str, env_id: str, seed: int, bits: int | None, runs: Path) -> Teacher:
-    overrides: dict[str, Any] = {"save.tensorboard": False}
+    # `qpd analyze exploration` asks the policies of every checkpoint.
+    keep = algo in ("ppo", "a2c")
+    overrides: dict[str, Any] = {"save.tensorboard": False, "train.keep_checkpoints": keep}
     if bits is not None:
         overrides["quantization.bits"] = bits
     folder = runs / f"{'fp32' if bits is None else f'{bits}-bits'}-{seed}"
