@@ -18,6 +18,10 @@ from qpd.environments.wrappers import Environment, repeatable, wrapped
 from qpd.errors.codes import ErrorCode
 from qpd.version import pip_install
 
+# Ours, beside gymnasium's; its module is imported when one is made.
+gymnasium.register(
+    "qpd/Navigation-v0", "qpd.environments.navigation:Navigation", max_episode_steps=750
+)
 # Entry points of environments that need an extra of ours, by a part of their names.
 _EXTRAS = {"box2d": "Box2D", "mujoco": "MuJoCo"}
 # Packages that register ids of their own when they are imported, by a part of such an id.

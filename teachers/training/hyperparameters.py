@@ -16,8 +16,11 @@ from qpd.teachers.archive.errors import TeacherError, one_line
 _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log",
                "action_noise", "_init_setup_model", "policy_kwargs", "replay_buffer_kwargs",
                "rollout_buffer_kwargs", "replay_buffer_class", "rollout_buffer_class")  # fmt: skip
-# The zoo's own: games side by side, VecNormalize, the noise on actions of TD3 and DDPG.
-_OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float}
+# The zoo's own: games side by side, VecNormalize, the noise on actions of TD3 and DDPG; and the
+# one of `policy_kwargs` that everybody sets, widths of hidden layers.
+_OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float,
+               "net_arch": list}  # fmt: skip
+_MOST_LAYERS, _MOST_UNITS = 16, 1 << 16
 _NOISES = ("normal", "ornstein-uhlenbeck")
 _WORDS = {"true": True, "false": False, "none": None}
 # `lin_2.5e-4` falls linearly to 0; the zoo turns such text into a function.
@@ -55,6 +58,8 @@ def _value(name: str, value: Any, wanted: object) -> Any:
         if value is not None and value not in _NOISES:
             raise _refused(name, value, f"must be {', '.join(_NOISES)} or none")
         return value
+    if name == "net_arch":
+        return _widths(value)
     if wanted is bool and not isinstance(value, bool):
         raise _refused(name, value, "must be true or false")
     if name == "train_freq" and isinstance(value, list):
@@ -95,6 +100,14 @@ def _frequency(name: str, value: list[Any]) -> list[Any]:
     if len(value) == 2 and type(value[0]) is int and value[1] in ("step", "episode"):
         return value
     raise _refused(name, value, "must be a whole number, or such as [1, episode]")
+
+
+def _widths(value: Any) -> list[int]:
+    """Check `net_arch: [64, 64]`, the same for actor and critic."""
+    is_list = isinstance(value, list) and 0 < len(value) <= _MOST_LAYERS
+    if is_list and all(type(each) is int and 0 < each <= _MOST_UNITS for each in value):
+        return list(value)
+    raise _refused("net_arch", value, "must be the widths of the hidden layers, such as [64, 64]")
 
 
 def _expected(wanted: object) -> str:

@@ -81,6 +81,11 @@ class TrainingManager(ExperimentManager):
                 del values[key]
         if "noise_type" not in values:
             values.pop("noise_std", None)
+        if (widths := values.pop("net_arch", None)) is not None:
+            # The zoo evaluates this text; of ours there are whole numbers in it.
+            rest = values.get("policy_kwargs")
+            rest = rest if isinstance(rest, str) and rest else "dict()"
+            values["policy_kwargs"] = f"dict({rest}, net_arch={[int(each) for each in widths]})"
         self._saved = {key: values[key] for key in sorted(values)}
         return values, OrderedDict(self._saved)
 

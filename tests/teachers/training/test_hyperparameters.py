@@ -29,6 +29,7 @@ def test_values_have_the_types_that_they_look_like() -> None:
         "train_freq": [1, "episode"], "max_grad_norm": None,
     }  # fmt: skip
     assert type(found["buffer_size"]) is int
+    assert read(DQN, "net_arch=[64, 32]") == {"net_arch": [64, 32]}
     assert read(PPO, "learning_rate=lin_2.5e-4") == {"learning_rate": "lin_2.5e-4"}
     assert read(TD3, "noise_type=normal", "noise_std=0.2") == {
         "noise_type": "normal", "noise_std": 0.2
@@ -53,6 +54,8 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("policy_kwargs=abc", "DQN has no such hyperparameter"),
      ("env=abc", "DQN has no such hyperparameter"),
      ("action_noise=1", "DQN has no such hyperparameter"),
+     ("net_arch=64", "must be the widths of the hidden layers"),
+     ("net_arch=[64, -1]", "must be the widths of the hidden layers"),
      ("gamma=abc", "must be a number, true, false, none, or a schedule such as lin_2.5e-4"),
      ("gamma=lin_0.9", "must be a number"),
      ("batch_size=lin_3", "must be a whole number"),
