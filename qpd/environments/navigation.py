@@ -7,15 +7,16 @@ actions (5 speeds, 5 yaw rates), and the reward
 
     r = 1000 a - 100 b - D_g - D_c - 1,    D_c = (V_max - V_now) t_max
 
-a: at the goal; b: a collision, or out of steps; D_g: distance to the goal in m; V_max 2.5 m/s; t_max the
-action's duration. The paper's factor delta of D_c is undefined; here it is 1. Height is left out.
+a: at the goal; b: a collision, or out of steps; D_g: distance to the goal in m; V_max 2.5 m/s;
+t_max the action's duration. The paper's factor delta of D_c is undefined; here it is 1. Height is
+left out.
 
 The drone is a disc of 0.3 m that takes a new speed at 2 m/s^2 and a new yaw rate at once. A policy
 sees 22 numbers: 16 ranges of a lidar (every 22.5 degrees, up to 8 m, as shares of it), the inertial
-unit (speed, yaw rate, acceleration, as shares of the largest), the goal's distance as a share of the
-arena's diagonal, and sine and cosine of its direction.
+unit (speed, yaw rate, acceleration, as shares of the largest), the goal's distance as a share of
+the arena's diagonal, and sine and cosine of its direction.
 
-A curriculum of farther goals is a training for each distance, `farthest`, from the last one's agent:
+A curriculum of farther goals is a training for each distance, `farthest`, from the last agent:
 `qpd train dqn qpd/Navigation-v0 --env-kwargs farthest:8`, then `--from` that one.
 """
 
@@ -55,7 +56,7 @@ class Navigation(gymnasium.Env[NDArray[np.float32], np.int64]):
         reward_scale: float = 0.01,
         render_mode: str | None = None,
     ) -> None:
-        """Raises ValueError for a distance below 2 m."""
+        """Make the arena; raises ValueError for a distance below 2 m."""
         if not farthest >= _NEAREST_GOAL:
             raise ValueError(f"farthest is {farthest}; expected metres, {_NEAREST_GOAL:g} or more")
         self.farthest, self.reward_scale = float(farthest), float(reward_scale)
