@@ -54,6 +54,7 @@ LAYERS = (
     "analysis/returns",
     "analysis/networks",
     "analysis/speed",
+    "analysis/suites",
     "analysis/paper",
     "analysis/report",
     "qpd/api.py",

@@ -12,6 +12,7 @@ import typer
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
+from qpd.commands.analyze_suites import add_suite_commands
 from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
 from qpd.errors.user_error import TargetError
 from qpd.files.atomic import to_plain
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures from measurements.")
 add_network_commands(analyze_app)
+add_suite_commands(analyze_app)
 analyze_app.command("paper")(analyze_paper)
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.output import AsJson, print_json, print_table, print_text
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
 from qpd.files.atomic import to_plain, write_text
 
 if TYPE_CHECKING:
@@ -17,8 +20,20 @@ if TYPE_CHECKING:
 _MOST_LINES = 40  # of a table in a terminal
 
 
+class Paper(StrEnum):
+    """The papers whose claims are judged."""
+
+    qpd = "qpd"
+    quarl = "quarl"
+
+
 def analyze_paper(
-    runs: Annotated[list[Path], typer.Argument(help="run directories, or folders of them")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="run directories, or folders of them; of QuaRL folders of `qpd quantize AGENT...`"
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="folder for PNG, SVG, CSV and Markdown files"),
@@ -27,9 +42,21 @@ def analyze_paper(
         list[Path] | None,
         typer.Option("--devices", help="files from qpd bench; further .json files may follow"),
     ] = None,
+    paper: Annotated[Paper, typer.Option(help="whose claims")] = Paper.qpd,
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            "--trained", help="of QuaRL: results of `python -m benchmarks.quantization_aware`"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare our numbers with the paper's, and judge each of its claims."""
+    if paper == Paper.quarl:
+        _quarl(runs, trained, output, as_json)
+        return
+    if trained is not None:
+        raise TargetError("--trained: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
@@ -50,6 +77,31 @@ def analyze_paper(
         if len(table.rows) > _MOST_LINES:
             print(f"and {len(table.rows) - _MOST_LINES} more lines, in the files of -o")
     for line in [*evidence.notes, *([", ".join(files)] if files else [])]:
+        print_text(line)
+
+
+def _quarl(suites: list[Path], trained: Path | None, output: Path | None, as_json: bool) -> None:
+    with analysis_extra():
+        import pandas as pd
+
+        from qpd.analysis.figure_style import save_tables
+        from qpd.analysis.paper.quarl import QuarlEvidence, claims_table, judge, read_trained
+        from qpd.analysis.suites.suite_frame import suite_frame, suite_results
+        from qpd.analysis.suites.sweet_spot import sweet_spots
+
+        results = suite_results(suites)
+        evidence = QuarlEvidence(suite_frame(results), sweet_spots(results), read_trained(trained))
+        claims = judge(evidence)
+        frame = pd.DataFrame([vars(claim) for claim in claims])
+        written = save_tables({"quarl_claims": frame}, output) if output is not None else []
+    files = [str(path) for path in written]
+    if as_json:
+        print_json({"claims": to_plain(frame.to_dict("records")), "files": files})
+        return
+    table = claims_table(claims)
+    print_text(table.title)
+    print_table(table.header, table.rows)
+    for line in files:
         print_text(line)
 
 

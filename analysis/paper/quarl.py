@@ -1,0 +1,312 @@
+"""QuaRL's ten claims (Krishnan et al., arXiv 1910.01055), judged by suites and trainings of ours.
+
+The paper draws means of signed errors without intervals; here each claim is a test, corrected for
+their number by Holm. Bounds are the paper's where it names one, else ours, and stand in the text.
+Trainings are the files of `python -m benchmarks.quantization_aware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from qpd.analysis.paper.verdict import ClaimTest, Verdict
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
+from qpd.evaluation.games import bootstrap_estimate
+from qpd.evaluation.holm import ERROR_RATE, holm
+from qpd.files.json_input import read_json
+
+FREE = 2.0  # percent: |mean E| below it is free (claim 1), and the lower end of claim 2
+COSTLY = 5.0  # percent: the upper end of claim 2
+KEPT = 0.05  # of R_fp32 - R_random: what "keeps the return" may lose (claim 4)
+_LEAST, _PERMUTATIONS = 3, 4000
+_Q_LEARNERS = ("dqn", "qrdqn")
+
+
+@dataclass(frozen=True)
+class QuarlEvidence:
+    """What claims are judged by: `suite_frame`, `sweet_spots`, and trainings by agent and seed.
+
+    `trained[agent][seed][policy]` are the returns of games with the same starts; policies are fp32,
+    random, and QAT-8, PTQ-8 and so on.
+    """
+
+    frame: pd.DataFrame
+    spots: pd.DataFrame
+    trained: dict[str, dict[str, dict[str, list[float]]]]
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim's verdict, the numbers behind it, and its corrected p-value (None: not measured)."""
+
+    number: int
+    text: str
+    verdict: Verdict
+    evidence: str
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    evidence: str
+    test: ClaimTest | None = None
+    verdict: Verdict = Verdict.unmeasured
+
+
+def read_trained(folder: Path | None) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Read the results of trainings, a file for each agent. Raises TargetError for others."""
+    found = {}
+    for file in sorted(folder.glob("*.json")) if folder is not None else []:
+        try:
+            content = read_json(file)
+            for games in content.values():
+                for returns in games.values():
+                    np.asarray(returns, float).mean()
+                games["fp32"], games["random"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TargetError(
+                f"{file}: is no result of `python -m benchmarks.quantization_aware`",
+                ErrorCode.RUN_DAMAGED,
+            ) from error
+        found[file.stem] = content
+    if folder is not None and not found:
+        raise TargetError(
+            f"{folder}: no results of `python -m benchmarks.quantization_aware` there",
+            ErrorCode.RUN_NOT_A_RUN,
+        )
+    return found
+
+
+def judge(evidence: QuarlEvidence) -> list[JudgedClaim]:
+    """Return all ten claims with their verdicts."""
+    found = [find(evidence) for _, find in CLAIMS]
+    corrected = iter(holm([each.test.p for each in found if each.test is not None]))
+    judged = []
+    for number, ((text, _), each) in enumerate(zip(CLAIMS, found, strict=True), start=1):
+        if each.test is None:
+            judged.append(JudgedClaim(number, text, each.verdict, each.evidence))
+            continue
+        p = next(corrected)
+        judged.append(JudgedClaim(number, text, each.test.verdict(p), each.evidence, p))
+    return judged
+
+
+def claims_table(claims: Sequence[JudgedClaim]) -> ShownTable:
+    """Return the verdicts as text."""
+    rows = [
+        [str(c.number), c.text, str(c.verdict), c.evidence, "" if c.p is None else f"{c.p:.3f}"]
+        for c in claims
+    ]
+    title = "QuaRL's claims; p two-sided, corrected for all (Holm)"
+    return ShownTable(title, ["", "claim", "verdict", "by", "p"], rows)
+
+
+def _fp16_is_free(evidence: QuarlEvidence) -> _Found:
+    frame = evidence.frame
+    mine = frame[frame["precision"] == "fp16"]
+    held, failed, said = [], [], []
+    for algo, errors in mine.groupby("algo")["error_percent"]:
+        known = errors.dropna().to_numpy(float)
+        if len(known) < _LEAST:
+            continue
+        found = bootstrap_estimate(known)
+        low, high = found.interval()
+        held.append(max(found.p_above(-FREE), found.p_below(FREE)))
+        failed.append(2 * min(found.p_below(-FREE), found.p_above(FREE)))
+        said.append(f"{algo} {known.mean():+.1f}% [{low:.1f}, {high:.1f}] of {len(known)}")
+    if not held:
+        return _Found("needs fp16 of three agents of an algorithm: qpd quantize --bits fp16")
+    return _Found(
+        "mean E: " + ", ".join(said), ClaimTest(max(held), min(1.0, len(failed) * min(failed)))
+    )
+
+
+def _int8_costs(evidence: QuarlEvidence) -> _Found:
+    mine, kind = _eight_bits(evidence.frame)
+    mine = mine[~mine["algo"].isin(_Q_LEARNERS)]
+    known = mine["error_percent"].dropna().to_numpy(float)
+    if len(known) < _LEAST:
+        return _Found("needs 8 bits of three agents: qpd quantize --bits 8")
+    found = bootstrap_estimate(known)
+    low, high = found.interval()
+    test = ClaimTest(
+        max(found.p_above(FREE), found.p_below(COSTLY)),
+        min(1.0, 2 * min(found.p_below(FREE), found.p_above(COSTLY))),
+    )
+    worst = mine.loc[mine["error_percent"].idxmax()]
+    return _Found(
+        f"{kind}: mean E {known.mean():+.1f}% [{low:.1f}, {high:.1f}] of {len(known)} agents, mean "
+        f"|E| {np.abs(known).mean():.1f}%, worst {worst['agent']} {worst['error_percent']:.0f}%",
+        test,
+    )
+
+
+def _some_get_better(evidence: QuarlEvidence) -> _Found:
+    frame, spots = evidence.frame, evidence.spots
+    better = frame[(frame["difference"] > 0) & (frame["p_holm"] < ERROR_RATE)]
+    apart = _most_apart(spots)
+    if len(spots) < 2:
+        return _Found("needs 8 to 2 bits of two agents: qpd quantize --bits 8,7,6,5,4,3,2")
+    names = ", ".join(dict.fromkeys(better["agent"])) or "none"
+    said = f"significantly better than fp32 at some bits: {names}; "
+    said += f"sweet spots apart: {apart}" if apart else "sweet spots all meet"
+    is_held = len(better) > 0 and apart != ""
+    # Each half is a corrected test of its own; that none was found shows nothing.
+    return _Found(said, verdict=Verdict.held if is_held else Verdict.undecided)
+
+
+def _aware_keeps(evidence: QuarlEvidence) -> _Found:
+    shares = {
+        bits: np.array([lost for _, lost in _shares(evidence, f"QAT-{bits}", "fp32")])
+        for bits in (5, 6)
+    }
+    known = {bits: each for bits, each in shares.items() if len(each) >= _LEAST}
+    if not known:
+        return _Found("needs trainings of 5 or 6 bits: benchmarks.quantization_aware --bits 6,5")
+    bits = min(known)
+    found = bootstrap_estimate(known[bits])
+    low, high = found.interval()
+    return _Found(
+        f"{bits} bits: {100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}] of R_fp32 - "
+        f"R_random over {len(known[bits])} trainings",
+        ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)),
+    )
+
+
+def _aware_beats(evidence: QuarlEvidence) -> _Found:
+    said, tests = [], []
+    for bits in (8, 6, 5, 4, 3, 2):
+        gained = np.array([share for _, share in _shares(evidence, f"QAT-{bits}", f"PTQ-{bits}")])
+        if len(gained) < _LEAST:
+            continue
+        found = bootstrap_estimate(gained)
+        low, high = found.interval()
+        said.append(
+            f"{bits} bits {100 * gained.mean():+.0f}% [{100 * low:.0f}, {100 * high:.0f}] of "
+            f"{len(gained)} trainings"
+        )
+        tests.append((found.p_above(0.0), found.p_below(0.0)))
+    if not tests:
+        return _Found("needs trainings in few bits: python -m benchmarks.quantization_aware")
+    # "Beats" if it does at some number of bits and at none the other way round.
+    count = len(tests)
+    return _Found(
+        "QAT - PTQ, of R_fp32 - R_random: " + ", ".join(said),
+        ClaimTest(
+            min(1.0, count * min(above for above, _ in tests)),
+            min(1.0, count * min(below for _, below in tests)),
+        ),
+    )
+
+
+def _wider_loses(group: str, others: str) -> Callable[[QuarlEvidence], _Found]:
+    def find(evidence: QuarlEvidence) -> _Found:
+        mine, kind = _eight_bits(evidence.frame)
+        mine = mine.dropna(subset=["widest_range_per_sigma", "lost_percent"])
+        groups = [part for _, part in mine.groupby(group) if len(part) >= _LEAST]
+        if not groups:
+            return _Found(f"needs 8 bits of three {others}: qpd quantize --bits 8")
+        value, above, below = _grouped_correlation(groups)
+        return _Found(
+            f"{kind}: mean rank correlation of range / sigma and loss {value:+.2f} over "
+            f"{len(groups)} groups of {sum(map(len, groups))} agents",
+            ClaimTest(above, below),
+        )
+
+    return find
+
+
+def _not_measured(by: str) -> Callable[[QuarlEvidence], _Found]:
+    return lambda _: _Found(by)
+
+
+CLAIMS: list[tuple[str, Callable[[QuarlEvidence], _Found]]] = [
+    ("fp16 costs nothing: |mean E| < 2% for each algorithm", _fp16_is_free),
+    ("int8 costs 2-5% on average, DQN excepted", _int8_costs),
+    ("PTQ makes some policies better; the best bits depend on the task", _some_get_better),
+    ("QAT keeps the fp32 return down to 5-6 bits (within 5%)", _aware_keeps),
+    ("at equal bits QAT beats PTQ", _aware_beats),
+    ("with one algorithm, tasks with wider weights lose more", _wider_loses("algo", "tasks")),
+    ("on one task, algorithms with wider weights lose more",
+     _wider_loses("environment", "algorithms")),
+    ("QAT lowers the action variance, as layer norm does",
+     _not_measured("qpd train --bits with train.keep_checkpoints=true; no analysis yet")),
+    ("mixed precision converges alike and gains with size",
+     _not_measured("no trainings of policies A, B and C yet")),
+    ("int8 is up to 18x faster and 4x smaller on a Pi",
+     _not_measured("python -m benchmarks.navigation AGENT (x86)")),
+]  # fmt: skip
+
+
+def _eight_bits(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the rows of 8-bit weights, the paper's own scheme if there are enough of it."""
+    weights = frame[(frame["bits"] == 8) & frame["activation_bits"].isna()]
+    for scheme, per in (("affine-literal", "tensor"), ("affine", "tensor"), ("affine", "column")):
+        mine = weights[(weights["scheme"] == scheme) & (weights["per"] == per)]
+        if len(mine) >= _LEAST:
+            return mine, f"{scheme}, {per}"
+    return weights, "8 bits"
+
+
+def _most_apart(spots: pd.DataFrame) -> str:
+    """Name two agents whose sweet spots have no number of bits in common; empty if none."""
+    if spots.empty:
+        return ""
+    low = spots.loc[spots["to_bits"].idxmin()]
+    high = spots.loc[spots["from_bits"].idxmax()]
+    if low["to_bits"] >= high["from_bits"]:
+        return ""
+    return (
+        f"{low['agent']} {low['from_bits']} to {low['to_bits']}, {high['agent']} "
+        f"{high['from_bits']} to {high['to_bits']}"
+    )
+
+
+def _shares(evidence: QuarlEvidence, ours: str, theirs: str) -> list[tuple[str, float]]:
+    """Return (R_ours - R_theirs) / (R_fp32 - R_random) of each training."""
+    found = []
+    for agent, seeds in evidence.trained.items():
+        for games in seeds.values():
+            if ours not in games or theirs not in games:
+                continue
+            span = np.mean(games["fp32"]) - np.mean(games["random"])
+            if span > 0:
+                gained = np.mean(games[ours]) - np.mean(games[theirs])
+                found.append((agent, float(gained / span)))
+    return found
+
+
+def _grouped_correlation(groups: Sequence[pd.DataFrame]) -> tuple[float, float, float]:
+    """Return the mean rank correlation within groups, and p-values of "not above 0", "not below".
+
+    By permutation of the losses within each group.
+    """
+    rng = np.random.default_rng(0)
+    ranks = [
+        (
+            part["widest_range_per_sigma"].rank().to_numpy(),
+            part["lost_percent"].rank().to_numpy(),
+        )
+        for part in groups
+    ]
+
+    def mean(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+        values = [
+            float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) and np.ptp(b) else 0.0 for a, b in pairs
+        ]
+        return float(np.mean(values))
+
+    value = mean(ranks)
+    draws = np.array(
+        [mean([(a, rng.permutation(b)) for a, b in ranks]) for _ in range(_PERMUTATIONS)]
+    )
+    above = (1 + np.sum(draws >= value - 1e-12)) / (1 + len(draws))
+    below = (1 + np.sum(draws <= value + 1e-12)) / (1 + len(draws))
+    return value, float(above), float(below)

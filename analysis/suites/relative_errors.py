@@ -1,0 +1,111 @@
+"""QuaRL's Table 2: returns in fp32, fp16 and 8 bits, and what rounding costs each algorithm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.evaluation.games import bootstrap_interval
+
+HEADER = ["agent", "precision", "weights", "fp32", "return", "E %", "lost %", "difference [95%]",
+          "games"]  # fmt: skip
+MEANS = ["algorithm", "precision", "weights", "agents", "mean E %", "mean |E| %", "of",
+         "mean lost % [95%]"]  # fmt: skip
+
+
+def relative_errors(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the table, those of an algorithm together."""
+    columns = ["algo", "environment", "agent", "precision", "scheme", "per", "bits",
+               "activation_bits", "arithmetic", "episodes", "return_fp32", "return_quantized",
+               "return_random", "error_percent", "lost_percent", "difference", "low", "high",
+               "p_holm"]  # fmt: skip
+    order = ["algo", "environment", "agent", "bits"]
+    return frame.sort_values(order, ascending=[True, True, True, False])[columns]
+
+
+def mean_errors(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return means over the agents of each algorithm and over all, by precision.
+
+    `mean_error` is the paper's mean of signed E, `mean_absolute` that of |E|, both over `num_e`
+    agents for which E means something; `mean_lost` with its 95% interval over all `agents`.
+    """
+    rows = []
+    whole = frame.assign(algo="all")
+    keys = ["algo", "precision", "scheme", "per", "bits"]
+    for group in (frame, whole):
+        for key, mine in group.groupby(keys, dropna=False, sort=True):
+            errors = mine["error_percent"].dropna()
+            lost = mine["lost_percent"].dropna().to_numpy(float)
+            low, high = bootstrap_interval(lost) if len(lost) > 1 else (np.nan, np.nan)
+            rows.append(
+                {
+                    **dict(zip(keys, key, strict=True)),
+                    "agents": len(mine),
+                    "num_e": len(errors),
+                    "mean_error": errors.mean(),
+                    "mean_absolute": errors.abs().mean(),
+                    "mean_lost": lost.mean() if len(lost) else np.nan,
+                    "low": low,
+                    "high": high,
+                }
+            )
+    order = ["bits", "precision", "scheme", "per"]
+    return pd.DataFrame(rows).sort_values(order, ascending=[False, True, True, True], kind="stable")
+
+
+def errors_tables(table: pd.DataFrame, means: pd.DataFrame) -> list[ShownTable]:
+    """Return both as text."""
+    rows = [
+        [
+            row.agent,
+            row.precision,
+            _weights(row),
+            _number(row.return_fp32),
+            _number(row.return_quantized),
+            _percent(row.error_percent),
+            _percent(row.lost_percent),
+            f"{_number(row.difference, '+')} [{_number(row.low)}, {_number(row.high)}]"
+            + ("*" if row.p_holm < 0.05 else ""),
+            str(row.episodes),
+        ]
+        for row in table.itertuples()
+    ]
+    shown = [
+        [
+            row.algo,
+            row.precision,
+            _weights(row),
+            str(row.agents),
+            _percent(row.mean_error),
+            _percent(row.mean_absolute),
+            str(row.num_e),
+            f"{_percent(row.mean_lost)} [{_percent(row.low)}, {_percent(row.high)}]",
+        ]
+        for row in means.itertuples()
+    ]
+    return [
+        ShownTable("returns and relative errors (QuaRL, Table 2)", HEADER, rows),
+        ShownTable("by algorithm", MEANS, shown),
+    ]
+
+
+NOTES = [
+    "E = 100 (R_fp32 - R) / R_fp32, a dash where R_fp32 is negative or near 0; lost: "
+    "100 (R_fp32 - R) / (R_fp32 - R_random)",
+    "difference: mean over paired games; * where it is not 0 at 5% for all rows together (Holm)",
+    "by algorithm: signed errors cancel, so the mean of |E| stands beside; `of` counts its agents",
+]
+
+
+def _weights(row: object) -> str:
+    scheme, per = getattr(row, "scheme", ""), getattr(row, "per", "")
+    return f"{scheme}, {per}" if scheme else ""
+
+
+def _number(value: float, sign: str = "") -> str:
+    return f"{value:{sign},.{0 if abs(value) >= 1000 else 1}f}"
+
+
+def _percent(value: float) -> str:
+    return "-" if pd.isna(value) else f"{round(value, 1) + 0.0:.1f}"

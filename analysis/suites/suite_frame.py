@@ -1,0 +1,70 @@
+"""Suites as one frame: a row for each agent and precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from qpd.agents.precision_table import precision_table
+from qpd.agents.results import AgentResult
+from qpd.agents.stored_suite import read_suites
+
+# E divides by R_fp32: it says nothing where that is negative, or no more than this share of the
+# span between random play and the agent.
+_NEAR_ZERO = 0.1
+
+
+def suite_results(folders: Sequence[Path]) -> list[AgentResult]:
+    """Return the agents of suites. Raises AgentQuantizationError."""
+    return read_suites(folders)
+
+
+def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
+    """Return the rows of `PrecisionRow`, with `algo`, weight and activation bits, and noise.
+
+    `error_percent` is NaN where E means nothing. `bits` is 16 of fp16; `activation_bits` is None
+    of weights alone. `worst_sqnr_db` and `widest_range_per_sigma` are of the worst layer.
+    """
+    rows = []
+    table = precision_table(results)
+    by_name = {result.name: result for result in results}
+    noise = pd.DataFrame(table.layers)
+    for row in table.rows:
+        if row.return_quantized is None:
+            continue
+        result = by_name[row.agent]
+        assert row.return_fp32 is not None and row.return_random is not None
+        span = row.return_fp32 - row.return_random
+        is_fit = row.return_fp32 > _NEAR_ZERO * abs(span) and row.return_fp32 > 0.0
+        mine = noise[
+            (noise["agent"] == row.agent)
+            & (noise["precision"] == row.precision)
+            & (noise["scheme"] == row.scheme)
+            & (noise["per"] == row.per)
+        ]
+        fp32 = noise[(noise["agent"] == row.agent) & (noise["precision"] == "fp32")]
+        weight_bits, activation_bits = _bits(row.precision)
+        rows.append(
+            {
+                **asdict(row),
+                "algo": result.algo,
+                "bits": weight_bits,
+                "activation_bits": activation_bits,
+                "error_percent": row.error_percent if is_fit else np.nan,
+                "worst_sqnr_db": mine["sqnr_db"].min() if len(mine) else np.nan,
+                "widest_range_per_sigma": fp32["range_per_sigma"].max() if len(fp32) else np.nan,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _bits(precision: str) -> tuple[int, int | None]:
+    """Return the bits of `fp16`, `W8` and `W8A8`."""
+    if precision == "fp16":
+        return 16, None
+    weights, _, activations = precision.removeprefix("W").partition("A")
+    return int(weights), int(activations) if activations else None

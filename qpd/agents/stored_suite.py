@@ -1,0 +1,98 @@
+"""Suites read back from their folders, as far as they have been played; nothing is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from qpd.agents.errors import AgentQuantizationError
+from qpd.agents.precision import FP32
+from qpd.agents.results import AgentResult, Cell, read_cell
+from qpd.agents.suite import AGENT_FILE, SUITE_FILE
+from qpd.errors.codes import ErrorCode
+from qpd.files.json_input import read_json
+
+
+def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
+    """Return the agents of several suites, the cells of one agent in one result.
+
+    Folders of suites, or folders of such. An agent that two suites hold (the same files, named
+    alike) has the cells of both if its games in fp32 are the same; else each suite's are a result
+    of their own. Cells whose games are not finished are left out. Raises AgentQuantizationError
+    where there is no suite, or a file is damaged.
+    """
+    found: dict[tuple[str, str, tuple[float, ...]], AgentResult] = {}
+    for folder in [each for given in folders for each in _suites(given)]:
+        for result in _results(folder):
+            key = (result.name, result.source, result.fp32.played.returns)
+            if key in found:
+                cells = {cell_key(cell): cell for cell in (*found[key].cells, *result.cells)}
+                result = AgentResult(
+                    result.source,
+                    result.name,
+                    result.algo,
+                    result.env_id,
+                    result.fp32,
+                    result.random,
+                    tuple(cells.values()),
+                )
+            found[key] = result
+    return list(found.values())
+
+
+def cell_key(cell: Cell) -> tuple[str, str, str]:
+    """Return what tells a cell from others of its agent."""
+    return cell.precision, cell.scheme, cell.per
+
+
+def _suites(given: Path) -> list[Path]:
+    inside = [given] if (given / SUITE_FILE).is_file() else []
+    inside = inside or sorted(file.parent for file in given.glob(f"*/{SUITE_FILE}"))
+    if not inside:
+        raise AgentQuantizationError(
+            f"{given}: no suite there; expected a folder of `qpd quantize AGENT... -o FOLDER`",
+            ErrorCode.RUN_NOT_A_RUN,
+        )
+    return inside
+
+
+def _results(folder: Path) -> Iterator[AgentResult]:
+    for file in sorted(folder.glob(f"*/{AGENT_FILE}")):
+        agent = _read(file)
+        fp32, random = (read_cell(file.parent / f"{key}.json") for key in (FP32.key, "random"))
+        if fp32 is None or random is None:
+            continue
+        episodes = len(fp32.played.returns)
+        cells = []
+        for path in sorted(file.parent.glob("*.json")):
+            if path.name in (AGENT_FILE, "random.json", f"{FP32.key}.json"):
+                continue
+            cell = read_cell(path)
+            if cell is not None and (cell.why_not or len(cell.played.returns) == episodes):
+                cells.append(cell)
+        if len(random.played.returns) == episodes:
+            yield AgentResult(
+                str(agent["source"]),
+                file.parent.name,
+                str(agent["algo"]),
+                str(agent["environment"]["env_id"]),
+                fp32,
+                random.played,
+                tuple(cells),
+            )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = read_json(file)
+        for key in ("source", "algo"):
+            content[key] = str(content[key])
+        str(content["environment"]["env_id"])
+        found: dict[str, Any] = content
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AgentQuantizationError(
+            f"{file}: is damaged; run `qpd quantize` again into a new folder",
+            ErrorCode.RUN_DAMAGED,
+        ) from error
+    return found

@@ -1,0 +1,130 @@
+"""`qpd analyze errors`, `bits`, `losses`: tables and figures of suites of quantized agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.output import AsJson, print_json, print_table, print_text
+from qpd.files.atomic import to_plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from qpd.analysis.returns.return_rows import ShownTable
+
+Suites = Annotated[
+    list[Path], typer.Argument(help="folders of `qpd quantize AGENT... -o FOLDER`, or of such")
+]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")
+]
+
+
+def add_suite_commands(app: typer.Typer) -> None:
+    """Register the commands of this file on `qpd analyze`."""
+    app.command("errors")(analyze_errors)
+    app.command("bits")(analyze_bits)
+    app.command("losses")(analyze_losses)
+
+
+def analyze_errors(suites: Suites, output: Output = None, as_json: AsJson = False) -> None:
+    """Tabulate what rounding costs agents and algorithms: QuaRL's Tables 2, 3 and 5 to 8."""
+    with analysis_extra():
+        from qpd.analysis.suites.relative_errors import (
+            NOTES,
+            errors_tables,
+            mean_errors,
+            relative_errors,
+        )
+        from qpd.analysis.suites.suite_frame import suite_frame, suite_results
+
+        frame = suite_frame(suite_results(suites))
+        table, means = relative_errors(frame), mean_errors(frame)
+        tables = {"errors": table, "errors_by_algorithm": means}
+        written = _save(tables, {}, output)
+    _finish(tables, errors_tables(table, means), NOTES, written, as_json)
+
+
+def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False) -> None:
+    """Show returns over bits, and each agent's sweet spot: QuaRL's Figures 2 and 7."""
+    with analysis_extra():
+        from qpd.analysis.suites.suite_frame import suite_results
+        from qpd.analysis.suites.sweet_spot import (
+            bits_figure,
+            returns_by_bits,
+            sweet_spot_table,
+            sweet_spots,
+        )
+
+        results = suite_results(suites)
+        table, spots = returns_by_bits(results), sweet_spots(results)
+        tables = {"returns_by_bits": table, "sweet_spots": spots}
+        figures = {"returns_by_bits": lambda: bits_figure(table)} if len(table) else {}
+        written = _save(tables, figures, output)
+    notes = [
+        "sweet spot: numbers of bits whose paired games are not worse than the best one's, at 5% "
+        "for all of an agent's together (Holm); fewest: it and all higher ones keep 95% of "
+        "R_fp32 - R_random"
+    ]
+    _finish(tables, [sweet_spot_table(spots)], notes, written, as_json)
+
+
+def analyze_losses(suites: Suites, output: Output = None, as_json: AsJson = False) -> None:
+    """Tell which of weight range, SQNR and changed actions predicts what an agent loses."""
+    with analysis_extra():
+        from qpd.analysis.suites.loss_predictors import (
+            loss_predictors,
+            predictors_figure,
+            predictors_table,
+            with_changed_actions,
+        )
+        from qpd.analysis.suites.suite_frame import suite_frame, suite_results
+
+        frame = suite_frame(suite_results(suites))
+        table = loss_predictors(frame)
+        tables = {"loss_predictors": table, "losses": with_changed_actions(frame)}
+        written = _save(tables, {"losses": lambda: predictors_figure(frame)}, output)
+    notes = ["of fewer than 5 agents no correlation is given"] if table.empty else []
+    _finish(tables, [predictors_table(table)], notes, written, as_json)
+
+
+def _save(
+    tables: Mapping[str, DataFrame],
+    figures: Mapping[str, Callable[[], Figure]],
+    output: Path | None,
+) -> list[Path]:
+    from qpd.analysis.figure_style import paper_style, save_figure, save_tables
+
+    if output is None:
+        return []
+    with paper_style():
+        drawn = {name: draw() for name, draw in figures.items()}
+        written = save_tables(tables, output)
+        for name, figure in drawn.items():
+            written += save_figure(figure, output, name)
+    return written
+
+
+def _finish(
+    tables: Mapping[str, DataFrame],
+    shown: Sequence[ShownTable],
+    notes: Sequence[str],
+    written: Sequence[Path],
+    as_json: bool,
+) -> None:
+    files = [str(path) for path in written]
+    if as_json:
+        plain = {name: to_plain(table.to_dict("records")) for name, table in tables.items()}
+        print_json({**plain, "notes": list(notes), "files": files})
+        return
+    for table in shown:
+        print_text(table.title)
+        print_table(table.header, table.rows)
+    for line in [*notes, *([", ".join(files)] if files else [])]:
+        print_text(line)

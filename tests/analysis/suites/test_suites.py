@@ -1,0 +1,204 @@
+"""Tables of suites: formulas by hand, sweet spots, predictors, and QuaRL's claims."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.agents.results import AgentResult, Cell, LayerNoise, Played, write_cell
+from qpd.analysis.paper.quarl import QuarlEvidence, judge
+from qpd.analysis.suites.loss_predictors import loss_predictors
+from qpd.analysis.suites.relative_errors import mean_errors, relative_errors
+from qpd.analysis.suites.suite_frame import suite_frame
+from qpd.analysis.suites.sweet_spot import returns_by_bits, sweet_spots
+from qpd.files.atomic import write_json
+from qpd.runs.run_folder import sealed
+from tests.command_line import call
+
+
+def played(returns: list[float] | np.ndarray) -> Played:
+    return Played(tuple(float(each) for each in returns), tuple(1 for _ in returns))
+
+
+def cell(precision: str, returns: list[float] | np.ndarray, *, per: str = "column",
+         sqnr: float = 30.0, flips: float = 0.1) -> Cell:  # fmt: skip
+    scheme = "" if precision == "fp16" else "affine"
+    layers = (LayerNoise("actor", 5.0, sqnr, 7),)
+    per = per if scheme else ""
+    return Cell(precision, scheme, per, "float", 100, flips, None, layers, played(returns))
+
+
+def agent(
+    name: str, algo: str, fp32: list[float] | np.ndarray, *cells: Cell,
+    random: list[float] | None = None, width: float = 5.0,
+) -> AgentResult:  # fmt: skip
+    own = Cell("fp32", layers=(LayerNoise("actor", width, None, 9),), played=played(fp32))
+    return AgentResult(
+        f"{name}.zip", name, algo, name.partition("-")[2], own,
+        played(random or [0.0] * len(fp32)), cells,
+    )  # fmt: skip
+
+
+def test_means_of_errors_by_hand() -> None:
+    # E of 20% and -20% cancel; their sizes do not. R_fp32 below 0: no E, but a loss of 10%.
+    found = suite_frame(
+        [
+            agent("a2c-One", "a2c", [100, 100], cell("W8", [80, 80])),
+            agent("a2c-Two", "a2c", [100, 100], cell("W8", [120, 120])),
+            agent("a2c-Three", "a2c", [-100, -100], cell("W8", [-110, -110]), random=[-200, -200]),
+        ]
+    )
+    table = relative_errors(found).set_index("agent")
+    assert table["error_percent"][["a2c-One", "a2c-Two"]].tolist() == [20.0, -20.0]
+    assert np.isnan(table["error_percent"]["a2c-Three"])
+    assert table["lost_percent"]["a2c-Three"] == 10.0
+    means = mean_errors(found)
+    for _, row in means.iterrows():  # a2c's, and those of all
+        assert (row["agents"], row["num_e"]) == (3, 2)
+        assert (row["mean_error"], row["mean_absolute"]) == (0.0, 20.0)
+        assert row["mean_lost"] == pytest.approx(10 / 3)
+    assert sorted(means["algo"]) == ["a2c", "all"]
+
+
+def test_the_sweet_spot_is_what_games_cannot_tell_from_the_best() -> None:
+    rng = np.random.default_rng(0)
+    fp32 = rng.normal(100.0, 5.0, 60)
+    noise = [rng.normal(0.0, 3.0, 60) for _ in range(4)]
+    result = agent(
+        "dqn-Game",
+        "dqn",
+        fp32,
+        cell("W8", fp32 + noise[0]),
+        cell("W6", fp32 + noise[1]),
+        cell("W4", fp32 - 20.0 + noise[2]),
+        cell("W2", fp32 - 90.0 + noise[3]),
+    )
+    (spot,) = sweet_spots([result]).to_dict("records")
+    assert (spot["from_bits"], spot["to_bits"], spot["is_whole"]) == (6, 8, True)
+    assert spot["fewest"] == 6  # 4 bits keep 80%
+    curve = returns_by_bits([result])
+    assert curve["bits"].tolist() == [32, 8, 6, 4, 2]
+    assert curve["share"].iloc[0] == 1.0
+
+
+def test_gaps_are_said_and_nothing_kept_is_nothing() -> None:
+    fp32 = np.linspace(90.0, 110.0, 40)
+    result = agent("dqn-Game", "dqn", fp32, cell("W8", fp32 - 50), cell("W4", fp32 - 90),
+                   cell("W2", fp32 - 50))  # fmt: skip
+    (spot,) = sweet_spots([result]).to_dict("records")
+    assert (spot["from_bits"], spot["to_bits"], spot["is_whole"]) == (2, 8, False)
+    assert spot["fewest"] is None
+
+
+def test_a_perfect_predictor_has_a_rank_correlation_of_one() -> None:
+    agents = [
+        agent(f"ppo-Game{k}", "ppo", [100.0, 101.0], cell("W4", [100.0 - 5 * k, 101.0 - 5 * k],
+              sqnr=40.0 - k, flips=0.1), width=float(k % 2))
+        for k in range(8)
+    ]  # fmt: skip
+    found = loss_predictors(suite_frame(agents)).query("agents == 'all'").set_index("candidate")
+    assert found["spearman"]["worst_sqnr_db"] == pytest.approx(-1.0)
+    assert found["high"]["worst_sqnr_db"] == pytest.approx(-1.0)
+    assert np.isnan(found["spearman"]["changed_actions"])  # the same for all: no ranks
+    assert abs(found["spearman"]["widest_range_per_sigma"]) < 0.7
+
+
+def games_of(base: float) -> list[float]:
+    return [base + k for k in (-1.0, 0.0, 1.0)]
+
+
+def test_claims_are_judged_and_what_is_missing_names_its_command() -> None:
+    agents = [
+        agent(f"a2c-Game{k}", "a2c", games_of(100.0), cell("fp16", games_of(100.0 + 0.01 * k)),
+              cell("W8", games_of(90.0 + 0.01 * k)), width=5.0 + k)
+        for k in range(8)
+    ]  # fmt: skip
+    # QAT is 30 points above PTQ in each of six trainings.
+    trained = {
+        "dqn-Game": {
+            str(seed): {
+                "fp32": games_of(100.0),
+                "random": games_of(0.0),
+                "QAT-4": games_of(90.0 + seed),
+                "PTQ-4": games_of(60.0 + 0.5 * seed),
+            }
+            for seed in range(6)
+        }
+    }
+    evidence = QuarlEvidence(suite_frame(agents), sweet_spots(agents), trained)
+    claims = {claim.number: claim for claim in judge(evidence)}
+    assert list(claims) == list(range(1, 11))
+    assert claims[1].verdict == "held"
+    assert claims[2].verdict == "did not hold" and "+10.0%" in claims[2].evidence
+    assert claims[4].verdict == "not measured" and "--bits 6,5" in claims[4].evidence
+    assert claims[5].verdict == "held" and "4 bits +31%" in claims[5].evidence
+    # Wider weights lost less here: games grow with k, and so does the width.
+    assert claims[6].verdict == "did not hold"
+    assert claims[7].verdict == claims[10].verdict == "not measured"
+    assert all((claim.p is None) == (claim.number in (3, 4, 7, 8, 9, 10))
+               for claim in claims.values())  # fmt: skip
+
+
+def suite_on_disk(folder: Path, results: list[AgentResult]) -> Path:
+    """Write what `qpd quantize AGENT...` leaves, without playing."""
+    write_json(folder / "suite.json", {})
+    for result in results:
+        place = folder / result.name
+        place.mkdir(parents=True)
+        about = {"source": result.source, "sha256": "0", "algo": result.algo,
+                 "environment": {"env_id": result.env_id}}  # fmt: skip
+        write_json(place / "agent.json", sealed(about))
+        write_cell(place / "fp32.json", result.fp32)
+        write_cell(place / "random.json", Cell("random", played=result.random))
+        for each in result.cells:
+            key = "-".join(part for part in (each.precision, each.scheme, each.per) if part)
+            write_cell(place / f"{key}.json", each)
+    return folder
+
+
+def test_commands_print_and_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "suites"
+    fp32 = np.linspace(90.0, 110.0, 8)
+    first = agent("ppo-Game", "ppo", fp32, cell("fp16", fp32), cell("W8", fp32 - 1),
+                  cell("W4", fp32 - 30), cell("W2", fp32 - 95))  # fmt: skip
+    unfinished = Cell("W3", "affine", "column", played=played([1.0]))
+    (folder / "one").mkdir(parents=True)
+    first = replace(first, cells=(*first.cells, unfinished))
+    suite_on_disk(folder / "one", [first])
+    # A second suite of the same agent: its cells join, told apart by what shares a range.
+    (folder / "two").mkdir()
+    suite_on_disk(folder / "two", [agent("ppo-Game", "ppo", fp32,
+                                         cell("W8", fp32 - 60, per="tensor"))])  # fmt: skip
+    code, out, err = call(capsys, "analyze", "errors", str(folder), "--json")
+    assert code == 0, err
+    rows = json.loads(out)["errors"]
+    assert [(row["precision"], row["per"]) for row in rows] == [
+        ("fp16", ""), ("W8", "column"), ("W8", "tensor"), ("W4", "column"), ("W2", "column")
+    ]  # fmt: skip
+    assert [round(row["error_percent"]) for row in rows] == [0, 1, 60, 30, 95]
+    for command, name in (("bits", "returns_by_bits"), ("losses", "losses")):
+        code, out, err = call(capsys, "analyze", command, str(folder), "-o", str(tmp_path / "out"))
+        assert code == 0, err
+        for suffix in ("png", "svg", "csv"):
+            assert (tmp_path / "out" / f"{name}.{suffix}").stat().st_size > 100
+    code, out, err = call(capsys, "analyze", "paper", "--paper", "quarl", str(folder))
+    assert code == 0, err
+    assert "fp16 costs nothing" in out and "not measured" in out
+
+
+def test_what_is_no_suite_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "analyze", "errors", str(tmp_path))
+    assert (code, out) == (2, "") and "no suite there" in err and len(err.splitlines()) == 1
+    suite = suite_on_disk(tmp_path, [agent("ppo-Game", "ppo", [1.0, 2.0], cell("W8", [1.0, 2.0]))])
+    (tmp_path / "results").mkdir()
+    for content in ("[]", '{"0": {"fp32": ["x"]}}'):
+        (tmp_path / "results" / "dqn-CartPole-v1.json").write_text(content)
+        code, _, err = call(capsys, "analyze", "paper", "--paper", "quarl", str(suite),
+                            "--trained", str(tmp_path / "results"))  # fmt: skip
+        assert code == 2 and "is no result of" in err
+    code, _, err = call(capsys, "analyze", "paper", str(suite), "--trained", str(tmp_path))
+    assert code == 2 and "--trained: belongs to --paper quarl" in err
