@@ -7,6 +7,7 @@ Trainings are the files of `python -m benchmarks.quantization_aware`.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +17,19 @@ import pandas as pd
 
 from qpd.analysis.paper.verdict import ClaimTest, Verdict
 from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.suites.exploration import FLOAT_BITS, last_stage
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import bootstrap_estimate
 from qpd.evaluation.holm import ERROR_RATE, holm
+from qpd.files.bounded_read import read_file
 from qpd.files.json_input import read_json
 
 FREE = 2.0  # percent: |mean E| below it is free (claim 1), and the lower end of claim 2
 COSTLY = 5.0  # percent: the upper end of claim 2
 KEPT = 0.05  # of R_fp32 - R_random: what "keeps the return" may lose (claim 4)
 _LEAST, _PERMUTATIONS = 3, 4000
+_MOST_BYTES = 64 << 20
 _Q_LEARNERS = ("dqn", "qrdqn")
 
 
@@ -40,6 +44,7 @@ class QuarlEvidence:
     frame: pd.DataFrame
     spots: pd.DataFrame
     trained: dict[str, dict[str, dict[str, list[float]]]]
+    explored: pd.DataFrame | None = None  # of `qpd analyze exploration`
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,21 @@ class _Found:
     evidence: str
     test: ClaimTest | None = None
     verdict: Verdict = Verdict.unmeasured
+
+
+def read_explored(file: Path | None) -> pd.DataFrame | None:
+    """Read exploration.csv. Raises TargetError for another file."""
+    if file is None:
+        return None
+    try:
+        table = pd.read_csv(io.BytesIO(read_file(file, _MOST_BYTES)))
+        last_stage(table)[["algo", "env_id", "seed", "bits", "variance"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TargetError(
+            f"{file}: is no exploration.csv of `qpd analyze exploration RUNS -o FOLDER`",
+            ErrorCode.RUN_DAMAGED,
+        ) from error
+    return table
 
 
 def read_trained(folder: Path | None) -> dict[str, dict[str, dict[str, list[float]]]]:
@@ -223,6 +243,26 @@ def _wider_loses(group: str, others: str) -> Callable[[QuarlEvidence], _Found]:
     return find
 
 
+def _variance_falls(evidence: QuarlEvidence) -> _Found:
+    if evidence.explored is None:
+        return _Found("needs --explored, the exploration.csv of `qpd analyze exploration RUNS`")
+    late = last_stage(evidence.explored)
+    keys = ["algo", "env_id", "seed"]
+    own = late[late["bits"] == FLOAT_BITS].set_index(keys)["variance"]
+    few = late[late["bits"] < FLOAT_BITS].set_index(keys)
+    pairs = few[few.index.isin(own.index)]
+    if len(pairs) < _LEAST:
+        return _Found("needs three trainings in few bits with float ones of the same seeds")
+    change = (pairs["variance"] - own.reindex(pairs.index)).to_numpy(float)
+    found = bootstrap_estimate(change)
+    low, high = found.interval()
+    return _Found(
+        f"variance in few bits - in float {found.value:+.4f} [{low:+.4f}, {high:+.4f}] over "
+        f"{len(change)} trainings; layer norm is not measured",
+        ClaimTest(found.p_below(0.0), found.p_above(0.0)),
+    )
+
+
 def _not_measured(by: str) -> Callable[[QuarlEvidence], _Found]:
     return lambda _: _Found(by)
 
@@ -237,7 +277,7 @@ CLAIMS: list[tuple[str, Callable[[QuarlEvidence], _Found]]] = [
     ("on one task, algorithms with wider weights lose more",
      _wider_loses("environment", "algorithms")),
     ("QAT lowers the action variance, as layer norm does",
-     _not_measured("qpd train --bits with train.keep_checkpoints=true; no analysis yet")),
+     _variance_falls),
     ("mixed precision converges alike and gains with size",
      _not_measured("no trainings of policies A, B and C yet")),
     ("int8 is up to 18x faster and 4x smaller on a Pi",

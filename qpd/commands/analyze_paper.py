@@ -49,14 +49,19 @@ def analyze_paper(
             "--trained", help="of QuaRL: results of `python -m benchmarks.quantization_aware`"
         ),
     ] = None,
+    explored: Annotated[
+        Path | None,
+        typer.Option("--explored", help="of QuaRL: exploration.csv of `qpd analyze exploration`"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare our numbers with the paper's, and judge each of its claims."""
     if paper == Paper.quarl:
-        _quarl(runs, trained, output, as_json)
+        _quarl(runs, trained, explored, output, as_json)
         return
-    if trained is not None:
-        raise TargetError("--trained: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
+    if trained is not None or explored is not None:
+        option = "--trained" if trained is not None else "--explored"
+        raise TargetError(f"{option}: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
@@ -80,17 +85,34 @@ def analyze_paper(
         print_text(line)
 
 
-def _quarl(suites: list[Path], trained: Path | None, output: Path | None, as_json: bool) -> None:
+def _quarl(
+    suites: list[Path],
+    trained: Path | None,
+    explored: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
     with analysis_extra():
         import pandas as pd
 
         from qpd.analysis.figure_style import save_tables
-        from qpd.analysis.paper.quarl import QuarlEvidence, claims_table, judge, read_trained
+        from qpd.analysis.paper.quarl import (
+            QuarlEvidence,
+            claims_table,
+            judge,
+            read_explored,
+            read_trained,
+        )
         from qpd.analysis.suites.suite_frame import suite_frame, suite_results
         from qpd.analysis.suites.sweet_spot import sweet_spots
 
         results = suite_results(suites)
-        evidence = QuarlEvidence(suite_frame(results), sweet_spots(results), read_trained(trained))
+        evidence = QuarlEvidence(
+            suite_frame(results),
+            sweet_spots(results),
+            read_trained(trained),
+            read_explored(explored),
+        )
         claims = judge(evidence)
         frame = pd.DataFrame([vars(claim) for claim in claims])
         written = save_tables({"quarl_claims": frame}, output) if output is not None else []

@@ -1,4 +1,4 @@
-"""`qpd analyze errors`, `bits`, `losses`: tables and figures of suites of quantized agents."""
+"""`qpd analyze errors`, `bits`, `losses`, `exploration`: QuaRL's questions about agents."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, print_json, print_table, print_text
+from qpd.commands.output import AsJson, Quiet, print_json, print_table, print_text
 from qpd.files.atomic import to_plain
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def add_suite_commands(app: typer.Typer) -> None:
     app.command("errors")(analyze_errors)
     app.command("bits")(analyze_bits)
     app.command("losses")(analyze_losses)
+    app.command("exploration")(analyze_exploration)
 
 
 def analyze_errors(suites: Suites, output: Output = None, as_json: AsJson = False) -> None:
@@ -92,6 +94,36 @@ def analyze_losses(suites: Suites, output: Output = None, as_json: AsJson = Fals
         written = _save(tables, {"losses": lambda: predictors_figure(frame)}, output)
     notes = ["of fewer than 5 agents no correlation is given"] if table.empty else []
     _finish(tables, [predictors_table(table)], notes, written, as_json)
+
+
+def analyze_exploration(
+    runs: Annotated[list[Path], typer.Argument(help="trainings with train.keep_checkpoints=true")],
+    games: Annotated[int, typer.Option(min=1, max=1000, help="greedy, of each checkpoint")] = 16,
+    output: Output = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show action variance and entropy while agents learn in few bits: QuaRL's Figure 1."""
+    with analysis_extra():
+        from qpd.analysis.suites.exploration import (
+            exploration,
+            exploration_figure,
+            exploration_table,
+            paired_with_float,
+        )
+        from qpd.runs.progress import SilentProgress, TerminalProgress
+
+        display = SilentProgress() if quiet else TerminalProgress(Console(stderr=True))
+        table = exploration(runs, games, display)
+        paired = paired_with_float(table)
+        tables = {"exploration": table, "exploration_last": paired}
+        written = _save(tables, {"exploration": lambda: exploration_figure(table)}, output)
+    notes = [
+        "variance over actions of the probabilities, mean over states of greedy play: 0 if "
+        "uniform; common states: those of the float agent of the same seed; differences over "
+        "seeds, t's 95%"
+    ]
+    _finish(tables, [exploration_table(paired)], notes, written, as_json)
 
 
 def _save(
