@@ -1,0 +1,115 @@
+"""Floating formats eXmY: one sign bit, X exponent bits, Y mantissa bits, as IEEE 754 has them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_NAMES = {"fp32": (8, 23), "bf16": (8, 7), "fp16": (5, 10)}
+_CASTS = {(5, 10): torch.float16, (8, 7): torch.bfloat16}
+# Of each carrier: mantissa bits, the integer of its width, and the bits of the exponent in it.
+_CARRIERS = {
+    torch.float32: (23, torch.int32, 0xFF << 23),
+    torch.float64: (52, torch.int64, 0x7FF << 52),
+}
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary format with subnormals, infinities and NaN; `exponent` and `mantissa` in bits.
+
+    The largest exponent field stands for infinity and NaN: e4m3 ends at 240, where
+    `torch.float8_e4m3fn`, which has no infinity, ends at 448. What lies beyond `largest` once
+    rounded becomes infinite; with `saturate` it becomes `largest`, as does infinity. NaN stays
+    NaN. Raises ValueError unless 2 <= exponent <= 8 and 1 <= mantissa <= 23.
+    """
+
+    exponent: int
+    mantissa: int
+    saturate: bool = False
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.exponent <= 8 and 1 <= self.mantissa <= 23):
+            raise ValueError(
+                f"e{self.exponent}m{self.mantissa}: a format has 2 to 8 exponent bits and 1 to 23 "
+                "mantissa bits"
+            )
+
+    @classmethod
+    def parse(cls, text: str, *, saturate: bool = False) -> FloatFormat:
+        """Read `fp32`, `bf16`, `fp16` or `eXmY`, such as `e5m7`. Raises ValueError."""
+        if text in _NAMES:
+            return cls(*_NAMES[text], saturate)
+        found = re.fullmatch(r"e([0-9]{1,2})m([0-9]{1,2})", text)
+        if found is None:
+            raise ValueError(f"{text!r} is no format: write fp32, bf16, fp16 or eXmY, such as e5m7")
+        return cls(int(found[1]), int(found[2]), saturate)
+
+    def __str__(self) -> str:
+        """Return the name that `parse` reads: the common one, else eXmY."""
+        bits = (self.exponent, self.mantissa)
+        return next((name for name, its in _NAMES.items() if its == bits), "e{}m{}".format(*bits))
+
+    @property
+    def max_exponent(self) -> int:
+        """The exponent of `largest`: 15 for fp16."""
+        return 2 ** (self.exponent - 1) - 1
+
+    @property
+    def min_exponent(self) -> int:
+        """The exponent of `smallest_normal`: -14 for fp16."""
+        return 1 - self.max_exponent
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number: 65,504 for fp16."""
+        return math.ldexp(2.0 - math.ldexp(1.0, -self.mantissa), self.max_exponent)
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive number with all mantissa bits: 2^-14 for fp16."""
+        return math.ldexp(1.0, self.min_exponent)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest positive number, a subnormal: 2^-24 for fp16."""
+        return math.ldexp(1.0, self.min_exponent - self.mantissa)
+
+    def round(self, x: Tensor) -> Tensor:
+        """Round float32 or float64 to the format's nearest number, ties to even; any shape.
+
+        Returns the dtype it is given. Signs of zeros are kept. Raises ValueError for other dtypes.
+        """
+        if x.dtype not in _CARRIERS:
+            raise ValueError(f"cannot round {x.dtype}: only float32 and float64 hold every format")
+        cast = _CASTS.get((self.exponent, self.mantissa))
+        # PyTorch casts float64 to 16 bits by way of float32, which rounds twice.
+        if cast is not None and x.dtype == torch.float32 and not self.saturate:
+            return x.to(cast).to(x.dtype)
+        # Float32 has no room for the addend: above its own exponents, or beside 23 bits.
+        if x.dtype == torch.float32 and (self.exponent == 8 or self.mantissa == 23):
+            return self._round(x.double()).float()
+        return self._round(x)
+
+    def _round(self, x: Tensor) -> Tensor:
+        """Round by the carrier's own addition.
+
+        2^s times the power of two below |x|, s = the mantissa bits to drop, is added and taken
+        off: the sum's last bit is then the last that the format keeps, and the addition rounds to
+        nearest even. Below the smallest normal the power stays, so subnormals have fixed steps.
+        """
+        bits, integer, exponent = _CARRIERS[x.dtype]
+        size = x.abs()
+        power = size.view(integer).bitwise_and(exponent).view(x.dtype)
+        power.clamp_(self.smallest_normal, math.ldexp(1.0, self.max_exponent + 1))
+        addend = power.mul_(math.ldexp(1.0, bits - self.mantissa))
+        size.add_(addend).sub_(addend)
+        if self.saturate:
+            size.clamp_(max=self.largest)
+        else:
+            size.masked_fill_(size > self.largest, math.inf)
+        return size.copysign_(x)
