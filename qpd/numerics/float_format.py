@@ -111,5 +111,9 @@ class FloatFormat:
         if self.saturate:
             size.clamp_(max=self.largest)
         else:
-            size.masked_fill_(size > self.largest, math.inf)
+            # What is beyond `largest` is at least twice its power of two: moved up to where the
+            # carrier ends, it overflows by itself. A mask would cost more than all the rest.
+            room = torch.finfo(x.dtype).max
+            up = math.ldexp(1.0, math.frexp(room)[1] - 1 - self.max_exponent)
+            size.mul_(up).mul_(1.0 / up)
         return size.copysign_(x)
