@@ -34,6 +34,7 @@ LAYERS = (
     "qpd/environments",
     "teachers/archive",
     "teachers/sources",
+    "teachers/low_precision",
     "teachers/training",
     "teachers",
     "qpd/student_files",
