@@ -5,8 +5,9 @@ python -m benchmarks.ways SUITE RUNS... [-o FOLDER]
 SUITE: the folder of `qpd quantize AGENT... --bits 8,4 --activations 8 --scheme dorefa_scaled`;
 RUNS: run directories of students of the same agents, or folders of them. For each agent that has
 both: bytes of constants, latency in C (the export with SIMD, one thread, medians of 5 turns, all in
-turn), and what is kept, (R - R_random) / (R_agent - R_random), of 100 games each. The agent as it is acts
-by Stable-Baselines3's `predict` in PyTorch. Prints a table; -o draws ways.png, .svg and .csv, too.
+turn), and what is kept, (R - R_random) / (R_agent - R_random), of 100 games each. The agent as it
+is acts by Stable-Baselines3's `predict` in PyTorch. Prints a table; -o draws ways.png, .svg and
+.csv, too.
 """
 
 from __future__ import annotations
