@@ -78,7 +78,7 @@ def main() -> None:
             found = [
                 (f"student {row.size}, {row.bits.partition('/')[0]} bits", Path(row.run),
                  float(row.mean), float(row.kept))
-                for row in mine.itertuples()
+                for row in mine.sort_values(["size", "bits"], ascending=[True, False]).itertuples()
             ]  # fmt: skip
             ways += _ways(arguments.suite, result, teacher, found)
     print(_table(ways))
