@@ -1,6 +1,7 @@
 """Agents trained in few bits, beside float agents that were quantized after their training.
 
-python -m benchmarks.quantization_aware [ALGO-ENV...] [--runs FOLDER] [--results FOLDER]
+python -m benchmarks.quantization_aware [ALGO-ENV...] [--bits 8,4,2] [--runs FOLDER]
+    [--results FOLDER]
 
 QuaRL's question (arXiv 1910.01055, Figure 2): for each algorithm and task one float training and
 one with `--bits` for each of 8, 4 and 2, with the RL Zoo's settings, each with 3 seeds. The float
@@ -42,7 +43,7 @@ from qpd.teachers.networks.actor import actor_of
 
 PAIRS = ("dqn-CartPole-v1", "qrdqn-CartPole-v1", "ddpg-Pendulum-v1", "td3-Pendulum-v1",
          "sac-Pendulum-v1", "ppo-CartPole-v1", "a2c-CartPole-v1")  # fmt: skip
-SEEDS, BITS, EPISODES = (0, 1, 2), (8, 4, 2), 100
+SEEDS, EPISODES = (0, 1, 2), 100
 GAMES_SEED = 1_000_000
 
 
@@ -54,25 +55,29 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, default=Path("runs-reference/quarl/quantization-aware")
     )
+    parser.add_argument("--bits", default="8,4,2")
     parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.results.mkdir(parents=True, exist_ok=True)
     if not arguments.only_print:
         for pair in arguments.pair:
-            _measure(pair, arguments.runs / pair, arguments.results / f"{pair}.json")
+            bits = [int(each) for each in arguments.bits.split(",")]
+            _measure(pair, bits, arguments.runs / pair, arguments.results / f"{pair}.json")
     print(_table(arguments.results))
 
 
-def _measure(pair: str, runs: Path, file: Path) -> None:
+def _measure(pair: str, bits: list[int], runs: Path, file: Path) -> None:
     algo, _, env_id = pair.partition("-")
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for seed in SEEDS:
-        if str(seed) in found:
+        known = found.setdefault(str(seed), {})
+        missing = [each for each in bits if f"QAT-{each}" not in known]
+        if not missing:
             continue
         agents = {"fp32": _trained(algo, env_id, seed, None, runs)}
-        agents |= {f"QAT-{bits}": _trained(algo, env_id, seed, bits, runs) for bits in BITS}
-        found[str(seed)] = _played(agents)
+        agents |= {f"QAT-{each}": _trained(algo, env_id, seed, each, runs) for each in missing}
+        known |= _played(agents, missing)
         write_json(file, found)
         Console(stderr=True).print(pair, seed, {k: mean(v) for k, v in found[str(seed)].items()})
 
@@ -88,7 +93,7 @@ def _trained(algo: str, env_id: str, seed: int, bits: int | None, runs: Path) ->
     return load_teacher(run.path)
 
 
-def _played(agents: dict[str, Teacher]) -> dict[str, list[float]]:
+def _played(agents: dict[str, Teacher], bits: list[int]) -> dict[str, list[float]]:
     teacher = agents["fp32"]
     source = environment_of(teacher, EnvironmentWish()).source
     games = AgentGames(teacher, source, EPISODES, GAMES_SEED)
@@ -98,9 +103,9 @@ def _played(agents: dict[str, Teacher]) -> dict[str, list[float]]:
         for name, each in agents.items()
     }
     states = games.visited_states(policies["fp32"], progress)
-    for bits in BITS:
-        precision = Precision(WeightQuantizer("affine", bits, "column"), bits)
-        policies[f"PTQ-{bits}"] = quantize_agent(teacher, precision, states, EPISODES, 0).policy
+    for each in bits:
+        precision = Precision(WeightQuantizer("affine", each, "column"), each)
+        policies[f"PTQ-{each}"] = quantize_agent(teacher, precision, states, EPISODES, 0).policy
     found = {}
     for name, policy in policies.items():
         played = games.play(policy, Played(), lambda _: None, progress, name)
@@ -114,8 +119,9 @@ def _table(results: Path) -> str:
     lines = ["| agent | bits | fp32 | PTQ | QAT | QAT - PTQ | QAT - fp32 |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for file in sorted(results.glob("*.json")):
-        seeds = list(json.loads(file.read_text()).values())
-        for bits in BITS:
+        seeds = [games for games in json.loads(file.read_text()).values() if games]
+        kinds = sorted({kind for games in seeds for kind in games if kind.startswith("QAT-")})
+        for bits in sorted((int(kind.removeprefix("QAT-")) for kind in kinds), reverse=True):
             own = [mean(games["fp32"]) for games in seeds]
             after, aware = ([games[f"{kind}-{bits}"] for games in seeds] for kind in ("PTQ", "QAT"))
             lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,7 @@ def add_suite_commands(app: typer.Typer) -> None:
     app.command("errors")(analyze_errors)
     app.command("bits")(analyze_bits)
     app.command("losses")(analyze_losses)
+    app.command("weights")(analyze_weights)
     app.command("exploration")(analyze_exploration)
 
 
@@ -94,6 +96,43 @@ def analyze_losses(suites: Suites, output: Output = None, as_json: AsJson = Fals
         written = _save(tables, {"losses": lambda: predictors_figure(frame)}, output)
     notes = ["of fewer than 5 agents no correlation is given"] if table.empty else []
     _finish(tables, [predictors_table(table)], notes, written, as_json)
+
+
+def analyze_weights(
+    agents: Annotated[list[str], typer.Argument(help="SB3 zips, RL Zoo folders or hub ids")],
+    output: Output = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show distributions of an agent's weights and activations, and what rounding does."""
+    with analysis_extra():
+        import pandas as pd
+
+        from qpd.analysis.suites.distributions import (
+            distribution_rows,
+            distribution_tables,
+            distributions_figure,
+            layer_distributions,
+        )
+        from qpd.runs.progress import SilentProgress, TerminalProgress
+        from qpd.teachers import load_teacher
+        from qpd.teachers.archive.agent_identity import agent_name
+
+        display = SilentProgress() if quiet else TerminalProgress(Console(stderr=True))
+        rows, figures = [], {}
+        for source in agents:
+            teacher = load_teacher(source)
+            name = agent_name(teacher.algo, teacher.env_id)
+            layers = layer_distributions(teacher, display)
+            rows.append(distribution_rows(name, layers))
+            figures[f"weights_{name}"] = partial(distributions_figure, name, layers)
+        table = pd.concat(rows, ignore_index=True)
+        written = _save({"weights": table}, figures, output)
+    notes = [
+        "SQNR in dB of affine weights at 8 and 4 bits, by what shares a range; columns apart: the "
+        "widest input column's range over the narrowest one's"
+    ]
+    _finish({"weights": table}, distribution_tables(table), notes, written, as_json)
 
 
 def analyze_exploration(
