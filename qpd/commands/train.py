@@ -48,6 +48,16 @@ def train(
         str | None,
         typer.Option(help="weights that share a range: tensor, channel or column, the default"),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="SAC alone: learn in fp16, bf16 or eXmY; default: float32"),
+    ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain", help="--precision without the six methods that keep it from failing"
+        ),
+    ] = False,
     from_: Annotated[
         str | None,
         typer.Option("--from", help="a trained float agent to start from: zip, folder or hub id"),
@@ -88,6 +98,7 @@ def train(
     changes += environment_overrides(env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
     changes += _quantization(bits, quant_delay, per)
+    changes += _precision(precision, plain)
     changes += [f"train.start_from={json.dumps(from_)}"] if from_ is not None else []
     done = api.train(
         algo,
@@ -108,6 +119,14 @@ def _quantization(bits: int | None, delay: float | None, per: str | None) -> lis
         raise TargetError(f"{option}: needs --bits 2 to 8", ErrorCode.COMMAND_LINE)
     given = {"bits": bits, "delay": delay, "per": per}
     return [f"quantization.{key}={value}" for key, value in given.items() if value is not None]
+
+
+def _precision(form: str | None, plain: bool) -> list[str]:
+    """Return the assignments of --precision and --plain."""
+    if form is None and plain:
+        raise TargetError("--plain: needs --precision", ErrorCode.COMMAND_LINE)
+    methods = ["precision.methods=[]"] if plain else []
+    return [] if form is None else [f"precision.format={form}", *methods]
 
 
 def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:

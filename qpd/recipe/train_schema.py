@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import Field
@@ -84,6 +84,27 @@ class TrainQuantization(RecipeSection):
     )
 
 
+Method = Literal[
+    "hadam", "softplus", "normal", "kahan_momentum", "compound_scale", "kahan_gradients"
+]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
+class TrainPrecision(RecipeSection):
+    """SAC in low precision (Bjorck et al., arXiv 2102.13565)."""
+
+    # At most 10 mantissa bits, which float32 rounds exactly.
+    format: str | None = Field(
+        None,
+        pattern=r"^(fp16|bf16|e[2-8]m([1-9]|10))$",
+        description="of parameters, activations, gradients and optimizer state: fp16, bf16 or "
+        "eXmY; null = float32",
+    )
+    methods: list[Method] = Field(
+        list(METHODS), description="what keeps few bits from failing; [] = plain SAC in the format"
+    )
+
+
 class TrainEnvironment(RecipeSection):
     """What is done to each environment, beside what the RL Zoo's hyperparameters say."""
 
@@ -128,6 +149,9 @@ class TrainRecipe(RecipeSection):
         default_factory=TrainQuantization,
         description="learning with quantized weights and activations",
     )
+    precision: TrainPrecision = Field(
+        default_factory=TrainPrecision, description="learning in low precision"
+    )
     save: TrainSaving = Field(default_factory=TrainSaving, description="extra output")
 
     def to_yaml(self) -> str:
@@ -156,6 +180,10 @@ def load_train_recipe(
     bits = loaded.quantization.bits
     if bits is not None and loaded.name == beneath.get("name"):  # beside the float one, not over it
         loaded = loaded.model_copy(update={"name": f"{loaded.name}-{bits}bit"})
+    precision = loaded.precision
+    if precision.format is not None and loaded.name == beneath.get("name"):
+        plain = "" if precision.methods else "-plain"
+        loaded = loaded.model_copy(update={"name": f"{loaded.name}-{precision.format}{plain}"})
     return loaded
 
 

@@ -141,6 +141,13 @@ class AgentTraining:
                 "quantization: ARS learns without gradients; all other algorithms can be quantized",
                 ErrorCode.TEACHER_TRAINING,
             )
+        if self._recipe.precision.format is not None and (
+            train.algo != "sac" or self._recipe.quantization.bits is not None
+        ):
+            raise TeacherError(
+                "precision: SAC alone learns in low precision, and not together with quantization",
+                ErrorCode.TEACHER_TRAINING,
+            )
         set_random_seed(self._recipe.seed)
         prepared = self._manager.setup_experiment()
         assert prepared is not None  # None only where the zoo searches hyperparameters

@@ -23,6 +23,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from qpd.environments.source import wrappers_of
 from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
+from qpd.teachers.training.low_precision_sac import use_low_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
 from qpd.teachers.training.start_from import start_from
 
@@ -133,6 +134,8 @@ class TrainingManager(ExperimentManager):
             start_from(model, self._recipe.train)
         if self._recipe.quantization.bits is not None:
             self.quantizers = AgentQuantizers(model, self._recipe.quantization)
+        if self._recipe.precision.format is not None:
+            use_low_precision(model, self._recipe.precision)
 
     def extra_callbacks(self) -> list[BaseCallback]:
         """Return callbacks beside the one that keeps the run directory."""

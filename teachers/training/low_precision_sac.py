@@ -1,0 +1,169 @@
+"""Stable-Baselines3's SAC in low precision: parameters, activations, gradients, optimizer state.
+
+Bjorck et al., Low-Precision RL: Running SAC in Half Precision (ICML 2021, arXiv 2102.13565).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import Tensor
+from torch.nn import functional as F
+
+from qpd.errors.codes import ErrorCode
+from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.rounded_arithmetic import RoundedArithmetic
+from qpd.recipe.train_schema import TrainPrecision
+from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.low_precision.squashed_normal import (
+    log_normal,
+    log_slope,
+    naive_log_normal,
+    naive_log_slope,
+)
+from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
+
+
+class LowPrecisionSAC(SAC):
+    """SAC whose updates are computed in a format; it acts, and is saved, in float32.
+
+    All that its updates need beside the parameters is in the optimizers' states, so that SB3's
+    own zip resumes it. `use_low_precision` makes one of a SAC.
+    """
+
+    form: FloatFormat
+    methods: frozenset[str]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "form", "methods"]
+
+    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+        """Make `gradient_steps` updates, each with a batch of its own."""
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self._optimizers)
+        seen = [
+            self._update(batch_size, step % self.target_update_interval == 0)
+            for step in range(gradient_steps)
+        ]
+        self._n_updates += gradient_steps
+        record = self.logger.record
+        record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name in seen[0] if seen else ():
+            record(f"train/{name}", np.mean([each[name] for each in seen]))
+        record("train/skipped_updates", sum(each.skipped for each in self._optimizers))
+
+    @property
+    def _optimizers(self) -> list[Any]:
+        found = [self.actor.optimizer, self.critic.optimizer]
+        return found if self.ent_coef_optimizer is None else [*found, self.ent_coef_optimizer]
+
+    def _update(self, batch_size: int, moves_target: bool) -> dict[str, float]:
+        assert self.replay_buffer is not None
+        batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
+        discounts = self.gamma if batch.discounts is None else self.form.round(batch.discounts)
+        states, next_states = (
+            self._rounded(batch.observations),
+            self._rounded(batch.next_observations),
+        )
+        actions, rewards = self._rounded(batch.actions), self._rounded(batch.rewards)
+        told: dict[str, float] = {}
+        arithmetic = RoundedArithmetic(self.form)
+        with arithmetic:
+            own_actions, log_probs = self._act(states)
+        if self.ent_coef_optimizer is None:
+            alpha = self.form.round(self.ent_coef_tensor)
+        else:
+            assert self.log_ent_coef is not None and isinstance(self.target_entropy, float)
+            with arithmetic:
+                alpha = self.log_ent_coef.detach().exp()
+                loss = -(self.log_ent_coef * (log_probs + self.target_entropy).detach()).mean()
+            told["ent_coef_loss"] = self._minimize(self.ent_coef_optimizer, loss)
+        told["ent_coef"] = float(alpha)
+        with arithmetic, torch.no_grad():
+            next_actions, next_log_probs = self._act(next_states)
+            values = torch.cat(self.critic_target(next_states, next_actions), dim=1)
+            value = values.min(dim=1, keepdim=True).values - alpha * next_log_probs
+            wanted = rewards + (1 - batch.dones) * discounts * value
+        with arithmetic:
+            found = self.critic(states, actions)
+            loss = 0.5 * torch.stack([F.mse_loss(each, wanted) for each in found]).sum()
+        told["critic_loss"] = self._minimize(self.critic.optimizer, loss)
+        with arithmetic:
+            values = torch.cat(self.critic(states, own_actions), dim=1)
+            loss = (alpha * log_probs - values.min(dim=1, keepdim=True).values).mean()
+        told["actor_loss"] = self._minimize(self.actor.optimizer, loss)
+        if moves_target:
+            optimizer: Any = self.critic.optimizer
+            optimizer.move_target(list(self.critic_target.parameters()), self.tau)
+        return told
+
+    def _rounded(self, x: Any) -> Tensor:
+        return self.form.round(x.float())
+
+    def _minimize(self, optimizer: Any, loss: Tensor) -> float:
+        """Take a step along the loss's gradient; return the loss."""
+        optimizer.zero_grad()
+        with RoundedArithmetic(self.form):
+            (loss * optimizer.loss_scale).backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    def _act(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions of the policy and their log-probabilities [batch, 1]."""
+        mean, log_deviation, _ = self.actor.get_action_dist_params(states)
+        if "normal" in self.methods:  # SB3's least deviation, e^-20, is 0 in fp16
+            log_deviation = log_deviation.clamp(min=math.log(self.form.smallest_normal))
+        deviation = log_deviation.exp()
+        u = mean + deviation * torch.randn_like(mean)
+        density = log_normal if "normal" in self.methods else naive_log_normal
+        slope = log_slope if "softplus" in self.methods else naive_log_slope
+        each = density(u, mean, deviation) - slope(u)
+        return torch.tanh(u), each.sum(dim=1, keepdim=True)
+
+
+def use_low_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
+    """Make a SAC learn in `settings.format` from now on. Raises TeacherError where it cannot."""
+    assert settings.format is not None
+    if type(model) is not SAC:
+        _refuse(f"SAC learns in {settings.format}; {type(model).__name__} does not")
+    assert isinstance(model, SAC)
+    if model.use_sde:
+        _refuse("gSDE is not written for low precision: set use_sde=false")
+    if not isinstance(model.actor.features_extractor, FlattenExtractor):
+        _refuse("only agents that see vectors learn in low precision")
+    form = FloatFormat.parse(settings.format)
+    methods = frozenset(settings.methods)
+    with torch.no_grad():
+        for each in model.policy.parameters():
+            each.copy_(form.round(each))
+    # The actor needs no compensated sum, as the paper says.
+    model.actor.optimizer = _optimizer(model.actor.optimizer, form, methods - {"kahan_gradients"})
+    model.critic.optimizer = _optimizer(model.critic.optimizer, form, methods)
+    if model.ent_coef_optimizer is not None:
+        assert model.log_ent_coef is not None
+        with torch.no_grad():
+            model.log_ent_coef.copy_(form.round(model.log_ent_coef))
+        model.ent_coef_optimizer = _optimizer(model.ent_coef_optimizer, form, methods)
+    model.__class__ = LowPrecisionSAC
+    assert isinstance(model, LowPrecisionSAC)
+    model.form, model.methods = form, methods
+
+
+def _optimizer(
+    plain: torch.optim.Optimizer, form: FloatFormat, methods: frozenset[str]
+) -> LowPrecisionAdam:
+    group = plain.param_groups[0]
+    usual = {"betas": (0.9, 0.999), "weight_decay": 0, "amsgrad": False}
+    if type(plain) is not torch.optim.Adam or any(group[key] != usual[key] for key in usual):
+        _refuse("only Adam with its usual settings is written for low precision")
+    return LowPrecisionAdam(group["params"], group["lr"], form, methods)
+
+
+def _refuse(reason: str) -> None:
+    raise TeacherError(f"precision: {reason}", ErrorCode.TEACHER_TRAINING)

@@ -1,0 +1,81 @@
+"""`qpd train sac --precision`, for real and briefly: its numbers, its failures, interruptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3 import SAC
+
+import qpd
+from qpd.numerics.float_format import FloatFormat
+from qpd.recipe.train_schema import load_train_recipe
+from qpd.runs.training_run import TrainingRun
+from tests.command_line import call
+from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _numbers, _overrides
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
+
+
+def trained(output: Path, form: str = "fp16", progress: Any = None, **more: Any) -> TrainingRun:
+    _, env, hyperparameters = TRAININGS["sac"]
+    overrides = _overrides(hyperparameters) | {"precision.format": form} | more
+    return qpd.train("sac", env, overrides=overrides, output=output, progress=progress, **SMALL)
+
+
+@pytest.mark.parametrize("form", ["fp16", "e6m7"])
+def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", form)
+    assert run.agent_file is not None
+    model = SAC.load(run.agent_file, device="cpu")
+    grid = FloatFormat.parse(form)
+    states = model.critic.optimizer.state.values()
+    kept = [each[key] for each in states for key in ("exp_avg", "exp_avg_sq", "lost", "target")]
+    for each in [*model.policy.parameters(), model.log_ent_coef, *kept]:
+        assert each is not None and each.isfinite().all() and torch.equal(grid.round(each), each)
+    assert float(_numbers(run)[-1]["train/skipped_updates"]) >= 0.0
+    assert qpd.evaluate(run, episodes=1).returns.size == 1
+
+
+def test_an_interrupted_training_ends_in_the_same_numbers(tmp_path: Path) -> None:
+    whole = trained(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "parts", progress=Interrupts(240))
+    parts = trained(tmp_path / "parts")
+    assert len(parts.phase.resumed_at) == 1
+    _assert_same(whole, parts)
+
+
+def test_plain_half_precision_fails_at_once_and_says_so(tmp_path: Path) -> None:
+    with pytest.raises(qpd.UserError, match="learning failed after"):
+        trained(tmp_path / "run", **{"precision.methods": []})
+
+
+@pytest.mark.parametrize("left_out", ["softplus", "normal", "kahan_momentum", "kahan_gradients"])
+def test_a_method_can_be_left_out(left_out: str, tmp_path: Path) -> None:
+    methods = load_train_recipe(None, algo="sac", env="x").precision.methods
+    rest = [each for each in methods if each != left_out]
+    short = {"precision.methods": rest, "train.timesteps": 80}
+    assert trained(tmp_path / "run", **short).phase.state == "done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("ppo", "CartPole-v1", "--precision", "fp16"), "SAC alone"),
+        (("sac", "Pendulum-v1", "--precision", "fp16", "--bits", "4"), "not together"),
+        (("sac", "Pendulum-v1", "--precision", "fp17"), "precision.format"),
+        (("sac", "Pendulum-v1", "--plain"), "needs --precision"),
+        (("sac", "Pendulum-v1", "--precision", "fp16", "--set", "use_sde=true"), "use_sde=false"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    arguments: tuple[str, ...], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "train", *arguments, "-o", tmp_path / "new", "--device", "cpu")
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == 2 and len(lines) == 1 and expected in lines[0] and not out, err
+    assert not (tmp_path / "new").exists()
