@@ -1,4 +1,4 @@
-"""The SystemVerilog export: a fixed core (`core/`) and one student's numbers as hexadecimal files."""
+"""The SystemVerilog export: a fixed core (`core/`) and one student's numbers in hexadecimal."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def check_student(student: IntegerStudent) -> None:
     if not isinstance(student.actions, Box | Discrete):
         raise ExportError("--format systemverilog: it takes one choice or continuous actions")
     if len({layer.levels for layer in student.layers[:-1]}) > 1:
-        raise ExportError("--format systemverilog: it takes one width of activations for all layers")
+        raise ExportError(
+            "--format systemverilog: it takes one width of activations for all layers"
+        )
 
 
 def accumulator_bits(student: IntegerStudent) -> int:
@@ -250,10 +252,10 @@ def _constants(
 
 
 def _array(name: str, values: list[int]) -> str:
-    """Return a packed array, entry 0 lowest: older tools know no other constant arrays."""
+    """Return the values in one constant, 16 bits each, the first lowest: any tool knows these."""
     padded = values + [0] * (2 ** max((len(values) - 1).bit_length(), 1) - len(values))
     listed = ", ".join(f"16'd{value}" for value in reversed(padded))
-    return f"  localparam logic [{len(padded) - 1}:0][15:0] {name} = {{{listed}}};"
+    return f"  localparam logic [{16 * len(padded) - 1}:0] {name} = {{{listed}}};"
 
 
 def _readme(source: ExportSource, folding: Folding) -> str:
@@ -273,5 +275,3 @@ Features are taken one a transfer (`s_valid`, `s_ready`), outputs leave one a tr
 `m_ready`, `m_last`): `m_acc` is the accumulator, `m_action` the code of a continuous action, or,
 with `m_last`, the chosen one. Reset is synchronous.
 """
-
-

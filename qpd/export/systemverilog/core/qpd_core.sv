@@ -43,8 +43,8 @@ module qpd_core
   logic [CW-1:0] chunk, done, left, neuron, count, index;
   logic [31:0] weight_at, param_at;
   logic [LAYER-1:0] layer;
-  wire [CW-1:0] layer_inputs = CW'(32'(LAYER_INPUTS[layer]));
-  wire [CW-1:0] layer_outputs = CW'(32'(LAYER_OUTPUTS[layer]));
+  wire [CW-1:0] layer_inputs = CW'(32'(LAYER_INPUTS[16*layer +: 16]));
+  wire [CW-1:0] layer_outputs = CW'(32'(LAYER_OUTPUTS[16*layer +: 16]));
   wire last_layer = int'(layer) == LAYERS - 1;
   wire bank = layer[0];
 
@@ -220,11 +220,11 @@ module qpd_core
           state <= MAC;
           if (neuron == layer_outputs) begin
             neuron <= '0;
-            left <= CW'(32'(LAYER_OUTPUTS[layer]));
+            left <= CW'(32'(LAYER_OUTPUTS[16*layer +: 16]));
             layer <= layer + 1'b1;
             if (last_layer) begin
               layer <= '0;
-              left <= CW'(32'(LAYER_INPUTS[0]));
+              left <= CW'(32'(LAYER_INPUTS[15:0]));
               weight_at <= '0;
               param_at <= '0;
               state <= FETCH;
@@ -259,7 +259,7 @@ module qpd_core
     if (rst) begin
       state <= FEATURE;
       {chunk, neuron, count, index} <= '0;
-      left <= CW'(32'(LAYER_INPUTS[0]));
+      left <= CW'(32'(LAYER_INPUTS[15:0]));
       layer <= '0;
       weight_at <= '0;
       param_at <= '0;
