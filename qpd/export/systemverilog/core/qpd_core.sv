@@ -61,10 +61,9 @@ module qpd_core
   logic [7:0] x [0:S-1];
   logic [2:0] mac_valid, mac_first;
   logic signed [ACC-1:0] sum [0:P-1], acc [0:P-1];
-  always_ff @(posedge clk) begin
-    word <= weights[weight_at[WEIGHT_AT-1:0]];
-    for (int j = 0; j < S; j++)
-      x[j] <= j < int'(left) ? levels[j][{bank, chunk[LA-1:0]}] : 8'd0;
+  always_ff @(posedge clk) word <= weights[weight_at[WEIGHT_AT-1:0]];
+  for (genvar j = 0; j < S; j++) begin : g_read
+    always_ff @(posedge clk) x[j] <= j < int'(left) ? levels[j][{bank, chunk[LA-1:0]}] : 8'd0;
   end
 
   // An odd weight of B bits is the sum of +-2^i, the signs its code's bits: adders will do.
@@ -82,11 +81,14 @@ module qpd_core
     end
   endfunction
 
-  always_ff @(posedge clk) begin
-    for (int i = 0; i < P; i++) begin
-      logic signed [ACC-1:0] total;
+  // Generated, not looped over: Verilator refuses delayed writes in loops that it does not unroll.
+  for (genvar i = 0; i < P; i++) begin : g_lane
+    logic signed [ACC-1:0] total;
+    always_comb begin
       total = '0;
       for (int j = 0; j < S; j++) total = total + times(word[(i*S+j)*B +: B], x[j]);
+    end
+    always_ff @(posedge clk) begin
       sum[i] <= total;
       if (mac_valid[1]) acc[i] <= (mac_first[1] ? '0 : acc[i]) + sum[i];
       else if (state == DRAIN) acc[i] <= i + 1 < P ? acc[(i+1)%P] : '0;
@@ -138,10 +140,11 @@ module qpd_core
     write_level = state == STORE ? level : level4;
     write_bank = state == STORE ? 1'b0 : ~bank;
   end
-  always_ff @(posedge clk)
-    for (int j = 0; j < S; j++)
+  for (genvar j = 0; j < S; j++) begin : g_write
+    always_ff @(posedge clk)
       if (write && int'(write_at) % S == j)
         levels[j][{write_bank, LA'(int'(write_at) / S)}] <= write_level;
+  end
 
   logic signed [ACC-1:0] output_now, code_threshold, best;
   logic [ACTION-1:0] code, code_step, choice;
