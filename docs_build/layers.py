@@ -47,6 +47,7 @@ LAYERS = (
     "qpd/agents",
     "qpd/export",
     "qpd/export/c",
+    "qpd/export/systemverilog",
     "qpd/bench",
     "qpd/hub",
     "qpd/sweep",

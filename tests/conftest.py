@@ -24,7 +24,13 @@ settings.load_profile("untimed")
 
 
 # Notebooks run as tests. What these show has tests of its own, and UMAP takes 15 s to compile.
-SLOW_NOTEBOOKS = ("features.ipynb", "outputs.ipynb", "quantization.ipynb", "returns.ipynb")
+SLOW_NOTEBOOKS = (
+    "features.ipynb",
+    "outputs.ipynb",
+    "quantization.ipynb",
+    "quantized-agents.ipynb",
+    "returns.ipynb",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,6 +19,7 @@ EXPORTERS = {
     "litert": "qpd.export.litert_flatbuffer:export_litert",
     "sb3": "qpd.export.sb3_zip:export_sb3",
     "bin": "qpd.export.c.binary:export_bin",
+    "systemverilog": "qpd.export.systemverilog.code:export_systemverilog",
 }
 # Another arrangement of a format's files: (format, layout) -> exporter.
 LAYOUTS = {("c", "arduino"): "qpd.export.c.arduino:export_arduino"}
@@ -42,6 +43,10 @@ def export(
     layout: Annotated[
         str | None,
         typer.Option("--layout", help="arduino: --format c as an Arduino and PlatformIO library"),
+    ] = None,
+    multipliers: Annotated[
+        int | None,
+        typer.Option(help="systemverilog: how many work at once; default one a neuron", min=1),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -69,9 +74,17 @@ def export(
                 ErrorCode.COMMAND_LINE,
             )
         exporter, target = LAYOUTS[format_, layout], f"{format_}-{layout}"
+    if multipliers is not None and format_ != "systemverilog":
+        raise ExportError(
+            f"--multipliers: --format {format_} has none; it is for --format systemverilog",
+            ErrorCode.COMMAND_LINE,
+        )
     module, function = exporter.split(":")
     source = load_export_source(run)
-    files = getattr(import_module(module), function)(source, golden_vectors(source.student))
+    options = {} if multipliers is None else {"multipliers": multipliers}
+    files = getattr(import_module(module), function)(
+        source, golden_vectors(source.student), **options
+    )
     folder = output or (run if run.is_dir() else run.parent) / "exports" / target
     write_bundle(folder, target, source, files)
     sizes = {name: (folder / name).stat().st_size for name in sorted([*files, MANIFEST])}

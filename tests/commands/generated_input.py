@@ -45,6 +45,11 @@ GOOD: dict[str, list[str]] = {
     "analyze outputs": ["agent.zip"],
     "analyze quantization": ["run"],
     "analyze paper": ["played"],
+    "analyze errors": ["played"],
+    "analyze bits": ["played"],
+    "analyze losses": ["played"],
+    "analyze weights": ["agent.zip"],
+    "analyze exploration": ["run"],
 }
 # Nothing there that any command could use; none may be taken for a hub id (NAME/NAME).
 NOWHERE = (

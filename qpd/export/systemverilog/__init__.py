@@ -1,0 +1,1 @@
+"""Export to a self-contained SystemVerilog core."""

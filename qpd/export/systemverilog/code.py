@@ -1,0 +1,277 @@
+"""The SystemVerilog export: a fixed core (`core/`) and one student's numbers in hexadecimal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+from math import ceil
+
+import numpy as np
+
+from qpd.actions import Box, Discrete
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.device_actions import device_actions
+from qpd.export.systemverilog.thresholds import feature_thresholds, level_thresholds
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent, reference_outputs
+from qpd.version import __version__
+
+# Above, 2^b - 1 comparators and as many constants a neuron cost more than one multiplier.
+MOST_THRESHOLD_BITS = 4
+UNUSUAL = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38, 1e-45], dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How many multipliers work at once: `lanes` neurons by `inputs` inputs, at least 1 each."""
+
+    lanes: int
+    inputs: int
+
+    @property
+    def multipliers(self) -> int:
+        """The number of multipliers, or of adders where weights are narrow."""
+        return self.lanes * self.inputs
+
+
+def folding_of(student: IntegerStudent, multipliers: int | None) -> Folding:
+    """Return the folding with at most `multipliers`; None is a lane for each neuron.
+
+    Lanes come first, up to the widest layer, then inputs side by side, up to the most inputs of
+    any layer: that many and more are fully parallel. Raises ExportError below 1.
+    """
+    widest = max(len(layer.weight) for layer in student.layers)
+    deepest = max(layer.weight.shape[1] for layer in student.layers)
+    if multipliers is None:
+        return Folding(widest, 1)
+    if multipliers < 1:
+        raise ExportError(f"--multipliers {multipliers}: at least 1")
+    lanes = min(multipliers, widest)
+    return Folding(lanes, min(max(multipliers // lanes, 1), deepest))
+
+
+def export_systemverilog(
+    source: ExportSource,
+    golden: GoldenVectors,
+    multipliers: int | None = None,
+    block_ram: bool = True,
+) -> dict[str, bytes]:
+    """Return core, constants, test bench, golden vectors, Makefile and README, by file name.
+
+    `block_ram` False puts the constants into the fabric. Raises ExportError for students of
+    images, with tables of activations, or with other actions than one choice or continuous ones.
+    """
+    student = source.student
+    check_student(student)
+    golden = _with_unusual(student, golden)
+    folding = folding_of(student, multipliers)
+    core = files("qpd.export.systemverilog").joinpath("core")
+    found = {entry.name: entry.read_bytes() for entry in core.iterdir() if entry.is_file()}
+    width, bits = accumulator_bits(student), max(layer.bits for layer in student.layers)
+    words = weight_words(student, folding)
+    found["weights.hex"] = _hex(words, folding.multipliers * bits)
+    params, param_bits = _params(student, width)
+    found["params.hex"] = _hex(params, param_bits)
+    # Entry 256 i + level; that of level 0 is never read.
+    features = np.pad(feature_thresholds(student), ((0, 0), (1, 0))).reshape(-1)
+    found["features.hex"] = _hex(features.tolist(), 32)
+    found["codes.hex"] = _hex(_codes(student, width), width)
+    found["qpd_constants.sv"] = _constants(
+        student, folding, width, len(words), param_bits, block_ram
+    ).encode()
+    found["golden_observations.hex"] = _hex(
+        np.ascontiguousarray(golden.observations, np.float32).view(np.uint32).reshape(-1).tolist(),
+        32,
+    )
+    found["golden_outputs.hex"] = _hex(_answers(student, golden), 32)
+    found["qpd_golden.sv"] = (
+        f"package qpd_golden;\n  localparam int VECTORS = {len(golden.logits)};\nendpackage\n"
+    ).encode()
+    found["README.md"] = _readme(source, folding).encode()
+    return found
+
+
+def check_student(student: IntegerStudent) -> None:
+    """Raise ExportError, in one line, for a student that the core does not compute."""
+    if student.architecture.is_image:
+        raise ExportError("--format systemverilog: students of images do not fit; it takes mlp-*")
+    if any(layer.table is not None for layer in student.layers):
+        raise ExportError("--format systemverilog: it takes ReLU, no tables of activations")
+    if not isinstance(student.actions, Box | Discrete):
+        raise ExportError("--format systemverilog: it takes one choice or continuous actions")
+    if len({layer.levels for layer in student.layers[:-1]}) > 1:
+        raise ExportError(
+            "--format systemverilog: it takes one width of activations for all layers"
+        )
+
+
+def accumulator_bits(student: IntegerStudent) -> int:
+    """Return the bits, sign included, of an accumulator and of a threshold none reaches."""
+    return max(layer.largest_accumulator + 1 for layer in student.layers).bit_length() + 1
+
+
+def uses_thresholds(student: IntegerStudent) -> bool:
+    """Return whether the core requantizes by thresholds, or by multiplier and shift."""
+    return student.layers[0].levels < 2**MOST_THRESHOLD_BITS
+
+
+def weight_words(student: IntegerStudent, folding: Folding) -> list[int]:
+    """Return the words of the weights' ROM in the order in which the core reads them.
+
+    A word has `lanes` neurons by `inputs` codes `(w + 2^b - 1) / 2`, the first neuron's first input
+    lowest. An odd integer of fewer bits is one of more: all layers have the most bits of any.
+    """
+    bits, words = max(layer.bits for layer in student.layers), []
+    for layer in student.layers:
+        out, width = layer.weight.shape
+        rows, columns = ceil(out / folding.lanes), ceil(width / folding.inputs)
+        codes = np.zeros((rows * folding.lanes, columns * folding.inputs), dtype=np.int64)
+        codes[:out, :width] = (layer.weight.astype(np.int64) + 2**bits - 1) // 2
+        blocks = codes.reshape(rows, folding.lanes, columns, folding.inputs).transpose(0, 2, 1, 3)
+        words += [
+            _joined(block, bits) for block in blocks.reshape(-1, folding.multipliers).tolist()
+        ]
+    return words
+
+
+def _joined(numbers: list[int], bits: int) -> int:
+    """Return the numbers in one, `bits` each in two's complement, the first lowest."""
+    # Through text: adding shifted integers one by one is quadratic in a wide word.
+    text = "".join(format(number & ((1 << bits) - 1), f"0{bits}b") for number in reversed(numbers))
+    return int(text, 2)
+
+
+def _params(student: IntegerStudent, width: int) -> tuple[list[int], int]:
+    """Return a word for each neuron, and its bits: bias, then thresholds or multiplier, shift."""
+    by_threshold, top = uses_thresholds(student), student.layers[0].levels
+    words: list[int] = []
+    for layer in student.layers:
+        rows = _thresholds(layer, top) if by_threshold else None
+        for i, bias in enumerate(layer.bias.tolist()):
+            word = bias & ((1 << width) - 1)
+            if rows is not None:
+                word |= _joined(rows[i], width) << width
+            elif layer.multiplier is not None and layer.shift is not None:
+                word |= (int(layer.multiplier[i]) | int(layer.shift[i]) << 31) << width
+            words.append(word)
+    return words, width * (1 + top) if by_threshold else width + 37
+
+
+def _thresholds(layer: IntegerLayer, top: int) -> list[list[int]]:
+    if layer.multiplier is None:
+        return [[0] * top] * len(layer.bias)
+    rows: list[list[int]] = level_thresholds(layer).tolist()
+    return rows
+
+
+def _codes(student: IntegerStudent, width: int) -> list[int]:
+    if student.action_thresholds is None:
+        return [0]
+    # No accumulator comes near these ends: a threshold beyond them means the same.
+    end = 2 ** (width - 1) - 1
+    return [0, *np.clip(student.action_thresholds.astype(np.int64), -end, end).tolist()]
+
+
+def _answers(student: IntegerStudent, golden: GoldenVectors) -> list[int]:
+    """Return accumulator and code (or, for one choice, the vector's action) of every output."""
+    numbers = np.broadcast_to(device_actions(student, golden.logits), golden.logits.shape)
+    pairs: list[int] = np.stack([golden.logits, numbers], axis=-1).reshape(-1).tolist()
+    return pairs
+
+
+def _with_unusual(student: IntegerStudent, golden: GoldenVectors) -> GoldenVectors:
+    """Return the vectors and one more of NaN, infinities, -0 and what else a sensor may send."""
+    unusual = np.resize(UNUSUAL, (1, student.layers[0].weight.shape[1]))
+    return GoldenVectors(
+        np.concatenate([golden.observations, unusual]),
+        np.concatenate([golden.logits, reference_outputs(student, unusual)]),
+    )
+
+
+def _hex(words: list[int], bits: int) -> bytes:
+    digits = (bits + 3) // 4
+    rows = [format(word & ((1 << bits) - 1), f"0{digits}x") for word in words]
+    return ("\n".join(rows) + "\n").encode()
+
+
+def _constants(
+    student: IntegerStudent,
+    folding: Folding,
+    width: int,
+    words: int,
+    param_bits: int,
+    block_ram: bool,
+) -> str:
+    ins = [layer.weight.shape[1] for layer in student.layers]
+    outs = [len(layer.weight) for layer in student.layers]
+    box = isinstance(student.actions, Box)
+    codes = 2**student.action_bits if box else 1
+
+    def address(entries: int) -> int:
+        return max((entries - 1).bit_length(), 1)
+
+    numbers = {
+        "P": folding.lanes,
+        "S": folding.inputs,
+        "B": max(layer.bits for layer in student.layers),
+        "ACC": width,
+        "TOP": student.layers[0].levels,
+        "THRESHOLDS": int(uses_thresholds(student)),
+        "LAYERS": len(student.layers),
+        "LAYER": address(len(student.layers)),
+        "INPUTS": ins[0],
+        "OUTPUTS": outs[-1],
+        "OUTPUT_AT": address(outs[-1]),
+        "NEURONS": sum(outs),
+        "PARAM": param_bits,
+        "PARAM_AT": address(sum(outs)),
+        "WEIGHT_WORDS": words,
+        "WEIGHT_AT": address(words),
+        "FEATURE_AT": address(256 * ins[0]),
+        # At least two, so that an address has a bit.
+        "MOST_CHUNKS": max(2, *(ceil(width / folding.inputs) for width in [*ins, *outs])),
+        "CODES": codes,
+        "CODE_AT": address(codes),
+        "ACTION": student.action_bits if box else address(outs[-1]),
+    }
+    lines = [f"  localparam int {name} = {value};" for name, value in numbers.items()]
+    style = "block" if block_ram else "distributed"
+    return "\n".join(
+        [
+            f"// Generated by qpd export {__version__}.",
+            "/* verilator lint_off UNUSED */",
+            "package qpd_constants;",
+            *lines,
+            f'  localparam ROM_STYLE = "{style}";',
+            _array("LAYER_INPUTS", ins),
+            _array("LAYER_OUTPUTS", outs),
+            "endpackage",
+            "/* verilator lint_on UNUSED */",
+            "",
+        ]
+    )
+
+
+def _array(name: str, values: list[int]) -> str:
+    """Return the values in one constant, 16 bits each, the first lowest: any tool knows these."""
+    padded = values + [0] * (2 ** max((len(values) - 1).bit_length(), 1) - len(values))
+    listed = ", ".join(f"16'd{value}" for value in reversed(padded))
+    return f"  localparam logic [{16 * len(padded) - 1}:0] {name} = {{{listed}}};"
+
+
+def _readme(source: ExportSource, folding: Folding) -> str:
+    student = source.student
+    how = "thresholds" if uses_thresholds(student) else "multiplier and shift"
+    return f"""# {source.name} in SystemVerilog
+
+`qpd_core.sv` computes the integer engine's outputs bit for bit; `qpd_constants.sv` and the `.hex`
+files hold this student's numbers. Nothing is a float: a feature comes in as the 32 bits of its
+float32, which are compared with {255 * student.layers[0].weight.shape[1]:,} stored integers.
+
+    make test    # Verilator plays the golden vectors: PASS, or FAIL and a non-zero status
+    make lint
+
+{folding.lanes} neurons by {folding.inputs} inputs are multiplied a clock; levels are made by {how}.
+Features are taken one a transfer (`s_valid`, `s_ready`), outputs leave one a transfer (`m_valid`,
+`m_ready`, `m_last`): `m_acc` is the accumulator, `m_action` the code of a continuous action, or,
+with `m_last`, the chosen one. Reset is synchronous.
+"""

@@ -1,0 +1,47 @@
+// Plays the golden vectors, with pauses on both sides, and compares every output.
+module qpd_test;
+  import qpd_constants::*;
+  localparam int VECTORS = qpd_golden::VECTORS;
+  logic clk = 0, rst = 1, s_valid = 0, s_ready, m_valid, m_ready = 0, m_last;
+  logic [31:0] s_data = 0;
+  logic signed [ACC-1:0] m_acc;
+  logic [ACTION-1:0] m_action;
+  logic [31:0] given[0:VECTORS*INPUTS-1];
+  logic [31:0] wanted[0:2*VECTORS*OUTPUTS-1];
+  int sent = 0, got = 0, wrong = 0, clocks = 0, start = 0, latency = 0;
+  qpd_core core (.*);
+  always #5 clk = ~clk;
+  initial begin
+    $readmemh("golden_observations.hex", given);
+    $readmemh("golden_outputs.hex", wanted);
+  end
+  // Stimuli change on the falling edge: the core samples settled signals.
+  always @(negedge clk) begin
+    rst <= clocks < 4;
+    clocks <= clocks + 1;
+    s_valid <= clocks > 4 && sent < VECTORS * INPUTS && clocks % 7 != 0;
+    m_ready <= clocks > 4 && clocks % 5 != 0;
+    if (clocks > 400000000) $fatal(1, "FAIL: no answer");
+  end
+  assign s_data = given[sent < VECTORS*INPUTS ? sent : 0];
+  always @(posedge clk) if (!rst) begin
+    if (s_valid && s_ready) begin
+      if (sent % INPUTS == 0) start <= clocks;
+      sent <= sent + 1;
+    end
+    if (m_valid && m_ready) begin
+      if (32'(m_acc) != wanted[2*got] || ((CODES > 1 || m_last) && 32'(m_action) != wanted[2*got+1])
+          || m_last != (got % OUTPUTS == OUTPUTS - 1)) begin
+        if (wrong < 5) $display("output %0d: %0d, code %0d", got, m_acc, m_action);
+        wrong <= wrong + 1;
+      end
+      got <= got + 1;
+      if (m_last) latency <= clocks - start;
+    end
+    if (got == VECTORS * OUTPUTS) begin
+      if (wrong != 0) $fatal(1, "FAIL: %0d of %0d outputs are wrong", wrong, got);
+      $display("PASS: %0d vectors, %0d clocks each", VECTORS, latency);
+      $finish;
+    end
+  end
+endmodule

@@ -1,0 +1,115 @@
+"""The SystemVerilog core: thresholds equal the engine, and Verilator plays the golden vectors."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.export.bundle import ExportError, ExportSource, golden_vectors
+from qpd.export.systemverilog.code import export_systemverilog, folding_of
+from qpd.export.systemverilog.thresholds import (
+    feature_thresholds,
+    float_keys,
+    key_floats,
+    level_thresholds,
+)
+from qpd.integer.integer_student import IntegerStudent
+from qpd.student_files.quantized import load_integer_student
+
+REFERENCE = Path(__file__).parents[2] / "runs-reference"
+PENDULUM = REFERENCE / "continuous/sac-Pendulum-v1-mlp-16-16-4bit/quantized.safetensors"
+CARTPOLE = REFERENCE / "classic-ppo-cartpole/quantized.safetensors"
+
+needs_verilator = pytest.mark.skipif(
+    shutil.which("verilator") is None or shutil.which("make") is None, reason="no Verilator"
+)
+
+
+def with_levels(student: IntegerStudent, levels: int) -> IntegerStudent:
+    """Return the student with fewer levels after its hidden layers: other integers, all valid."""
+    layers = tuple(replace(layer, levels=levels) for layer in student.layers)
+    return replace(student, layers=layers)
+
+
+def played(folder: Path, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return subprocess.run(["make", "-s", "test"], cwd=folder, capture_output=True, text=True)
+
+
+def exported(student: IntegerStudent, multipliers: int | None = None) -> dict[str, bytes]:
+    source = ExportSource(student, {}, "student")
+    return export_systemverilog(source, golden_vectors(student, n=40), multipliers)
+
+
+def test_thresholds_equal_multiplier_and_shift_at_every_accumulator() -> None:
+    for layer in with_levels(load_integer_student(PENDULUM), 15).layers[:-1]:
+        assert layer.multiplier is not None and layer.shift is not None
+        end = layer.largest_accumulator
+        accumulators = np.arange(-end, end + 1, dtype=np.int64)
+        thresholds = level_thresholds(layer)
+        for i, row in enumerate(thresholds):
+            shift = int(layer.shift[i])
+            levels = (accumulators * int(layer.multiplier[i]) + (1 << (shift - 1))) >> shift
+            expected = levels.clip(0, layer.levels)
+            found = np.searchsorted(row, accumulators, side="right")
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_feature_thresholds_equal_the_encoder_on_both_neighbours() -> None:
+    student = load_integer_student(PENDULUM)
+    thresholds = feature_thresholds(student)
+    for keys, change in ((thresholds, 0), (thresholds - np.uint32(1), 1)):
+        levels = student.encode(np.ascontiguousarray(key_floats(keys).T))
+        np.testing.assert_array_equal(levels, (np.arange(1, 256) - change)[:, None] + 0 * levels)
+
+
+def test_keys_order_floats_and_return_them() -> None:
+    values = np.array([-np.inf, -3e38, -1, -1e-45, 0, 1e-45, 1, 3e38, np.inf], dtype=np.float32)
+    assert (np.diff(float_keys(values).astype(np.int64)) > 0).all()
+    np.testing.assert_array_equal(key_floats(float_keys(values)), values)
+
+
+@needs_verilator
+@pytest.mark.parametrize(
+    ("file", "multipliers", "levels"),
+    [(PENDULUM, 1, 255), (PENDULUM, 100, 15), (CARTPOLE, 48, 255)],
+)
+def test_the_core_equals_the_engine(
+    file: Path, multipliers: int, levels: int, tmp_path: Path
+) -> None:
+    student = with_levels(load_integer_student(file), levels)
+    done = played(tmp_path, exported(student, multipliers))
+    assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
+
+
+@needs_verilator
+def test_the_test_bench_fails_when_a_weight_is_changed(tmp_path: Path) -> None:
+    student = load_integer_student(PENDULUM)
+    files = exported(student)
+    head = student.layers[-1]
+    weight = head.weight.copy()
+    unit = int(np.abs(weight).argmax())
+    weight.flat[unit] -= 2 * np.sign(weight.flat[unit])
+    changed = replace(student, layers=(*student.layers[:-1], replace(head, weight=weight)))
+    files["weights.hex"] = exported(changed)["weights.hex"]
+    done = played(tmp_path, files)
+    assert done.returncode != 0 and "FAIL" in done.stdout + done.stderr
+
+
+def test_foldings_range_from_one_multiplier_to_all() -> None:
+    student = load_integer_student(PENDULUM)
+    assert folding_of(student, 1).multipliers == 1
+    assert folding_of(student, 10**9).multipliers == 16 * 16
+    with pytest.raises(ExportError, match="at least 1"):
+        folding_of(student, 0)
+
+
+def test_students_of_images_are_refused_in_one_line() -> None:
+    image = load_integer_student(REFERENCE / "breakout-ppo-xxs/quantized.safetensors")
+    with pytest.raises(ExportError, match="images"):
+        export_systemverilog(ExportSource(image, {}, "image"), golden_vectors(image, n=1))
