@@ -1,4 +1,4 @@
-"""What learning in few bits costs: a step of SB3's policy through quantizers over the float one.
+"""Time a step of SB3's policy through quantizers, over the float one.
 
 python -m benchmarks.quantized_step
 

@@ -35,7 +35,7 @@ _Q_LEARNERS = ("dqn", "qrdqn")
 
 @dataclass(frozen=True)
 class QuarlEvidence:
-    """What claims are judged by: `suite_frame`, `sweet_spots`, and trainings by agent and seed.
+    """Hold what claims are judged by: `suite_frame`, `sweet_spots`, trainings by agent and seed.
 
     `trained[agent][seed][policy]` are the returns of games with the same starts; policies are fp32,
     random, and QAT-8, PTQ-8 and so on.

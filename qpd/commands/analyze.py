@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.analysis_output import (
+    Draw,
+    Output,
+    print_analysis,
+    print_files,
+    save_analysis,
+)
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
 from qpd.commands.analyze_suites import add_suite_commands
 from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
 from qpd.errors.user_error import TargetError
-from qpd.files.atomic import to_plain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
-
-    from qpd.analysis.returns.return_rows import ShownTable
 
 analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures from measurements.")
 add_network_commands(analyze_app)
@@ -29,10 +28,6 @@ add_suite_commands(analyze_app)
 analyze_app.command("paper")(analyze_paper)
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")
-]
-Draw = Callable[[], "Figure"]
 
 
 @analyze_app.callback()
@@ -62,7 +57,7 @@ def analyze_fps(
     if output is not None:
         try:
             with analysis_extra():
-                written += _save({}, {"fps": lambda: fps_figure(tables)}, output)
+                written += save_analysis({}, {"fps": lambda: fps_figure(tables)}, output)
         except TargetError as error:  # the tables need no extra
             notes.append(f"not drawn: {error}")
     if as_json:
@@ -73,7 +68,7 @@ def analyze_fps(
         print_table(list(table.header), [table.cells(row) for row in table.rows])
     for note in notes:
         print_text(note)
-    _print_files(written)
+    print_files(written)
 
 
 @analyze_app.command("returns")
@@ -96,9 +91,9 @@ def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) 
         if len(by_lambda):
             tables["returns_by_lambda"] = returns_csv(by_lambda)
             figures["returns_by_lambda"] = lambda: lambda_figure(by_lambda)
-        written = _save(tables, figures, output)
+        written = save_analysis(tables, figures, output)
     notes = returns_notes(frame, table)
-    _finish(tables, returns_tables(table), notes, written, as_json)
+    print_analysis(tables, returns_tables(table), notes, written, as_json)
 
 
 @analyze_app.command("sizes")
@@ -123,8 +118,8 @@ def analyze_sizes(
         frame = run_frame(runs) if runs else None
         table = size_table(frame)
         notes = [*size_notes(table), *reason_lines(sizes_left_out(table, frame))]
-        written = _save({"sizes": table}, {"sizes": lambda: size_figure(table)}, output)
-    _finish({"sizes": table}, [shown_sizes(table)], notes, written, as_json)
+        written = save_analysis({"sizes": table}, {"sizes": lambda: size_figure(table)}, output)
+    print_analysis({"sizes": table}, [shown_sizes(table)], notes, written, as_json)
 
 
 @analyze_app.command("pareto")
@@ -164,9 +159,9 @@ def analyze_pareto(
         found = {name: table for name, table in found.items() if len(table)}
         figures = {name: partial(pareto_figure, table) for name, table in found.items()}
         tables = {name: returns_csv(table) for name, table in found.items()}
-        written = _save(tables, figures, output)
+        written = save_analysis(tables, figures, output)
         shown = [shown for table in found.values() for shown in pareto_tables(table)]
-    _finish(tables, shown, notes, written, as_json)
+    print_analysis(tables, shown, notes, written, as_json)
 
 
 @analyze_app.command("parity")
@@ -189,47 +184,6 @@ def analyze_parity(
 
         table, left_out = parity_table(runs)
         tables = {"parity": table, "parity_smallest": smallest_at_parity(table, share)}
-        written = _save(tables, {}, output)
+        written = save_analysis(tables, {}, output)
         notes = [*parity_notes(table, share), *reason_lines(left_out)]
-    _finish(tables, parity_tables(table, share), notes, written, as_json)
-
-
-def _save(
-    tables: Mapping[str, DataFrame], figures: Mapping[str, Draw], output: Path | None
-) -> list[Path]:
-    """Draw everything, then write it into `output`; do neither if that is None."""
-    from qpd.analysis.figure_style import paper_style, save_figure, save_tables
-
-    if output is None:
-        return []
-    with paper_style():
-        drawn = {name: draw() for name, draw in figures.items()}
-        written = save_tables(tables, output)
-        for name, figure in drawn.items():
-            written += save_figure(figure, output, name)
-    return written
-
-
-def _finish(
-    tables: Mapping[str, DataFrame],
-    shown: Sequence[ShownTable],
-    notes: list[str],
-    written: list[Path],
-    as_json: bool,
-) -> None:
-    """Print all `tables` as JSON, or the tables `shown`, the notes and the files."""
-    if as_json:
-        plain = {name: to_plain(table.to_dict("records")) for name, table in tables.items()}
-        print_json({**plain, "notes": notes, "files": [str(path) for path in written]})
-        return
-    for table in shown:
-        print_text(table.title)
-        print_table(table.header, table.rows)
-    for note in notes:
-        print_text(note)
-    _print_files(written)
-
-
-def _print_files(written: list[Path]) -> None:
-    if written:
-        print(", ".join(str(path) for path in written))
+    print_analysis(tables, parity_tables(table, share), notes, written, as_json)

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, Quiet, print_json, print_table, print_text
-from qpd.files.atomic import to_plain
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
-
-    from qpd.analysis.returns.return_rows import ShownTable
+from qpd.commands.analysis_output import Output, print_analysis, save_analysis
+from qpd.commands.output import AsJson, Quiet
 
 Suites = Annotated[
     list[Path], typer.Argument(help="folders of `qpd quantize AGENT... -o FOLDER`, or of such")
-]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")
 ]
 
 
@@ -51,8 +41,8 @@ def analyze_errors(suites: Suites, output: Output = None, as_json: AsJson = Fals
         frame = suite_frame(suite_results(suites))
         table, means = relative_errors(frame), mean_errors(frame)
         tables = {"errors": table, "errors_by_algorithm": means}
-        written = _save(tables, {}, output)
-    _finish(tables, errors_tables(table, means), NOTES, written, as_json)
+        written = save_analysis(tables, {}, output)
+    print_analysis(tables, errors_tables(table, means), NOTES, written, as_json)
 
 
 def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False) -> None:
@@ -70,13 +60,13 @@ def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False)
         table, spots = returns_by_bits(results), sweet_spots(results)
         tables = {"returns_by_bits": table, "sweet_spots": spots}
         figures = {"returns_by_bits": lambda: bits_figure(table)} if len(table) else {}
-        written = _save(tables, figures, output)
+        written = save_analysis(tables, figures, output)
     notes = [
         "sweet spot: numbers of bits whose paired games are not worse than the best one's, at 5% "
         "for all of an agent's together (Holm); fewest: it and all higher ones keep 95% of "
         "R_fp32 - R_random"
     ]
-    _finish(tables, [sweet_spot_table(spots)], notes, written, as_json)
+    print_analysis(tables, [sweet_spot_table(spots)], notes, written, as_json)
 
 
 def analyze_losses(suites: Suites, output: Output = None, as_json: AsJson = False) -> None:
@@ -93,9 +83,9 @@ def analyze_losses(suites: Suites, output: Output = None, as_json: AsJson = Fals
         frame = suite_frame(suite_results(suites))
         table = loss_predictors(frame)
         tables = {"loss_predictors": table, "losses": with_changed_actions(frame)}
-        written = _save(tables, {"losses": lambda: predictors_figure(frame)}, output)
+        written = save_analysis(tables, {"losses": lambda: predictors_figure(frame)}, output)
     notes = ["of fewer than 5 agents no correlation is given"] if table.empty else []
-    _finish(tables, [predictors_table(table)], notes, written, as_json)
+    print_analysis(tables, [predictors_table(table)], notes, written, as_json)
 
 
 def analyze_weights(
@@ -127,12 +117,12 @@ def analyze_weights(
             rows.append(distribution_rows(name, layers))
             figures[f"weights_{name}"] = partial(distributions_figure, name, layers)
         table = pd.concat(rows, ignore_index=True)
-        written = _save({"weights": table}, figures, output)
+        written = save_analysis({"weights": table}, figures, output)
     notes = [
         "SQNR in dB of affine weights at 8 and 4 bits, by what shares a range; columns apart: the "
         "widest input column's range over the narrowest one's"
     ]
-    _finish({"weights": table}, distribution_tables(table), notes, written, as_json)
+    print_analysis({"weights": table}, distribution_tables(table), notes, written, as_json)
 
 
 def analyze_exploration(
@@ -156,46 +146,10 @@ def analyze_exploration(
         table = exploration(runs, games, display)
         paired = paired_with_float(table)
         tables = {"exploration": table, "exploration_last": paired}
-        written = _save(tables, {"exploration": lambda: exploration_figure(table)}, output)
+        written = save_analysis(tables, {"exploration": lambda: exploration_figure(table)}, output)
     notes = [
         "variance over actions of the probabilities, mean over states of greedy play: 0 if "
         "uniform; common states: those of the float agent of the same seed; differences over "
         "seeds, t's 95%"
     ]
-    _finish(tables, [exploration_table(paired)], notes, written, as_json)
-
-
-def _save(
-    tables: Mapping[str, DataFrame],
-    figures: Mapping[str, Callable[[], Figure]],
-    output: Path | None,
-) -> list[Path]:
-    from qpd.analysis.figure_style import paper_style, save_figure, save_tables
-
-    if output is None:
-        return []
-    with paper_style():
-        drawn = {name: draw() for name, draw in figures.items()}
-        written = save_tables(tables, output)
-        for name, figure in drawn.items():
-            written += save_figure(figure, output, name)
-    return written
-
-
-def _finish(
-    tables: Mapping[str, DataFrame],
-    shown: Sequence[ShownTable],
-    notes: Sequence[str],
-    written: Sequence[Path],
-    as_json: bool,
-) -> None:
-    files = [str(path) for path in written]
-    if as_json:
-        plain = {name: to_plain(table.to_dict("records")) for name, table in tables.items()}
-        print_json({**plain, "notes": list(notes), "files": files})
-        return
-    for table in shown:
-        print_text(table.title)
-        print_table(table.header, table.rows)
-    for line in [*notes, *([", ".join(files)] if files else [])]:
-        print_text(line)
+    print_analysis(tables, [exploration_table(paired)], notes, written, as_json)

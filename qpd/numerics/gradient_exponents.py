@@ -1,4 +1,4 @@
-"""How large gradients are: a histogram of their exponents, and the loss scale that would fit.
+"""Count gradients by their exponents, and find the loss scale that would fit.
 
 As figures 2b and 3 of Micikevicius et al., Mixed Precision Training (ICLR 2018, arXiv 1710.03740)
 draw them, and figure 6 of Bjorck et al., Low-Precision RL (ICML 2021, arXiv 2102.13565).
@@ -54,7 +54,7 @@ class GradientExponents:
 
     @property
     def total(self) -> int:
-        """How many numbers were counted."""
+        """Return how many numbers were counted."""
         return sum(self.counts) + self.zeros + self.not_finite
 
     def shares(self, form: FloatFormat, scale: float = 1.0) -> dict[str, float]:

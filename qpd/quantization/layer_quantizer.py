@@ -141,12 +141,12 @@ class LayerQuantizer:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it quantizes."""
+        """Tell whether it quantizes."""
         return self._weight_grid is not None
 
     @property
     def has_watched(self) -> bool:
-        """Whether ranges of inputs are known, or not needed."""
+        """Tell whether ranges of inputs are known, or not needed."""
         return self.inputs is not None or self.input_kind == "bytes"
 
     @torch.no_grad()

@@ -79,11 +79,18 @@ def recipe_wish(recipe: Recipe) -> EnvironmentWish:
 
 
 def environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironment:
-    """Return what `teacher` plays.
+    """Return what `teacher` plays; the notes also say if it plays in few bits.
 
     Raises EnvironmentConfigError where its files ask for what only the user may, and TargetError
     where nothing names its environment.
     """
+    played = _environment_of(teacher, wish)
+    if teacher.quantization is None:
+        return played
+    return replace(played, notes=(f"the agent was {teacher.quantization}", *played.notes))
+
+
+def _environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironment:
     if isinstance(wish.env, EnvironmentSource):
         return _stated(wish.env)
     if wish.env is not None and not isinstance(wish.env, str):

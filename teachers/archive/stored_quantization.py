@@ -26,7 +26,7 @@ _MOST_LAYERS, _MOST_GROUPS = 64, 1 << 20
 
 @dataclass(frozen=True)
 class StoredQuantization:
-    """What the file says: how an agent is quantized, layer by layer.
+    """Hold what the file says: how an agent is quantized, layer by layer.
 
     `begun_at`: agent steps after which its ranges were fixed; None while they are only watched,
     and the agent plays in float.
@@ -38,7 +38,7 @@ class StoredQuantization:
 
     @property
     def is_active(self) -> bool:
-        """Whether the agent plays quantized."""
+        """Tell whether the agent plays quantized."""
         return self.begun_at is not None
 
     def __str__(self) -> str:

@@ -6,7 +6,6 @@ functions work in the dtype that they are given, on any equal shapes, and change
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 # The paper's C is above 1; this is the authors' code's. In fp16 it overflows for |psi| > 6.55.
@@ -39,15 +38,19 @@ def kahan_soft_update(
     return kahan_add(scaled, lost, tau * (scale * online - scaled))
 
 
-def fitting_scale(parameters: list[Tensor], wanted: float = MOMENTUM_SCALE) -> float:
-    """Return `wanted`, or a power of two for which C psi stays below half of the dtype's largest.
+def fitting_scale(
+    parameters: list[Tensor], largest: float, wanted: float = MOMENTUM_SCALE
+) -> float:
+    """Return `wanted`, or a power of two for which C psi stays below half of `largest`.
 
-    The half is for parameters that still grow. At least 1.
+    `largest` is the format's largest number; the half is for parameters that still grow. At least
+    1.
     """
-    largest = max((float(each.abs().max()) for each in parameters if each.numel()), default=0.0)
-    room = torch.finfo(parameters[0].dtype).max / 2 if parameters else float("inf")
+    widest = max(
+        (float(each.detach().abs().max()) for each in parameters if each.numel()), default=0.0
+    )
     scale = wanted
-    while scale > 1.0 and scale * largest > room:
+    while scale > 1.0 and scale * widest > largest / 2:
         # Powers of two multiply without rounding.
         scale = 2.0 ** (int(scale - 1).bit_length() - 1)
     return max(scale, 1.0)

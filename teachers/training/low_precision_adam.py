@@ -13,7 +13,7 @@ from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 from qpd.teachers.low_precision.compound_scale import CompoundScale
 from qpd.teachers.low_precision.hadam import adam_moments, adam_step, hadam_moments, hadam_step
 from qpd.teachers.low_precision.kahan import (
-    MOMENTUM_SCALE,
+    fitting_scale,
     kahan_add,
     kahan_soft_update,
     naive_soft_update,
@@ -39,7 +39,7 @@ class LowPrecisionAdam(torch.optim.Adam):
 
     @property
     def loss_scale(self) -> float:
-        """What the loss is to be multiplied by; the step does not depend on it."""
+        """Return the factor of the loss; the step does not depend on it."""
         return float(self.param_groups[0]["gamma"])
 
     @property
@@ -81,7 +81,7 @@ class LowPrecisionAdam(torch.optim.Adam):
                     its.copy_(naive_soft_update(its, mine, tau))
             return
         if "target_scale" not in group:
-            group["target_scale"] = self._fitting_scale(online)
+            group["target_scale"] = fitting_scale(online, self._form.largest)
         scale: float = group["target_scale"]
         for its, mine in zip(target, online, strict=True):
             state = self.state[mine]
@@ -117,14 +117,6 @@ class LowPrecisionAdam(torch.optim.Adam):
             state = self.state[each]
             state["exp_avg"] = self._form.round(factor * state["exp_avg"])
             state["exp_avg_sq"] = self._form.round(second * state["exp_avg_sq"])
-
-    def _fitting_scale(self, online: list[Tensor]) -> float:
-        """Return C: the paper's, or a power of two with room for parameters twice as large."""
-        largest = max(float(each.detach().abs().max()) for each in online)
-        scale = MOMENTUM_SCALE
-        while scale > 1.0 and scale * largest > self._form.largest / 2:
-            scale = 2.0 ** (int(scale - 1).bit_length() - 1)
-        return scale
 
     def _keep(self, scale: CompoundScale, updates: int) -> None:
         kept = {"gamma": scale.gamma, "good": scale.good, "skipped": scale.skipped}

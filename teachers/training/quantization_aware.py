@@ -54,7 +54,7 @@ class AgentQuantizers:
 
     @property
     def are_ready(self) -> bool:
-        """Whether the ranges of all inputs have been seen."""
+        """Tell whether the ranges of all inputs have been seen."""
         return all(quantizer.has_watched for quantizer in self.layers)
 
     def stored(self) -> StoredQuantization:

@@ -209,6 +209,8 @@ def test_commands_say_how_an_agent_plays(
     assert code == 0
     info = json.loads(out)
     assert info["arithmetic"].startswith("trained in 4 bits, from step ")
+    code, _, err = call(capsys, "evaluate", str(run.path), "--episodes", "2")
+    assert code == 0 and "the agent was trained in 4 bits, from step " in err
     card = tmp_path / "card"
     code, _, _ = call(
         capsys, "teacher", "card", str(run.path), "-o", str(card), "--episodes", "2", "-q"

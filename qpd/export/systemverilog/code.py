@@ -22,7 +22,7 @@ UNUSUAL = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38, 1e-45], dtype=np
 
 @dataclass(frozen=True)
 class Folding:
-    """How many multipliers work at once: `lanes` neurons by `inputs` inputs, at least 1 each."""
+    """Count the multipliers at work: `lanes` neurons by `inputs` inputs, at least 1 each."""
 
     lanes: int
     inputs: int

@@ -52,7 +52,7 @@ def test_a_target_network_that_stands_still(wanted: float) -> None:
     # 2.9e-7 of the way would remain.
     online, tau = half(1.0625, -1.0625), 0.005
     naive = target = half(1.0, -1.0)
-    scale = fitting_scale([target, online], wanted)
+    scale = fitting_scale([target, online], 65504.0, wanted)
     scaled, lost = scale * target, torch.zeros_like(target)
     for _ in range(3000):
         naive = naive_soft_update(naive, online, tau)
@@ -63,11 +63,11 @@ def test_a_target_network_that_stands_still(wanted: float) -> None:
 
 def test_scaled_targets_fit() -> None:
     # 1e4 * 6.55 = 65,500 is fp16's end; half of it is left free, so 3.27 is the last.
-    assert fitting_scale([half(3.0)]) == 1e4
+    assert fitting_scale([half(3.0)], 65504.0) == 1e4
     # 32,752 / 6 = 5,458: the power of two below is 4,096.
-    assert fitting_scale([half(1.0), half(-6.0)]) == 4096
-    assert fitting_scale([half(60_000.0)]) == 1.0
-    assert fitting_scale([half(0.0)]) == 1e4
+    assert fitting_scale([half(1.0), half(-6.0)], 65504.0) == 4096
+    assert fitting_scale([half(60_000.0)], 65504.0) == 1.0
+    assert fitting_scale([half(0.0)], 65504.0) == 1e4
 
 
 def test_in_float64_nothing_changes() -> None:
