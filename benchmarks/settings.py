@@ -58,7 +58,8 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
             if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
                 some = torch.from_numpy(rng.choice(rows, 4096, replace=False))
                 observations = memory.gather(some).observations
-                recycle_dormant_units(student, optimizer, observations, step)
+                hidden = student.hidden_activations(observations)
+                recycle_dormant_units(student, optimizer, hidden, step)
             if step == steps:
                 break
     return student

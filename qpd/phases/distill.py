@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -11,17 +11,15 @@ from qpd.environments.policy import network_policy
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.first_games import play_first_games
 from qpd.phases.play import Play
+from qpd.phases.recycling import recycler
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
 from qpd.replay.memory import ReplayMemory
 from qpd.runs.progress import Progress
 from qpd.student_files.distilled import save_student
 from qpd.students import Student
-from qpd.training.dormant_units import recycle_dormant_units
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
-
-RECYCLING_SAMPLE = 4096  # observations that decide which units are dormant
 
 
 def distill(student: StudentRun, play: Play, progress: Progress) -> None:
@@ -121,32 +119,10 @@ def _plan(
         lambda: network_policy(copy.deepcopy(network), actions, fold),
         lambda: student.validation(network_policy(network, actions, fold), student.temperature),
         student.recipe.evaluation.select,
-        after_early_epoch=_recycler(student, network, state, play, progress),
+        after_early_epoch=recycler(
+            student, network, student.recipe.distill.recycle_dormant, state, play, progress
+        ),
     )
-
-
-def _recycler(
-    student: StudentRun, network: Student, state: PhaseState, play: Play, progress: Progress
-) -> Callable[[], None]:
-    """Return the recycling of dormant units, on observations drawn from the memory."""
-
-    def recycle() -> None:
-        if not student.recipe.distill.recycle_dormant:
-            return
-        count = min(len(play.memory), RECYCLING_SAMPLE)
-        rows = state.shuffle.choice(play.memory.transition_rows(), count, False)
-        observations = play.memory.gather(torch.from_numpy(rows)).observations
-        found = recycle_dormant_units(
-            network,
-            state.optimizer,
-            observations.to(student.prepared.device),
-            int(state.shuffle.integers(2**31)),
-        )
-        if found:
-            prefix = f"{student.label}: " if student.label else ""
-            progress.note(f"{prefix}epoch {state.epoch}: {found} dormant units start anew")
-
-    return recycle
 
 
 def _finish(

@@ -11,6 +11,7 @@ from qpd.integer.integer_student import IntegerEngine
 from qpd.numerics.precision import compute_precision
 from qpd.phases.play import Play
 from qpd.phases.quantize import exact_student, load_calibrated, quantization_config, save_quantized
+from qpd.phases.recycling import recycler
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -65,6 +66,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         select,
         recipe.finetune.reward,
         simulation.keep_ranges_positive,
+        recycler(student, simulation, recipe.finetune.recycle_dormant, state, play, progress),
     )
     run_phase([(student, plan, state)], play, progress)
     if state.best:

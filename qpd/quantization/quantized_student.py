@@ -7,6 +7,8 @@ accumulator, or a few parts of it, is rounded to bfloat16.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -188,10 +190,10 @@ class QuantizedStudent(nn.Module):
         acc, unit = self.accumulators(head, levels, grid, None)
         return (acc * unit).float(), ((levels.double() - grid.zero_point) * grid.step).float()
 
-    def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:
-        """Return the last shared layer's levels, `[batch, width]`, and the value of one level.
+    def hidden_activations(self, observations: Tensor | SharedFrames) -> Iterator[Tensor]:
+        """Yield the levels of each hidden layer in turn, `[batch, channels, ...]`; for ReLU.
 
-        For ReLU; `looked_up` is for tables.
+        `looked_up` is for tables.
         """
         dtype = compute_dtype(self.student.actor.weight)
         encoded, apply = self.student.inputs_and_layers(observations)
@@ -209,8 +211,26 @@ class QuantizedStudent(nn.Module):
                 bias = self.integer_bias(position, scale * step)
                 levels = quantize_activations(acc, gain, bias * gain, top)
             step = next_step
-        assert isinstance(step, Tensor)
-        return levels, step
+            yield levels
+
+    def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:
+        """Return the last shared layer's levels, `[batch, width]`, and the value of one level."""
+        for hidden in self.hidden_activations(observations):
+            levels = hidden
+        return levels, self.activation_ranges[-1] / self.config.activation_levels
+
+    @torch.no_grad()
+    def refit_scales(self, layer: str, units: Tensor) -> None:
+        """Fit the scales of new weights: those of the `units`, bool `[out]`, of a `layer`.
+
+        Only where each channel has its own scale.
+        """
+        scales = self.weight_scales[layer] if layer in self.weight_scales else None
+        if scales is None or len(scales) != len(units):
+            return
+        position = [shape.name for shape in self.student.shapes].index(layer)
+        weight = self.student.layer(layer).weight
+        scales[units] = least_squares_scale(weight, self.bits[position], True)[units]
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
         """Return outputs and values, float32; the critic reads dequantized features in float."""

@@ -290,6 +290,9 @@ class FinetuneSettings(TrainingPhase):
     """Phase 3: distillation with quantized weights and activations in the forward pass."""
 
     lr: float = Field(1e-4, gt=0, le=10, description="learning rate at the start")
+    recycle_dormant: bool = Field(
+        False, description="as in phase 1; for quantized training from random weights"
+    )
     reward: RewardSettings | None = Field(
         None, description="also learn from rewards, to surpass the teacher; null = as in the paper"
     )

@@ -7,6 +7,8 @@ weights, and outgoing weights of zero, so the function that the student computes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -20,27 +22,28 @@ def dormant_units(hidden: Tensor) -> Tensor:
 
 @torch.no_grad()
 def recycle_dormant_units(
-    student: Student, optimizer: torch.optim.Optimizer, observations: Tensor, seed: int
-) -> int:
-    """Reinitialise the units that none of the `observations` `[batch, ...]` activates.
+    student: Student, optimizer: torch.optim.Optimizer, hidden: Iterable[Tensor], seed: int
+) -> dict[str, Tensor]:
+    """Reinitialise the units that are 0 in all of `hidden`, and return which, by layer's name.
 
-    A unit is a channel of a convolution or of a hidden linear layer. Its incoming weights are drawn
-    from N(0, 2 / fan_in), its bias is 0; the optimizer forgets its gradient and takes its scale
-    from the layer's other units. Returns how many there were: none unless the function is ReLU, as
-    others pass a gradient on everywhere.
+    `hidden` yields each hidden layer's activations, `[batch, channels, ...]`. A unit is a channel
+    of a convolution or of a hidden linear layer. Its incoming weights are drawn from
+    N(0, 2 / fan_in), its bias is 0; the optimizer forgets its gradient and takes its scale from the
+    layer's other units. Returns bool `[channels]` for each layer that has such units: none unless
+    the function is ReLU, as others pass a gradient on everywhere.
     """
     if student.architecture.activation != "relu":
-        return 0
+        return {}
     generator = torch.Generator().manual_seed(seed)
-    recycled = 0
+    recycled = {}
     shapes = student.shapes
-    for position, hidden in enumerate(student.hidden_activations(observations)):
-        units = dormant_units(hidden)
+    for position, activations in enumerate(hidden):
+        units = dormant_units(activations)
         count = int(units.sum())
         if count == 0:
             continue
-        recycled += count
         name = shapes[position].name
+        recycled[name] = units
         layer, bias = student.layer(name), student.bias(name)
         fresh = torch.randn((count, *layer.weight.shape[1:]), generator=generator)
         layer.weight[units] = fresh.to(layer.weight) * (2.0 / fresh[0].numel()) ** 0.5

@@ -37,7 +37,8 @@ def test_three_phases_with_tanh(teacher_zip: Path, tmp_path: Path) -> None:
     # No unit of tanh is dormant: all states below 0 pass a gradient on.
     floats.bias("linear1").data.fill_(-5.0)
     optimizer = torch.optim.Adam(floats.parameters())
-    assert recycle_dormant_units(floats, optimizer, torch.from_numpy(x), 0) == 0
+    hidden = floats.hidden_activations(torch.from_numpy(x))
+    assert recycle_dormant_units(floats, optimizer, hidden, 0) == {}
 
 
 @pytest.mark.parametrize(
