@@ -1,68 +1,120 @@
-"""Pendulum-v1 by SAC in float32, in a format as it is, and with the six methods; one seed.
+"""Pendulum-v1 by SAC in float32 and in half precision, with and without the six methods.
 
-The RL Zoo's settings, shortened. `python -m benchmarks.low_precision_sac --timesteps 4000`
+python -m benchmarks.low_precision_sac [--seeds 5] [--format fp16] [--arms fp32,plain,six,...]
+    [--runs FOLDER]
+
+The trial of Bjorck et al. (ICML 2021) in small: 128 units a layer, batches of 128, a learning rate
+of 1e-3, one update a step. An arm is `fp32`, `plain`, `six`, `without-METHOD` or names of methods
+joined by +. Each agent plays 20 greedy games after its training, the same for all; one whose
+training ends in NaN has no return. Interrupted work goes on. The interval is over trainings
+(Student's t), and so is that of the differences from fp32 with the same seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import tempfile
-import time
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
 import torch
 
 import qpd
 from qpd.errors.user_error import UserError
+from qpd.evaluation.studentized import student_t_quantile
+from qpd.recipe.train_schema import METHODS
 
-TRAININGS: dict[str, dict[str, Any]] = {
-    "fp32": {},
-    "{} plain": {"precision.methods": []},
-    "{} six methods": {},
+EPISODES, GAMES_SEED = 20, 1_000
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "batch_size": 128,
+    "learning_starts": 500,
+    "train_freq": 1,
+    "gradient_steps": 1,
+    "net_arch": [128, 128],
+    "save.tensorboard": False,
 }
 
 
 def main() -> None:
-    """Train three agents, and print how they end."""
+    """Train, play and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--timesteps", type=int, default=4000)
+    parser.add_argument("--timesteps", type=int, default=7000)
     parser.add_argument("--format", default="fp16")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--hyperparameter", action="append", default=[], metavar="KEY=NUMBER")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--arms", default="fp32,plain,six")
+    parser.add_argument("--runs", type=Path, default=Path("runs/low-precision-sac"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    more = {
-        key: int(number) for key, number in (each.split("=") for each in arguments.hyperparameter)
-    }
-    print("| training | mean return of the last 20 episodes | updates skipped | end | seconds |")
-    print("|---|---|---|---|---|")
-    for title, settings in TRAININGS.items():
-        overrides = {"train.timesteps": arguments.timesteps, "save.tensorboard": False, **more}
-        if title != "fp32":
-            overrides |= {"precision.format": arguments.format, **settings}
-        with tempfile.TemporaryDirectory() as folder:
-            row = _trained(Path(folder, "run"), overrides, arguments.seed)
-        print(f"| {title.format(arguments.format)} | {row} |", flush=True)
+    known: dict[str, list[float | None]] = {}
+    print("| training | return of each | mean | minus fp32 | updates skipped | end |")
+    print("|---|---|---|---|---|---|")
+    for arm in arguments.arms.split(","):
+        settings = {**SETTINGS, "train.timesteps": arguments.timesteps}
+        settings |= _precision(arm, arguments.format)
+        name = arm if arm == "fp32" else f"{arguments.format}-{arm}"
+        found = [
+            _trained(arguments.runs / f"{name}-{seed}", settings, seed)
+            for seed in range(arguments.seeds)
+        ]
+        known[arm] = [score for score, _, _ in found]
+        print(_row(name, found, known.get("fp32"), known[arm]), flush=True)
 
 
-def _trained(folder: Path, overrides: dict[str, Any], seed: int) -> str:
-    """Return the cells of one training. NaN in the parameters ends it, as an error of PyTorch."""
-    began, end, skipped = time.perf_counter(), "finite", "0"
+def _precision(arm: str, form: str) -> dict[str, Any]:
+    """Return the settings of an arm. Raises ValueError where it names no method."""
+    if arm == "fp32":
+        return {}
+    if arm.startswith("without-"):
+        methods = [each for each in METHODS if each != arm.removeprefix("without-")]
+    else:
+        methods = {"plain": [], "six": list(METHODS)}.get(arm, arm.split("+"))
+    if not set(methods) <= set(METHODS) or (arm.startswith("without-") and len(methods) == 6):
+        raise ValueError(f"{arm}: one of fp32, plain, six, without-METHOD or of {METHODS}")
+    return {"precision.format": form, "precision.methods": methods}
+
+
+def _trained(folder: Path, settings: dict[str, Any], seed: int) -> tuple[float | None, int, str]:
+    """Return the mean return of the games after a training, its skipped updates, and its end."""
+    # NaN in the parameters ends a training as an error of PyTorch.
     try:
         run = qpd.train(
-            "sac", "Pendulum-v1", overrides=overrides, seed=seed, output=folder, device="cpu"
+            "sac", "Pendulum-v1", overrides=settings, seed=seed, output=folder, device="cpu"
         )
-        rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
-        skipped = str(int(float(rows[-1].get("train/skipped_updates") or 0)))
     except UserError as error:
-        end = f"NaN: {str(error).split(': ', 1)[1].split(':')[0]}"
-    lines = (folder / "0.monitor.csv").read_text().splitlines()[2:]
-    returns = [float(line.split(",")[0]) for line in lines][-20:]
-    mean = f"{np.mean(returns):,.1f} ({len(returns)} episodes)" if returns else "none"
-    return f"{mean} | {skipped} | {end} | {time.perf_counter() - began:.0f}"
+        return None, 0, f"NaN: {str(error).split(': ', 1)[1].split(':')[0]}"
+    games = qpd.evaluate(run, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
+    rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
+    skipped = int(float(rows[-1].get("train/skipped_updates") or 0))
+    return float(games.returns.mean()), skipped, "finite"
+
+
+def _row(
+    name: str,
+    found: list[tuple[float | None, int, str]],
+    plain: list[float | None] | None,
+    ours: list[float | None],
+) -> str:
+    each = ", ".join("-" if score is None else f"{score:,.0f}" for score in ours)
+    whole = [score for score in ours if score is not None]
+    pairs = [
+        one - other
+        for one, other in zip(ours, plain or [], strict=False)
+        if one is not None and other is not None
+    ]
+    ends = ", ".join(sorted({end for _, _, end in found}))
+    skipped = ", ".join(str(count) for _, count, _ in found)
+    difference = "" if name == "fp32" else _interval(pairs)
+    return f"| {name} | {each} | {_interval(whole)} | {difference} | {skipped} | {ends} |"
+
+
+def _interval(values: list[float]) -> str:
+    """Return a mean with its 95% interval over trainings."""
+    if len(values) < 2:
+        return f"{values[0]:,.0f}" if values else "-"
+    half = student_t_quantile(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return f"{mean(values):,.0f} [{mean(values) - half:,.0f}, {mean(values) + half:,.0f}]"
 
 
 if __name__ == "__main__":
