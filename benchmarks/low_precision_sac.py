@@ -66,10 +66,11 @@ def _precision(arm: str, form: str) -> dict[str, Any]:
     """Return the settings of an arm. Raises ValueError where it names no method."""
     if arm == "fp32":
         return {}
+    methods: list[str]
     if arm.startswith("without-"):
         methods = [each for each in METHODS if each != arm.removeprefix("without-")]
     else:
-        methods = {"plain": [], "six": list(METHODS)}.get(arm, arm.split("+"))
+        methods = {"plain": [], "six": list[str](METHODS)}.get(arm, arm.split("+"))
     if not set(methods) <= set(METHODS) or (arm.startswith("without-") and len(methods) == 6):
         raise ValueError(f"{arm}: one of fp32, plain, six, without-METHOD or of {METHODS}")
     return {"precision.format": form, "precision.methods": methods}

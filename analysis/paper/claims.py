@@ -31,8 +31,14 @@ _LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
 _SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("S", "M", "L", "XL", "XXL")
 FLOAT_STUDENTS = Side("fp32 students", "distilled", {})
 EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS)
-# The ablation changes the length and learning rate of phases 1 and 3, so these keys may differ.
-_PHASE_LENGTHS = ("distill.", "finetune.epochs", "finetune.lr", "evaluation.")
+# Phase 3 alone trains as phase 1 does and for both, so these keys may differ.
+_PHASE_LENGTHS = (
+    "distill.",
+    "finetune.epochs",
+    "finetune.lr",
+    "finetune.recycle_dormant",
+    "evaluation.",
+)
 
 Find = Callable[[Sequence[PolicyGroup]], Found]
 

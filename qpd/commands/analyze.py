@@ -96,6 +96,23 @@ def analyze_returns(runs: Runs, output: Output = None, as_json: AsJson = False) 
     print_analysis(tables, returns_tables(table), notes, written, as_json)
 
 
+@analyze_app.command("ablation")
+def analyze_ablation(
+    runs: Runs,
+    baseline: Annotated[Path, typer.Option(help="the run that the others are compared with")],
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what each change of settings costs or gains, beside a baseline with the same seeds."""
+    with analysis_extra():
+        from qpd.analysis.returns.ablation import NOTES, ablation_table, ablation_tables
+        from qpd.analysis.runs.run_frame import run_frame
+
+        table = ablation_table(run_frame(runs), baseline)
+        written = save_analysis({"ablation": table}, {}, output)
+    print_analysis({"ablation": table}, ablation_tables(table), NOTES, written, as_json)
+
+
 @analyze_app.command("sizes")
 def analyze_sizes(
     runs: Annotated[

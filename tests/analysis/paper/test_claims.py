@@ -340,6 +340,14 @@ def test_phase_3_alone_has_to_be_trained_as_phase_1_is(tmp_path: Path) -> None:
     )
 
 
+def test_phase_3_alone_with_phase_1s_rate_and_recycling_is_judged(tmp_path: Path) -> None:
+    phases = make_run(tmp_path / "three", {"qat": HIGH}, changes=["distill.epochs=20"])
+    changes = ["distill.epochs=0", "finetune.epochs=26", "finetune.lr=4e-3"]
+    changes.append("finetune.recycle_dormant=true")
+    alone = make_run(tmp_path / "alone", {"qat": LOW}, changes=changes)
+    assert results(phases, alone)["phase-3-scaled"].verdict == Verdict.failed  # 50%, not 10%
+
+
 def test_claims_are_corrected_for_being_many(tmp_path: Path) -> None:
     """2.3 standard errors decide a claim alone, and not beside two others that are as close."""
     off = 2.3 * 20 / 40**0.5 * (39 / 40) ** 0.5

@@ -1,0 +1,121 @@
+"""What each part of the method is worth: returns without it, beside those of a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys, policy_groups
+from qpd.analysis.returns.policy_returns import TEACHERS
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.errors.codes import ErrorCode
+from qpd.evaluation.holm import holm
+from qpd.evaluation.studentized import student_t_quantile, student_t_survival
+from qpd.runs.run_directory import RunDirectoryError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NOTES = [
+    "differences by seed; 95% intervals of Student's t over seeds; p: two-sided, Holm's over all "
+    "rows"
+]
+_NAMES = {"distilled": "fp32", "ptq": "phase 2", "qat": "phase 3"}
+
+
+def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
+    """Compare each recipe of `frame` (a `run_frame`) with that of the run `baseline`.
+
+    A row per recipe and policy: `changed` are the settings that differ and their values, `means`
+    the mean return of each seed that both have, `difference` the mean over these seeds of the
+    recipe's return minus the baseline's, with `difference_low` and `_high`, Student's t interval
+    over seeds, NaN for one seed; `p` is two-sided, Holm's over all rows that have one. Rows of the
+    baseline have no difference. Raises RunDirectoryError where `baseline` is not among the runs.
+    """
+    import pandas as pd
+
+    played = frame[(frame["returns"].map(len) > 0) & ~frame["policy"].isin(TEACHERS)]
+    own = played[played["run"].map(lambda run: Path(run).resolve()) == baseline.resolve()]
+    if own.empty:
+        raise RunDirectoryError(
+            [f"{baseline}: --baseline names no evaluated run among those given"],
+            ErrorCode.NOTHING_MEASURED,
+        )
+    groups = policy_groups(played)
+    base = {group.policy: group for group in groups if own["run"].iloc[0] in group.runs}
+    rows = [
+        _row(group, base[group.policy], played)
+        for group in groups
+        if group.policy in base and group.acting == base[group.policy].acting
+    ]
+    table = pd.DataFrame(rows)
+    known = table["p"].notna()
+    table.loc[known, "p"] = holm(list(table.loc[known, "p"]))
+    turn = table["policy"].map(list(_NAMES).index)
+    return table.assign(turn=turn).sort_values("turn", kind="stable").drop(columns="turn")
+
+
+def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, Any]:
+    ours, theirs = _by_seed(group, played), _by_seed(base, played)
+    seeds = sorted(ours.keys() & theirs.keys())
+    changed = {key: group.settings[key] for key in differing_keys(group, base)}
+    row: dict[str, Any] = {
+        "policy": group.policy,
+        "changed": ", ".join(f"{key}={_plain(value)}" for key, value in changed.items()),
+        "seeds": tuple(seeds),
+        "games": sum(len(ours[seed]) for seed in seeds),
+        "means": tuple(float(ours[seed].mean()) for seed in seeds),
+        "mean": float(np.mean([ours[seed].mean() for seed in seeds])) if seeds else np.nan,
+        "difference": np.nan, "difference_low": np.nan, "difference_high": np.nan, "p": np.nan,
+    }  # fmt: skip
+    if group is base or not seeds:
+        return row
+    each = np.array([ours[seed].mean() - theirs[seed].mean() for seed in seeds])
+    row["difference"] = float(each.mean())
+    if len(each) > 1:
+        error = max(float(each.std(ddof=1)) / len(each) ** 0.5, 1e-12)
+        far = student_t_quantile(0.975, len(each) - 1) * error
+        row |= {
+            "difference_low": row["difference"] - far,
+            "difference_high": row["difference"] + far,
+            "p": 2.0 * student_t_survival(abs(row["difference"]) / error, len(each) - 1),
+        }
+    return row
+
+
+def _by_seed(group: PolicyGroup, played: DataFrame) -> dict[int, np.ndarray]:
+    mine = played[played["run"].isin(group.runs) & (played["policy"] == group.policy)]
+    return {
+        int(seed): np.asarray(games)
+        for seed, games in zip(mine["seed"], mine["returns"], strict=True)
+    }
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+def ablation_tables(table: DataFrame) -> list[ShownTable]:
+    """Tabulate `ablation_table`, one table per policy."""
+    header = ["changed", "games", "return of each seed", "mean", "minus baseline [95%]", "p"]
+    tables = []
+    for policy, mine in table.groupby("policy", sort=False):
+        rows = [_cells(row) for _, row in mine.iterrows()]
+        tables.append(ShownTable(_NAMES[str(policy)], header, rows))
+    return tables
+
+
+def _cells(row: Any) -> list[str]:
+    difference = "-" if np.isnan(row["difference"]) else f"{row['difference']:+.1f}"
+    if not np.isnan(row["difference_low"]):
+        difference += f" [{row['difference_low']:+.1f}, {row['difference_high']:+.1f}]"
+    return [
+        row["changed"] or "nothing: the baseline",
+        str(row["games"]),
+        ", ".join(f"{each:.1f}" for each in row["means"]),
+        f"{row['mean']:.1f}",
+        difference,
+        "-" if np.isnan(row["p"]) else f"{row['p']:.2g}",
+    ]

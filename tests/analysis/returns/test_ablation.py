@@ -1,0 +1,55 @@
+"""What a change of settings is worth, beside a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.analysis.returns.ablation import ablation_table, ablation_tables
+from qpd.analysis.runs.run_frame import run_frame
+from qpd.runs.run_directory import RunDirectoryError
+from tests.analysis.made_up_runs import make_run
+
+NO_DAGGER = ("collection.student_fraction=0",)
+
+
+def runs_of_three_seeds(folder: Path) -> list[Path]:
+    """The baseline scores 100, 110 and 120; without DAgger 90, 95 and 85."""
+    return [
+        make_run(folder / f"{name}-{seed}", {"qat": [mean - 1, mean + 1]}, seed=seed, changes=keys)
+        for name, keys, means in (("base", (), (100, 110, 120)), ("none", NO_DAGGER, (90, 95, 85)))
+        for seed, mean in enumerate(means)
+    ]
+
+
+def test_differences_are_by_seed_with_students_t(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    table = ablation_table(run_frame(runs), runs[0])
+    found = table[table["changed"] != ""].iloc[0]
+    assert found["changed"] == "collection.student_fraction=0"
+    assert found["means"] == (90.0, 95.0, 85.0) and found["games"] == 6
+    # Differences -10, -15, -35: mean -20, sd sqrt(175), 4.303 of Student's t with 2 of freedom.
+    assert found["difference"] == pytest.approx(-20.0)
+    far = 4.3027 * np.sqrt(175 / 3)
+    assert found["difference_low"] == pytest.approx(-20 - far, rel=1e-3)
+    assert found["difference_high"] == pytest.approx(-20 + far, rel=1e-3)
+    assert found["p"] == pytest.approx(0.1201, abs=2e-3)  # t = -2.619, two-sided, alone
+    (shown,) = ablation_tables(table)
+    assert [row[0] for row in shown.rows] == [
+        "nothing: the baseline",
+        "collection.student_fraction=0",
+    ]
+
+
+def test_only_seeds_that_both_have_count(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    table = ablation_table(run_frame([*runs[:2], *runs[3:]]), runs[0])
+    assert table[table["changed"] != ""].iloc[0]["seeds"] == (0, 1)
+
+
+def test_a_baseline_that_is_not_among_the_runs(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    with pytest.raises(RunDirectoryError, match="--baseline names no evaluated run"):
+        ablation_table(run_frame(runs[1:]), runs[0])
