@@ -7,6 +7,7 @@ import difflib
 import os
 import warnings
 from collections.abc import Iterator
+from ctypes.util import find_library
 from typing import Any
 
 import gymnasium
@@ -24,6 +25,8 @@ gymnasium.register(
 )
 # Entry points of environments that need an extra of ours, by a part of their names.
 _EXTRAS = {"box2d": "Box2D", "mujoco": "MuJoCo"}
+# DeepMind's control suite, which Shimmy registers if dm_control is installed.
+_CONTROL = "dm_control/"
 # Packages that register ids of their own when they are imported, by a part of such an id.
 _PACKAGES = {
     "BulletEnv-v0": "pybullet_envs_gymnasium",
@@ -65,11 +68,13 @@ def find_registered(env_id: str) -> gymnasium.envs.registration.EnvSpec:
     module, _, name = env_id.rpartition(":")
     if module:
         import_named(module, env_id)
+    elif name.startswith(_CONTROL) and name not in gymnasium.registry:
+        if not os.environ.get("DISPLAY"):  # dm_control asks when it is imported
+            os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") else "disabled")
+        import_named("shimmy", env_id, is_known=True)
     spec = gymnasium.registry.get(name)
     if spec is None or (not module and "game" in spec.kwargs):
-        raise EnvironmentConfigError(
-            _unknown_id_message(env_id, module, name), ErrorCode.ENVIRONMENT_UNKNOWN
-        )
+        raise EnvironmentConfigError(*_unknown_id(env_id, module, name))
     return spec
 
 
@@ -145,8 +150,12 @@ def _quiet_mujoco(entry: str) -> Iterator[None]:
         mujoco.set_mju_user_warning(before)
 
 
-def _unknown_id_message(env_id: str, module: str, name: str) -> str:
-    """Say which ids come closest to `env_id`, or that its module registers no such one."""
+def _unknown_id(env_id: str, module: str, name: str) -> tuple[str, ErrorCode]:
+    """Say which ids come closest to `env_id`, that its module has no such one, or what it needs."""
+    has_control = any(one.startswith(_CONTROL) for one in gymnasium.registry)
+    if name.startswith(_CONTROL) and not has_control:
+        needed = f"{env_id} needs dm_control: {pip_install('control')}"
+        return needed, ErrorCode.PACKAGE_MISSING
     known = [
         one
         for one, spec in gymnasium.registry.items()
@@ -155,11 +164,13 @@ def _unknown_id_message(env_id: str, module: str, name: str) -> str:
     nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
     if module:
-        return f"{env_id}: module {module} registers no environment {name!r} with gymnasium{hint}"
+        found = f"{env_id}: module {module} registers no environment {name!r} with gymnasium{hint}"
+        return found, ErrorCode.ENVIRONMENT_UNKNOWN
     package = next((package for part, package in _PACKAGES.items() if part in name), None)
     if package is not None:
         hint = f"; with the package {package} it is {package}:{env_id}"
     return (
         f"unknown environment {env_id!r} (Atari games: XNoFrameskip-v4 or ALE/X-v5, others: any "
-        f"gymnasium id, or module:id){hint}"
+        f"gymnasium id, or module:id){hint}",
+        ErrorCode.ENVIRONMENT_UNKNOWN,
     )
