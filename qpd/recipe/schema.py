@@ -21,6 +21,8 @@ from qpd.recipe.value_types import (
     EnvArguments,
     HiddenWidths,
     Name,
+    PhaseLossScale,
+    PhasePrecision,
     Project,
     Size,
     Wrappers,
@@ -221,8 +223,26 @@ class TrainingPhase(RecipeSection):
     loss: Literal["forward_kl", "reverse_kl"] = Field(
         "forward_kl", description="forward = KL(teacher || student), as in the paper"
     )
-    precision: Precision = Field(
-        "auto", description="compute dtype of training; auto = bf16 if the hardware supports it"
+    precision: PhasePrecision = Field(
+        "auto",
+        description="arithmetic of training: fp32; bf16, PyTorch's autocast; fp16 or eXmY, "
+        "simulated; auto = bf16 if the hardware supports it, else fp32",
+    )
+    loss_scale: PhaseLossScale = Field(
+        "auto",
+        description="factor on the loss, taken off the gradients again: none, dynamic or a number; "
+        "auto = dynamic for fp16, none otherwise",
+    )
+    master_weights: bool = Field(
+        True,
+        description="under fp16 and eXmY: float32 weights learn and rounded copies compute; "
+        "false = the weights themselves are rounded after each update",
+    )
+    gradient_exponents: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SAMPLES,
+        description="updates between two counts of the gradients' exponents; null = none",
     )
     compile: Literal["auto", "on", "off"] = Field(
         "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
@@ -420,6 +440,21 @@ class Recipe(RecipeSection):
                     "key": "replay.capacity",
                 },
             )
+        return self
+
+    @model_validator(mode="after")
+    def _formats_are_simulated(self) -> Self:
+        for name, phase in (("distill", self.distill), ("finetune", self.finetune)):
+            key = None
+            if phase.precision in ("auto", "fp32", "bf16"):
+                if not phase.master_weights:
+                    key, rule = "master_weights", "false needs precision fp16 or eXmY"
+            elif phase.compile == "on":
+                key, rule = "compile", "on needs precision auto, fp32 or bf16"
+            if key is not None:
+                raise PydanticCustomError(
+                    "cross_field", "{rule}", {"rule": rule, "key": f"{name}.{key}"}
+                )
         return self
 
     @model_validator(mode="after")

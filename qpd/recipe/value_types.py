@@ -15,6 +15,7 @@ ActivationName = Literal[
     "relu", "tanh", "sigmoid", "elu", "selu", "silu", "gelu", "mish", "softplus", "leaky_relu",
     "relu6", "hardtanh", "hardsigmoid", "hardswish",
 ]  # fmt: skip
+LOSS_SCALES = ("auto", "none", "dynamic")
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 
 
@@ -39,6 +40,27 @@ def _check_device(value: str) -> str:
     candidates = ["auto", "cpu", "cuda", "cuda:0"]
     raise PydanticCustomError(
         "choice", "must be auto, cpu, cuda or cuda:N", {"candidates": candidates}
+    )
+
+
+def _check_precision(value: str) -> str:
+    # At most 10 mantissa bits, which float32 rounds exactly.
+    if re.fullmatch(r"auto|fp32|bf16|fp16|e[2-8]m([1-9]|10)", value):
+        return value
+    raise PydanticCustomError(
+        "choice",
+        "must be auto, fp32, bf16, fp16 or eXmY, of 2 to 8 exponent and 1 to 10 mantissa bits",
+        {"candidates": ["auto", "fp32", "bf16", "fp16", "e5m7"]},
+    )
+
+
+def _check_loss_scale(value: str | float) -> str | float:
+    if value in LOSS_SCALES or (not isinstance(value, str) and 2.0**-24 <= value <= 2.0**24):
+        return value
+    raise PydanticCustomError(
+        "choice",
+        "must be auto, none, dynamic, or a number from 2^-24 to 2^24",
+        {"candidates": list(LOSS_SCALES)},
     )
 
 
@@ -97,6 +119,8 @@ ConvChannels = Annotated[
 HiddenWidths = Annotated[
     tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
 ]
+PhasePrecision = Annotated[str, AfterValidator(_check_precision)]
+PhaseLossScale = Annotated[float | str, AfterValidator(_check_loss_scale)]
 Device = Annotated[str, AfterValidator(_check_device)]
 Project = Annotated[str, AfterValidator(_check_project)]
 EnvArguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
