@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -15,7 +15,8 @@ ActivationName = Literal[
     "relu", "tanh", "sigmoid", "elu", "selu", "silu", "gelu", "mish", "softplus", "leaky_relu",
     "relu6", "hardtanh", "hardsigmoid", "hardswish",
 ]  # fmt: skip
-LOSS_SCALES = ("auto", "none", "dynamic")
+_ScaleName = Literal["auto", "none", "dynamic"]
+_LEAST_SCALE, _MOST_SCALE = 2.0**-24, 2.0**24  # those of qpd.numerics.loss_scale
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 
 
@@ -54,13 +55,14 @@ def _check_precision(value: str) -> str:
     )
 
 
-def _check_loss_scale(value: str | float) -> str | float:
-    if value in LOSS_SCALES or (not isinstance(value, str) and 2.0**-24 <= value <= 2.0**24):
+def _check_loss_scale(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value in get_args(_ScaleName) or (is_number and _LEAST_SCALE <= value <= _MOST_SCALE):
         return value
     raise PydanticCustomError(
         "choice",
         "must be auto, none, dynamic, or a number from 2^-24 to 2^24",
-        {"candidates": list(LOSS_SCALES)},
+        {"candidates": list(get_args(_ScaleName))},
     )
 
 
@@ -120,7 +122,11 @@ HiddenWidths = Annotated[
     tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
 ]
 PhasePrecision = Annotated[str, AfterValidator(_check_precision)]
-PhaseLossScale = Annotated[float | str, AfterValidator(_check_loss_scale)]
+# Checked before: each member of the union would report its own mistake.
+PhaseLossScale = Annotated[
+    Annotated[float, Field(ge=_LEAST_SCALE, le=_MOST_SCALE)] | _ScaleName,
+    BeforeValidator(_check_loss_scale),
+]
 Device = Annotated[str, AfterValidator(_check_device)]
 Project = Annotated[str, AfterValidator(_check_project)]
 EnvArguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
