@@ -12,7 +12,7 @@ import torch
 from qpd.numerics.random_seeds import generator
 from qpd.phases.play import Play
 from qpd.phases.student_run import StudentRun
-from qpd.recipe.schema import TrainingPhase
+from qpd.recipe.training_phases import TrainingPhase
 from qpd.replay.memory import ReplayMemory
 from qpd.runs.counted_gradients import PhaseGradients, gradient_histograms, gradient_scalars
 from qpd.runs.epoch_report import (

@@ -11,7 +11,7 @@ from torch import Tensor
 from qpd.numerics.gradient_exponents import NONE_COUNTED, GradientExponents
 from qpd.numerics.loss_scale import LossScale
 from qpd.numerics.precision import simulated_format
-from qpd.recipe.schema import TrainingPhase
+from qpd.recipe.training_phases import TrainingPhase
 from qpd.runs.counted_gradients import CountedGradients
 
 

@@ -22,7 +22,7 @@ from qpd.numerics.master_weights import MasterWeights
 from qpd.numerics.precision import simulated_format
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.schema import TrainingPhase
+from qpd.recipe.training_phases import TrainingPhase
 from qpd.students import Student
 from qpd.training.gradient_scaling import GradientScaling
 

@@ -39,6 +39,7 @@ GOOD: dict[str, list[str]] = {
     "analyze fps": ["empty.json"],
     "analyze returns": ["played"],
     "analyze parity": ["played"],
+    "analyze precision": ["played"],
     "analyze sizes": ["run"],
     "analyze pareto": ["played"],
     "analyze umap": ["run"],

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from qpd.actions import Discrete
 from qpd.losses.objective import Objective
-from qpd.recipe.schema import DistillSettings
+from qpd.recipe.training_phases import DistillSettings
 from qpd.replay.sample import ReplaySample
 from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.step import backward

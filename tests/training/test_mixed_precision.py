@@ -16,7 +16,12 @@ from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.loss_scale import LossScale
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.schema import DistillSettings, FinetuneSettings, RewardSettings, TrainingPhase
+from qpd.recipe.training_phases import (
+    DistillSettings,
+    FinetuneSettings,
+    RewardSettings,
+    TrainingPhase,
+)
 from qpd.replay.sample import ReplaySample
 from qpd.students import Student, architecture_for
 from qpd.training.gradient_scaling import GradientScaling
