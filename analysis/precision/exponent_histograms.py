@@ -31,7 +31,7 @@ def exponent_table(counted: Mapping[tuple[str, str], PhaseGradients]) -> DataFra
     """
     import pandas as pd
 
-    rows = []
+    rows: list[tuple[str, str, str, str, float, str, int]] = []
     for (run, phase), found in counted.items():
         for kind in KINDS:
             total = found.total(kind)

@@ -29,7 +29,7 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
     """Return a row for each run and trained student, `distilled` and `qat`.
 
     `arithmetic` is that of all phases up to it; `skipped` updates and the last `loss_scale` are its
-    own phase's, NaN where no loss was scaled; `lost`, `subnormal`, `overflow` are shares of its
+    own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`, `subnormal`, `overflow` are shares of its
     weight gradients in its format (in fp16, where it trained in float32), `fitting_scale` the
     power of two that would fit; NaN where none were counted. Raises what `run_frame` does, and
     GradientCountsError.
@@ -55,7 +55,8 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
     texts += [arithmetic_text(run.recipe.finetune)] if name == "finetune" else []
     found = {key: row[key] for key in ("name", "seed", "env_id", "teacher", "policy", "returns")}
     found["arithmetic"] = " / ".join(dict.fromkeys(texts))
-    for key, of in (("skipped", "skipped_updates"), ("loss_scale", "loss_scale")):
+    kept = {"skipped": "skipped_updates", "loss_scale": "loss_scale"}
+    for key, of in (kept | {"divergence": "best_validation_divergence"}).items():
         value = record.get(of)
         found[key] = float(value) if isinstance(value, int | float) else np.nan
     found |= dict.fromkeys(("lost", "subnormal", "overflow", "fitting_scale"), np.nan)
@@ -78,7 +79,7 @@ def precision_table(rows: DataFrame) -> DataFrame:
     """
     import pandas as pd
 
-    means = ["skipped", "loss_scale", "lost", "subnormal", "overflow", "fitting_scale"]
+    means = ["divergence", "skipped", "loss_scale", "lost", "subnormal", "overflow"]
     sizes = [name for name in rows.columns if name.startswith("bytes_")]
     found = []
     for key, mine in rows.groupby(_KEYS, sort=False) if len(rows) else []:
@@ -96,6 +97,7 @@ def precision_table(rows: DataFrame) -> DataFrame:
                 "low": low,
                 "high": high,
                 **mine[means].mean().to_dict(),
+                "fitting_scale": mine["fitting_scale"].min(),  # it fits them all
                 **mine[sizes].iloc[0].to_dict(),
             }
         )
@@ -104,7 +106,7 @@ def precision_table(rows: DataFrame) -> DataFrame:
 
 def shown_precisions(table: DataFrame) -> list[ShownTable]:
     """Tabulate `precision_table` for a terminal: returns, then bytes by parameter."""
-    header = ["student", "arithmetic", "seeds", "return [95%]", "skipped", "last S", "lost",
+    header = ["student", "arithmetic", "seeds", "return [95%]", "divergence", "skipped", "last S", "lost",
               "subnormal", "overflow", "S that fits"]  # fmt: skip
     shown = []
     for env_id, mine in table.groupby("env_id", sort=False) if len(table) else []:
@@ -114,6 +116,7 @@ def shown_precisions(table: DataFrame) -> list[ShownTable]:
                 row["arithmetic"],
                 str(row["seeds"]),
                 f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
+                _number(row["divergence"], "{:.5f}"),
                 *(_number(row[name], "{:,.1f}") for name in ("skipped", "loss_scale")),
                 *(_number(row[name], "{:.2%}") for name in ("lost", "subnormal", "overflow")),
                 _number(row["fitting_scale"], "{:g}"),
@@ -139,8 +142,10 @@ def _number(value: float, form: str) -> str:
 
 
 NOTES = (
-    "return: mean over seeds and games with 95% bootstrap interval; skipped updates and last loss "
-    "scale S: means over seeds, of the student's own phase",
+    "return: mean over seeds and games with 95% bootstrap interval; the best validation's "
+    "divergence from the teacher, skipped updates and last loss scale S: means over seeds, of the "
+    "student's own phase",
     "lost, subnormal, overflow: shares of counted weight gradients in the format, without S (in "
-    "fp16 where training is in float32); S that fits: leaves a binade below overflow",
+    "fp16 where training is in float32); overflow counts those of skipped updates; S that fits: "
+    "leaves a binade below overflow",
 )

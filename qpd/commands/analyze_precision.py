@@ -34,11 +34,14 @@ def analyze_precision(
 
         rows = precision_rows(runs)
         table = precision_table(rows)
-        counted, figures = {}, dict[str, Draw]()
+        counted: dict[tuple[str, str], PhaseGradients] = {}
+        figures: dict[str, Draw] = {}
         for path in find_runs(runs):
             run = RunDirectory.open(path, read_only=True)
-            read = {name: PhaseGradients.read(run.exponents_file(name)) for name in PHASES.values()}
-            found = {name: each for name, each in read.items() if each is not None}
+            found: dict[str, PhaseGradients] = {}
+            for name in PHASES.values():
+                each = PhaseGradients.read(run.exponents_file(name))
+                found |= {} if each is None else {name: each}
             counted.update({(path.name, name): each for name, each in found.items()})
             if found:
                 figures[f"gradients-{path.name}"] = partial(exponent_figure, found)
