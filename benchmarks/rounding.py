@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -26,19 +27,23 @@ def best_us(call: Callable[[], object], repeats: int = 300) -> float:
     return 1e6 * best
 
 
+def _round_trip(x: torch.Tensor) -> torch.Tensor:
+    return x.half().float()
+
+
 def main() -> None:
     """Print a table: a row a format, a column a size."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     numbers = {size: torch.randn(size) for size in SIZES}
-    baseline = {size: best_us(lambda x=x: x.half().float()) for size, x in numbers.items()}
+    baseline = {size: best_us(partial(_round_trip, x)) for size, x in numbers.items()}
     print("| format | " + " | ".join(f"{size:,} numbers" for size in SIZES) + " |")
     print("|---|" + "---|" * len(SIZES))
     shown = [f"{baseline[size]:,.1f} us" for size in SIZES]
     print("| baseline: half round trip | " + " | ".join(shown) + " |")
     for name in FORMATS:
         form = FloatFormat.parse(name)
-        ratios = [best_us(lambda x=x: form.round(x)) / baseline[n] for n, x in numbers.items()]
+        ratios = [best_us(partial(form.round, x)) / baseline[n] for n, x in numbers.items()]
         print(f"| {name} | " + " | ".join(f"{each:.1f} times" for each in ratios) + " |")
 
 

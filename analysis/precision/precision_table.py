@@ -29,10 +29,10 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
     """Return a row for each run and trained student, `distilled` and `qat`.
 
     `arithmetic` is that of all phases up to it; `skipped` updates and the last `loss_scale` are its
-    own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`, `subnormal`, `overflow` are shares of its
-    weight gradients in its format (in fp16, where it trained in float32), `fitting_scale` the
-    power of two that would fit; NaN where none were counted. Raises what `run_frame` does, and
-    GradientCountsError.
+    own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`,
+    `subnormal`, `overflow` are shares of its weight gradients in its format (in fp16, where it
+    trained in float32), `fitting_scale` the power of two that would fit; NaN where none were
+    counted. Raises what `run_frame` does, and GradientCountsError.
     """
     import pandas as pd
 
@@ -106,8 +106,8 @@ def precision_table(rows: DataFrame) -> DataFrame:
 
 def shown_precisions(table: DataFrame) -> list[ShownTable]:
     """Tabulate `precision_table` for a terminal: returns, then bytes by parameter."""
-    header = ["student", "arithmetic", "seeds", "return [95%]", "divergence", "skipped", "last S", "lost",
-              "subnormal", "overflow", "S that fits"]  # fmt: skip
+    header = ["student", "arithmetic", "seeds", "return [95%]", "divergence", "skipped", "last S",
+              "lost", "subnormal", "overflow", "S that fits"]  # fmt: skip
     shown = []
     for env_id, mine in table.groupby("env_id", sort=False) if len(table) else []:
         rows = [
