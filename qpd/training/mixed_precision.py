@@ -140,8 +140,11 @@ class MixedPrecision:
 
     @torch.no_grad()
     def _round_weights(self) -> None:
+        trained = self._trained
+        # Ranges and scales stay float32: of few exponents the smallest would round to 0.
+        student = trained.student if isinstance(trained, QuantizedStudent) else trained
         assert self.form is not None
-        for parameter in self._trained.parameters():
+        for parameter in student.parameters():
             parameter.copy_(self.form.round(parameter))
 
 
