@@ -61,7 +61,8 @@ class TrainStep:
     With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
     size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
     way. On a CPU compiling does not pay: a compiled step multiplies what observations share again.
-    Where `scaling` is, losses are scaled or gradients counted, and nothing is compiled.
+    `scaling` is the phase's, begun anew if it is None; where the recipe scales losses or counts
+    gradients, nothing is compiled.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class TrainStep:
         self._parameters = list(module.parameters())
         self._device = self._parameters[0].device
         self._dtype = compute_precision(plan.settings.precision, self._device)
+        scaling = GradientScaling.of(plan.settings) if scaling is None else scaling
         self._mixed = MixedPrecision(module, plan.settings, scaling)
         wanted = plan.settings.compile if self._mixed.is_plain else "off"
         self._compiled: Losses | None = None
