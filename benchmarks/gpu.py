@@ -24,7 +24,7 @@ from benchmarks.replay import fill
 from benchmarks.timing import interleave, parse_arguments, print_rates
 from benchmarks.training import training_plan
 from qpd.actions import Discrete
-from qpd.recipe.schema import DistillSettings
+from qpd.recipe.training_phases import DistillSettings
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
 from qpd.training.optimizer import make_optimizer

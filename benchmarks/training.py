@@ -22,7 +22,7 @@ from benchmarks.timing import interleave, parse_arguments, print_rates
 from qpd.actions import ActionSpace, Discrete
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.schema import DistillSettings, FinetuneSettings, TrainingPhase
+from qpd.recipe.training_phases import DistillSettings, FinetuneSettings, TrainingPhase
 from qpd.replay.play_stream import PlayStream
 from qpd.students import Student, architecture_for
 from qpd.students.size_grid import SIZE_GRID

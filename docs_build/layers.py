@@ -57,6 +57,7 @@ LAYERS = (
     "analysis/networks",
     "analysis/speed",
     "analysis/suites",
+    "analysis/precision",
     "analysis/paper",
     "analysis/report",
     "qpd/api.py",

@@ -8,7 +8,7 @@ PyTorch's ordinary layout; only the arithmetic uses the other one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -20,6 +20,8 @@ from qpd.students.architecture import LayerShape, StudentArchitecture
 from qpd.students.heads import both_heads
 from qpd.students.shared_background import SharedFrames
 
+# Hears of each hidden layer's activations, and of the value that 1 stands for in them.
+HiddenHook = Callable[[Tensor, Tensor | float], None]
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
 
@@ -148,6 +150,9 @@ class Student(nn.Module):
 
     def __init__(self, architecture: StudentArchitecture, seed: int = 0) -> None:
         super().__init__()
+        # Divide by 255 what layer 1 reads, not its weight: few bits may not hold so small a weight.
+        self.divides_inputs = False
+        self.hidden_hook: HiddenHook | None = None
         self.architecture = architecture
         self.shapes = architecture.layer_shapes()
         self.layers = nn.ModuleDict(
@@ -248,9 +253,13 @@ class Student(nn.Module):
             # 1 / 255 goes into layer 1's weight, which is far smaller than the pixels; and whole
             # levels are exact in bfloat16.
             levels = INPUT_LEVELS if position == 0 else 1.0
+            if position == 0 and self.divides_inputs:
+                hidden, levels = hidden / INPUT_LEVELS, 1.0
             hidden = apply(shape, hidden, module.weight, module.bias, is_relu, levels)
             if not is_relu:
                 hidden = self.architecture.function(hidden)
+            if self.hidden_hook is not None:
+                self.hidden_hook(hidden, 1.0)
             yield hidden
 
     def features(self, observations: Tensor | SharedFrames) -> Tensor:

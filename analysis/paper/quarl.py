@@ -118,13 +118,13 @@ def judge(evidence: QuarlEvidence) -> list[JudgedClaim]:
     return judged
 
 
-def claims_table(claims: Sequence[JudgedClaim]) -> ShownTable:
-    """Return the verdicts as text."""
+def claims_table(claims: Sequence[JudgedClaim], paper: str = "QuaRL") -> ShownTable:
+    """Return the verdicts on a paper's claims as text."""
     rows = [
         [str(c.number), c.text, str(c.verdict), c.evidence, "" if c.p is None else f"{c.p:.3f}"]
         for c in claims
     ]
-    title = "QuaRL's claims; p two-sided, corrected for all (Holm)"
+    title = f"{paper}: claims; p two-sided, corrected for all (Holm)"
     return ShownTable(title, ["", "claim", "verdict", "by", "p"], rows)
 
 

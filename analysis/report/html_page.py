@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from qpd.analysis.report.actions import actions_section
 from qpd.analysis.report.blocks import Section
 from qpd.analysis.report.feature_map import feature_map_section
+from qpd.analysis.report.gradients import gradients_section
 from qpd.analysis.report.headline import headline_section
 from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.report.latency import latency_section
@@ -34,6 +35,7 @@ SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
     actions_section,
     returns_section,
     training_section,
+    gradients_section,
     feature_map_section,
     sizes_section,
     latency_section,

@@ -18,6 +18,7 @@ from qpd.commands.analysis_output import (
 )
 from qpd.commands.analyze_networks import add_network_commands
 from qpd.commands.analyze_paper import analyze_paper
+from qpd.commands.analyze_precision import analyze_precision
 from qpd.commands.analyze_suites import add_suite_commands
 from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
 from qpd.errors.user_error import TargetError
@@ -26,6 +27,7 @@ analyze_app = typer.Typer(no_args_is_help=True, help="Tables and figures from me
 add_network_commands(analyze_app)
 add_suite_commands(analyze_app)
 analyze_app.command("paper")(analyze_paper)
+analyze_app.command("precision")(analyze_precision)
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]
 

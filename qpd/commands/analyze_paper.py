@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,8 @@ from qpd.files.atomic import to_plain, write_text
 
 if TYPE_CHECKING:
     from qpd.analysis.paper.evidence import PaperEvidence
+    from qpd.analysis.paper.quarl import JudgedClaim
+    from qpd.analysis.returns.return_rows import ShownTable
 
 _MOST_LINES = 40  # of a table in a terminal
 
@@ -25,6 +28,7 @@ class Paper(StrEnum):
 
     qpd = "qpd"
     quarl = "quarl"
+    mixed_precision = "mixed-precision"
 
 
 def analyze_paper(
@@ -62,6 +66,9 @@ def analyze_paper(
     if trained is not None or explored is not None:
         option = "--trained" if trained is not None else "--explored"
         raise TargetError(f"{option}: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
+    if paper == Paper.mixed_precision:
+        _mixed_precision(runs, output, as_json)
+        return
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
@@ -93,9 +100,6 @@ def _quarl(
     as_json: bool,
 ) -> None:
     with analysis_extra():
-        import pandas as pd
-
-        from qpd.analysis.figure_style import save_tables
         from qpd.analysis.paper.quarl import (
             QuarlEvidence,
             claims_table,
@@ -114,13 +118,36 @@ def _quarl(
             read_explored(explored),
         )
         claims = judge(evidence)
-        frame = pd.DataFrame([vars(claim) for claim in claims])
-        written = save_tables({"quarl_claims": frame}, output) if output is not None else []
-    files = [str(path) for path in written]
+        _print_claims(claims_table(claims, "QuaRL"), claims, "quarl_claims", output, as_json)
+
+
+def _mixed_precision(runs: list[Path], output: Path | None, as_json: bool) -> None:
+    with analysis_extra():
+        from qpd.analysis.paper.mixed_precision import MixedEvidence, judge
+        from qpd.analysis.paper.quarl import claims_table
+
+        claims = judge(MixedEvidence.of(runs))
+        table = claims_table(claims, "Mixed Precision Training")
+        _print_claims(table, claims, "mixed_precision_claims", output, as_json)
+
+
+def _print_claims(
+    table: ShownTable,
+    claims: Sequence[JudgedClaim],
+    name: str,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Write the claims into `output` as NAME.csv, if it is given, and print them."""
+    import pandas as pd
+
+    from qpd.analysis.figure_style import save_tables
+
+    frame = pd.DataFrame([vars(claim) for claim in claims])
+    files = [str(path) for path in save_tables({name: frame}, output)] if output else []
     if as_json:
         print_json({"claims": to_plain(frame.to_dict("records")), "files": files})
         return
-    table = claims_table(claims)
     print_text(table.title)
     print_table(table.header, table.rows)
     for line in files:

@@ -90,30 +90,50 @@ class FloatFormat:
         # PyTorch casts float64 to 16 bits by way of float32, which rounds twice.
         if cast is not None and x.dtype == torch.float32 and not self.saturate:
             return x.to(cast).to(x.dtype)
-        # Float32 has no room for the addend: above its own exponents, or beside 23 bits.
-        if x.dtype == torch.float32 and (self.exponent == 8 or self.mantissa == 23):
+        if x.dtype == torch.float32 and self.exponent == 8:
+            return self._round_bits(x)
+        # Float32 has no room for the addend beside 22 bits.
+        if x.dtype == torch.float32 and self.mantissa > 21:
             return self._round(x.double()).float()
         return self._round(x)
+
+    def _round_bits(self, x: Tensor) -> Tensor:
+        """Round float32 to a format of its exponents, by adding half a unit to the bits.
+
+        Subnormals and the step to infinity need no care: a carry is the next number there, too.
+        """
+        dropped = 23 - self.mantissa
+        if dropped == 0:
+            found = x.clone()
+        else:
+            bits = x.view(torch.int32)
+            # Just under half a unit, and the last bit that stays: ties go to even.
+            moved = (bits >> dropped).bitwise_and_(1).add_(bits).add_((1 << dropped - 1) - 1)
+            found = moved.bitwise_and_(-(1 << dropped)).view(torch.float32)
+            # A NaN of all ones would carry into the sign. The sum tells whether there may be one.
+            if not bool(x.sum().isfinite()):
+                found = torch.where(x.isnan(), x, found)
+        return found.clamp_(-self.largest, self.largest) if self.saturate else found
 
     def _round(self, x: Tensor) -> Tensor:
         """Round by the carrier's own addition.
 
-        2^s times the power of two below |x|, s = the mantissa bits to drop, is added and taken
-        off: the sum's last bit is then the last that the format keeps, and the addition rounds to
-        nearest even. Below the smallest normal the power stays, so subnormals have fixed steps.
+        1.5 * 2^s times the power of two below |x|, s = the mantissa bits to drop, is added and
+        taken off: the sum's last bit is then the last that the format keeps, whatever x's sign, and
+        the addition rounds to nearest even. Below the smallest normal the power stays, so
+        subnormals have fixed steps.
         """
         bits, integer, exponent = _CARRIERS[x.dtype]
-        size = x.abs()
-        power = size.view(integer).bitwise_and(exponent).view(x.dtype)
+        power = x.view(integer).bitwise_and(exponent).view(x.dtype)
         power.clamp_(self.smallest_normal, math.ldexp(1.0, self.max_exponent + 1))
-        addend = power.mul_(math.ldexp(1.0, bits - self.mantissa))
-        size.add_(addend).sub_(addend)
+        factor = math.ldexp(1.5, bits - self.mantissa)
+        found = torch.add(x, power, alpha=factor).sub_(power, alpha=factor)
         if self.saturate:
-            size.clamp_(max=self.largest)
+            found.clamp_(-self.largest, self.largest)
         else:
             # What is beyond `largest` is at least twice its power of two: moved up to where the
             # carrier ends, it overflows by itself. A mask would cost more than all the rest.
             room = torch.finfo(x.dtype).max
             up = math.ldexp(1.0, math.frexp(room)[1] - 1 - self.max_exponent)
-            size.mul_(up).mul_(1.0 / up)
-        return size.copysign_(x)
+            found.mul_(up).mul_(1.0 / up)
+        return found.copysign_(x)  # a sum that vanishes has lost its sign

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,6 +45,22 @@ class GradientExponents:
             not_finite += int((~is_finite).sum())
             zeros += size.numel() - int((~is_finite).sum()) - positive.numel()
         return cls(tuple(bins.tolist()), zeros, not_finite)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data: counts by exponent, those that are not 0."""
+        filled = {str(k): n for k, n in enumerate(self.counts, start=LOWEST) if n}
+        return {"exponents": filled, "zeros": self.zeros, "not_finite": self.not_finite}
+
+    @classmethod
+    def from_json(cls, found: Any) -> GradientExponents:
+        """Return what `to_json` was called on. Raises ValueError, TypeError or KeyError."""
+        counts = [0] * (HIGHEST - LOWEST + 1)
+        for exponent, count in found["exponents"].items():
+            place = int(exponent) - LOWEST
+            if not 0 <= place < len(counts):
+                raise ValueError(f"{exponent} is no exponent of float32")
+            counts[place] = _count(count)
+        return cls(tuple(counts), _count(found["zeros"]), _count(found["not_finite"]))
 
     def __add__(self, other: GradientExponents) -> GradientExponents:
         """Return the counts of both."""
@@ -91,3 +108,12 @@ class GradientExponents:
         if not filled:
             return 1.0
         return math.ldexp(1.0, form.max_exponent - headroom - filled[-1])
+
+
+NONE_COUNTED = GradientExponents((0,) * (HIGHEST - LOWEST + 1), 0, 0)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value

@@ -15,17 +15,20 @@ from qpd.numerics.float_format import FloatFormat
 
 
 class MasterWeights:
-    """The float32 masters of `working` parameters, which always hold them rounded to `form`.
+    """Float32 masters, and the `working` parameters that hold them rounded to `form`.
 
-    The working parameters are float32 on the grid of `form`, or of a 16-bit dtype that is `form`.
-    The optimizer steps `parameters`; what remains to do around it is `take_gradients` before and
-    `write_back` after.
+    The working parameters are float32 on the grid of `form`, or of a 16-bit dtype that is `form`;
+    one for each master, of its shape. The optimizer steps the masters; what remains to do around it
+    is `take_gradients` before and `write_back` after.
     """
 
-    def __init__(self, working: Iterable[nn.Parameter], form: FloatFormat) -> None:
-        self._working = list(working)
-        self._form = form
-        self.parameters = [nn.Parameter(each.detach().float().clone()) for each in self._working]
+    def __init__(
+        self,
+        masters: Iterable[nn.Parameter],
+        working: Iterable[nn.Parameter],
+        form: FloatFormat,
+    ) -> None:
+        self._masters, self._working, self._form = list(masters), list(working), form
         self.write_back()
 
     @torch.no_grad()
@@ -34,14 +37,14 @@ class MasterWeights:
 
         Returns those there are, float32, to be unscaled in place.
         """
-        for master, working in zip(self.parameters, self._working, strict=True):
+        for master, working in zip(self._masters, self._working, strict=True):
             # Cloned even where nothing is to widen: unscaling in place is the masters' affair.
             master.grad = None if working.grad is None else working.grad.float().clone()
             working.grad = None
-        return [each.grad for each in self.parameters if each.grad is not None]
+        return [each.grad for each in self._masters if each.grad is not None]
 
     @torch.no_grad()
     def write_back(self) -> None:
         """Round the masters into the working parameters, once, to nearest even."""
-        for master, working in zip(self.parameters, self._working, strict=True):
+        for master, working in zip(self._masters, self._working, strict=True):
             working.copy_(self._form.round(master))

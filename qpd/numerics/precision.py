@@ -1,4 +1,4 @@
-"""The dtype of training and labelling: bfloat16 where the device has units for it, else float32."""
+"""What a `precision` means: the dtype of tensors, and the format that is simulated in them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from pathlib import Path
 
 import torch
 
+from qpd.numerics.float_format import FloatFormat
+
+
+def simulated_format(precision: str) -> FloatFormat | None:
+    """Return the format that float32 tensors are rounded to: of `fp16` or `eXmY`, else None."""
+    return None if precision in ("auto", "fp32", "bf16") else FloatFormat.parse(precision)
+
 
 def compute_precision(precision: str, device: torch.device) -> torch.dtype:
-    """Return the dtype of `fp32`, `bf16` or `auto`: bf16 if the device has units for it."""
+    """Return the dtype of a precision; that of `auto` is bf16 if the device has units for it.
+
+    Formats are simulated in float32 (`simulated_format`).
+    """
     if precision == "auto":
         precision = "bf16" if has_bfloat16_units(device.type) else "fp32"
     return torch.bfloat16 if precision == "bf16" else torch.float32

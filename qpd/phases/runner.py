@@ -12,8 +12,9 @@ import torch
 from qpd.numerics.random_seeds import generator
 from qpd.phases.play import Play
 from qpd.phases.student_run import StudentRun
-from qpd.recipe.schema import TrainingPhase
+from qpd.recipe.training_phases import TrainingPhase
 from qpd.replay.memory import ReplayMemory
+from qpd.runs.counted_gradients import PhaseGradients, gradient_histograms, gradient_scalars
 from qpd.runs.epoch_report import (
     EpochReport,
     epoch_scalars,
@@ -27,6 +28,7 @@ from qpd.runs.progress import Progress
 from qpd.runs.results import check_result
 from qpd.runs.run_directory import RunDirectory
 from qpd.training.epochs import Trainee, train_together
+from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
@@ -42,6 +44,8 @@ COLUMNS = (
     "validation_high",
     "validation_divergence",
     "rollout_return",
+    "skipped_updates",
+    "loss_scale",
 )
 
 
@@ -59,7 +63,12 @@ def already_done(run: RunDirectory, phase: PhaseName, progress: Progress) -> boo
 
 def initial_state(module: torch.nn.Module, settings: TrainingPhase, seed: int) -> PhaseState:
     """Return the state in which a phase begins."""
-    return PhaseState(module, make_optimizer(module, settings), generator(seed, "shuffle"))
+    return PhaseState(
+        module,
+        make_optimizer(module, settings),
+        generator(seed, "shuffle"),
+        scaling=GradientScaling.of(settings),
+    )
 
 
 def run_phase(
@@ -107,10 +116,19 @@ class _Observer:
             row["validation_return"] = report.validation.mean
             row["validation_low"], row["validation_high"] = report.validation.interval()
             row["validation_divergence"] = report.divergence
-        row["rollout_return"] = report.rollout_return
+        for name in ("rollout_return", "skipped_updates", "loss_scale"):
+            row[name] = getattr(report, name)
         self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
+        self._write_exponents()
         self._tell_sinks(report)
         self.progress.epoch(report, self.student.label)
+
+    def _write_exponents(self) -> None:
+        """Replace the file of counted gradients: all epochs, as the checkpoint holds them."""
+        scaling = self.state.scaling
+        if scaling is not None and scaling.epochs:
+            counted = PhaseGradients(self.plan.settings.precision, scaling.epochs)
+            counted.write(self.student.run.exponents_file(self.plan.name))
 
     def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
         prefix = f"{self.student.label}: " if self.student.label else ""
@@ -126,6 +144,11 @@ class _Observer:
         scalars |= quantization_scalars(module, self.memory)
         is_due = histograms_due(report.epoch, self.plan.settings.epochs)
         histograms = weight_histograms(module) if is_due else {}
+        scaling = self.state.scaling
+        if scaling is not None and scaling.epochs:
+            form = PhaseGradients(self.plan.settings.precision, scaling.epochs).form
+            scalars |= gradient_scalars(scaling.epochs[-1], form)
+            histograms |= gradient_histograms(scaling.epochs[-1]) if is_due else {}
         for sink in sinks:
             sink.epoch(self.plan.name, report.epoch, scalars, histograms)
 
@@ -133,7 +156,7 @@ class _Observer:
 def summary(state: PhaseState) -> dict[str, Any]:
     """Return what the manifest records of a finished training phase."""
     best = state.best_score
-    return {
+    found: dict[str, Any] = {
         "epochs": state.epoch,
         "best_epoch": state.best_epoch if state.best else None,
         "best_validation_return": best.mean_return if best else None,
@@ -141,3 +164,7 @@ def summary(state: PhaseState) -> dict[str, Any]:
         "rollbacks": state.rollbacks,
         "seconds": state.seconds,
     }
+    if state.scaling is not None:
+        scale = state.scaling.loss_scale
+        found |= {"skipped_updates": scale.skipped, "loss_scale": scale.scale}
+    return found

@@ -13,7 +13,8 @@ from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import open_student
-from qpd.recipe.schema import FinetuneSettings, Recipe, TrainingPhase
+from qpd.recipe.schema import Recipe
+from qpd.recipe.training_phases import FinetuneSettings, TrainingPhase
 from qpd.runs.fork import adopt_distilled
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory

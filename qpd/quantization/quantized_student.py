@@ -19,7 +19,7 @@ from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from qpd.students import Student, StudentOutputs
 from qpd.students.shared_background import SharedFrames
-from qpd.students.student import INPUT_LEVELS, LayerMap, apply_layer, compute_dtype
+from qpd.students.student import INPUT_LEVELS, HiddenHook, LayerMap, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
 
@@ -36,6 +36,7 @@ class QuantizedStudent(nn.Module):
     def __init__(self, student: Student, config: QuantizationConfig) -> None:
         super().__init__()
         self.student, self.config = student, config
+        self.hidden_hook: HiddenHook | None = None
         self.bits = config.layer_bits(student.shapes)
         self.activation = student.architecture.function
         self.has_tables = student.architecture.num_tables > 0
@@ -178,7 +179,10 @@ class QuantizedStudent(nn.Module):
             found = lookup_table(self.activation, here, top)[index.to(torch.int64)]
         exact = self.activation(here.first + acc * unit) / here.step + here.zero_point
         exact = exact.clamp(0, top)
-        return (exact + (found - exact).detach()).float(), here
+        levels = (exact + (found - exact).detach()).float()
+        if self.hidden_hook is not None:
+            self.hidden_hook(levels, here.step)
+        return levels, here
 
     def _table_outputs(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs and features of a student with tables, `[batch, ...]`, float32."""
@@ -211,6 +215,8 @@ class QuantizedStudent(nn.Module):
                 bias = self.integer_bias(position, scale * step)
                 levels = quantize_activations(acc, gain, bias * gain, top)
             step = next_step
+            if self.hidden_hook is not None:
+                self.hidden_hook(levels, step)
             yield levels
 
     def hidden_levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, Tensor]:

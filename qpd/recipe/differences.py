@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from qpd.recipe.schema import RecipeSection
+from qpd.recipe.section import RecipeSection
 
 
 def recipe_differences(before: RecipeSection, now: RecipeSection) -> list[str]:

@@ -19,7 +19,8 @@ from qpd.errors.user_error import CodedLine
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field, section_model
-from qpd.recipe.schema import Recipe, RecipeError, RecipeSection
+from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.section import RecipeSection
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
 
 AnyRecipe = TypeVar("AnyRecipe", bound=RecipeSection)

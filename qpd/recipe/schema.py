@@ -8,12 +8,14 @@ emulator frames on Atari) everywhere.
 from typing import Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
+from qpd.recipe.section import RecipeSection
+from qpd.recipe.training_phases import DistillSettings, FinetuneSettings
 from qpd.recipe.value_types import (
     ActivationName,
     ConvChannels,
@@ -37,13 +39,6 @@ class RecipeError(UserError, ValueError):
     """Every mistake found in a recipe, one line each, in `lines`."""
 
     code = ErrorCode.RECIPE_WRONG_VALUE
-
-
-class RecipeSection(BaseModel):
-    """The base of every recipe section: strict, closed, immutable, finite numbers."""
-
-    # strict: `"64"` in quotes is text, not a number, and 1.0 is no whole number.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "td3", "ddpg"]
@@ -182,122 +177,6 @@ class StudentSettings(RecipeSection):
         return self
 
 
-class TrainingPhase(RecipeSection):
-    """The settings that phase 1 (distill) and phase 3 (finetune) share; use the subclasses."""
-
-    epochs: int = Field(
-        600, ge=0, le=MAX_EPOCHS, description="passes over the memory; 0 = skip the phase"
-    )
-    # 600 epochs are the paper's; so are the memory of 540,000 and the 10% replaced after each.
-    samples_per_epoch: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_SAMPLES,
-        description="transitions per epoch; null = the whole memory once",
-    )
-    batch_size: int = Field(256, ge=1, le=1 << 20, description="transitions per update")
-    lr: float = Field(1e-3, gt=0, le=10, description="learning rate at the start")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "linear", description="decay of the learning rate; linear and cosine end at 0"
-    )
-    optimizer: Literal["adam", "adamw", "rmsprop", "sgd"] = Field("adam", description="optimizer")
-    weight_decay: float = Field(0.0, ge=0, le=1, description="weight decay of the optimizer")
-    max_grad_norm: float | None = Field(
-        None, gt=0, le=1e9, description="norm to which gradients are clipped; null = no clipping"
-    )
-    temperature: float | None = Field(
-        None,
-        gt=0,
-        le=1000,
-        description="tau of Eq. 1; null = 3 for logits, 1 for Gaussian actions; for Q-values as "
-        "distill.label_entropy says",
-    )
-    actor_weight: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="lambda of Eq. 2; 1 = Eq. 1 alone; null = 1 for Q-values, 0.5 for logits",
-    )
-    loss: Literal["forward_kl", "reverse_kl"] = Field(
-        "forward_kl", description="forward = KL(teacher || student), as in the paper"
-    )
-    precision: Precision = Field(
-        "auto", description="compute dtype of training; auto = bf16 if the hardware supports it"
-    )
-    compile: Literal["auto", "on", "off"] = Field(
-        "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
-    )
-    patience: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_EPOCHS,
-        description="validations without improvement after which the phase stops; null = never",
-    )
-    rollbacks: int = Field(
-        3,
-        ge=0,
-        le=100,
-        description="times that the phase may undo an epoch whose loss spikes or is not finite, or "
-        "that kills the student, and continue at half the learning rate; 0 = stop with an error",
-    )
-
-    def actor_weight_for(self, has_critic: bool) -> float:
-        """Return lambda of Eq. 2: the recipe's, else 0.5, or 1 where the teacher has no critic.
-
-        The QPD paper trains students of DQN, whose Q-values are what Eq. 1 compares, by it alone.
-        """
-        if self.actor_weight is not None:
-            return self.actor_weight
-        return 0.5 if has_critic else 1.0
-
-
-class DistillSettings(TrainingPhase):
-    """Phase 1: full-precision distillation."""
-
-    # As large as this only because dormant units are recycled.
-    lr: float = Field(4e-3, gt=0, le=10, description="learning rate at the start")
-    label_entropy: float = Field(
-        0.3,
-        gt=0,
-        lt=1,
-        description="for Q-values: tau is where the labels' entropy is this share of ln(number "
-        "of actions), unless temperature is given",
-    )
-    recycle_dormant: bool = Field(
-        True, description="reinitialise units that no state activates, after early epochs (ReDo)"
-    )
-
-
-class RewardSettings(RecipeSection):
-    """A reward term for phase 3, beyond the paper: PPO on the student's own games."""
-
-    imitation: float = Field(
-        0.3, ge=0, le=1000, description="weight of Eq. 2 beside PPO's objective"
-    )
-    rollout: int = Field(
-        8192,
-        ge=64,
-        le=MAX_SAMPLES,
-        description="transitions that the student plays before each epoch",
-    )
-    passes: int = Field(2, ge=1, le=100, description="passes over the rollout in each epoch")
-    clip: float = Field(0.1, gt=0, lt=1, description="PPO's clip range")
-    discount: float = Field(0.99, gt=0, le=1, description="gamma; usually the teacher's")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of the advantages (GAE)")
-
-
-class FinetuneSettings(TrainingPhase):
-    """Phase 3: distillation with quantized weights and activations in the forward pass."""
-
-    lr: float = Field(1e-4, gt=0, le=10, description="learning rate at the start")
-    recycle_dormant: bool = Field(
-        False, description="as in phase 1; for quantized training from random weights"
-    )
-    reward: RewardSettings | None = Field(
-        None, description="also learn from rewards, to surpass the teacher; null = as in the paper"
-    )
-
-
 class QuantizeSettings(RecipeSection):
     """Phase 2, and the quantizers that phase 3 trains through."""
 
@@ -420,6 +299,21 @@ class Recipe(RecipeSection):
                     "key": "replay.capacity",
                 },
             )
+        return self
+
+    @model_validator(mode="after")
+    def _formats_are_simulated(self) -> Self:
+        for name, phase in (("distill", self.distill), ("finetune", self.finetune)):
+            key = None
+            if phase.precision in ("auto", "fp32", "bf16"):
+                if not phase.master_weights:
+                    key, rule = "master_weights", "false needs precision fp16 or eXmY"
+            elif phase.compile == "on":
+                key, rule = "compile", "on needs precision auto, fp32 or bf16"
+            if key is not None:
+                raise PydanticCustomError(
+                    "cross_field", "{rule}", {"rule": rule, "key": f"{name}.{key}"}
+                )
         return self
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from qpd.recipe.bounds import MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe
-from qpd.recipe.schema import RecipeSection
+from qpd.recipe.section import RecipeSection
 from qpd.recipe.value_types import Device, EnvArguments, Name, Wrappers
 
 Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -15,6 +15,8 @@ ActivationName = Literal[
     "relu", "tanh", "sigmoid", "elu", "selu", "silu", "gelu", "mish", "softplus", "leaky_relu",
     "relu6", "hardtanh", "hardsigmoid", "hardswish",
 ]  # fmt: skip
+_ScaleName = Literal["auto", "none", "dynamic"]
+_LEAST_SCALE, _MOST_SCALE = 2.0**-24, 2.0**24  # those of qpd.numerics.loss_scale
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 
 
@@ -39,6 +41,28 @@ def _check_device(value: str) -> str:
     candidates = ["auto", "cpu", "cuda", "cuda:0"]
     raise PydanticCustomError(
         "choice", "must be auto, cpu, cuda or cuda:N", {"candidates": candidates}
+    )
+
+
+def _check_precision(value: str) -> str:
+    # At most 10 mantissa bits, which float32 rounds exactly.
+    if re.fullmatch(r"auto|fp32|bf16|fp16|e[2-8]m([1-9]|10)", value):
+        return value
+    raise PydanticCustomError(
+        "choice",
+        "must be auto, fp32, bf16, fp16 or eXmY, of 2 to 8 exponent and 1 to 10 mantissa bits",
+        {"candidates": ["auto", "fp32", "bf16", "fp16", "e5m7"]},
+    )
+
+
+def _check_loss_scale(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value in get_args(_ScaleName) or (is_number and _LEAST_SCALE <= value <= _MOST_SCALE):
+        return value
+    raise PydanticCustomError(
+        "choice",
+        "must be auto, none, dynamic, or a number from 2^-24 to 2^24",
+        {"candidates": list(get_args(_ScaleName))},
     )
 
 
@@ -96,6 +120,12 @@ ConvChannels = Annotated[
 ]
 HiddenWidths = Annotated[
     tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
+]
+PhasePrecision = Annotated[str, AfterValidator(_check_precision)]
+# Checked before: each member of the union would report its own mistake.
+PhaseLossScale = Annotated[
+    Annotated[float, Field(ge=_LEAST_SCALE, le=_MOST_SCALE)] | _ScaleName,
+    BeforeValidator(_check_loss_scale),
 ]
 Device = Annotated[str, AfterValidator(_check_device)]
 Project = Annotated[str, AfterValidator(_check_project)]

@@ -19,7 +19,8 @@ from qpd.environments.source import EnvironmentSource
 from qpd.environments.transition import TransitionBatch
 from qpd.numerics.precision import compute_precision
 from qpd.numerics.random_seeds import generator, seed_for
-from qpd.recipe.schema import Recipe, RewardSettings
+from qpd.recipe.schema import Recipe
+from qpd.recipe.training_phases import RewardSettings
 from qpd.replay.advantages import PlayedStep, generalized_advantages
 from qpd.replay.memory import ReplayMemory
 from qpd.teachers import Teacher

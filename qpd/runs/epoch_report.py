@@ -25,7 +25,8 @@ class EpochReport:
     """Batch means over one epoch: losses in nats and value units, speed, validation if any.
 
     `divergence` is the validated student's from its teacher, in nats; `rollout_return` the mean
-    return of the games that ended in the epoch's rollout, if any did.
+    return of the games that ended in the epoch's rollout, if any did. `skipped_updates`, of the
+    phase so far, and `loss_scale` are there where the loss is scaled or gradients are counted.
     """
 
     epoch: int
@@ -37,6 +38,8 @@ class EpochReport:
     validation: EvaluationResult | None
     divergence: float | None = None
     rollout_return: float | None = None
+    skipped_updates: int | None = None
+    loss_scale: float | None = None
 
 
 def epoch_scalars(report: EpochReport) -> dict[str, float]:
@@ -59,6 +62,10 @@ def epoch_scalars(report: EpochReport) -> dict[str, float]:
         scalars["divergence/validation"] = report.divergence
     if report.rollout_return is not None:
         scalars["rollout/return"] = report.rollout_return
+    if report.skipped_updates is not None:
+        scalars["train/skipped_updates"] = report.skipped_updates
+    if report.loss_scale is not None:
+        scalars["train/loss_scale"] = report.loss_scale
     return scalars
 
 

@@ -4,6 +4,7 @@ recipe.yaml             the resolved recipe
 manifest.json           versions, teacher, state of each phase, evaluations
 distilled.safetensors   the student after phase 1
 quantized.safetensors   the k-bit student
+gradient_exponents.distill.json, gradient_exponents.finetune.json   where they are counted
 metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
 """
 
@@ -260,6 +261,10 @@ class RunDirectory:
     def metrics_file(self) -> Path:
         """One row per epoch."""
         return self.path / "metrics.csv"
+
+    def exponents_file(self, phase: str) -> Path:
+        """Return the file of the gradients that a phase counted (`qpd.runs.counted_gradients`)."""
+        return self.path / f"gradient_exponents.{phase}.json"
 
     @property
     def tensorboard_folder(self) -> Path:

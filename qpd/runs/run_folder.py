@@ -14,7 +14,7 @@ from qpd.errors.user_error import UserError
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.recipe.differences import recipe_differences
-from qpd.recipe.schema import RecipeSection
+from qpd.recipe.section import RecipeSection
 from qpd.runs.manifest import FORMAT_VERSION, RunOrigin
 
 AnyManifest = TypeVar("AnyManifest", bound=RunOrigin)

@@ -28,7 +28,8 @@ from qpd.recipe.loading import (
     value_text,
 )
 from qpd.recipe.mistakes import KeyPath, describe_error
-from qpd.recipe.schema import RecipeError, RecipeSection
+from qpd.recipe.schema import RecipeError
+from qpd.recipe.section import RecipeSection
 
 # A grid file may come from anybody: a few axes of a few hundred values each would fill the memory,
 # and every selection is compared with every cell.

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qpd.files.atomic import write_text
-from qpd.recipe.schema import FinetuneSettings, QuantizeSettings, Recipe
+from qpd.recipe.schema import QuantizeSettings, Recipe
+from qpd.recipe.training_phases import FinetuneSettings
 from qpd.runs.run_directory import RunDirectory
 from qpd.sweep.cells import Cell
 

@@ -56,6 +56,12 @@ class Trainee:
     label: str = ""
 
     @property
+    def skipped_updates(self) -> int:
+        """Count the updates that were skipped so far, as their gradients were not finite."""
+        scaling = self.state.scaling
+        return 0 if scaling is None else scaling.loss_scale.skipped
+
+    @property
     def has_settled(self) -> bool:
         """Whether its validations have stopped improving for as long as the recipe waits."""
         patience = self.plan.settings.patience
@@ -77,7 +83,9 @@ def train_together(
     epoch = max(trainee.state.epoch for trainee in trainees)
     if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
         return
-    steps = [TrainStep(t.plan, t.state.module, t.state.optimizer) for t in trainees]
+    steps = [
+        TrainStep(t.plan, t.state.module, t.state.optimizer, t.state.scaling) for t in trainees
+    ]
     while epoch < settings.epochs:
         active = {
             number: trainee
@@ -108,6 +116,7 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
         collection = _Collection(stream, shared_policy(players))
     # A bad epoch is noticed at its end only, when the parameters are already spoiled.
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
+    skipped = [trainee.skipped_updates for trainee in trainees]
     began = time.perf_counter()
     try:
         sums, count, last = _train_epoch(active, steps, draw, batches)
@@ -120,9 +129,23 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
     played = None
     if rollout is not None and len(rollout.game_returns):
         played = float(rollout.game_returns.mean())
-    for trainee, loss_sums, before in zip(trainees, sums, copies, strict=True):
+    for trainee, loss_sums, before, ago in zip(trainees, sums, copies, skipped, strict=True):
+        _check_updates(trainee, trainee.skipped_updates - ago, len(batches))
         _check_epoch(trainee, loss_sums / count, last, before)
         _end_epoch(trainee, loss_sums / count, count / (trained - began), played)
+
+
+def _check_updates(trainee: Trainee, skipped: int, tried: int) -> None:
+    """Raise TrainingError if an epoch skipped all its updates and the next would as well."""
+    plan, scaling = trainee.plan, trainee.state.scaling
+    if scaling is None or skipped < tried or scaling.can_fall:
+        return
+    name = f"{trainee.label}: {plan.name}" if trainee.label else plan.name
+    raise TrainingError(
+        f"{name}: epoch {trainee.state.epoch + 1}: all {tried} updates were skipped, as gradients "
+        f"overflow {plan.settings.precision} at a loss scale of {scaling.loss_scale.scale:g}: "
+        f"lower {plan.name}.loss_scale, or set it to dynamic"
+    )
 
 
 def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before: StateCopy) -> None:
@@ -160,6 +183,8 @@ def _end_epoch(
         validation = plan.validate()
         state.keep_if_best(validation, plan.select)
     state.add_time("validate", time.perf_counter() - began)
+    if state.scaling is not None:
+        state.scaling.end_epoch(state.epoch)
     total, actor, critic = losses.tolist()
     lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
     trainee.observer.epoch_done(
@@ -173,6 +198,8 @@ def _end_epoch(
             None if validation is None else validation.games,
             None if validation is None else validation.divergence,
             rollout_return,
+            None if state.scaling is None else trainee.skipped_updates,
+            None if state.scaling is None else state.scaling.loss_scale.scale,
         )
     )
 

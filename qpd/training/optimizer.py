@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from qpd.recipe.schema import TrainingPhase
+from qpd.recipe.training_phases import TrainingPhase
 
 
 def make_optimizer(

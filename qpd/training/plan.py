@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qpd.actions import ActionSpace
 from qpd.environments.policy import Policy
 from qpd.losses.objective import Objective
-from qpd.recipe.schema import RewardSettings, TrainingPhase
+from qpd.recipe.training_phases import RewardSettings, TrainingPhase
 from qpd.training.selection import Selection, Validated
 
 

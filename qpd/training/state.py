@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.selection import Score, Selection, Validated
 
 
@@ -20,7 +21,7 @@ class PhaseState:
     `best` is a copy of the module's parameters at the best validation so far, `best_score` what it
     scored; `stale` counts the validations since. After `rollbacks` (`qpd.training.health`) the
     learning rate is `lr_scale` times the recipe's; `recent_losses` are those of the last good
-    epochs.
+    epochs. `scaling` is there where the loss is scaled or gradients are counted.
     """
 
     module: nn.Module
@@ -35,6 +36,7 @@ class PhaseState:
     lr_scale: float = 1.0
     rollbacks: int = 0
     recent_losses: list[float] = field(default_factory=list)
+    scaling: GradientScaling | None = None
 
     @property
     def head_factor(self) -> float:
@@ -81,6 +83,8 @@ class PhaseState:
             "recent_losses": self.recent_losses,
             "shuffle": json.dumps(self.shuffle.bit_generator.state),
         }
+        if self.scaling is not None:
+            plain["scaling"] = self.scaling.to_json()
         return tensors, plain
 
     def load_state_dict(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
@@ -109,4 +113,6 @@ class PhaseState:
             self.best_score = Score(score, score, score)
         else:
             self.best_score = None if score is None else Score.from_json(score)
+        if self.scaling is not None:
+            self.scaling.load_json(plain["scaling"])
         self.shuffle.bit_generator.state = json.loads(plain["shuffle"])

@@ -11,6 +11,9 @@ from qpd.losses.objective import Objective
 from qpd.losses.ppo import clipped_objective
 from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
+from qpd.students import StudentOutputs
+from qpd.training.gradient_scaling import GradientScaling
+from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.plan import PhasePlan
 
 Losses = Callable[[ReplaySample], tuple[Tensor, Tensor, Tensor]]
@@ -31,7 +34,7 @@ def phase_losses(
 
 
 def backward(
-    module: nn.Module, sample: ReplaySample, objective: Objective, dtype: torch.dtype
+    mixed: MixedPrecision, sample: ReplaySample, objective: Objective, dtype: torch.dtype
 ) -> Tensor:
     """Add the gradients of Eq. 2 by a batch, on a CPU; returns total, actor and critic loss, `[3]`.
 
@@ -39,7 +42,7 @@ def backward(
     as much as a small layer.
     """
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        outputs = module(sample.inputs)
+        outputs = mixed.forward(sample.inputs)
     batch = len(sample.values)
     (actors, by_outputs), (critics, by_values) = objective.gradients(outputs, sample)
     actor, critic = float(actors.sum()) / batch, float(critics.sum()) / batch
@@ -48,7 +51,7 @@ def backward(
         gradient.mul_(slope / batch)
         for gradient, slope in zip((by_outputs, by_values), slopes, strict=False)
     ]
-    torch.autograd.backward(outputs[: len(given)], given)
+    mixed.backward(outputs, given)
     return torch.tensor([objective.total_of(actor, critic), actor, critic])
 
 
@@ -58,16 +61,24 @@ class TrainStep:
     With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
     size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
     way. On a CPU compiling does not pay: a compiled step multiplies what observations share again.
+    `scaling` is the phase's, begun anew if it is None; where the recipe scales losses or counts
+    gradients, nothing is compiled.
     """
 
     def __init__(
-        self, plan: PhasePlan, module: nn.Module, optimizer: torch.optim.Optimizer
+        self,
+        plan: PhasePlan,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaling: GradientScaling | None = None,
     ) -> None:
         self._plan, self._module, self._optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
         self._device = self._parameters[0].device
         self._dtype = compute_precision(plan.settings.precision, self._device)
-        wanted = plan.settings.compile
+        scaling = GradientScaling.of(plan.settings) if scaling is None else scaling
+        self._mixed = MixedPrecision(module, plan.settings, scaling)
+        wanted = plan.settings.compile if self._mixed.is_plain else "off"
         self._compiled: Losses | None = None
         if wanted == "on" or (wanted == "auto" and self._device.type == "cuda"):
             # fullgraph: a graph that breaks would be slow without a word.
@@ -80,7 +91,10 @@ class TrainStep:
         """Tell whether samples may come as `SharedFrames`; False here switches sharing off."""
         # Plans are made on a CPU, and a compiled graph cannot depend on what the frames hold. With
         # rewards, the acting policy must use the same arithmetic, or PPO's ratios are wrong.
-        return self._device.type == "cpu" and self._compiled is None and self._plan.reward is None
+        # Sums in parts would be rounded in parts.
+        is_exact = self._mixed.form is None
+        is_plain = self._compiled is None and self._plan.reward is None
+        return self._device.type == "cpu" and is_plain and is_exact
 
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:
         with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
@@ -89,20 +103,24 @@ class TrainStep:
 
     def __call__(self, sample: ReplaySample) -> Tensor:
         """Take the step; returns total, actor and critic loss, `[3]`, outside the graph."""
-        for parameter in self._parameters:  # zero_grad of the optimizer costs 0.1 ms
-            parameter.grad = None
+        self._mixed.begin()
         losses = self._backward(sample)
+        if not self._mixed.unscaled():
+            return losses
         if self._plan.settings.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self._plan.settings.max_grad_norm)
         self._optimizer.step()
         if self._plan.after_update is not None:
             self._plan.after_update()
+        self._mixed.end()
         return losses
 
     def _backward(self, sample: ReplaySample) -> Tensor:
         plain = self._compiled is None and self._plan.reward is None
         if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
-            return backward(self._module, sample, self._plan.objective, self._dtype)
+            return backward(self._mixed, sample, self._plan.objective, self._dtype)
+        if not self._mixed.is_plain:
+            return self._scaled_backward(sample)
         losses: Losses = self._losses
         if self._compiled is not None:
             # One size: each further one would be compiled for, for seconds to minutes.
@@ -113,3 +131,13 @@ class TrainStep:
         total, actor, critic = losses(sample)
         total.backward()
         return torch.stack([total.detach(), actor.detach(), critic.detach()])
+
+    def _scaled_backward(self, sample: ReplaySample) -> Tensor:
+        """Add the gradients of the scaled loss; the loss itself is float32's."""
+        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
+            outputs = self._mixed.forward(sample.inputs)
+        cut = StudentOutputs(*(each.detach().requires_grad_() for each in outputs))
+        found = phase_losses(cut, sample, self._plan)
+        given = torch.autograd.grad(found[0], cut, materialize_grads=True)
+        self._mixed.backward(outputs, given)
+        return torch.stack([each.detach() for each in found])

@@ -40,6 +40,7 @@ GOOD: dict[str, list[str]] = {
     "analyze returns": ["played"],
     "analyze parity": ["played"],
     "analyze ablation": ["run", "--baseline", "run"],
+    "analyze precision": ["played"],
     "analyze sizes": ["run"],
     "analyze pareto": ["played"],
     "analyze umap": ["run"],

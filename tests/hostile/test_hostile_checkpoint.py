@@ -12,7 +12,7 @@ import torch
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import write_safetensors
 from qpd.phases.runner import initial_state
-from qpd.recipe.schema import DistillSettings
+from qpd.recipe.training_phases import DistillSettings
 from qpd.runs.checkpoint import (
     CheckpointError,
     checkpoint_file,

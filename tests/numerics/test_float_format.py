@@ -65,6 +65,18 @@ def test_random_bit_patterns_round_as_casts_do(name: str) -> None:
     assert same_bits(by_addition(name, x), x.to(CASTS[name]).float())
 
 
+@pytest.mark.parametrize("name", ["e8m1", "e8m5", "e8m22", "fp32", "e2m1", "e7m10", "e5m21"])
+@pytest.mark.parametrize("saturate", [False, True])
+def test_float32_is_rounded_as_float64_is(name: str, saturate: bool) -> None:
+    """By bits or by float32's addition; float64 holds every addend."""
+    form = FloatFormat.parse(name, saturate=saturate)
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31, (200_000,), generator=generator).to(torch.int32)
+    ends = torch.tensor([-1, 2**31 - 1, 0, -(2**31), 0x7F800000, 0x7F7FFFFF, 1], dtype=torch.int32)
+    for x in (torch.cat([bits, ends]).view(torch.float32), torch.linspace(-3, 3, 999)):
+        assert same_bits(form.round(x), form.round(x.double()).float())
+
+
 def test_float64_is_rounded_once() -> None:
     # 1 + 2^-11 is halfway between 1 and 1 + 2^-10. A little more must go up; by way of float32,
     # which drops the 2^-40, it would be a tie and go down to the even 1.

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from qpd.recipe.loading import GRID_SUFFIX, list_recipes, load_recipe, recipes_folder
 from qpd.recipe.mistakes import all_key_paths, recipe_field
@@ -244,3 +245,28 @@ def test_every_number_has_both_bounds() -> None:
                     assert {"maximum", "exclusiveMaximum"} & set(choice), key
                     found += 1
     assert found >= 40
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("distill.precision=fp61", "distill.precision: 'fp61' must be auto, fp32, bf16, fp16"),
+        ("distill.precision=e5m11", "1 to 10 mantissa bits"),
+        ("finetune.loss_scale=dynamik", "did you mean dynamic?"),
+        ("finetune.loss_scale=0", "must be auto, none, dynamic, or a number from 2^-24 to 2^24"),
+        ("finetune.loss_scale=[1]", "finetune.loss_scale"),
+        ("distill.master_weights=false", "distill.master_weights: false needs precision fp16"),
+    ],
+)
+def test_mistakes_about_precision_name_what_is_right(line: str, said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("ci", [line])
+    assert any(said in each for each in caught.value.lines)
+    assert len(caught.value.lines) <= 2
+
+
+def test_formats_and_scales_are_read_and_written() -> None:
+    changes = ["distill.precision=e5m7", "distill.loss_scale=128", "finetune.precision=fp16"]
+    recipe = load_recipe("ci", [*changes, "finetune.master_weights=false"])
+    assert (recipe.distill.precision, recipe.distill.loss_scale) == ("e5m7", 128.0)
+    assert Recipe.model_validate(yaml.safe_load(recipe.to_yaml()), strict=False) == recipe

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from qpd.actions import Discrete
 from qpd.losses.objective import Objective
+from qpd.recipe.training_phases import DistillSettings
 from qpd.replay.sample import ReplaySample
+from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.step import backward
 
 torch.set_num_threads(1)
@@ -58,4 +60,5 @@ def test_they_are_those_of_the_total(
         module.zero_grad()
 
     module.zero_grad()
-    check(backward(module, whole, objective, torch.float32))
+    mixed = MixedPrecision(module, DistillSettings(), None)
+    check(backward(mixed, whole, objective, torch.float32))

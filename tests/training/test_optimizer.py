@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.schema import FinetuneSettings
+from qpd.recipe.training_phases import FinetuneSettings
 from qpd.students import Student, architecture_for
 from qpd.training.optimizer import make_optimizer
 

@@ -11,7 +11,7 @@ import torch
 from qpd.actions import Discrete
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.recipe.schema import DistillSettings, FinetuneSettings, RewardSettings
+from qpd.recipe.training_phases import DistillSettings, FinetuneSettings, RewardSettings
 from qpd.replay.sample import ReplaySample
 from qpd.students import Student, architecture_for
 from qpd.training.optimizer import make_optimizer

@@ -1,0 +1,168 @@
+"""Claims of Mixed Precision Training (Micikevicius et al., arXiv 1710.03740), judged by our runs.
+
+The paper trains networks for images, speech and text; ours are students. So each claim is judged in
+kind: differences of returns between runs of equal recipes, seed by seed, and gradients as counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qpd.analysis.paper.quarl import JudgedClaim
+from qpd.analysis.paper.verdict import ClaimTest, Verdict
+from qpd.analysis.precision.precision_table import PHASES, precision_rows
+from qpd.analysis.runs.run_frame import find_runs
+from qpd.evaluation.games import bootstrap_estimate
+from qpd.evaluation.holm import holm
+from qpd.numerics.float_format import FloatFormat
+from qpd.runs.counted_gradients import PhaseGradients
+from qpd.runs.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+KEPT = 0.05  # of |fp32's return|: what "equals fp32" may lose
+_SOME = 0.01  # of all gradients: the paper's 5% in kind
+_SHIFT = 8.0  # the scale that SSD needed: three exponents
+_LEAST = 3  # seeds
+_HALF = FloatFormat.parse("fp16")
+_RUN = "qpd run recipes/precision/pendulum.yaml --set seed=N"
+_BOTH = "--set distill.{0} --set finetune.{0}"
+
+
+@dataclass(frozen=True)
+class MixedEvidence:
+    """Hold `precision_rows`, and the counted gradients of runs in float32, by run and phase."""
+
+    rows: DataFrame
+    counted: Mapping[str, PhaseGradients]
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> MixedEvidence:
+        """Read the runs in `paths`. Raises what `precision_rows` does."""
+        counted = {}
+        for path in find_runs(paths):
+            run = RunDirectory.open(path, read_only=True)
+            for name in PHASES.values():
+                found = PhaseGradients.read(run.exponents_file(name))
+                if found is not None and found.precision == "fp32":
+                    counted[f"{path.name} {name}"] = found
+        return cls(precision_rows(paths), counted)
+
+
+@dataclass(frozen=True)
+class _Found:
+    evidence: str
+    test: ClaimTest | None = None
+    verdict: Verdict = Verdict.unmeasured
+
+
+def judge(evidence: MixedEvidence) -> list[JudgedClaim]:
+    """Return all claims with their verdicts; p-values are corrected for their number (Holm)."""
+    found = [find(evidence) for _, find in CLAIMS]
+    corrected = iter(holm([each.test.p for each in found if each.test is not None]))
+    judged = []
+    for number, ((text, _), each) in enumerate(zip(CLAIMS, found, strict=True), start=1):
+        p = None if each.test is None else next(corrected)
+        verdict = each.verdict if each.test is None or p is None else each.test.verdict(p)
+        judged.append(JudgedClaim(number, text, verdict, each.evidence, p))
+    return judged
+
+
+def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
+    """Return (R - R_fp32) / |R_fp32| of students trained in `arithmetic`, float64 `[pairs]`.
+
+    Pairs have equal agent, environment, seed and phase; those of a seed count once, as their mean.
+    """
+    keys = ["env_id", "teacher", "seed", "policy"]
+    played = rows[rows["returns"].map(len) > 0]
+    means = played.assign(mean=played["returns"].map(np.mean)).set_index(keys)
+    base = means[means["arithmetic"] == "fp32"]["mean"]
+    mine = means[means["arithmetic"] == arithmetic]["mean"]
+    mine = mine[mine.index.isin(base.index)]
+    shares = (mine - base.reindex(mine.index)) / base.reindex(mine.index).abs()
+    return shares.groupby(level=keys[:3]).mean().to_numpy(float)
+
+
+def _compared(
+    arithmetic: str,
+    settings: str,
+    test: Callable[[Callable[[float], float], Callable[[float], float]], ClaimTest],
+) -> Callable[[MixedEvidence], _Found]:
+    def find(evidence: MixedEvidence) -> _Found:
+        rows = evidence.rows
+        shares = lost_shares(rows, arithmetic) if len(rows) else np.zeros(0)
+        if len(shares) < _LEAST:
+            both = " ".join(_BOTH.format(each) for each in settings.split())
+            return _Found(f"needs {_LEAST} seeds of fp32 and of it: {_RUN} {both}")
+        found = bootstrap_estimate(shares)
+        low, high = found.interval()
+        said = f"{100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}] of fp32's return, "
+        return _Found(f"{said}{len(shares)} seeds", test(found.p_above, found.p_below))
+
+    return find
+
+
+def _small_gradients(evidence: MixedEvidence) -> _Found:
+    shares = {
+        name: each.total("weights").shares(_HALF)["lost"] for name, each in evidence.counted.items()
+    }
+    return _of_all(shares, lambda share: share >= _SOME, "{:.2%}")
+
+
+def _unused_range(evidence: MixedEvidence) -> _Found:
+    scales = {
+        name: each.total("activations").fitting_scale(_HALF)
+        for name, each in evidence.counted.items()
+    }
+    return _of_all(scales, lambda scale: scale >= _SHIFT, "{:g}")
+
+
+def _of_all(values: Mapping[str, float], holds: Callable[[float], bool], form: str) -> _Found:
+    if not values:
+        return _Found(f"needs fp32 runs that count: {_RUN}")
+    held = [holds(value) for value in values.values()]
+    verdict = Verdict.held if all(held) else Verdict.undecided if any(held) else Verdict.failed
+    ends = f"{form.format(min(values.values()))} to {form.format(max(values.values()))}"
+    return _Found(f"{ends} over {len(values)} phases of fp32 runs; no test", verdict=verdict)
+
+
+def _skips_suffice(evidence: MixedEvidence) -> _Found:
+    rows = evidence.rows
+    skipped = rows[rows["skipped"] > 0] if len(rows) else rows
+    if not len(skipped):
+        return _Found(f"needs runs that skip updates: {_RUN} {_BOTH.format('precision=fp16')}")
+    finite = int(skipped["divergence"].map(np.isfinite).sum())
+    verdict = Verdict.held if finite == len(skipped) else Verdict.failed
+    said = f"{finite} of {len(skipped)} phases with {skipped['skipped'].sum():.0f} skips in all"
+    return _Found(f"{said} ended finite; no test", verdict=verdict)
+
+
+def _not_measured(by: str) -> Callable[[MixedEvidence], _Found]:
+    return lambda _: _Found(by)
+
+
+CLAIMS: list[tuple[str, Callable[[MixedEvidence], _Found]]] = [
+    ("mixed precision with masters and scaling equals fp32 (within 5%)",
+     _compared("fp16, S dynamic", "precision=fp16",
+               lambda above, below: ClaimTest(above(-KEPT), below(-KEPT)))),
+    ("without loss scaling some networks get worse",
+     _compared("fp16, S = 1", "precision=fp16 loss_scale=none",
+               lambda above, below: ClaimTest(below(0.0), above(0.0)))),
+    ("without master weights training gets worse",
+     _compared("fp16, no masters, S dynamic", "precision=fp16 master_weights=false",
+               lambda above, below: ClaimTest(below(0.0), above(0.0)))),
+    ("some weight gradients lie below fp16's range (5% in the paper; here: 1% or more)",
+     _small_gradients),
+    ("activation gradients leave fp16's upper range unused: S = 8 fits", _unused_range),
+    ("overflow shows at unscaling: skipping the update is enough", _skips_suffice),
+    ("training takes about half the memory",
+     _not_measured("formats are simulated in float32; qpd analyze precision counts bytes")),
+    ("2 to 6 times faster on GPUs with fp16 units",
+     _not_measured("formats are simulated in float32; python -m benchmarks.gpu times bf16")),
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Training in few bits of floating point: returns, skipped updates, gradients, bytes."""

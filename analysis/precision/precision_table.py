@@ -1,0 +1,151 @@
+"""Formats and loss scales side by side: returns over seeds, skipped updates, lost gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.precision.training_arithmetic import ParameterBytes, arithmetic_text
+from qpd.analysis.returns.mean_bootstrap import mean_estimate
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.returns.return_statistics import score_matrix
+from qpd.analysis.runs.run_frame import find_runs, run_frame
+from qpd.recipe.training_phases import TrainingPhase
+from qpd.runs.counted_gradients import PhaseGradients
+from qpd.runs.manifest import PhaseName
+from qpd.runs.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PHASES: dict[str, PhaseName] = {"distilled": "distill", "qat": "finetune"}
+_KEYS = ["env_id", "teacher", "policy", "arithmetic"]
+
+
+def precision_rows(paths: Sequence[Path]) -> DataFrame:
+    """Return a row for each run and trained student, `distilled` and `qat`.
+
+    `arithmetic` is that of all phases up to it; `skipped` updates and the last `loss_scale` are its
+    own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`,
+    `subnormal`, `overflow` are shares of its weight gradients in its format (in fp16, where it
+    trained in float32), `fitting_scale` the power of two that would fit; NaN where none were
+    counted. Raises what `run_frame` does, and GradientCountsError.
+    """
+    import pandas as pd
+
+    frame = run_frame(paths)
+    rows = []
+    for path in find_runs(paths):
+        run = RunDirectory.open(path, read_only=True)
+        mine = frame[(frame["run"] == str(path)) & frame["policy"].isin(list(PHASES))]
+        told = [_row(run, row) for _, row in mine.iterrows()]
+        # Neither games nor updates: the phase has not ended.
+        rows += [row for row in told if len(row["returns"]) or not np.isnan(row["skipped"])]
+    return pd.DataFrame(rows)
+
+
+def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
+    name = PHASES[row["policy"]]
+    record = run.phase(name).metrics
+    phase: TrainingPhase = run.recipe.distill if name == "distill" else run.recipe.finetune
+    texts = [arithmetic_text(run.recipe.distill)]
+    texts += [arithmetic_text(run.recipe.finetune)] if name == "finetune" else []
+    found = {key: row[key] for key in ("name", "seed", "env_id", "teacher", "policy", "returns")}
+    found["arithmetic"] = " / ".join(dict.fromkeys(texts))
+    kept = {"skipped": "skipped_updates", "loss_scale": "loss_scale"}
+    for key, of in (kept | {"divergence": "best_validation_divergence"}).items():
+        value = record.get(of)
+        found[key] = float(value) if isinstance(value, int | float) else np.nan
+    found |= dict.fromkeys(("lost", "subnormal", "overflow", "fitting_scale"), np.nan)
+    counted = PhaseGradients.read(run.exponents_file(name))
+    if counted is not None:
+        total = counted.total("weights")
+        shares = total.shares(counted.form)
+        found |= {key: shares[key] for key in ("lost", "subnormal", "overflow")}
+        found["fitting_scale"] = total.fitting_scale(counted.form)
+    size = ParameterBytes.of(phase)
+    sizes = {"weight": size.weight, "gradient": size.gradient, "master": size.master}
+    sizes |= {"moments": size.moments, "total": size.total}
+    return found | {f"bytes_{key}": value for key, value in sizes.items()}
+
+
+def precision_table(rows: DataFrame) -> DataFrame:
+    """Return a row for each arithmetic: return over seeds with its 95% interval, and means.
+
+    `seeds` counts runs with games; `mean`, `low` and `high` are NaN without any.
+    """
+    import pandas as pd
+
+    means = ["divergence", "skipped", "loss_scale", "lost", "subnormal", "overflow"]
+    sizes = [name for name in rows.columns if name.startswith("bytes_")]
+    found = []
+    for key, mine in rows.groupby(_KEYS, sort=False) if len(rows) else []:
+        games = [np.asarray(each, float) for each in mine["returns"] if len(each)]
+        value = low = high = np.nan
+        if games:
+            estimate = mean_estimate(score_matrix(games))
+            value, (low, high) = estimate.value, estimate.interval()
+        found.append(
+            {
+                **dict(zip(_KEYS, key, strict=True)),
+                "seeds": len(games),
+                "games": sum(map(len, games)),
+                "mean": value,
+                "low": low,
+                "high": high,
+                **mine[means].mean().to_dict(),
+                "fitting_scale": mine["fitting_scale"].min(),  # it fits them all
+                **mine[sizes].iloc[0].to_dict(),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def shown_precisions(table: DataFrame) -> list[ShownTable]:
+    """Tabulate `precision_table` for a terminal: returns, then bytes by parameter."""
+    header = ["student", "arithmetic", "seeds", "return [95%]", "divergence", "skipped", "last S",
+              "lost", "subnormal", "overflow", "S that fits"]  # fmt: skip
+    shown = []
+    for env_id, mine in table.groupby("env_id", sort=False) if len(table) else []:
+        rows = [
+            [
+                row["policy"],
+                row["arithmetic"],
+                str(row["seeds"]),
+                f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
+                _number(row["divergence"], "{:.5f}"),
+                *(_number(row[name], "{:,.1f}") for name in ("skipped", "loss_scale")),
+                *(_number(row[name], "{:.2%}") for name in ("lost", "subnormal", "overflow")),
+                _number(row["fitting_scale"], "{:g}"),
+            ]
+            for _, row in mine.iterrows()
+        ]
+        shown.append(ShownTable(str(env_id), header, rows))
+    return [*shown, _bytes_table(table)] if shown else []
+
+
+def _bytes_table(table: DataFrame) -> ShownTable:
+    parts = ("weight", "gradient", "master", "moments", "total")
+    unique = table.drop_duplicates("arithmetic")
+    rows = [
+        [row["arithmetic"], *(f"{row[f'bytes_{part}']:g}" for part in parts)]
+        for _, row in unique.iterrows()
+    ]
+    return ShownTable("bytes by parameter, if stored in the format", ["", *parts], rows)
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if np.isnan(value) else form.format(value)
+
+
+NOTES = (
+    "return: mean over seeds and games with 95% bootstrap interval; the best validation's "
+    "divergence from the teacher, skipped updates and last loss scale S: means over seeds, of the "
+    "student's own phase",
+    "lost, subnormal, overflow: shares of counted weight gradients in the format, without S (in "
+    "fp16 where training is in float32); overflow counts those of skipped updates; S that fits: "
+    "leaves a binade below overflow",
+)

@@ -1,0 +1,88 @@
+"""Claims of Mixed Precision Training: seeds paired, gradients counted, the rest not measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from qpd.analysis.paper.mixed_precision import MixedEvidence, judge, lost_shares
+from qpd.analysis.paper.verdict import Verdict
+from qpd.analysis.precision.precision_table import precision_rows
+from qpd.cli import app
+from qpd.numerics.gradient_exponents import HIGHEST, LOWEST, GradientExponents
+from qpd.runs.counted_gradients import CountedGradients, PhaseGradients
+from tests.analysis.made_up_runs import make_run
+
+ARMS = {
+    "fp32": (["distill.precision=fp32"], 0.0),
+    "half": (["distill.precision=fp16"], 0.001),
+    "nomasters": (["distill.precision=fp16", "distill.master_weights=false"], -0.3),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns of about -100 (so that ratios would mislead): half as good, without masters not."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, (changes, share) in ARMS.items():
+        for seed in range(4):
+            base = -100.0 - 10 * seed
+            mean = base + (share + 0.002 * seed * (share != 0)) * abs(base)
+            make_run(
+                folder / f"{name}-{seed}", {"distilled": [mean - 1, mean + 1]}, seed=seed,
+                changes=changes, distilled={
+                    "skipped_updates": 2 * (name == "half"), "best_validation_divergence": 0.1,
+                },
+            )  # fmt: skip
+    return folder
+
+
+def counted(weights: dict[int, int], activations: dict[int, int]) -> PhaseGradients:
+    both = [
+        GradientExponents(tuple(each.get(k, 0) for k in range(LOWEST, HIGHEST + 1)), 0, 0)
+        for each in (weights, activations)
+    ]
+    return PhaseGradients("fp32", [CountedGradients(1, 1.0, both[0], both[1])])
+
+
+def test_seeds_are_paired_and_judged(runs: Path) -> None:
+    rows = precision_rows([runs])
+    assert lost_shares(rows, "fp16, S dynamic") == pytest.approx([0.001, 0.003, 0.005, 0.007])
+    claims = judge(MixedEvidence.of([runs]))
+    assert [claim.verdict for claim in claims] == [
+        Verdict.held, Verdict.unmeasured, Verdict.held, Verdict.unmeasured, Verdict.unmeasured,
+        Verdict.held, Verdict.unmeasured, Verdict.unmeasured,
+    ]  # fmt: skip
+    assert claims[0].evidence.startswith("+0.4%") and claims[2].evidence.startswith("-29.7%")
+    assert "distill.loss_scale=none" in claims[1].evidence
+    assert "4 of 4 phases with 8 skips" in claims[5].evidence
+
+
+@pytest.mark.parametrize(
+    ("weights", "activations", "verdicts"),
+    [
+        # 2 of 100 weight gradients below 2^-24; 2^-1 times 2^15 leaves a binade below 2^16.
+        ({-30: 2, 0: 98}, {-1: 9}, (Verdict.held, Verdict.held)),
+        ({-24: 2, 0: 98}, {12: 9}, (Verdict.failed, Verdict.failed)),
+    ],
+)
+def test_gradients_are_those_counted_in_float32(
+    runs: Path, weights: dict[int, int], activations: dict[int, int], verdicts: tuple[Verdict, ...]
+) -> None:
+    file = runs / "fp32-0" / "gradient_exponents.distill.json"
+    counted(weights, activations).write(file)
+    try:
+        claims = judge(MixedEvidence.of([runs]))
+    finally:
+        file.unlink()
+    assert (claims[3].verdict, claims[4].verdict) == verdicts
+
+
+def test_the_command_prints_and_writes(runs: Path, tmp_path: Path) -> None:
+    command = ["analyze", "paper", "--paper", "mixed-precision", str(runs), "-o", str(tmp_path)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "Mixed Precision Training: claims" in result.output
+    assert len((tmp_path / "mixed_precision_claims.csv").read_text().splitlines()) == 9

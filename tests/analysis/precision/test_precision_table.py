@@ -1,0 +1,121 @@
+"""`qpd analyze precision`: returns over seeds, shares from stored counts, bytes by parameter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from qpd.analysis.precision.exponent_histograms import exponent_table
+from qpd.analysis.precision.precision_table import precision_rows, precision_table
+from qpd.analysis.precision.training_arithmetic import ParameterBytes, arithmetic_text
+from qpd.analysis.report.blocks import Pictures
+from qpd.analysis.report.gradients import gradients_section
+from qpd.cli import app
+from qpd.numerics.gradient_exponents import HIGHEST, LOWEST, GradientExponents
+from qpd.recipe.training_phases import DistillSettings
+from qpd.runs.counted_gradients import CountedGradients, GradientCountsError, PhaseGradients
+from tests.analysis.made_up_runs import make_run
+from tests.analysis.report.test_report_sections import inputs_of
+
+HALF = ["distill.precision=fp16", "finetune.precision=fp16"]
+
+
+def counts(filled: dict[int, int], zeros: int = 0, not_finite: int = 0) -> GradientExponents:
+    bins = [filled.get(k, 0) for k in range(LOWEST, HIGHEST + 1)]
+    return GradientExponents(tuple(bins), zeros, not_finite)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two seeds in fp16, one in fp32; the first counted 200 gradients by weights in two epochs."""
+    for seed, returns in ((0, [10.0, 30]), (1, [50.0, 70])):
+        make_run(
+            tmp_path / f"half-{seed}", {"distilled": returns}, seed=seed, changes=HALF,
+            distilled={"skipped_updates": 4 + seed, "loss_scale": 4096.0},
+        )  # fmt: skip
+    make_run(tmp_path / "single", {"distilled": [5.0, 7]}, changes=["distill.precision=fp32"])
+    first = counts({-30: 10, -20: 20, 0: 60}, zeros=10)
+    second = counts({-30: 2, -10: 90, 16: 4}, zeros=3, not_finite=1)
+    epochs = [
+        CountedGradients(1, 65536.0, first, counts({-3: 5})),
+        CountedGradients(2, 4096.0, second, counts({-2: 5})),
+    ]
+    PhaseGradients("fp16", epochs).write(tmp_path / "half-0" / "gradient_exponents.distill.json")
+    return tmp_path
+
+
+def test_the_table_is_over_seeds(runs: Path) -> None:
+    rows = precision_rows([runs])
+    table = precision_table(rows).set_index("arithmetic")
+    half = table.loc["fp16, S dynamic"]
+    assert (half["mean"], half["seeds"], half["skipped"]) == (40.0, 2, 4.5)
+    assert half["low"] < 40 < half["high"]
+    assert table.loc["fp32", "mean"] == 6.0 and np.isnan(table.loc["fp32", "skipped"])
+    # 12 of 200 are below 2^-24, 20 subnormal, 4 at 2^16 and the infinite one overflow.
+    assert (half["lost"], half["subnormal"], half["overflow"]) == (0.06, 0.1, 0.025)
+    assert half["fitting_scale"] == 2.0**-2  # 2^16 to 2^14, a binade below the top
+
+
+def test_the_histograms_shares_are_those_of_the_stored_counts(runs: Path) -> None:
+    file = runs / "half-0" / "gradient_exponents.distill.json"
+    found = PhaseGradients.read(file)
+    assert found is not None
+    table = exponent_table({("half-0", "distill"): found})
+    mine = table[table["gradients"] == "weights"]
+    stored = [each["weights"] for each in json.loads(file.read_text())["epochs"]]
+    assert mine["count"].sum() == 200
+    for exponent, count in mine.dropna().set_index("exponent")["count"].items():
+        assert count == sum(each["exponents"].get(str(int(exponent)), 0) for each in stored)
+    shares = mine.groupby("where")["count"].sum() / 200
+    assert {name: share for name, share in found.total("weights").shares(found.form).items()} == {
+        name: pytest.approx(shares.get(name, 0.0)) for name in
+        ("zero", "lost", "subnormal", "normal", "overflow")
+    }  # fmt: skip
+
+
+def test_the_command_writes_tables_and_figures(runs: Path) -> None:
+    out = runs / "figures"
+    result = CliRunner().invoke(app, ["analyze", "precision", str(runs), "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "fp16, S dynamic" in result.output and "6.00%" in result.output
+    assert {path.name for path in out.iterdir()} == {
+        "precision.csv", "precision_runs.csv", "gradient_exponents.csv", "gradients-half-0.png",
+        "gradients-half-0.svg",
+    }  # fmt: skip
+    (runs / "half-1" / "gradient_exponents.finetune.json").write_text("{}")
+    broken = CliRunner().invoke(app, ["analyze", "precision", str(runs)])
+    assert isinstance(broken.exception, GradientCountsError)
+
+
+def test_the_report_shows_arithmetic_and_gradients(runs: Path) -> None:
+    section = gradients_section(inputs_of(runs / "half-0"))
+    assert section is not None
+    (pictures,) = section.blocks
+    assert isinstance(pictures, Pictures) and pictures.table is not None
+    first = ["phase 1", "fp16, S dynamic", "4", "4,096", "16"]
+    assert list(pictures.table.rows[0]) == first
+    assert "lost 6%" in pictures.pictures[0].alt and "overflow 2.5%" in pictures.pictures[0].alt
+    assert gradients_section(inputs_of(runs / "single")) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "total"),
+    [
+        ({"precision": "fp32"}, "fp32", 16),  # weight, gradient, two moments, 4 bytes each
+        ({"precision": "bf16"}, "bf16", 16),
+        ({"precision": "fp16"}, "fp16, S dynamic", 16),  # 2 + 2 + 4 of the master + 8
+        ({"precision": "fp16", "master_weights": False}, "fp16, no masters, S dynamic", 12),
+        ({"precision": "e4m3", "optimizer": "sgd"}, "e4m3, S = 1", 10),
+        ({"precision": "fp16", "loss_scale": 128}, "fp16, S = 128", 16),
+    ],
+)
+def test_arithmetic_in_words_and_bytes(
+    settings: dict[str, object], text: str, total: float
+) -> None:
+    phase = DistillSettings.model_validate(settings)
+    assert arithmetic_text(phase) == text
+    assert ParameterBytes.of(phase).total == total
