@@ -56,22 +56,28 @@ module qpd_core #(
   wire [FEATURE_AT-1:0] feature_at = FEATURE_AT'({index, candidate});
   always_ff @(posedge clk) feature_threshold <= features[feature_at];
 
-  // Levels are written by the encoder and, four clocks after its accumulator, by every neuron.
-  logic [CW-1:0] at4;
-  logic [3:0] drain_valid;
-  logic [7:0] level4;
+  // Levels are written by the encoder and, so many clocks after its accumulator, by every neuron.
+  localparam DELAY = 7;
+  logic [CW*DELAY-1:0] at;
+  logic [DELAY-1:0] drain_valid;
+  logic [7:0] drained;
   wire stores = state == STORE;
-  wire write = stores || (drain_valid[3] && !last_layer);
-  wire [CW-1:0] write_at = stores ? index : at4;
-  wire [7:0] write_level = stores ? level : level4;
+  wire write = stores || (drain_valid[DELAY-1] && !last_layer);
+  wire [CW-1:0] write_at = stores ? index : at[CW*(DELAY-1) +: CW];
+  wire [7:0] write_level = stores ? level : drained;
   wire write_bank = stores ? 1'b0 : ~bank;
   wire [CW-1:0] write_row = write_at / CW'(S), write_lane = write_at % CW'(S);
 
-  // Multiply: ROM and levels, then products and their sums, then the accumulators. Levels of the
-  // layer that is read and of the one that is written lie S side by side.
-  logic [P*S*B-1:0] word;
-  wire [8*S-1:0] x;
-  always_ff @(posedge clk) word <= weights[weight_at];
+  // Multiply: ROM and levels, a register, products, their sums, the accumulators. Levels of the
+  // layer that is read and of the one that is written lie S side by side. What a block RAM reads is
+  // registered once more, as its own output is late.
+  localparam MACS = 4;
+  logic [P*S*B-1:0] read_word, word;
+  logic [8*S-1:0] x;
+  always_ff @(posedge clk) begin
+    read_word <= weights[weight_at];
+    word <= read_word;
+  end
   for (genvar j = 0; j < S; j++) begin : g_level
     logic [7:0] levels [0:2*(1<<LA)-1];
     logic [7:0] found;
@@ -80,8 +86,8 @@ module qpd_core #(
       if (write && 32'(write_lane) == j) levels[{write_bank, write_row[LA-1:0]}] <= write_level;
       found <= levels[{bank, chunk[LA-1:0]}];
       used <= j < 32'(left);
+      x[8*j +: 8] <= used ? found : 8'd0;
     end
-    assign x[8*j +: 8] = used ? found : 8'd0;
   end
 
   // A weight of B bits is odd, +-1, +-3 ...: of narrow ones the multiples of a level are added up
@@ -93,10 +99,10 @@ module qpd_core #(
     assign multiples[44*j +: 44] = NARROW ? {(v << 3) - v, v + (v << 2), v + (v << 1), v} : '0;
   end
 
-  logic [2:0] mac_valid, mac_first;
+  logic [MACS-1:0] mac_valid, mac_first;
   logic [P*ACC-1:0] acc;
   for (genvar i = 0; i < P; i++) begin : g_lane
-    wire [S*ACC-1:0] products;
+    logic [S*ACC-1:0] products;
     for (genvar j = 0; j < S; j++) begin : g_product
       wire [B-1:0] n = word[(i*S+j)*B +: B];
       if (NARROW) begin : g_add
@@ -104,12 +110,12 @@ module qpd_core #(
         wire negative = ~n[B-1], low = n[0] ^ negative, high = B == 3 && n[B-2] != negative;
         wire [10:0] chosen = high ? (low ? mine[43:33] : mine[32:22]) : low ? mine[21:11] : mine[10:0];
         wire [ACC-1:0] wide = {{(ACC-11){1'b0}}, chosen};
-        assign products[j*ACC +: ACC] = negative ? -wide : wide;
+        always_ff @(posedge clk) products[j*ACC +: ACC] <= negative ? -wide : wide;
       end else begin : g_multiply
         wire signed [B:0] w = {~n[B-1], n[B-2:0], 1'b1};
         wire signed [8:0] v = {1'b0, x[8*j +: 8]};
         wire signed [B+9:0] product = w * v;
-        assign products[j*ACC +: ACC] = ACC'(product);
+        always_ff @(posedge clk) products[j*ACC +: ACC] <= ACC'(product);
       end
     end
     logic signed [ACC-1:0] total, sum;
@@ -120,28 +126,29 @@ module qpd_core #(
     wire [ACC-1:0] next = i + 1 < P ? acc[((i+1)%P)*ACC +: ACC] : '0;
     always_ff @(posedge clk) begin
       sum <= total;
-      if (mac_valid[1]) acc[i*ACC +: ACC] <= (mac_first[1] ? '0 : acc[i*ACC +: ACC]) + sum;
+      if (mac_valid[MACS-1]) acc[i*ACC +: ACC] <= (mac_first[MACS-1] ? '0 : acc[i*ACC +: ACC]) + sum;
       else if (state == DRAIN) acc[i*ACC +: ACC] <= next;
     end
   end
 
   // Requantize, a neuron a clock: bias, then thresholds or multiplier and shift.
-  logic [PARAM-1:0] param1;
+  logic [PARAM-1:0] read_param, param1;
   logic [PARAM-1:ACC] param2;
-  logic signed [ACC-1:0] acc1, acc2;
-  logic [CW-1:0] at1, at2, at3;
+  logic signed [ACC-1:0] acc0, acc1, acc2;
   logic signed [ACC-1:0] outputs [0:OUTPUTS-1];
   always_ff @(posedge clk) begin
-    param1 <= params[param_at];
-    acc1 <= acc[ACC-1:0];
+    read_param <= params[param_at];
+    acc0 <= acc[ACC-1:0];
+    param1 <= read_param;
+    acc1 <= acc0;
     param2 <= param1[PARAM-1:ACC];
     acc2 <= acc1 + $signed(param1[ACC-1:0]);
-    at1 <= neuron; at2 <= at1; at3 <= at2; at4 <= at3;
-    if (drain_valid[1] && last_layer) outputs[at2[OUTPUT_AT-1:0]] <= acc2;
+    at <= {at[CW*(DELAY-1)-1:0], neuron};
+    if (drain_valid[2] && last_layer) outputs[at[2*CW +: OUTPUT_AT]] <= acc2;
   end
   if (THRESHOLDS != 0) begin : g_thresholds
     logic [TOP-1:0] reached;
-    logic [7:0] count_reached;
+    logic [7:0] count_reached, level4, level5;
     always_comb begin
       count_reached = '0;
       for (int t = 0; t < TOP; t++) count_reached = count_reached + 8'(reached[t]);
@@ -149,18 +156,23 @@ module qpd_core #(
     always_ff @(posedge clk) begin
       for (int t = 0; t < TOP; t++) reached[t] <= acc2 >= $signed(param2[(t+1)*ACC +: ACC]);
       level4 <= count_reached;
+      level5 <= level4;
+      drained <= level5;
     end
   end else begin : g_multiplier
-    logic signed [ACC+31:0] product;
-    logic [5:0] shift;
+    logic signed [ACC+31:0] product, whole, half;
+    logic [5:0] shift, shift4;
     wire signed [31:0] factor = {1'b0, param2[ACC +: 31]};
-    wire signed [ACC+31:0] half = product >>> (shift - 6'd1);
     wire signed [ACC+31:0] rounded = (half + 1) >>> 1;
     wire signed [ACC+31:0] top = TOP;
+    // Registers after the product: a tool moves them into its multipliers.
     always_ff @(posedge clk) begin
       product <= acc2 * factor;
-      shift <= param2[ACC+31 +: 6];
-      level4 <= rounded < 0 ? 8'd0 : rounded > top ? 8'(TOP) : rounded[7:0];
+      shift <= param2[ACC+31 +: 6] - 6'd1;
+      whole <= product;
+      shift4 <= shift;
+      half <= whole >>> shift4;
+      drained <= rounded < 0 ? 8'd0 : rounded > top ? 8'(TOP) : rounded[7:0];
     end
   end
 
@@ -179,9 +191,9 @@ module qpd_core #(
   assign m_action = CODES > 1 ? code : choice;
 
   always_ff @(posedge clk) begin
-    mac_valid <= {mac_valid[1:0], 1'b0};
-    mac_first <= {mac_first[1:0], 1'b0};
-    drain_valid <= {drain_valid[2:0], state == DRAIN};
+    mac_valid <= {mac_valid[MACS-2:0], 1'b0};
+    mac_first <= {mac_first[MACS-2:0], 1'b0};
+    drain_valid <= {drain_valid[DELAY-2:0], state == DRAIN};
     if (state == MAC) begin
       mac_valid[0] <= 1'b1;
       mac_first[0] <= chunk == 0;
@@ -220,7 +232,7 @@ module qpd_core #(
       end
       FILL: begin
         count <= count + 1'b1;
-        if (count == 2) begin
+        if (count == MACS) begin
           count <= '0;
           state <= DRAIN;
         end
@@ -236,7 +248,7 @@ module qpd_core #(
       end
       EMPTY: begin
         count <= count + 1'b1;
-        if (count == 4) begin
+        if (count == DELAY) begin
           count <= '0;
           state <= MAC;
           if (neuron == layer_outputs) begin
@@ -292,6 +304,6 @@ module qpd_core #(
     end
   end
   // Only to say that nothing reads it.
-  wire unused = &{1'b0, mac_valid[2], mac_first[2], write_row, multiples, ROM_STYLE[0], 1'b0};
+  wire unused = &{1'b0, write_row, multiples, ROM_STYLE[0], 1'b0};
 endmodule
 `default_nettype wire
