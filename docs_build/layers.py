@@ -48,6 +48,7 @@ LAYERS = (
     "qpd/export",
     "qpd/export/c",
     "qpd/export/systemverilog",
+    "qpd/fpga",
     "qpd/bench",
     "qpd/hub",
     "qpd/sweep",

@@ -19,6 +19,7 @@ from qpd.commands.doctor import doctor
 from qpd.commands.environment_options import environment_overrides
 from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.export import export
+from qpd.commands.fpga import fpga
 from qpd.commands.output import (
     AsJson,
     Device,
@@ -47,7 +48,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(teacher_app, name="teacher")
-for command in (train, quantize, evaluate, export, bench, report, push, sweep, doctor):
+for command in (train, quantize, evaluate, export, fpga, bench, report, push, sweep, doctor):
     app.command()(command)
 for hidden in (sweep_cell, sweep_group):
     app.command(hidden=True)(hidden)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from qpd.commands.output import AsJson, print_json, print_table
+from qpd.fpga.tools import find_tool, remedy_for
 from qpd.machine.cores import usable_cores
 from qpd.machine.description import c_compiler, cpu_model, system
 from qpd.version import DISTRIBUTION, __version__, pip_install
@@ -186,6 +187,10 @@ def _tools() -> Iterator[Check]:
         yield Check("tools", "ssh", "missing", "not on PATH", remedy)
     else:
         yield Check("tools", "ssh", "ok", "on PATH")
+    for tool in ("yosys", "nextpnr-ecp5", "nextpnr-ice40", "verilator"):
+        found = find_tool(tool)
+        remedy = "" if found else f"`qpd fpga` needs it: {remedy_for(tool)}"
+        yield Check("tools", tool, "ok" if found else "missing", found or "not found", remedy)
 
 
 def _working() -> Iterator[Check]:

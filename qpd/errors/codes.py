@@ -228,6 +228,11 @@ class ErrorCode(Enum):
         "The student cannot be exported to this format",
         "Use another format of `qpd export`.",
     )
+    FPGA = (
+        "Q712",
+        "A core for an FPGA does not fit, or a tool fails on it",
+        "Choose another device, or fewer `--multipliers`.",
+    )
     TRAINING_DIVERGED = (
         "Q801",
         "Training diverged repeatedly",

@@ -34,6 +34,16 @@ def with_levels(student: IntegerStudent, levels: int) -> IntegerStudent:
     return replace(student, layers=layers)
 
 
+def with_bits(student: IntegerStudent, bits: int) -> IntegerStudent:
+    """Return the student with weights of fewer bits: other odd integers, all valid."""
+    top = 2**bits - 1
+    layers = []
+    for layer in student.layers:
+        weight = np.clip(layer.weight.astype(int) // 2 ** (layer.bits - bits) | 1, -top, top)
+        layers.append(replace(layer, weight=weight.astype(layer.weight.dtype), bits=bits))
+    return replace(student, layers=tuple(layers))
+
+
 def played(folder: Path, files: dict[str, bytes]) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
@@ -76,29 +86,36 @@ def test_keys_order_floats_and_return_them() -> None:
 
 @needs_verilator
 @pytest.mark.parametrize(
-    ("file", "multipliers", "levels"),
-    [(PENDULUM, 1, 255), (PENDULUM, 100, 15), (CARTPOLE, 48, 255)],
+    ("file", "multipliers", "levels", "bits"),
+    [
+        (CARTPOLE, 48, 255, 8),
+        (PENDULUM, 40, 7, 3),
+        pytest.param(PENDULUM, 1, 255, 4, marks=pytest.mark.slow),
+        pytest.param(PENDULUM, 100, 15, 4, marks=pytest.mark.slow),
+        pytest.param(PENDULUM, 10**6, 3, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_the_core_equals_the_engine(
-    file: Path, multipliers: int, levels: int, tmp_path: Path
+    file: Path, multipliers: int, levels: int, bits: int, tmp_path: Path
 ) -> None:
     student = with_levels(load_integer_student(file), levels)
-    done = played(tmp_path, exported(student, multipliers))
+    if bits < 8:
+        student = with_bits(student, bits)
+    files = exported(student, multipliers)
+    done = played(tmp_path, files)
     assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
-
-
-@needs_verilator
-def test_the_test_bench_fails_when_a_weight_is_changed(tmp_path: Path) -> None:
-    student = load_integer_student(PENDULUM)
-    files = exported(student)
+    lint = subprocess.run(["make", "-s", "lint"], cwd=tmp_path, capture_output=True, text=True)
+    assert lint.returncode == 0, lint.stderr
+    # The program reads the constants when it starts: one changed weight, and it has to fail.
     head = student.layers[-1]
     weight = head.weight.copy()
     unit = int(np.abs(weight).argmax())
     weight.flat[unit] -= 2 * np.sign(weight.flat[unit])
     changed = replace(student, layers=(*student.layers[:-1], replace(head, weight=weight)))
-    files["weights.hex"] = exported(changed)["weights.hex"]
-    done = played(tmp_path, files)
-    assert done.returncode != 0 and "FAIL" in done.stdout + done.stderr
+    files["weights.hex"] = exported(changed, multipliers)["weights.hex"]
+    (tmp_path / "weights.hex").write_bytes(files["weights.hex"])
+    done = subprocess.run([tmp_path / "obj_dir/Vqpd_test"], cwd=tmp_path, capture_output=True)
+    assert done.returncode != 0 and b"FAIL" in done.stdout + done.stderr
 
 
 def test_foldings_range_from_one_multiplier_to_all() -> None:

@@ -1,34 +1,34 @@
 // A quantized policy in integers: raw float32 features in, accumulators and actions out.
 // P neurons by S inputs are multiplied a clock; all layers share these P*S multipliers.
 `default_nettype none
-module qpd_core
-  import qpd_constants::*;
-(
-    input  wire logic                     clk,
-    input  wire logic                     rst,      // synchronous
+module qpd_core #(
+`include "qpd_constants.svh"
+) (
+    input  wire                      clk,
+    input  wire                      rst,      // synchronous
     // One feature a transfer: the bits of its float32.
-    input  wire logic                     s_valid,
-    output logic                          s_ready,
-    input  wire logic [31:0]              s_data,
+    input  wire                      s_valid,
+    output wire                      s_ready,
+    input  wire [31:0]               s_data,
     // One output a transfer. m_action: its code, or (valid with m_last) the chosen action.
-    output logic                          m_valid,
-    input  wire logic                     m_ready,
-    output logic                          m_last,
-    output logic signed [ACC-1:0]         m_acc,
-    output logic [ACTION-1:0]             m_action
+    output wire                      m_valid,
+    input  wire                      m_ready,
+    output wire                      m_last,
+    output wire signed [ACC-1:0]     m_acc,
+    output wire [ACTION-1:0]         m_action
 );
-  localparam int LA = $clog2(MOST_CHUNKS);
-  localparam int CW = 16;
+  localparam LA = $clog2(MOST_CHUNKS);
+  localparam CW = 16;
   typedef enum logic [3:0] {
     FEATURE, SEARCH, COMPARE, STORE, MAC, FILL, DRAIN, EMPTY, FETCH, CODE, CODE_COMPARE, DECIDE, SEND
   } state_t;
   state_t state;
 
   // The constants; a tool puts what is large into block RAM.
-  (* rom_style = ROM_STYLE *) logic [P*S*B-1:0]     weights  [0:WEIGHT_WORDS-1];
-  (* rom_style = ROM_STYLE *) logic [PARAM-1:0]     params   [0:NEURONS-1];
-  (* rom_style = ROM_STYLE *) logic [31:0]          features [0:256*INPUTS-1];
-  (* rom_style = ROM_STYLE *) logic signed [ACC-1:0] codes   [0:CODES-1];
+  (* rom_style = ROM_STYLE *) logic [P*S*B-1:0] weights  [0:WEIGHT_WORDS-1];
+  (* rom_style = ROM_STYLE *) logic [PARAM-1:0] params   [0:NEURONS-1];
+  (* rom_style = ROM_STYLE *) logic [31:0]      features [0:256*INPUTS-1];
+  (* rom_style = ROM_STYLE *) logic [ACC-1:0]   codes    [0:CODES-1];
   initial begin
     $readmemh("weights.hex", weights);
     $readmemh("params.hex", params);
@@ -36,16 +36,15 @@ module qpd_core
     $readmemh("codes.hex", codes);
   end
 
-  // Levels of the layer that is read and of the one that is written, S side by side.
-  logic [7:0] levels [0:S-1][0:2*(1<<LA)-1];
-  logic signed [ACC-1:0] outputs [0:OUTPUTS-1];
-
-  logic [CW-1:0] chunk, done, left, neuron, count, index;
-  logic [31:0] weight_at, param_at;
+  logic [CW-1:0] chunk, left, neuron, count, index;
+  logic [WEIGHT_AT-1:0] weight_at;
+  logic [PARAM_AT-1:0] param_at;
   logic [LAYER-1:0] layer;
-  wire [CW-1:0] layer_inputs = CW'(32'(LAYER_INPUTS[16*layer +: 16]));
-  wire [CW-1:0] layer_outputs = CW'(32'(LAYER_OUTPUTS[16*layer +: 16]));
-  wire last_layer = int'(layer) == LAYERS - 1;
+  // Through wires: not every tool selects from a constant by a signal.
+  wire [TABLE-1:0] all_inputs = LAYER_INPUTS, all_outputs = LAYER_OUTPUTS;
+  wire [CW-1:0] layer_inputs = all_inputs[CW*layer +: CW];
+  wire [CW-1:0] layer_outputs = all_outputs[CW*layer +: CW];
+  wire last_layer = 32'(layer) == LAYERS - 1;
   wire bank = layer[0];
 
   // Features: the level is the number of thresholds reached, by bisection. Floats are ordered as
@@ -54,96 +53,127 @@ module qpd_core
   logic [7:0] level, step;
   wire [7:0] candidate = level | step;
   wire not_a_number = s_data[30:0] > 31'h7f800000;
-  always_ff @(posedge clk) feature_threshold <= features[{24'(index), candidate}[FEATURE_AT-1:0]];
+  wire [FEATURE_AT-1:0] feature_at = FEATURE_AT'({index, candidate});
+  always_ff @(posedge clk) feature_threshold <= features[feature_at];
 
-  // Multiply: ROM and levels, then products and their sum, then the accumulators.
-  logic [P*S*B-1:0] word;
-  logic [7:0] x [0:S-1];
-  logic [2:0] mac_valid, mac_first;
-  logic signed [ACC-1:0] sum [0:P-1], acc [0:P-1];
-  always_ff @(posedge clk) word <= weights[weight_at[WEIGHT_AT-1:0]];
-  for (genvar j = 0; j < S; j++) begin : g_read
-    always_ff @(posedge clk) x[j] <= j < int'(left) ? levels[j][{bank, chunk[LA-1:0]}] : 8'd0;
+  // Levels are written by the encoder and, so many clocks after its accumulator, by every neuron.
+  localparam DELAY = 7;
+  logic [CW*DELAY-1:0] at;
+  logic [DELAY-1:0] drain_valid;
+  logic [7:0] drained;
+  wire stores = state == STORE;
+  wire write = stores || (drain_valid[DELAY-1] && !last_layer);
+  wire [CW-1:0] write_at = stores ? index : at[CW*(DELAY-1) +: CW];
+  wire [7:0] write_level = stores ? level : drained;
+  wire write_bank = stores ? 1'b0 : ~bank;
+  wire [CW-1:0] write_row = write_at / CW'(S), write_lane = write_at % CW'(S);
+
+  // Multiply: ROM and levels, a register, products, their sums, the accumulators. Levels of the
+  // layer that is read and of the one that is written lie S side by side. What a block RAM reads is
+  // registered once more, as its own output is late.
+  localparam MACS = 4;
+  logic [P*S*B-1:0] read_word, word;
+  logic [8*S-1:0] x;
+  always_ff @(posedge clk) begin
+    read_word <= weights[weight_at];
+    word <= read_word;
+  end
+  for (genvar j = 0; j < S; j++) begin : g_level
+    logic [7:0] levels [0:2*(1<<LA)-1];
+    logic [7:0] found;
+    logic used;
+    always_ff @(posedge clk) begin
+      if (write && 32'(write_lane) == j) levels[{write_bank, write_row[LA-1:0]}] <= write_level;
+      found <= levels[{bank, chunk[LA-1:0]}];
+      used <= j < 32'(left);
+      x[8*j +: 8] <= used ? found : 8'd0;
+    end
   end
 
-  // An odd weight of B bits is the sum of +-2^i, the signs its code's bits: adders will do.
-  function automatic logic signed [ACC-1:0] times(input logic [B-1:0] n, input logic [7:0] v);
-    if (B <= 3) begin
-      times = '0;
-      for (int i = 0; i < B; i++)
-        times = n[i] ? times + ACC'(v) * ACC'(1 << i) : times - ACC'(v) * ACC'(1 << i);
-    end else begin
-      logic signed [B:0] w;
-      logic signed [B+9:0] product;
-      w = {~n[B-1], n[B-2:0], 1'b1};
-      product = (B+10)'(w) * (B+10)'($signed({1'b0, v}));
-      times = ACC'(product);
-    end
-  endfunction
+  // A weight of B bits is odd, +-1, +-3 ...: of narrow ones the multiples of a level are added up
+  // once for all lanes, and a lane only chooses.
+  localparam NARROW = B <= 3;
+  wire [44*S-1:0] multiples;
+  for (genvar j = 0; j < S; j++) begin : g_multiples
+    wire [10:0] v = {3'd0, x[8*j +: 8]};
+    assign multiples[44*j +: 44] = NARROW ? {(v << 3) - v, v + (v << 2), v + (v << 1), v} : '0;
+  end
 
-  // Generated, not looped over: Verilator refuses delayed writes in loops that it does not unroll.
+  logic [MACS-1:0] mac_valid, mac_first;
+  logic [P*ACC-1:0] acc;
   for (genvar i = 0; i < P; i++) begin : g_lane
-    logic signed [ACC-1:0] total;
+    logic [S*ACC-1:0] products;
+    for (genvar j = 0; j < S; j++) begin : g_product
+      wire [B-1:0] n = word[(i*S+j)*B +: B];
+      if (NARROW) begin : g_add
+        wire [43:0] mine = multiples[44*j +: 44];
+        wire negative = ~n[B-1], low = n[0] ^ negative, high = B == 3 && n[B-2] != negative;
+        wire [10:0] chosen = high ? (low ? mine[43:33] : mine[32:22]) : low ? mine[21:11] : mine[10:0];
+        wire [ACC-1:0] wide = {{(ACC-11){1'b0}}, chosen};
+        always_ff @(posedge clk) products[j*ACC +: ACC] <= negative ? -wide : wide;
+      end else begin : g_multiply
+        wire signed [B:0] w = {~n[B-1], n[B-2:0], 1'b1};
+        wire signed [8:0] v = {1'b0, x[8*j +: 8]};
+        wire signed [B+9:0] product = w * v;
+        always_ff @(posedge clk) products[j*ACC +: ACC] <= ACC'(product);
+      end
+    end
+    logic signed [ACC-1:0] total, sum;
     always_comb begin
       total = '0;
-      for (int j = 0; j < S; j++) total = total + times(word[(i*S+j)*B +: B], x[j]);
+      for (int j = 0; j < S; j++) total = total + $signed(products[j*ACC +: ACC]);
     end
+    wire [ACC-1:0] next = i + 1 < P ? acc[((i+1)%P)*ACC +: ACC] : '0;
     always_ff @(posedge clk) begin
-      sum[i] <= total;
-      if (mac_valid[1]) acc[i] <= (mac_first[1] ? '0 : acc[i]) + sum[i];
-      else if (state == DRAIN) acc[i] <= i + 1 < P ? acc[(i+1)%P] : '0;
+      sum <= total;
+      if (mac_valid[MACS-1]) acc[i*ACC +: ACC] <= (mac_first[MACS-1] ? '0 : acc[i*ACC +: ACC]) + sum;
+      else if (state == DRAIN) acc[i*ACC +: ACC] <= next;
     end
   end
 
   // Requantize, a neuron a clock: bias, then thresholds or multiplier and shift.
-  logic [PARAM-1:0] param1;
+  logic [PARAM-1:0] read_param, param1;
   logic [PARAM-1:ACC] param2;
-  logic signed [ACC-1:0] acc1, acc2;
-  logic [3:0] drain_valid;
-  logic [CW-1:0] at1, at2, at3, at4;
-  logic [7:0] level4;
+  logic signed [ACC-1:0] acc0, acc1, acc2;
+  logic signed [ACC-1:0] outputs [0:OUTPUTS-1];
   always_ff @(posedge clk) begin
-    param1 <= params[param_at[PARAM_AT-1:0]];
-    acc1 <= acc[0];
+    read_param <= params[param_at];
+    acc0 <= acc[ACC-1:0];
+    param1 <= read_param;
+    acc1 <= acc0;
     param2 <= param1[PARAM-1:ACC];
     acc2 <= acc1 + $signed(param1[ACC-1:0]);
-    at1 <= neuron; at2 <= at1; at3 <= at2; at4 <= at3;
-    if (drain_valid[1] && last_layer) outputs[at2[OUTPUT_AT-1:0]] <= acc2;
+    at <= {at[CW*(DELAY-1)-1:0], neuron};
+    if (drain_valid[2] && last_layer) outputs[at[2*CW +: OUTPUT_AT]] <= acc2;
   end
-  generate
-    if (THRESHOLDS != 0) begin : g_thresholds
-      logic [TOP-1:0] reached;
-      always_ff @(posedge clk) begin
-        for (int t = 0; t < TOP; t++) reached[t] <= acc2 >= $signed(param2[(t+1)*ACC +: ACC]);
-        level4 <= 8'($countones(reached));
-      end
-    end else begin : g_multiplier
-      logic signed [ACC+31:0] product;
-      logic [5:0] shift;
-      logic signed [ACC+31:0] rounded;
-      always_comb rounded = ((product >>> (shift - 6'd1)) + 1) >>> 1;
-      always_ff @(posedge clk) begin
-        product <= (ACC+32)'(acc2) * (ACC+32)'($signed({1'b0, param2[ACC +: 31]}));
-        shift <= param2[ACC+31 +: 6];
-        level4 <= rounded < 0 ? 8'd0 : rounded > (ACC+32)'(TOP) ? 8'(TOP) : 8'(rounded);
-      end
+  if (THRESHOLDS != 0) begin : g_thresholds
+    logic [TOP-1:0] reached;
+    logic [7:0] count_reached, level4, level5;
+    always_comb begin
+      count_reached = '0;
+      for (int t = 0; t < TOP; t++) count_reached = count_reached + 8'(reached[t]);
     end
-  endgenerate
-
-  // Levels are written by the encoder and, four clocks after its accumulator, by every neuron.
-  logic [CW-1:0] write_at;
-  logic [7:0] write_level;
-  logic write_bank, write;
-  always_comb begin
-    write = state == STORE || (drain_valid[3] && !last_layer);
-    write_at = state == STORE ? index : at4;
-    write_level = state == STORE ? level : level4;
-    write_bank = state == STORE ? 1'b0 : ~bank;
-  end
-  for (genvar j = 0; j < S; j++) begin : g_write
-    always_ff @(posedge clk)
-      if (write && int'(write_at) % S == j)
-        levels[j][{write_bank, LA'(int'(write_at) / S)}] <= write_level;
+    always_ff @(posedge clk) begin
+      for (int t = 0; t < TOP; t++) reached[t] <= acc2 >= $signed(param2[(t+1)*ACC +: ACC]);
+      level4 <= count_reached;
+      level5 <= level4;
+      drained <= level5;
+    end
+  end else begin : g_multiplier
+    logic signed [ACC+31:0] product, whole, half;
+    logic [5:0] shift, shift4;
+    wire signed [31:0] factor = {1'b0, param2[ACC +: 31]};
+    wire signed [ACC+31:0] rounded = (half + 1) >>> 1;
+    wire signed [ACC+31:0] top = TOP;
+    // Registers after the product: a tool moves them into its multipliers.
+    always_ff @(posedge clk) begin
+      product <= acc2 * factor;
+      shift <= param2[ACC+31 +: 6] - 6'd1;
+      whole <= product;
+      shift4 <= shift;
+      half <= whole >>> shift4;
+      drained <= rounded < 0 ? 8'd0 : rounded > top ? 8'(TOP) : rounded[7:0];
+    end
   end
 
   logic signed [ACC-1:0] output_now, code_threshold, best;
@@ -157,13 +187,13 @@ module qpd_core
   assign s_ready = state == FEATURE;
   assign m_valid = state == SEND;
   assign m_acc = output_now;
-  assign m_last = int'(index) == OUTPUTS - 1;
+  assign m_last = 32'(index) == OUTPUTS - 1;
   assign m_action = CODES > 1 ? code : choice;
 
   always_ff @(posedge clk) begin
-    mac_valid <= {mac_valid[1:0], 1'b0};
-    mac_first <= {mac_first[1:0], 1'b0};
-    drain_valid <= {drain_valid[2:0], state == DRAIN};
+    mac_valid <= {mac_valid[MACS-2:0], 1'b0};
+    mac_first <= {mac_first[MACS-2:0], 1'b0};
+    drain_valid <= {drain_valid[DELAY-2:0], state == DRAIN};
     if (state == MAC) begin
       mac_valid[0] <= 1'b1;
       mac_first[0] <= chunk == 0;
@@ -181,7 +211,7 @@ module qpd_core
         step <= step >> 1;
         state <= step == 8'd1 ? STORE : SEARCH;
       end
-      STORE: if (int'(index) == INPUTS - 1) begin
+      STORE: if (32'(index) == INPUTS - 1) begin
         index <= '0;
         state <= MAC;
       end else begin
@@ -189,8 +219,8 @@ module qpd_core
         state <= FEATURE;
       end
       MAC: begin
-        weight_at <= weight_at + 1;
-        if (int'(left) <= S) begin
+        weight_at <= weight_at + 1'b1;
+        if (32'(left) <= S) begin
           chunk <= '0;
           left <= layer_inputs;
           count <= '0;
@@ -202,32 +232,32 @@ module qpd_core
       end
       FILL: begin
         count <= count + 1'b1;
-        if (count == 2) begin
+        if (count == MACS) begin
           count <= '0;
           state <= DRAIN;
         end
       end
       DRAIN: begin
-        param_at <= param_at + 1;
+        param_at <= param_at + 1'b1;
         neuron <= neuron + 1'b1;
         count <= count + 1'b1;
-        if (int'(count) == P - 1 || neuron + 1'b1 == layer_outputs) begin
+        if (32'(count) == P - 1 || neuron + 1'b1 == layer_outputs) begin
           count <= '0;
           state <= EMPTY;
         end
       end
       EMPTY: begin
         count <= count + 1'b1;
-        if (count == 4) begin
+        if (count == DELAY) begin
           count <= '0;
           state <= MAC;
           if (neuron == layer_outputs) begin
             neuron <= '0;
-            left <= CW'(32'(LAYER_OUTPUTS[16*layer +: 16]));
+            left <= layer_outputs;
             layer <= layer + 1'b1;
             if (last_layer) begin
               layer <= '0;
-              left <= CW'(32'(LAYER_INPUTS[15:0]));
+              left <= LAYER_INPUTS[CW-1:0];
               weight_at <= '0;
               param_at <= '0;
               state <= FETCH;
@@ -261,8 +291,11 @@ module qpd_core
     endcase
     if (rst) begin
       state <= FEATURE;
-      {chunk, neuron, count, index} <= '0;
-      left <= CW'(32'(LAYER_INPUTS[15:0]));
+      chunk <= '0;
+      neuron <= '0;
+      count <= '0;
+      index <= '0;
+      left <= LAYER_INPUTS[CW-1:0];
       layer <= '0;
       weight_at <= '0;
       param_at <= '0;
@@ -271,7 +304,6 @@ module qpd_core
     end
   end
   // Only to say that nothing reads it.
-  wire unused = &{1'b0, mac_valid[2], mac_first[2], done, weight_at, param_at, 1'b0};
-  assign done = '0;
+  wire unused = &{1'b0, write_row, multiples, ROM_STYLE[0], 1'b0};
 endmodule
 `default_nettype wire

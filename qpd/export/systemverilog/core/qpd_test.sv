@@ -1,6 +1,7 @@
 // Plays the golden vectors, with pauses on both sides, and compares every output.
-module qpd_test;
-  import qpd_constants::*;
+module qpd_test #(
+`include "qpd_constants.svh"
+);
   localparam int VECTORS = qpd_golden::VECTORS;
   logic clk = 0, rst = 1, s_valid = 0, s_ready, m_valid, m_ready = 0, m_last;
   logic [31:0] s_data = 0;

@@ -1,0 +1,89 @@
+"""`qpd fpga`: a student as a core on an FPGA, checked against real play and measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qpd.commands.output import AsJson, Quiet, print_json, print_table, print_text, progress
+from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
+
+
+def fpga(
+    run: Annotated[Path, typer.Argument(help="run directory of a vector student")],
+    device: Annotated[str, typer.Option(help="xc7a15t, ecp5-25k or ice40up5k")],
+    multipliers: Annotated[
+        int | None,
+        typer.Option(min=1, help="how many work at once; default: the most that fit"),
+    ] = None,
+    observations: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="of the student's own games, simulated")
+    ] = 10_000,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="folder; default RUN/exports/DEVICE")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a student's core for a device with open tools: simulate, synthesise, place, route.
+
+    The folder is the SystemVerilog export, with fpga.json beside it. Needs Verilator, and the extra
+    `fpga`, or Yosys and nextpnr.
+    """
+    from qpd.export.bundle import ExportError, load_export_source
+    from qpd.export.systemverilog.code import check_student
+    from qpd.files.atomic import write_json
+    from qpd.fpga.devices import DEVICES
+    from qpd.fpga.flow import build_core
+    from qpd.fpga.simulation import played_observations
+    from qpd.runs.target import load_target
+
+    if device not in DEVICES:
+        raise ExportError(
+            f"--device {device}: one of {', '.join(DEVICES)}{did_you_mean(device, DEVICES)}",
+            ErrorCode.COMMAND_LINE,
+        )
+    source = load_export_source(run)
+    check_student(source.student)
+    display = progress(quiet)
+    target = load_target(run, "qat", None, "cpu")
+    played = played_observations(target, observations, display)
+    folder = output or run / "exports" / device
+    core = build_core(source, DEVICES[device], multipliers, played, folder, display.note)
+    found = core.to_json()
+    write_json(folder / "fpga.json", found)
+    if as_json:
+        print_json({**found, "folder": str(folder)})
+    elif not quiet:
+        print_text(f"{source.name} on {DEVICES[device].title}")
+        print_table(*fpga_table(found))
+        if found["fmax_mhz"] is None:
+            print_text("no open tool places and routes this part: its clock is not known")
+        print_text(
+            f"{observations:,} observations of its own games gave the integer engine's outputs; "
+            f"{folder}: `make test` plays them again"
+        )
+
+
+def fpga_table(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and the row of one core."""
+    header = ["multipliers", "LUTs", "flip-flops", "block RAMs", "DSPs", "cycles"]
+    row = [
+        f"{found['multipliers']} ({found['lanes']} x {found['inputs']})",
+        f"{found['luts']:,}",
+        f"{found['flip_flops']:,}",
+        f"{found['block_rams']:g}",
+        str(found["dsps"]),
+        f"{found['cycles']:,}",
+    ]
+    if found["fmax_mhz"] is not None:
+        header += ["fmax, MHz", "latency, µs", "a second"]
+        row += [
+            f"{found['fmax_mhz']:.1f}",
+            f"{found['latency_us']:.2f}",
+            f"{found['policies_per_second']:,.0f}",
+        ]
+    return header, [row]

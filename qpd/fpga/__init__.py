@@ -1,0 +1,1 @@
+"""Students on FPGAs: simulated, synthesised, placed and routed by open tools."""

@@ -1,0 +1,161 @@
+"""From a student to a core that fits a device: export, simulation, synthesis, placing, routing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qpd.export.bundle import ExportSource, golden_vectors, write_bundle
+from qpd.export.systemverilog.code import (
+    Folding,
+    accumulator_bits,
+    check_student,
+    export_systemverilog,
+    folding_of,
+)
+from qpd.fpga.devices import Device
+from qpd.fpga.simulation import simulate
+from qpd.fpga.synthesis import Resources, route, synthesise
+from qpd.fpga.tools import FpgaError, need_tool
+from qpd.integer.integer_student import IntegerStudent
+
+# A product takes about so many LUTs for each bit of its accumulator: what cannot fit by far is not
+# synthesised, as that takes minutes.
+_LUTS_A_BIT, _HOPELESS = 0.5, 3.0
+
+
+@dataclass(frozen=True)
+class Core:
+    """One folding of a student on a device, as measured."""
+
+    device: str
+    folding: Folding
+    resources: Resources
+    cycles: int
+    observations: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain data, with latency (us) and throughput (1/s) if routed."""
+        fmax = self.resources.fmax_mhz
+        return {
+            "device": self.device,
+            "lanes": self.folding.lanes,
+            "inputs": self.folding.inputs,
+            "multipliers": self.folding.multipliers,
+            **asdict(self.resources),
+            "cycles": self.cycles,
+            "latency_us": None if fmax is None else self.cycles / fmax,
+            "policies_per_second": None if fmax is None else 1e6 * fmax / self.cycles,
+            "observations": self.observations,
+        }
+
+
+def build_core(
+    source: ExportSource,
+    device: Device,
+    multipliers: int | None,
+    observations: np.ndarray,
+    folder: Path,
+    note: Callable[[str], None],
+) -> Core:
+    """Build and measure the core of `source` in `folder`; the most that fit without `multipliers`.
+
+    `observations` float32 `[n, features]` are simulated, after which the core is known to give the
+    engine's integers on each of them. Raises ExportError for a student that the core does not
+    compute, and FpgaError where a tool is missing or fails, or where nothing fits.
+    """
+    check_student(source.student)
+    for tool in ("verilator", "yosys", device.router):
+        if tool:
+            need_tool(tool)
+    foldings = (
+        possible_foldings(source.student, device)
+        if multipliers is None
+        else [folding_of(source.student, multipliers)]
+    )
+    golden = golden_vectors(source.student, observations=observations)
+
+    def made(folding: Folding) -> Resources:
+        files = export_systemverilog(source, golden, folding.multipliers)
+        write_bundle(folder, "systemverilog", source, files)
+        note(f"{folding.lanes} lanes by {folding.inputs} inputs: synthesis")
+        return synthesise(folder, device)
+
+    folding, resources = fastest_folding(foldings, device, made, note)
+    if device.router:
+        note(f"{device.router}: placing and routing")
+        resources = route(folder, device)
+        _refuse_too_large(resources, folding, device)
+    note(f"Verilator: {len(observations):,} observations")
+    return Core(device.name, folding, resources, simulate(folder), len(observations))
+
+
+def possible_foldings(student: IntegerStudent, device: Device) -> list[Folding]:
+    """Return foldings from few multipliers to all, by powers of two, without hopeless ones."""
+    found: dict[int, Folding] = {}
+    power = 0
+    while True:
+        folding = folding_of(student, 1 << power)
+        if folding.multipliers in found and power:
+            last = folding_of(student, 1 << 40)
+            found.setdefault(last.multipliers, last)
+            break
+        found[folding.multipliers] = folding
+        power += 1
+    cost = _LUTS_A_BIT * accumulator_bits(student)
+    return [
+        each
+        for _, each in sorted(found.items())
+        if each.multipliers == 1 or each.multipliers * cost <= _HOPELESS * device.luts
+    ]
+
+
+def fastest_folding(
+    foldings: list[Folding],
+    device: Device,
+    made: Callable[[Folding], Resources],
+    note: Callable[[str], None],
+) -> tuple[Folding, Resources]:
+    """Return the largest of `foldings`, which are in order, that fits; it is made last.
+
+    By bisection: what needs more multipliers needs more cells.
+    """
+    least, most = 0, len(foldings)  # all below `least` fit, none from `most` on
+    known: dict[int, Resources] = {}
+    last = -1
+    while least < most:
+        middle = (least + most) // 2
+        known[middle] = resources = made(foldings[middle])
+        last = middle
+        fits = _fits(resources, device)
+        note(f"{_said(resources)}: {'fits' if fits else 'too large'}")
+        least, most = (middle + 1, most) if fits else (least, middle)
+    if least == 0:
+        _refuse_too_large(known[0], foldings[0], device)
+    if last != least - 1:
+        known[least - 1] = made(foldings[least - 1])
+    return foldings[least - 1], known[least - 1]
+
+
+def _fits(found: Resources, device: Device) -> bool:
+    return device.fits(found.luts, found.flip_flops, found.block_rams, found.dsps)
+
+
+def _refuse_too_large(found: Resources, folding: Folding, device: Device) -> None:
+    if not _fits(found, device):
+        raise FpgaError(
+            f"{device.title}: {folding.multipliers} multipliers need {_said(found)}; it has "
+            f"{device.luts:,} LUTs, {device.flip_flops:,} flip-flops, {device.block_rams} block "
+            f"RAMs, {device.dsps} DSPs"
+        )
+
+
+def _said(found: Resources) -> str:
+    return (
+        f"{found.luts:,} LUTs, {found.flip_flops:,} flip-flops, {found.block_rams:g} block RAMs, "
+        f"{found.dsps} DSPs"
+    )

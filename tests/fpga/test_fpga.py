@@ -1,0 +1,104 @@
+"""`qpd fpga`: resources of real tools, the largest folding that fits, one line where it fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.errors.codes import ErrorCode
+from qpd.export.bundle import ExportSource, load_export_source
+from qpd.export.systemverilog.code import Folding
+from qpd.fpga.devices import DEVICES
+from qpd.fpga.flow import build_core, fastest_folding, possible_foldings
+from qpd.fpga.simulation import played_observations
+from qpd.fpga.synthesis import Resources, count_cells
+from qpd.fpga.tools import FpgaError, find_tool, need_tool
+from qpd.runs.progress import SilentProgress
+from qpd.runs.target import load_target
+
+PENDULUM = Path(__file__).parents[2] / "runs-reference/continuous/sac-Pendulum-v1-mlp-16-16-4bit"
+needs_tools = pytest.mark.skipif(
+    find_tool("yosys") is None or shutil.which("verilator") is None, reason="no Yosys or Verilator"
+)
+
+
+def silent(_: str) -> None:
+    """Take no note."""
+
+
+def source() -> ExportSource:
+    return load_export_source(PENDULUM)
+
+
+def test_cells_of_an_artix() -> None:
+    cells = {"LUT2": 3, "LUT6": 4, "SRL16E": 1, "RAM32M": 2, "FDRE": 5, "FDSE": 1, "CARRY4": 9}
+    found = count_cells(cells | {"RAMB36E1": 1, "RAMB18E1": 3, "DSP48E1": 2})
+    assert (found.luts, found.flip_flops, found.block_rams, found.dsps) == (16, 6, 2.5, 2)
+
+
+def test_foldings_rise_from_one_multiplier_to_what_is_not_hopeless() -> None:
+    student = source().student  # 16 neurons by 16 inputs at most
+    counts = [each.multipliers for each in possible_foldings(student, DEVICES["xc7a15t"])]
+    assert counts[0] == 1 and counts == sorted(set(counts)) and counts[-1] == 256
+    small = replace(DEVICES["xc7a15t"], luts=100)
+    assert max(each.multipliers for each in possible_foldings(student, small)) < 64
+
+
+def test_observations_are_those_of_its_own_games() -> None:
+    target = load_target(PENDULUM, "qat", None, "cpu")
+    found = played_observations(target, 300, SilentProgress())
+    assert found.shape == (300, 3) and found.dtype == np.float32
+    np.testing.assert_allclose(np.hypot(found[:, 0], found[:, 1]), 1.0, atol=1e-5)
+    np.testing.assert_array_equal(found, played_observations(target, 300, SilentProgress()))
+
+
+@needs_tools
+def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
+    observations = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
+    core = build_core(source(), DEVICES["xc7a15t"], 4, observations, tmp_path / "core", silent)
+    found = core.to_json()
+    assert found["multipliers"] == 4 and found["observations"] == 50
+    assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
+    assert found["fmax_mhz"] is None and found["latency_us"] is None and found["cycles"] > 50
+    assert json.loads((tmp_path / "core" / "manifest.json").read_text())
+
+
+def cells_of(folding: Folding) -> Resources:
+    """Cells of a made-up core: 100 LUTs a multiplier."""
+    return Resources(100 * folding.multipliers, 10, 1.0, 0)
+
+
+@pytest.mark.parametrize(("luts", "multipliers"), [(100, 1), (450, 4), (5_000, 32), (10**6, 256)])
+def test_the_most_multipliers_that_fit_are_chosen_and_made_last(
+    luts: int, multipliers: int
+) -> None:
+    foldings = possible_foldings(source().student, DEVICES["xc7a15t"])
+    made = []
+
+    def make(folding: Folding) -> Resources:
+        made.append(folding)
+        return cells_of(folding)
+
+    device = replace(DEVICES["xc7a15t"], luts=luts)
+    folding, found = fastest_folding(foldings, device, make, silent)
+    assert folding.multipliers == multipliers and found == cells_of(folding)
+    assert made[-1] == folding and len(made) <= 6
+
+
+def test_what_does_not_fit_is_one_line() -> None:
+    device = replace(DEVICES["xc7a15t"], luts=99)
+    foldings = possible_foldings(source().student, DEVICES["xc7a15t"])
+    with pytest.raises(FpgaError, match=r"^AMD Artix-7 XC7A15T: 1 multipliers need 100 LUTs.*99"):
+        fastest_folding(foldings, device, cells_of, silent)
+
+
+def test_a_missing_tool_names_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(FpgaError, match=r"verilator is not installed: install your") as caught:
+        need_tool("verilator")
+    assert caught.value.code == ErrorCode.PACKAGE_MISSING
