@@ -22,6 +22,14 @@ EXPORTS = [
     row("export run --format c -o /proc/x", Code.FILE_SYSTEM, "/proc/"),
 ]
 
+CORES = [
+    row("fpga run --device xc7a15", Code.COMMAND_LINE, "--device xc7a15", "did you mean xc7a15t?"),
+    row("fpga run", Code.COMMAND_LINE, "Missing option '--device'"),
+    row("fpga half --device xc7a15t", Code.STUDENT_MISSING, "half/quantized.safetensors"),
+    row("fpga run --device ecp5-25k --multipliers 0", Code.COMMAND_LINE, "--multipliers"),
+    row("fpga run --device ecp5-25k --observations 0", Code.COMMAND_LINE, "--observations"),
+]
+
 BENCHES = [
     row("bench absent", Code.STUDENT_MISSING, "absent"),
     row("bench half", Code.STUDENT_MISSING, "half/quantized.safetensors"),
@@ -130,4 +138,4 @@ COMMANDS = [
     row("run ci --json --set seed=-1", Code.RECIPE_WRONG_VALUE, "seed: -1"),
 ]
 
-ROWS: list[Row] = [*EXPORTS, *BENCHES, *ANALYSES, *REPORTS, *PUSHES, *COMMANDS]
+ROWS: list[Row] = [*EXPORTS, *CORES, *BENCHES, *ANALYSES, *REPORTS, *PUSHES, *COMMANDS]
