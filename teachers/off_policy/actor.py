@@ -40,13 +40,13 @@ class FloatActor:
     def outputs(self, *states: Tensor) -> list[Tensor]:
         """Map each batch of states to outputs, in one pass."""
         together = states[0] if len(states) == 1 else torch.cat(states)
-        found = self._network.forward(together)[0]
+        found = self._network.forward(together)[0].T
         return list(found.split([len(each) for each in states]))
 
     def learn(self, gradient: Tensor) -> None:
         """Take a step along the gradient of the first outputs."""
         assert self._adam is not None
-        self._network.backward(gradient.unsqueeze(0))
+        self._network.backward(gradient.T.unsqueeze(0))
         self._adam.step()
         self._network.refresh()
 

@@ -24,16 +24,17 @@ class Critics:
         self._flat, self._target, self._adam = flat, target, adam
         self._online = stacked(flat, count, dtype)
         self._followers = stacked(target, count, dtype)
+        self._first = self._online.copy_of(0)
 
     def least_target(self, states: Tensor, actions: Tensor) -> Tensor:
         """Return the least of the targets' values `[batch]`."""
-        values = self._followers.forward(torch.cat([states, actions], 1))
-        return values.squeeze(2).amin(0)
+        values = self._followers.forward(states, actions)
+        return values.squeeze(1).amin(0)
 
     def regress(self, states: Tensor, actions: Tensor, wanted: Tensor, weight: float) -> float:
         """Take a step towards `wanted` `[batch]`; return weight * sum over critics of the MSE."""
-        values = self._online.forward(torch.cat([states, actions], 1))
-        errors = values - wanted.view(1, -1, 1)
+        values = self._online.forward(states, actions)
+        errors = values - wanted
         self._online.backward(errors * (2.0 * weight / len(wanted)))
         self._adam.step()
         self._online.refresh()
@@ -41,16 +42,15 @@ class Critics:
 
     def least(self, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least values `[batch]`, and their sum's gradient by the actions."""
-        values = self._online.forward(torch.cat([states, actions], 1))
-        least, which = values.squeeze(2).min(0)
-        chosen = torch.zeros_like(values).scatter_(0, which.view(1, -1, 1), 1.0)
+        values = self._online.forward(states, actions)
+        least, which = values.squeeze(1).min(0)
+        chosen = torch.zeros_like(values).scatter_(0, which.view(1, 1, -1), 1.0)
         return least, self._online.input_gradient(chosen, states.shape[1])
 
     def first(self, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first critic's values `[batch]`, and their sum's gradient by the actions."""
-        first = self._online.copy_of(0)
-        values = first.forward(torch.cat([states, actions], 1))
-        gradient = first.input_gradient(torch.ones_like(values), states.shape[1])
+        values = self._first.forward(states, actions)
+        gradient = self._first.input_gradient(torch.ones_like(values), states.shape[1])
         return values.flatten(), gradient
 
     def follow(self, tau: float) -> None:

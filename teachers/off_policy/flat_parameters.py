@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 # Of torch.optim.Adam's options, those that the fast learner's step has; None means any.
 _USUAL = {"weight_decay": 0, "amsgrad": False, "maximize": False}
@@ -35,6 +36,14 @@ class FlatParameters:
         ):
             each.data, each.grad = value, gradient
         self._groups = groups
+        self._views = self.split(self.values)
+
+    def bind(self) -> None:
+        """Take parameters back that were given other memory (`parameter.data = ...`)."""
+        for each, view in zip(self.parameters, self._views, strict=True):
+            if each.data_ptr() != view.data_ptr():
+                view.copy_(each.detach())
+                each.data = view
 
     def split(self, vector: Tensor) -> list[Tensor]:
         """Return the part of a vector `[n]` that each parameter has, in its shape: views."""
@@ -66,34 +75,40 @@ class FlatAdam:
         if {id(each) for each in group["params"]} != {id(each) for each in flat.parameters}:
             raise ValueError("the optimizer has other parameters")
         self._flat, self._plain = flat, plain
-        values = nn.Parameter(flat.values, requires_grad=False)  # the same memory
-        values.grad = flat.gradients
-        self._adam = torch.optim.Adam(
-            [values], lr=group["lr"], betas=group["betas"], eps=group["eps"], fused=True
-        )
-        self._state = self._adam.state[values] = {
-            "step": torch.zeros((), dtype=torch.float32),
-            "exp_avg": torch.zeros_like(flat.values),
-            "exp_avg_sq": torch.zeros_like(flat.values),
-        }
+        self._moments = {key: torch.zeros_like(flat.values) for key in ("exp_avg", "exp_avg_sq")}
+        self._step = torch.zeros((), dtype=torch.float32)
         self._take_over()
 
     def step(self) -> None:
         """Move the parameters along their gradients."""
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
-        self._adam.param_groups[0]["lr"] = self._plain.param_groups[0]["lr"]
-        self._adam.step()
+            self._flat.bind()
+        (group,) = self._plain.param_groups
+        adam(
+            [self._flat.values],
+            [self._flat.gradients],
+            [self._moments["exp_avg"]],
+            [self._moments["exp_avg_sq"]],
+            [],
+            [self._step],
+            fused=True,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=0.0,
+            eps=group["eps"],
+            maximize=False,
+        )
 
     def _take_over(self) -> None:
         flat, state = self._flat, self._plain.state
-        moments = ("exp_avg", "exp_avg_sq")
-        views = {key: flat.split(self._state[key]) for key in moments}
+        views = {key: flat.split(vector) for key, vector in self._moments.items()}
         for index, each in enumerate(flat.parameters):
             if each in state:
-                self._state["step"].fill_(float(state[each]["step"]))
-                for key in moments:
-                    views[key][index].copy_(state[each][key])
-            mine = {key: views[key][index] for key in moments}
-            state[each] = {"step": self._state["step"], **mine}
+                self._step.fill_(float(state[each]["step"]))
+                for key, parts in views.items():
+                    parts[index].copy_(state[each][key])
+            state[each] = {"step": self._step, **{key: views[key][index] for key in views}}
         self._first = views["exp_avg"][0]

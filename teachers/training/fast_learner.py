@@ -29,7 +29,7 @@ from qpd.teachers.off_policy.updates import (
     td3_critic_update,
 )
 
-_NOT_SAVED = ("fast_actor", "fast_critics", "fast_target", "actor_vectors")
+_NOT_SAVED = ("fast_actor", "fast_critics", "fast_target", "fast_alpha", "actor_vectors")
 
 
 class FastSAC(SAC):
@@ -37,6 +37,7 @@ class FastSAC(SAC):
 
     fast_actor: Actor
     fast_critics: Critics
+    fast_alpha: FlatAdam | None
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), *_NOT_SAVED]
@@ -117,7 +118,7 @@ _FAST: dict[type, type] = {SAC: FastSAC, TD3: FastTD3, DDPG: FastDDPG}
 class _Temperature:
     """The entropy coefficient of a SAC, with the optimizer that it has."""
 
-    def __init__(self, model: SAC) -> None:
+    def __init__(self, model: FastSAC) -> None:
         self._model = model
 
     def value(self) -> float:
@@ -133,8 +134,8 @@ class _Temperature:
         assert isinstance(model.target_entropy, float)
         slope = -(mean_log_prob + model.target_entropy)
         loss = slope * float(model.log_ent_coef)
-        model.log_ent_coef.grad = torch.full_like(model.log_ent_coef, slope)
-        model.ent_coef_optimizer.step()
+        model.log_ent_coef.grad.fill_(slope)
+        model.fast_alpha.step()
         return loss
 
 
@@ -165,6 +166,11 @@ def use_fast_learner(model: BaseAlgorithm, dtype: torch.dtype | None = None) -> 
         critic_adam = FlatAdam(critic, policy.critic.optimizer)
     except ValueError as error:
         _refuse(f"{error}")
+    if isinstance(model, SAC):
+        agent.fast_alpha = None
+        if model.ent_coef_optimizer is not None and model.log_ent_coef is not None:
+            alpha: Any = FlatParameters([[model.log_ent_coef]])  # type: ignore[list-item]
+            agent.fast_alpha = FlatAdam(alpha, model.ent_coef_optimizer)
     count = len(policy.critic.q_networks)
     agent.fast_critics = Critics(critic, target, critic_adam, count, dtype)
     agent.fast_actor = FloatActor(actor, actor_adam, dtype)
