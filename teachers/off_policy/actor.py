@@ -26,6 +26,9 @@ class Actor(Protocol):
     def learn(self, gradient: Tensor) -> None:
         """Take a step along the gradient `[batch, n]` of the first outputs."""
 
+    def refresh(self) -> None:
+        """Hear that the parameters have changed."""
+
 
 class FloatActor:
     """An MLP with ReLU, all parameters in one vector."""

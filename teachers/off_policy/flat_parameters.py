@@ -79,6 +79,11 @@ class FlatAdam:
         self._step = torch.zeros((), dtype=torch.float32)
         self._take_over()
 
+    @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return float(self._plain.param_groups[0]["lr"])
+
     def step(self) -> None:
         """Move the parameters along their gradients."""
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:

@@ -15,7 +15,7 @@ import torch
 from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from torch import Tensor, nn
+from torch import nn
 
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.errors import TeacherError
@@ -28,6 +28,7 @@ from qpd.teachers.off_policy.updates import (
     td3_actor_update,
     td3_critic_update,
 )
+from qpd.teachers.training.controller import AgentController, ControllerActor
 
 _NOT_SAVED = ("fast_actor", "fast_critics", "fast_target", "fast_alpha", "actor_vectors")
 
@@ -96,8 +97,7 @@ class _FastTD3(TD3):
                 self.fast_critics.follow(self.tau)
                 online, target = self.actor_vectors
                 target.values.lerp_(online.values, self.tau)
-                if isinstance(self.fast_target, FloatActor):
-                    self.fast_target.refresh()
+                self.fast_target.refresh()
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         if actor_losses:
             self.logger.record("train/actor_loss", np.mean(actor_losses))
@@ -151,8 +151,14 @@ def _transitions(model: Any, batch_size: int) -> Transitions:
     )
 
 
-def use_fast_learner(model: BaseAlgorithm, dtype: torch.dtype | None = None) -> None:
+def use_fast_learner(
+    model: BaseAlgorithm,
+    dtype: torch.dtype | None = None,
+    controller: AgentController | None = None,
+) -> None:
     """Make a SAC, TD3 or DDPG learn fast from now on, hidden layers' products in `dtype`.
+
+    Those of the actor of a `controller` stay in float32.
 
     Raises TeacherError, one line, where it cannot.
     """
@@ -173,12 +179,24 @@ def use_fast_learner(model: BaseAlgorithm, dtype: torch.dtype | None = None) -> 
             agent.fast_alpha = FlatAdam(alpha, model.ent_coef_optimizer)
     count = len(policy.critic.q_networks)
     agent.fast_critics = Critics(critic, target, critic_adam, count, dtype)
-    agent.fast_actor = FloatActor(actor, actor_adam, dtype)
+    agent.fast_actor = _actor(policy.actor, actor, actor_adam, dtype, controller)
     if not isinstance(model, SAC):
         followers = FlatParameters(_actor_groups(policy.actor_target))
-        agent.fast_target = FloatActor(followers, None, dtype)
+        agent.fast_target = _actor(policy.actor_target, followers, None, dtype, controller)
         agent.actor_vectors = (actor, followers)
     model.__class__ = _FAST[type(model)]
+
+
+def _actor(
+    network: Any,
+    flat: FlatParameters,
+    adam: FlatAdam | None,
+    dtype: torch.dtype | None,
+    controller: AgentController | None,
+) -> Actor:
+    if controller is None:
+        return FloatActor(flat, adam, dtype)
+    return ControllerActor(network, flat, adam, controller)
 
 
 def _check(model: Any) -> None:
