@@ -80,7 +80,7 @@ def quantize(x: Tensor, scale: Tensor, grid: IntegerGrid) -> Tensor:
     """Return what the nearest integer of the grid stands for, in the shape of `x`.
 
     `scale` is one number above 0, shape `[]`. Gradients are straight-through: inside the grid that
-    of x passes, beyond it none does; the scale's is (Q - x q / s) / q inside and Q / q beyond, LSQ's
+    of x passes, beyond it none does; the scale's is (Q - x q / s) / q inside, Q / q beyond: LSQ's
     (arXiv 1902.08153) without its factor.
     """
     found: Tensor = _Quantize.apply(x, scale, grid)

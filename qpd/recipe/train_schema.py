@@ -62,8 +62,8 @@ class TrainSettings(RecipeSection):
     )
     learner: Literal["sb3", "fast"] | None = Field(
         None,
-        description="whose updates: Stable-Baselines3's, or QPD's fast ones of SAC, TD3 and DDPG on "
-        "a CPU; null = fast for integer controllers, else sb3",
+        description="whose updates: Stable-Baselines3's, or QPD's fast ones of SAC, TD3 and DDPG "
+        "on a CPU; null = fast for integer controllers, else sb3",
     )
     products: Literal["float32", "bfloat16"] = Field(
         "float32",

@@ -134,6 +134,7 @@ class _Temperature:
         assert isinstance(model.target_entropy, float)
         slope = -(mean_log_prob + model.target_entropy)
         loss = slope * float(model.log_ent_coef)
+        assert model.fast_alpha is not None and model.log_ent_coef.grad is not None
         model.log_ent_coef.grad.fill_(slope)
         model.fast_alpha.step()
         return loss
