@@ -53,6 +53,11 @@ class Critics:
         gradient = self._first.input_gradient(torch.ones_like(values), states.shape[1])
         return values.flatten(), gradient
 
+    def refresh(self) -> None:
+        """Hear that parameters have been loaded."""
+        self._online.refresh()
+        self._followers.refresh()
+
     def follow(self, tau: float) -> None:
         """Move the targets by a share `tau` towards what they follow."""
         self._target.values.lerp_(self._flat.values, tau)

@@ -43,6 +43,11 @@ class FastSAC(SAC):
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), *_NOT_SAVED]
 
+    def set_parameters(self, *arguments: Any, **options: Any) -> None:
+        """Load parameters as SB3 does, and round them again."""
+        super().set_parameters(*arguments, **options)
+        _refresh(self)
+
     @torch.no_grad()
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         """Make `gradient_steps` updates, each with a batch of its own."""
@@ -74,6 +79,11 @@ class _FastTD3(TD3):
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), *_NOT_SAVED]
+
+    def set_parameters(self, *arguments: Any, **options: Any) -> None:
+        """Load parameters as SB3 does, and round them again."""
+        super().set_parameters(*arguments, **options)
+        _refresh(self)
 
     @torch.no_grad()
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
@@ -113,6 +123,12 @@ class FastDDPG(_FastTD3, DDPG):
 
 
 _FAST: dict[type, type] = {SAC: FastSAC, TD3: FastTD3, DDPG: FastDDPG}
+
+
+def _refresh(model: Any) -> None:
+    for name in ("fast_actor", "fast_target", "fast_critics"):
+        if hasattr(model, name):
+            getattr(model, name).refresh()
 
 
 class _Temperature:

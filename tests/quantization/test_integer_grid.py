@@ -55,7 +55,7 @@ def test_inputs_and_activations_by_hand():
 
 
 def test_gradients_by_hand():
-    # 2 bits, unsigned, scale 3: x q / s = x. Inside, d/ds = (round(x) - x) / 3; above, 3 / 3; below,
+    # 2 bits, unsigned, scale 3: x q / s = x. Inside, d/ds = (round(x) - x) / 3; above 3 / 3; below
     # 0 / 3.
     x = torch.tensor([-1.0, 0.4, 1.3, 9.0], requires_grad=True)
     scale = torch.tensor(3.0, requires_grad=True)
@@ -79,7 +79,11 @@ def test_the_largest_weight_gets_the_gradient_of_the_scale():
     st.sampled_from(["narrow", "full", "odd"]),
 )
 def test_values_are_levels_and_levels_stay(numbers, scale, bits, kind):
-    x, grid, s = torch.tensor(numbers, dtype=torch.float64), weight_grid(kind, bits), torch.tensor(scale)
+    x, grid, s = (
+        torch.tensor(numbers, dtype=torch.float64),
+        weight_grid(kind, bits),
+        torch.tensor(scale),
+    )
     s = s.double()
     once = quantize(x, s, grid)
     levels = once * grid.reach / s

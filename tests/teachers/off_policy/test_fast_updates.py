@@ -58,7 +58,9 @@ def test_updates_equal_those_of_stable_baselines3(name):
     if name == "SAC":
         torch.testing.assert_close(ours.log_ent_coef.data, theirs.log_ent_coef.data)
     for network in ("actor", "critic"):
-        states = [getattr(model, network).optimizer.state_dict()["state"] for model in (theirs, ours)]
+        states = [
+            getattr(model, network).optimizer.state_dict()["state"] for model in (theirs, ours)
+        ]
         for index, moments in states[0].items():
             assert float(states[1][index]["step"]) == float(moments["step"])
             torch.testing.assert_close(
