@@ -1,7 +1,7 @@
 """Integers times a scale: the quantizers of integer controllers, and their gradients.
 
-Kresse & Lampert (arXiv 2511.07046), Eq. 1: Q(x; s) = clip(round(x q / s), least, most), which stands
-for s Q / q, with q = max(|least|, |most|).
+Kresse & Lampert (arXiv 2511.07046), Eq. 1: Q(x; s) = clip(round(x q / s), least, most), which
+stands for s Q / q, with q = max(|least|, |most|).
 """
 
 from __future__ import annotations

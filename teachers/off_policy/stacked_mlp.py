@@ -41,6 +41,10 @@ class StackedMlp:
         # Memory of past results: fresh memory costs more than the arithmetic on it.
         self._used: dict[tuple[object, ...], Tensor] = {}
 
+    def share_memory_with(self, other: StackedMlp) -> None:
+        """Put results where those of another network of this shape are: no longer both hold."""
+        self._used = other._used
+
     def refresh(self) -> None:
         """Round the parameters again, after each change; nothing to do in their own dtype."""
         if self._is_mixed:

@@ -55,8 +55,8 @@ def test_inputs_and_activations_by_hand():
 
 
 def test_gradients_by_hand():
-    # 2 bits, unsigned, scale 3: x q / s = x. Inside, d/ds = (round(x) - x) / 3; above 3 / 3; below
-    # 0 / 3.
+    # 2 bits, unsigned, scale 3: x q / s = x. d/ds is (round(x) - x) / 3 inside, 3 / 3 above, 0 / 3
+    # below.
     x = torch.tensor([-1.0, 0.4, 1.3, 9.0], requires_grad=True)
     scale = torch.tensor(3.0, requires_grad=True)
     quantize(x, scale, unsigned_grid(2)).backward(torch.tensor([1.0, 10.0, 100.0, 1000.0]))
