@@ -1,4 +1,4 @@
-"""Stable-Baselines3's SAC, TD3 and DDPG with updates that are two to ten times as fast on a CPU.
+"""Stable-Baselines3's SAC, TD3 and DDPG with updates that take less time on a CPU.
 
 They act, sample, log, save and load as before; only `train` is another. The update rules and the
 order of random draws are the same, so that numbers differ by rounding alone.
@@ -141,7 +141,7 @@ class _Temperature:
         log = self._model.log_ent_coef
         if self._model.ent_coef_optimizer is None or log is None:
             return float(self._model.ent_coef_tensor)
-        return math.exp(float(log))
+        return math.exp(float(log.detach()))
 
     def learn(self, mean_log_prob: float) -> float | None:
         model = self._model
@@ -149,7 +149,7 @@ class _Temperature:
             return None
         assert isinstance(model.target_entropy, float)
         slope = -(mean_log_prob + model.target_entropy)
-        loss = slope * float(model.log_ent_coef)
+        loss = slope * float(model.log_ent_coef.detach())
         assert model.fast_alpha is not None and model.log_ent_coef.grad is not None
         model.log_ent_coef.grad.fill_(slope)
         model.fast_alpha.step()
