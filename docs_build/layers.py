@@ -35,6 +35,7 @@ LAYERS = (
     "teachers/archive",
     "teachers/sources",
     "teachers/low_precision",
+    "teachers/off_policy",
     "teachers/training",
     "teachers",
     "qpd/student_files",

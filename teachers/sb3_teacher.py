@@ -18,6 +18,7 @@ from qpd.teachers.archive.algorithm import SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
+from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import StoredQuantization, read_quantization
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
 from qpd.teachers.networks.actor import actor_modules
@@ -82,7 +83,7 @@ class Teacher(nn.Module):
         archive: Sb3Archive,
         files: TeacherFiles,
         normalization: ObservationNormalization | None,
-        quantization: StoredQuantization | None = None,
+        quantization: StoredQuantization | StoredController | None = None,
     ) -> None:
         """Freeze `network`; the fields are described above."""
         super().__init__()
@@ -201,7 +202,7 @@ class Teacher(nn.Module):
 def _identity(
     archive_sha256: str,
     normalization: ObservationNormalization | None,
-    quantization: StoredQuantization | None,
+    quantization: StoredQuantization | StoredController | None,
 ) -> str:
     if normalization is None and quantization is None:
         return archive_sha256

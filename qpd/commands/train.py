@@ -35,14 +35,19 @@ def train(
         typer.Option(min=1, max=MAX_TIMESTEPS, help="agent steps; default: the RL Zoo's"),
     ] = None,
     bits: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            min=2, max=8, help="learn with weights and activations of so many bits; default: float"
+            metavar="BITS",
+            help="learn with weights and activations of 2 to 8 bits; or an integer controller "
+            "(sac, td3, ddpg): core=3,input=8,output=8, or all=3; default: float",
         ),
     ] = None,
     quant_delay: Annotated[
         float | None,
-        typer.Option(min=0.0, help="share of the steps learned in float before --bits; 0.5"),
+        typer.Option(
+            min=0.0,
+            help="share of the steps learned in float before --bits; 0.5, of a controller 0",
+        ),
     ] = None,
     per: Annotated[
         str | None,
@@ -112,13 +117,30 @@ def train(
     print_training(done.path, as_json, quiet)
 
 
-def _quantization(bits: int | None, delay: float | None, per: str | None) -> list[str]:
+def _quantization(bits: str | None, delay: float | None, per: str | None) -> list[str]:
     """Return the assignments of --bits and of what says how."""
     if bits is None and (delay is not None or per is not None):
         option = "--quant-delay" if delay is not None else "--per"
         raise TargetError(f"{option}: needs --bits 2 to 8", ErrorCode.COMMAND_LINE)
-    given = {"bits": bits, "delay": delay, "per": per}
+    given = {**_bits(bits), "delay": delay, "per": per}
     return [f"quantization.{key}={value}" for key, value in given.items() if value is not None]
+
+
+def _bits(text: str | None) -> dict[str, str | None]:
+    """Return the recipe's keys of `--bits 8` or of `--bits core=3,input=8`; others have 8."""
+    if text is None or "=" not in text:
+        return {"bits": text}
+    found: dict[str, str | None] = {}
+    for part in text.split(","):
+        name, _, number = (each.strip() for each in part.partition("="))
+        keys = ("input", "core", "output") if name == "all" else (name,)
+        if keys[0] not in ("input", "core", "output") or number not in "2 3 4 5 6 7 8".split():
+            raise TargetError(
+                f"--bits {text}: expected 2 to 8, or such as core=3,input=8,output=8 or all=3",
+                ErrorCode.COMMAND_LINE,
+            )
+        found |= {f"{key}_bits": number for key in keys}
+    return {"input_bits": "8", "core_bits": "8", "output_bits": "8", **found}
 
 
 def _precision(form: str | None, plain: bool) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from qpd.recipe.bounds import MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe
@@ -60,20 +60,47 @@ class TrainSettings(RecipeSection):
         description="the largest replay buffer, in MiB, that checkpoints hold; a larger one is "
         "filled anew by the agent's own play after an interruption",
     )
+    learner: Literal["sb3", "fast"] | None = Field(
+        None,
+        description="whose updates: Stable-Baselines3's, or QPD's fast ones of SAC, TD3 and DDPG "
+        "on a CPU; null = fast for integer controllers, else sb3",
+    )
+    products: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="of the fast learner: dtype of the hidden layers' products; bfloat16 is faster "
+        "where the processor has units for it",
+    )
 
 
 class TrainQuantization(RecipeSection):
-    """Quantization-aware training (QuaRL, arXiv 1910.01055, Algorithm 2)."""
+    """Quantization-aware training (QuaRL, arXiv 1910.01055), or an integer controller's.
+
+    Integer controllers: Kresse & Lampert, arXiv 2511.07046.
+    """
 
     bits: int | None = Field(
         None, ge=2, le=8, description="of weights and activations; null = learn in float"
     )
-    delay: float = Field(
-        0.5,
+    input_bits: int | None = Field(
+        None, ge=2, le=8, description="of an integer controller's observations; null: it is none"
+    )
+    core_bits: int | None = Field(
+        None, ge=2, le=8, description="of a controller's weights and activations"
+    )
+    output_bits: int | None = Field(
+        None, ge=2, le=8, description="of a controller's outputs, before the tanh"
+    )
+    grid: Literal["narrow", "full", "odd"] = Field(
+        "narrow",
+        description="integers of a controller's weights: 3 bits are -3 to 3 (narrow), -4 to 3 "
+        "(full), or the odd ones from -7 to 7 (odd)",
+    )
+    delay: float | None = Field(
+        None,
         ge=0.0,
         allow_inf_nan=False,
         description="share of the agent steps that are learned in float while ranges are watched; "
-        "1 or more: never quantized",
+        "1 or more: never quantized; null = 0.5, for integer controllers 0",
     )
     per: Literal["tensor", "channel", "column"] = Field(
         "column", description="weights that share a range: all, an output's, or an input's"
@@ -82,6 +109,31 @@ class TrainQuantization(RecipeSection):
         "clipped",
         description="straight-through: none beyond the range, or (the paper's) everywhere",
     )
+
+    @property
+    def controller(self) -> tuple[int, int, int] | None:
+        """Bits of input, core and output of an integer controller, or None."""
+        given = (self.input_bits, self.core_bits, self.output_bits)
+        if given == (None, None, None):
+            return None
+        first, core, last = (8 if each is None else each for each in given)
+        return first, core, last
+
+    @property
+    def share_in_float(self) -> float:
+        """The share of the agent steps that are learned in float."""
+        if self.delay is not None:
+            return self.delay
+        return 0.5 if self.controller is None else 0.0
+
+    @model_validator(mode="after")
+    def _one_way(self) -> TrainQuantization:
+        if self.bits is not None and self.controller is not None:
+            raise ValueError(
+                "bits: not together with input_bits, core_bits and output_bits, which make an "
+                "integer controller"
+            )
+        return self
 
 
 Method = Literal[
@@ -154,6 +206,20 @@ class TrainRecipe(RecipeSection):
     )
     save: TrainSaving = Field(default_factory=TrainSaving, description="extra output")
 
+    @property
+    def uses_fast_learner(self) -> bool:
+        """Tell whether QPD's own updates are made."""
+        learner = self.train.learner
+        return learner == "fast" or (learner is None and self.quantization.controller is not None)
+
+    @model_validator(mode="after")
+    def _controller_learns_fast(self) -> TrainRecipe:
+        if self.quantization.controller is not None and not self.uses_fast_learner:
+            raise ValueError("train.learner: an integer controller is learned by `fast`")
+        if self.train.products != "float32" and not self.uses_fast_learner:
+            raise ValueError("train.products: needs train.learner=fast")
+        return self
+
     def to_yaml(self) -> str:
         """Return the resolved recipe as YAML that `load_train_recipe` reads back unchanged."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -180,6 +246,15 @@ def load_train_recipe(
     bits = loaded.quantization.bits
     if bits is not None and loaded.name == beneath.get("name"):  # beside the float one, not over it
         loaded = loaded.model_copy(update={"name": f"{loaded.name}-{bits}bit"})
+    widths = loaded.quantization.controller
+    if widths is not None and loaded.name == beneath.get("name"):
+        first, core, last = widths
+        grid = loaded.quantization.grid
+        name = (
+            f"{loaded.name}-core{core}-in{first}-out{last}{'' if grid == 'narrow' else '-' + grid}"
+        )
+        twin = "-float" if loaded.quantization.share_in_float >= 1 else ""
+        loaded = loaded.model_copy(update={"name": name + twin})
     precision = loaded.precision
     if precision.format is not None and loaded.name == beneath.get("name"):
         plain = "" if precision.methods else "-plain"

@@ -17,6 +17,11 @@ from qpd.files.json_input import read_json
 from qpd.quantization.layer_quantizer import Gradient, LayerQuantizer, Range
 from qpd.quantization.weight_quantizer import FEWEST_BITS, GRANULARITIES, MOST_BITS
 from qpd.teachers.archive.errors import TeacherError, one_line
+from qpd.teachers.archive.stored_controller import (
+    CONTROLLER_FORMAT,
+    StoredController,
+    controller_of_json,
+)
 
 QUANTIZATION_FILE = "quantization.json"
 _FORMAT = "qpd-quantized-agent-1"
@@ -66,12 +71,14 @@ class StoredQuantization:
         write_json(folder / QUANTIZATION_FILE, self.to_json())
 
 
-def read_quantization(path: Path) -> StoredQuantization:
+def read_quantization(path: Path) -> StoredQuantization | StoredController:
     """Read the file. Raises TeacherError, one line, for anything that is not what QPD writes."""
     try:
         content = read_json(path)
+        if isinstance(content, dict) and content.get("format") == CONTROLLER_FORMAT:
+            return controller_of_json(content)
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise ValueError(f"format is not {_FORMAT}")
+            raise ValueError(f"format is not {_FORMAT} or {CONTROLLER_FORMAT}")
         bits, begun_at, layers = (content[key] for key in ("bits", "begun_at", "layers"))
         if type(bits) is not int or not FEWEST_BITS <= bits <= MOST_BITS:
             raise ValueError(f"bits: expected {FEWEST_BITS} to {MOST_BITS}")
@@ -88,9 +95,19 @@ def read_quantization(path: Path) -> StoredQuantization:
 
 
 def check_shapes(
-    stored: StoredQuantization, weights: Sequence[torch.Tensor], num_features: int | None
+    stored: StoredQuantization | StoredController,
+    weights: Sequence[torch.Tensor],
+    num_features: int | None,
 ) -> None:
     """Raise TeacherError unless the ranges are of these layers; `num_features`: of vectors."""
+    if isinstance(stored, StoredController):
+        if len(stored.scales) != len(weights) + 1 or any(each.dim() != 2 for each in weights):
+            raise TeacherError(
+                f"{QUANTIZATION_FILE} has scales of {len(stored.scales) - 1} linear layers; this "
+                f"agent acts by {len(weights)}",
+                ErrorCode.TEACHER_DAMAGED,
+            )
+        return
     if len(stored.layers) != len(weights):
         raise TeacherError(
             f"{QUANTIZATION_FILE} has {len(stored.layers)} layers; this agent acts by "

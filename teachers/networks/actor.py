@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.errors.codes import ErrorCode
+from qpd.quantization.controller_layer import FrozenControllerLinear
 from qpd.quantization.layer_quantizer import LayerQuantizer
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.networks.actor_critic import ActorCriticNetwork
 from qpd.teachers.networks.build import Network
 from qpd.teachers.networks.continuous import ContinuousNetwork
@@ -84,7 +87,16 @@ def activate(layer: ActorLayer, mapped: Tensor) -> Tensor:
 
 
 def actor_of(network: Network, activation: str) -> Actor:
-    """Return the actor of an agent's network; `activation` is that of its linear layers."""
+    """Return the actor of an agent's network; `activation` is that of its linear layers.
+
+    Raises TeacherError for an integer controller, whose outputs are quantized as well.
+    """
+    if any(isinstance(each, FrozenControllerLinear) for each in network.modules()):
+        raise TeacherError(
+            "was trained as an integer controller, which is played, evaluated and distilled "
+            "(`qpd run --teacher`); its integers are not exported yet",
+            ErrorCode.TEACHER_SETTINGS,
+        )
     bound: float | None = None
     extractor: nn.Module
     head: nn.Module

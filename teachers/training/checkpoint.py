@@ -36,7 +36,7 @@ from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.files.whole_folder import whole_folder
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
+from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 _NAME = re.compile(r"[0-9]{12}")
@@ -59,7 +59,7 @@ def save_checkpoint(
     max_replay_bytes: int,
     keep: bool,
     marks: Mapping[str, Any],
-    quantizers: AgentQuantizers | None = None,
+    quantizers: AgentQuantizers | AgentController | None = None,
 ) -> None:
     """Write a checkpoint below `folder`, whole or not at all, and remove what it replaces.
 
@@ -73,7 +73,9 @@ def save_checkpoint(
             write_bytes(fresh / "vecnormalize.pkl", pickle.dumps(normalize))
             np.savez(fresh / "statistics.npz", **dict(_statistics(normalize)))
         if quantizers is not None:
-            quantizers.stored().write(fresh)
+            quantizers.save(fresh)
+        if isinstance(quantizers, AgentController):
+            quantizers.save_moments(fresh)
         state = {
             "counters": {key: vars(model)[key] for key in _COUNTERS if key in vars(model)},
             "episodes": [[game["r"], game["l"], game["t"]] for game in _last_games(model)],
@@ -101,7 +103,9 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def restore_checkpoint(
-    checkpoint: Path, model: BaseAlgorithm, quantizers: AgentQuantizers | None = None
+    checkpoint: Path,
+    model: BaseAlgorithm,
+    quantizers: AgentQuantizers | AgentController | None = None,
 ) -> bool:
     """Put back what `save_checkpoint` wrote; return whether the replay buffer was there, or none.
 
@@ -114,7 +118,7 @@ def restore_checkpoint(
         )
         model.set_parameters(parameters, exact_match=True, device=model.device)
         if quantizers is not None:
-            quantizers.restore(read_quantization(checkpoint / QUANTIZATION_FILE))
+            quantizers.restore(checkpoint)
         for name, value in (variables or {}).items():
             if value is not None:  # SAC's entropy coefficient, where it is learned
                 recursive_setattr(model, f"{name}.data", value.data)

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 import yaml
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -23,6 +24,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from qpd.environments.source import wrappers_of
 from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
+from qpd.teachers.training.controller import AgentController
+from qpd.teachers.training.fast_learner import use_fast_learner
 from qpd.teachers.training.low_precision_sac import use_low_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
 from qpd.teachers.training.start_from import start_from
@@ -69,11 +72,12 @@ class TrainingManager(ExperimentManager):
         self._recipe = recipe
         self.unlisted_policy = "MlpPolicy"  # for environments that the zoo does not list
         self._saved: dict[str, Any] = {}
-        self.quantizers: AgentQuantizers | None = None
+        self.quantizers: AgentQuantizers | AgentController | None = None
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read the zoo's file, with the recipe's settings in place of its own."""
-        values = {**self._listed(), **(self.custom_hyperparams or {})}
+        changed = self.custom_hyperparams or {}
+        values = {**self._listed(), **changed}
         kwargs = {**(values.get("env_kwargs") or {}), **self._recipe.environment.kwargs}
         if kwargs:
             values["env_kwargs"] = kwargs
@@ -82,6 +86,9 @@ class TrainingManager(ExperimentManager):
                 del values[key]
         if "noise_type" not in values:
             values.pop("noise_std", None)
+        if self._recipe.quantization.controller is not None and "normalize" not in changed:
+            # As the paper trains: observations are normalized, rewards are not.
+            values["normalize"] = {"norm_obs": True, "norm_reward": False}
         if (widths := values.pop("net_arch", None)) is not None:
             # The zoo evaluates this text; of ours there are whole numbers in it.
             rest = values.get("policy_kwargs")
@@ -134,6 +141,11 @@ class TrainingManager(ExperimentManager):
             start_from(model, self._recipe.train)
         if self._recipe.quantization.bits is not None:
             self.quantizers = AgentQuantizers(model, self._recipe.quantization)
+        if (widths := self._recipe.quantization.controller) is not None:
+            self.quantizers = AgentController(model, widths, self._recipe.quantization.grid)
+        if self._recipe.uses_fast_learner:
+            narrow = self._recipe.train.products == "bfloat16"
+            use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller)
         if self._recipe.precision.format is not None:
             use_low_precision(model, self._recipe.precision)
 
@@ -143,7 +155,11 @@ class TrainingManager(ExperimentManager):
         if self.quantizers is None:
             return []
         total = int(self.n_timesteps)
-        return [QuantizationCallback(self.quantizers, settings.delay, total)]
+        return [QuantizationCallback(self.quantizers, settings.share_in_float, total)]
+
+    @property
+    def _controller(self) -> AgentController | None:
+        return self.quantizers if isinstance(self.quantizers, AgentController) else None
 
     def write_settings(self, folder: Path) -> None:
         """Write args.yml, config.yml and command.txt into the zoo's place in a run directory."""
@@ -169,7 +185,7 @@ class TrainingManager(ExperimentManager):
         if normalize is not None:
             write_bytes(Path(self.params_path, "vecnormalize.pkl"), pickle.dumps(normalize))
         if self.quantizers is not None:
-            self.quantizers.stored().write(Path(self.save_path))
+            self.quantizers.save(Path(self.save_path))
         with replace_file(self.agent_file) as file:
             model.save(cast(io.BufferedIOBase, file))
 

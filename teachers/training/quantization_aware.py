@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -12,8 +13,15 @@ from torch import nn
 
 from qpd.quantization.layer_quantizer import LayerQuantizer, attach
 from qpd.recipe.train_schema import TrainQuantization
-from qpd.teachers.archive.stored_quantization import StoredQuantization, check_shapes
+from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.archive.stored_quantization import (
+    QUANTIZATION_FILE,
+    StoredQuantization,
+    check_shapes,
+    read_quantization,
+)
 from qpd.teachers.training.acting_layers import acting_layers, layer_names
+from qpd.teachers.training.controller import AgentController
 
 
 class AgentQuantizers:
@@ -57,12 +65,15 @@ class AgentQuantizers:
         """Tell whether the ranges of all inputs have been seen."""
         return all(quantizer.has_watched for quantizer in self.layers)
 
-    def stored(self) -> StoredQuantization:
-        """Return what `quantization.json` is to say."""
-        return StoredQuantization(self.bits, self.begun_at, tuple(self.layers))
+    def save(self, folder: Path) -> None:
+        """Write `quantization.json` into a folder."""
+        StoredQuantization(self.bits, self.begun_at, tuple(self.layers)).write(folder)
 
-    def restore(self, stored: StoredQuantization) -> None:
+    def restore(self, folder: Path) -> None:
         """Go on with what a checkpoint holds. Raises TeacherError where it does not fit."""
+        stored = read_quantization(folder / QUANTIZATION_FILE)
+        if not isinstance(stored, StoredQuantization):
+            raise TeacherError(f"{folder / QUANTIZATION_FILE}: is an integer controller's")
         weights = [layer.weight for layer in self._online]
         first = weights[0]
         check_shapes(stored, weights, None if first.dim() == 4 else first.shape[1])  # type: ignore
@@ -81,7 +92,9 @@ class QuantizationCallback(BaseCallback):
     delay of which something has been learned, as ranges are watched while learning.
     """
 
-    def __init__(self, quantizers: AgentQuantizers, delay: float, total: int) -> None:
+    def __init__(
+        self, quantizers: AgentQuantizers | AgentController, delay: float, total: int
+    ) -> None:
         super().__init__()
         self._quantizers = quantizers
         self._from = math.ceil(delay * total)

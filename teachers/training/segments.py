@@ -23,6 +23,7 @@ from stable_baselines3.common.utils import set_random_seed
 
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
+from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
@@ -70,7 +71,7 @@ class SegmentCallback(BaseCallback):
         folder: Path,
         listener: TrainingListener,
         checkpoint: Path | None,
-        quantizers: AgentQuantizers | None = None,
+        quantizers: AgentQuantizers | AgentController | None = None,
     ) -> None:
         super().__init__()
         self._train, self._seed, self._folder, self._listener = train, seed, folder, listener

@@ -1,0 +1,155 @@
+"""An integer controller that learns: the quantizers of a SAC's, TD3's or DDPG's actor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from qpd.errors.codes import ErrorCode
+from qpd.files.atomic import write_json
+from qpd.files.json_input import read_json
+from qpd.quantization.controller_layer import (
+    WARM_UP,
+    ControllerBits,
+    ControllerQuantizers,
+    attach_controller,
+)
+from qpd.quantization.integer_grid import WeightGrid
+from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.archive.stored_controller import StoredController
+from qpd.teachers.archive.stored_quantization import (
+    QUANTIZATION_FILE,
+    check_shapes,
+    read_quantization,
+)
+from qpd.teachers.off_policy.flat_parameters import FlatAdam, FlatParameters
+from qpd.teachers.training.acting_layers import acting_layers
+
+_MOMENTS_FILE = "scale_moments.json"
+
+
+class AgentController:
+    """The quantizers of a model's actor and of its target, and Adam's moments of the scales."""
+
+    def __init__(
+        self, model: BaseAlgorithm, widths: tuple[int, int, int], grid: WeightGrid
+    ) -> None:
+        """Attach them to the actor's layers, which learn in float until `begin`."""
+        networks = acting_layers(model.policy)
+        self._weights: list[Any] = [layer.weight for layer in networks[0]]
+        if not all(isinstance(layer, nn.Linear) for layer in networks[0]):
+            raise TeacherError(
+                "quantization: integer controllers see vectors; use bits for images",
+                ErrorCode.TEACHER_TRAINING,
+            )
+        self.begun_at: int | None = None
+        self.quantizers = ControllerQuantizers(
+            ControllerBits(*widths), grid, [1.0] * (len(networks[0]) + 1)
+        )
+        for each in networks:
+            attach_controller(each, self.quantizers)
+        self._moments = [torch.zeros_like(self.quantizers.scales) for _ in range(2)]
+        self._step = torch.zeros(())
+
+    @property
+    def are_ready(self) -> bool:
+        """Tell whether it can begin: always."""
+        return True
+
+    def begin(self, timesteps: int) -> None:
+        """Quantize from now on."""
+        self.begun_at, self.quantizers.is_active = timesteps, True
+
+    def learn(self, rate: float) -> None:
+        """Take Adam's step of the scales along their gradients, once they are learned."""
+        scales = self.quantizers.learned
+        gradients = [each.value.grad for each in scales]
+        if any(each is None for each in gradients) or self.quantizers.calls < WARM_UP:
+            return
+        joined = torch.stack([each for each in gradients if each is not None])
+        adam(
+            [self.quantizers.scales], [joined], [self._moments[0]], [self._moments[1]], [],
+            [self._step], fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=rate,
+            weight_decay=0.0, eps=1e-8, maximize=False,
+        )  # fmt: skip
+        for each in scales:
+            each.clamp()
+
+    def forget_gradients(self) -> None:
+        """Forget the gradients of the scales."""
+        for each in self.quantizers.learned:
+            each.value.grad = None
+
+    def save(self, folder: Path) -> None:
+        """Write `quantization.json` into a folder."""
+        quantizers = self.quantizers
+        StoredController(
+            quantizers.bits,
+            quantizers.grid,
+            self.begun_at,
+            tuple(quantizers.scales.tolist()),
+            quantizers.calls,
+        ).write_to(folder / QUANTIZATION_FILE)
+
+    def save_moments(self, folder: Path) -> None:
+        """Write what only resuming needs."""
+        moments = [each.tolist() for each in self._moments]
+        write_json(folder / _MOMENTS_FILE, {"step": float(self._step), "moments": moments})
+
+    def restore(self, folder: Path) -> None:
+        """Go on with what a checkpoint holds. Raises TeacherError where it does not fit."""
+        stored = read_quantization(folder / QUANTIZATION_FILE)
+        if not isinstance(stored, StoredController):
+            raise TeacherError(f"{folder / QUANTIZATION_FILE}: is no integer controller's")
+        check_shapes(stored, self._weights, None)
+        with torch.no_grad():
+            self.quantizers.scales.copy_(torch.tensor(stored.scales))
+        for each in self.quantizers.learned:
+            each.calls = stored.calls
+        self.begun_at, self.quantizers.is_active = stored.begun_at, stored.begun_at is not None
+        content = read_json(folder / _MOMENTS_FILE)
+        self._step.fill_(content["step"])
+        for mine, its in zip(self._moments, content["moments"], strict=True):
+            mine.copy_(torch.tensor(its))
+
+
+class ControllerActor:
+    """The actor of a controller for the fast learner: the policy's own modules, by autograd."""
+
+    def __init__(
+        self, network: Any, flat: FlatParameters, adam_: FlatAdam | None, control: AgentController
+    ) -> None:
+        """Take SB3's actor, whose parameters are `flat`; a target has no optimizer."""
+        self._network, self._flat, self._adam, self._control = network, flat, adam_, control
+        self._learned: Tensor | None = None
+
+    def outputs(self, *states: Tensor) -> list[Tensor]:
+        """Map each batch of states to outputs; only the first is watched, and learned from."""
+        with torch.set_grad_enabled(self._adam is not None):
+            self._learned = self._outputs(states[0])
+        return [self._learned.detach(), *(self._outputs(each) for each in states[1:])]
+
+    def learn(self, gradient: Tensor) -> None:
+        """Take a step along the gradient of the first outputs: parameters and scales."""
+        assert self._adam is not None and self._learned is not None
+        self._flat.gradients.zero_()
+        self._control.forget_gradients()
+        self._learned.backward(gradient)
+        self._adam.step()
+        self._control.learn(self._adam.rate)
+
+    def refresh(self) -> None:
+        """Hear that the parameters have changed."""
+
+    def _outputs(self, states: Tensor) -> Tensor:
+        network = self._network
+        if hasattr(network, "latent_pi"):
+            latent = network.latent_pi(states)
+            return torch.cat([network.mu(latent), network.log_std(latent)], 1)
+        found: Tensor = network.mu[:-1](states)  # its last module is the tanh
+        return found

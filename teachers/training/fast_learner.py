@@ -1,0 +1,258 @@
+"""Stable-Baselines3's SAC, TD3 and DDPG with updates that take less time on a CPU.
+
+They act, sample, log, save and load as before; only `train` is another. The update rules and the
+order of random draws are the same, so that numbers differ by rounding alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import DDPG, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import nn
+
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.off_policy.actor import Actor, FloatActor
+from qpd.teachers.off_policy.critics import Critics
+from qpd.teachers.off_policy.flat_parameters import FlatAdam, FlatParameters
+from qpd.teachers.off_policy.updates import (
+    Transitions,
+    sac_update,
+    td3_actor_update,
+    td3_critic_update,
+)
+from qpd.teachers.training.controller import AgentController, ControllerActor
+
+_NOT_SAVED = ("fast_actor", "fast_critics", "fast_target", "fast_alpha", "actor_vectors")
+
+
+class FastSAC(SAC):
+    """SAC with fast updates; `use_fast_learner` makes one of a SAC."""
+
+    fast_actor: Actor
+    fast_critics: Critics
+    fast_alpha: FlatAdam | None
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), *_NOT_SAVED]
+
+    def set_parameters(self, *arguments: Any, **options: Any) -> None:
+        """Load parameters as SB3 does, and round them again."""
+        super().set_parameters(*arguments, **options)
+        _refresh(self)
+
+    @torch.no_grad()
+    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+        """Make `gradient_steps` updates, each with a batch of its own."""
+        self.policy.set_training_mode(True)
+        optimizers = [self.actor.optimizer, self.critic.optimizer]
+        if self.ent_coef_optimizer is not None:
+            optimizers.append(self.ent_coef_optimizer)
+        self._update_learning_rate(optimizers)
+        temperature = _Temperature(self)
+        told = []
+        for step in range(gradient_steps):
+            batch = _transitions(self, batch_size)
+            told.append(sac_update(self.fast_actor, self.fast_critics, temperature, batch))
+            if step % self.target_update_interval == 0:
+                self.fast_critics.follow(self.tau)
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name in told[0] if told else ():
+            self.logger.record(f"train/{name}", np.mean([each[name] for each in told]))
+
+
+class _FastTD3(TD3):
+    """TD3 with fast updates."""
+
+    fast_actor: Actor
+    fast_target: Actor
+    fast_critics: Critics
+    actor_vectors: tuple[FlatParameters, FlatParameters]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), *_NOT_SAVED]
+
+    def set_parameters(self, *arguments: Any, **options: Any) -> None:
+        """Load parameters as SB3 does, and round them again."""
+        super().set_parameters(*arguments, **options)
+        _refresh(self)
+
+    @torch.no_grad()
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Make `gradient_steps` updates, each with a batch of its own."""
+        self.policy.set_training_mode(True)
+        self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
+        critic_losses, actor_losses = [], []
+        for _ in range(gradient_steps):
+            self._n_updates += 1
+            batch = _transitions(self, batch_size)
+            loss = td3_critic_update(
+                self.fast_target,
+                self.fast_critics,
+                batch,
+                self.target_policy_noise,
+                self.target_noise_clip,
+            )
+            critic_losses.append(loss)
+            if self._n_updates % self.policy_delay == 0:
+                actor_losses.append(td3_actor_update(self.fast_actor, self.fast_critics, batch))
+                self.fast_critics.follow(self.tau)
+                online, target = self.actor_vectors
+                target.values.lerp_(online.values, self.tau)
+                self.fast_target.refresh()
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        if actor_losses:
+            self.logger.record("train/actor_loss", np.mean(actor_losses))
+        self.logger.record("train/critic_loss", np.mean(critic_losses))
+
+
+class FastTD3(_FastTD3):
+    """TD3 with fast updates; `use_fast_learner` makes one of a TD3."""
+
+
+class FastDDPG(_FastTD3, DDPG):
+    """DDPG with fast updates; `use_fast_learner` makes one of a DDPG."""
+
+
+_FAST: dict[type, type] = {SAC: FastSAC, TD3: FastTD3, DDPG: FastDDPG}
+
+
+def _refresh(model: Any) -> None:
+    for name in ("fast_actor", "fast_target", "fast_critics"):
+        if hasattr(model, name):
+            getattr(model, name).refresh()
+
+
+class _Temperature:
+    """The entropy coefficient of a SAC, with the optimizer that it has."""
+
+    def __init__(self, model: FastSAC) -> None:
+        self._model = model
+
+    def value(self) -> float:
+        log = self._model.log_ent_coef
+        if self._model.ent_coef_optimizer is None or log is None:
+            return float(self._model.ent_coef_tensor)
+        return math.exp(float(log.detach()))
+
+    def learn(self, mean_log_prob: float) -> float | None:
+        model = self._model
+        if model.ent_coef_optimizer is None or model.log_ent_coef is None:
+            return None
+        assert isinstance(model.target_entropy, float)
+        slope = -(mean_log_prob + model.target_entropy)
+        loss = slope * float(model.log_ent_coef.detach())
+        assert model.fast_alpha is not None and model.log_ent_coef.grad is not None
+        model.log_ent_coef.grad.fill_(slope)
+        model.fast_alpha.step()
+        return loss
+
+
+def _transitions(model: Any, batch_size: int) -> Transitions:
+    batch = model.replay_buffer.sample(batch_size, env=model._vec_normalize_env)
+    discounts = model.gamma if batch.discounts is None else batch.discounts
+    return Transitions(
+        states=batch.observations.flatten(1),
+        actions=batch.actions,
+        rewards=batch.rewards.flatten(),
+        next_states=batch.next_observations.flatten(1),
+        discounts=((1 - batch.dones) * discounts).flatten(),
+    )
+
+
+def use_fast_learner(
+    model: BaseAlgorithm,
+    dtype: torch.dtype | None = None,
+    controller: AgentController | None = None,
+) -> None:
+    """Make a SAC, TD3 or DDPG learn fast from now on, hidden layers' products in `dtype`.
+
+    Those of the actor of a `controller` stay in float32.
+
+    Raises TeacherError, one line, where it cannot.
+    """
+    _check(model)
+    agent: Any = model
+    policy = agent.policy
+    actor, critic = FlatParameters(_actor_groups(policy.actor)), _critics(policy.critic)
+    target = _critics(policy.critic_target)
+    try:
+        actor_adam = FlatAdam(actor, policy.actor.optimizer)
+        critic_adam = FlatAdam(critic, policy.critic.optimizer)
+    except ValueError as error:
+        _refuse(f"{error}")
+    if isinstance(model, SAC):
+        agent.fast_alpha = None
+        if model.ent_coef_optimizer is not None and model.log_ent_coef is not None:
+            alpha: Any = FlatParameters([[model.log_ent_coef]])  # type: ignore[list-item]
+            agent.fast_alpha = FlatAdam(alpha, model.ent_coef_optimizer)
+    count = len(policy.critic.q_networks)
+    agent.fast_critics = Critics(critic, target, critic_adam, count, dtype)
+    agent.fast_actor = _actor(policy.actor, actor, actor_adam, dtype, controller)
+    if not isinstance(model, SAC):
+        followers = FlatParameters(_actor_groups(policy.actor_target))
+        agent.fast_target = _actor(policy.actor_target, followers, None, dtype, controller)
+        agent.actor_vectors = (actor, followers)
+    model.__class__ = _FAST[type(model)]
+
+
+def _actor(
+    network: Any,
+    flat: FlatParameters,
+    adam: FlatAdam | None,
+    dtype: torch.dtype | None,
+    controller: AgentController | None,
+) -> Actor:
+    if controller is None:
+        return FloatActor(flat, adam, dtype)
+    return ControllerActor(network, flat, adam, controller)
+
+
+def _check(model: Any) -> None:
+    if type(model) not in _FAST:
+        _refuse(f"SAC, TD3 and DDPG have one; {type(model).__name__} does not")
+    if model.device.type != "cpu":
+        _refuse("it learns on a CPU: set device=cpu")
+    if model.use_sde:
+        _refuse("gSDE is not written for it: set use_sde=false")
+    policy = model.policy
+    if not isinstance(policy.actor.features_extractor, FlattenExtractor):
+        _refuse("only agents that see vectors learn by it")
+    if policy.activation_fn is not nn.ReLU:
+        _refuse(f"activations must be ReLU; this agent's are {policy.activation_fn.__name__}")
+
+
+def _actor_groups(actor: Any) -> list[list[nn.Parameter]]:
+    """Return weights and biases in turn, the layers' in the order of play."""
+    if not hasattr(actor, "latent_pi"):
+        return _groups([_linear(actor.mu)])
+    hidden = _groups([_linear(actor.latent_pi)])
+    heads = (actor.mu, actor.log_std)
+    return [*hidden, [head.weight for head in heads], [head.bias for head in heads]]
+
+
+def _critics(critic: Any) -> FlatParameters:
+    return FlatParameters(_groups([_linear(network) for network in critic.q_networks]))
+
+
+def _groups(networks: Sequence[list[nn.Linear]]) -> list[list[nn.Parameter]]:
+    groups: list[list[nn.Parameter]] = []
+    for layers in zip(*networks, strict=True):
+        groups += [[each.weight for each in layers], [each.bias for each in layers]]
+    return groups
+
+
+def _linear(module: nn.Module) -> list[nn.Linear]:
+    return [each for each in module.modules() if isinstance(each, nn.Linear)]
+
+
+def _refuse(reason: str) -> None:
+    raise TeacherError(f"train.learner=fast: {reason}", ErrorCode.TEACHER_TRAINING)

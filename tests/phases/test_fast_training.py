@@ -1,0 +1,174 @@
+"""`qpd train` with the fast learner, and integer controllers, for real and briefly."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import SAC
+
+import qpd
+from qpd.errors.user_error import UserError
+from qpd.runs.training_run import TrainingRun
+from qpd.teachers import load_teacher
+from qpd.teachers.archive.stored_controller import StoredController
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
+from qpd.teachers.networks.actor import actor_modules, actor_of
+from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
+from tests.command_line import call
+from tests.phases.test_train import SMALL, Interrupts, _assert_same
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
+
+FAST = {"train.learner": "fast"}
+CORE_3 = {"quantization.core_bits": 3, "quantization.input_bits": 4}
+SETTINGS: dict[str, Any] = {
+    "train.timesteps": 300,
+    "train.checkpoint_every": 100,
+    "learning_starts": 50,
+    "train_freq": 1,
+    "gradient_steps": 2,  # 500 updates: scales are learned from the 300th on
+    "batch_size": 16,
+    "net_arch": [16, 16],
+    "save.tensorboard": False,
+}
+
+
+def trained(algo: str, output: Path, more: dict[str, Any], progress: Any = None) -> TrainingRun:
+    options = {} if progress is None else {"progress": progress}
+    return qpd.train(
+        algo, "Pendulum-v1", overrides=SETTINGS | more, output=output, **SMALL, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
+    return trained("sac", tmp_path_factory.mktemp("runs") / "sac", CORE_3)
+
+
+@pytest.mark.parametrize(
+    ("algo", "more", "stop"),
+    [
+        ("sac", FAST, 240),
+        ("td3", FAST, 150),
+        ("ddpg", FAST | {"train.products": "bfloat16"}, 240),
+        ("sac", CORE_3, 150),  # while scales are averaged
+        ("sac", CORE_3, 240),  # while they are learned
+        ("td3", CORE_3 | {"quantization.delay": 0.4}, 240),
+    ],
+)
+def test_resumed_trainings_end_in_the_same_numbers(
+    tmp_path: Path, algo: str, more: dict[str, Any], stop: int
+) -> None:
+    whole = trained(algo, tmp_path / "whole", more)
+    with pytest.raises(KeyboardInterrupt):
+        trained(algo, tmp_path / "parts", more, Interrupts(stop))
+    parts = trained(algo, tmp_path / "parts", more)
+    assert parts.phase.resumed_at
+    _assert_same(whole, parts)
+    found = [run.path / QUANTIZATION_FILE for run in (whole, parts)]
+    assert found[0].exists() == found[1].exists() == ("quantization.core_bits" in more)
+    if found[0].exists():
+        assert found[0].read_bytes() == found[1].read_bytes()
+
+
+def test_the_controller_plays_on_its_grids(controller: TrainingRun) -> None:
+    teacher = load_teacher(controller.path)
+    stored = teacher.quantization
+    assert isinstance(stored, StoredController) and stored.calls == 300
+    assert str(stored) == "integer controller, core=3,input=4,output=8 bits, from step 0 on"
+    assert teacher.normalization is not None and teacher.normalization.clip_obs == 10.0
+    seen: dict[int, torch.Tensor] = {}
+    for position, layer in enumerate(actor_modules(teacher.network)):
+        assert isinstance(layer.weight, torch.Tensor)
+        assert len(layer.weight.unique()) <= 7  # -3 to 3
+        layer.register_forward_hook(lambda *each, at=position: seen.update({at: each[2]}))
+    teacher(torch.randn(500, 3) * 3)
+    step = stored.scales[-1] / 128
+    levels = seen[2] / step
+    torch.testing.assert_close(levels, levels.round(), atol=1e-3, rtol=0)
+    assert -128 <= levels.min() and levels.max() <= 127
+
+
+def test_sb3_reads_the_agent_and_its_policy_plays_the_same(
+    controller: TrainingRun, tmp_path: Path
+) -> None:
+    teacher = load_teacher(controller.path)
+    states = teacher.preprocess(torch.randn(200, 3))
+    mine = teacher.network(states)[0][:, :1]
+    torch.testing.assert_close(mine, sb3_logits(build_sb3_policy(teacher))(states))
+    # Alone, the zip is a float agent of the same shape.
+    assert controller.agent_file is not None
+    shutil.copy(controller.agent_file, tmp_path / "alone.zip")
+    model = SAC.load(tmp_path / "alone.zip", device="cpu")
+    assert model.predict(np.zeros(3, np.float32), deterministic=True)[0].shape == (1,)
+    assert load_teacher(tmp_path / "alone.zip", env_id="Pendulum-v1").quantization is None
+
+
+def test_what_cannot_take_its_integers_says_so(controller: TrainingRun) -> None:
+    teacher = load_teacher(controller.path)
+    with pytest.raises(UserError, match="its integers are not exported yet"):
+        actor_of(teacher.network, teacher.activation)
+
+
+def test_the_twin_is_the_float_network_with_the_same_normalization(tmp_path: Path) -> None:
+    twin = trained("sac", tmp_path / "twin", CORE_3 | {"quantization.delay": 1.0})
+    assert load_teacher(twin.path).quantization is None
+    assert load_teacher(twin.path).normalization is not None
+    stored = read_quantization(twin.path / QUANTIZATION_FILE)
+    assert not stored.is_active and "float" in str(stored)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["sac", "Pendulum-v1", "--bits", "core=9"], "--bits core=9: expected 2 to 8"),
+        (["sac", "Pendulum-v1", "--bits", "weights=3"], "--bits weights=3: expected"),
+        (["ppo", "CartPole-v1", "--bits", "core=3"], "PPO does not"),
+        (["ppo", "CartPole-v1", "--set", "train.learner=fast"], "PPO does not"),
+        (["sac", "Pendulum-v1", "--set", "train.products=bfloat16"], "needs train.learner=fast"),
+        (
+            ["sac", "Pendulum-v1", "--bits", "core=3", "--set", "train.learner=sb3"],
+            "learned by `fast`",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path,
+    arguments: list[str],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, errors = call(capsys, "train", *arguments, "-o", tmp_path / "run")
+    lines = errors.strip().splitlines()
+    assert code == 2
+    assert problem in lines[-1] and "Traceback" not in "".join(lines)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"core_bits": 9}, "core_bits"),
+        ({"scales": [1.0, -1.0, 1.0, 1.0]}, "above 0"),
+        ({"scales": [1.0, 1.0]}, "scales of 1 linear layers"),
+        ({"calls": 301}, "calls"),
+        ({"grid": "round"}, "grid"),
+    ],
+)
+def test_a_damaged_file_is_one_line(
+    controller: TrainingRun, tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    import json
+
+    copied = tmp_path / "agent"
+    shutil.copytree(controller.path, copied)
+    path = copied / QUANTIZATION_FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=problem):
+        load_teacher(copied)
