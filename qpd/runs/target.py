@@ -73,6 +73,8 @@ def load_target(
     wish = env if isinstance(env, EnvironmentWish) else EnvironmentWish(env)
     if is_training(source):
         _refuse_unfinished(Path(source))
+        if policy == "qat":
+            return _controller(Path(source), wish)
     elif (Path(source) / "manifest.json").is_file():
         if not wish.is_plain:
             raise TargetError(
@@ -89,6 +91,21 @@ def load_target(
     wish.allow_modules()
     teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
     return _from_teacher(teacher, wish, device)
+
+
+def _controller(path: Path, wish: EnvironmentWish) -> Target:
+    """Return the integers that a training left, in its agent's environment."""
+    file = TrainingRun.open(path).quantized_file
+    if not file.is_file():
+        raise TargetError(
+            f"--policy qat: {path} holds an agent and no quantized.safetensors",
+            ErrorCode.STUDENT_MISSING,
+        )
+    wish.allow_modules()
+    played = environment_of(load_teacher(path, env_id=wish.env_id), wish)
+    student = load_integer_student(file)
+    shape = student.architecture.observation_shape
+    return Target("qat", IntegerEngine(student), played.source, shape, notes=played.notes)
 
 
 def _refuse_unfinished(path: Path) -> None:

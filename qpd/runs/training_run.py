@@ -3,6 +3,7 @@
 recipe.yaml             the resolved recipe
 manifest.json           kind: training; versions, state, steps done
 ENV.zip                 the agent, once it is trained
+quantized.safetensors   an integer controller's integers
 ENV/                    args.yml, config.yml, vecnormalize.pkl, as the RL Zoo has them
 metrics.csv             a row of Stable-Baselines3's numbers at each of some 500 steps
 0.monitor.csv           every episode's return and length
@@ -193,6 +194,11 @@ class TrainingRun:
     def recipe_file(self) -> Path:
         """recipe.yaml."""
         return self.path / "recipe.yaml"
+
+    @property
+    def quantized_file(self) -> Path:
+        """quantized.safetensors, of an integer controller."""
+        return self.path / "quantized.safetensors"
 
     @property
     def metrics_file(self) -> Path:

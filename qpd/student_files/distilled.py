@@ -175,7 +175,7 @@ def read_safetensors(
     metadata, tensors = _read(path, with_tensors=True)
     if metadata.get("format") != expected_format:
         raise StudentFileError(f"{path}: was not written as {expected_format}")
-    if metadata.get("format_version") not in map(str, versions):
+    if metadata.get("format_version") not in [str(version) for version in versions]:
         found = f"{metadata.get('format_version')!s:.40}"
         raise StudentFileError(
             f"{path}: has format version {found}, this QPD reads {versions[0]} to {versions[-1]}",
