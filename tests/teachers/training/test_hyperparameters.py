@@ -58,7 +58,7 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("action_noise=1", "DQN has no such hyperparameter"),
      ("net_arch=64", "must be the widths of the hidden layers"),
      ("net_arch=[64, -1]", "must be the widths of the hidden layers"),
-     ("net_arch={pi: [64]}", "or those of actor and critic"),
+     ("net_arch={pi: [64]}", "must be the widths of .*, or those of actor and critic"),
      ("net_arch={pi: [64], qf: 3}", "must be the widths of the hidden layers"),
      ("gamma=abc", "must be a number, true, false, none, or a schedule such as lin_2.5e-4"),
      ("gamma=lin_0.9", "must be a number"),
