@@ -41,6 +41,7 @@ from qpd.recipe.loading import load_recipe, override_lines, override_recipe, val
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.recipe.train_schema import TrainRecipe, load_train_recipe, override_train_recipe
 from qpd.runs.fork import fork_run
+from qpd.runs.observation_noise import with_deviations, with_noise
 from qpd.runs.played_environment import EnvironmentWish, recipe_wish
 from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
@@ -272,6 +273,7 @@ def evaluate(
     acting: str | None = None,
     epsilon: float | None = None,
     sharpness: float = 1.0,
+    noise: float | None = None,
     env: str | EnvironmentSource | Maker | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | Mapping[str, Any]] | None = None,
@@ -292,6 +294,7 @@ def evaluate(
         acting: auto, sample, epsilon or greedy; default: the run's.
         epsilon: Share of random actions under epsilon.
         sharpness: Factor on the logits when sampling.
+        noise: Standard deviations of Gaussian noise on each feature of an observation.
         env: Environment id, if the agent's files don't name it; or a function that makes one
             environment, which no run directory can store.
         env_kwargs: What the environment is made with, beside what the agent's files say.
@@ -321,6 +324,10 @@ def evaluate(
     with _shown(progress) as display:
         for line in target.notes:
             display.note(line)
+        if noise is not None:
+            target = with_noise(
+                with_deviations(target, display), noise, target.seed if seed is None else seed
+            )
         result = play(
             target,
             display,
@@ -331,7 +338,8 @@ def evaluate(
             sharpness=sharpness,
             max_frames=max_frames,
         )
-    as_recipe = (episodes, seed, acting, epsilon, max_frames) == (None,) * 5 and sharpness == 1.0
+    asked = (episodes, seed, acting, epsilon, max_frames, noise)
+    as_recipe = asked == (None,) * 6 and sharpness == 1.0
     if as_recipe and target.run_path is not None:
         record(target, result)
     return result

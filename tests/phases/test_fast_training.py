@@ -83,7 +83,10 @@ def test_the_controller_plays_on_its_grids(controller: TrainingRun) -> None:
     teacher = load_teacher(controller.path)
     stored = teacher.quantization
     assert isinstance(stored, StoredController) and stored.calls == 300
-    assert str(stored) == "integer controller, core=3,input=4,output=8 bits, from step 0 on"
+    assert (
+        str(stored)
+        == "trained as an integer controller, core=3,input=4,output=8 bits, from step 0 on"
+    )
     assert teacher.normalization is not None and teacher.normalization.clip_obs == 10.0
     seen: dict[int, torch.Tensor] = {}
     for position, layer in enumerate(actor_modules(teacher.network)):
@@ -150,6 +153,22 @@ def test_its_integers_are_its_simulation(
         capsys, "evaluate", run.path, "--policy", "qat", "--episodes", "2", "--json"
     )
     assert code == 0 and '"qat"' in out
+
+
+def test_games_of_agent_and_integers_are_recorded(
+    controller: TrainingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "played"
+    shutil.copytree(controller.path, copied)
+    assert call(capsys, "evaluate", copied, "--policy", "qat", "--episodes", "3", "-q")[0] == 0
+    assert TrainingRun.open(copied).manifest.evaluations == {}
+    assert call(capsys, "evaluate", copied, "--policy", "qat", "-q")[0] == 0
+    assert call(capsys, "evaluate", copied, "-q")[0] == 0
+    found = TrainingRun.open(copied).manifest.evaluations
+    assert {name: each["episodes"] for name, each in found.items()} == {"qat": 100, "teacher": 100}
+    # The same starts, and all but the same actions.
+    apart = np.array(found["qat"]["returns"]) - np.array(found["teacher"]["returns"])
+    assert np.abs(apart).mean() < 10
 
 
 def test_integers_are_written_again_where_they_are_missing(
