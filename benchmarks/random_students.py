@@ -26,19 +26,25 @@ def random_student(
     activation_bits: int = 8,
     actions: ActionSpace | None = None,
     action_bits: int = 8,
+    input_bits: int = 8,
+    has_zero_weight: bool = False,
 ) -> IntegerStudent:
     """Make a student of uniform weights, with gains that let activations use their range.
 
     About half of the activations are 0, as in a trained network. `actions` are one choice unless
     given; the outputs of continuous ones spread over their range, and beyond it. With tables the
-    activations use all of them, which differ from layer to layer where the function's do.
+    activations use all of them, which differ from layer to layer where the function's do. Weights
+    are odd integers, or with `has_zero_weight` even ones.
     """
     rng, top = np.random.default_rng(seed), 2**activation_bits - 1
     layers: list[IntegerLayer] = []
-    inputs_top = 255
+    inputs_top = 2**input_bits - 1
     for shape in architecture.layer_shapes():
         most = 2**bits - 1
-        weight = (2 * rng.integers(0, 2**bits, shape.weight_shape) - most).astype(np.int16)
+        levels = rng.integers(0, 2**bits, shape.weight_shape)
+        if has_zero_weight:  # without the lowest, which is symmetric to none
+            levels = np.maximum(levels, 1)
+        weight = (2 * levels - most - has_zero_weight).astype(np.int16)
         # A sum of n independent products grows with the square root of n: about its standard
         # deviation here.
         spread = 0.25 * most * inputs_top * prod(shape.weight_shape[1:]) ** 0.5
@@ -56,7 +62,9 @@ def random_student(
                 bias = (bias + 0.5 * len(table) / gain).astype(np.int32)
         if layers and architecture.num_tables:  # of levels around the middle one, not above 0
             bias = (bias - top / 2 * weight.sum(1)).astype(np.int32)
-        layers.append(IntegerLayer(shape, bits, weight, bias, multiplier, shift, top, table))
+        layers.append(
+            IntegerLayer(shape, bits, weight, bias, multiplier, shift, top, table, inputs_top)
+        )
         inputs_top = top
     box = actions if isinstance(actions, Box) else None
     actions = actions or Discrete(architecture.num_outputs)
@@ -64,7 +72,16 @@ def random_student(
     if not architecture.is_image:
         width = architecture.observation_shape[0]
         ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
-    student = IntegerStudent(architecture, tuple(layers), 0.01, actions, *ranges, action_bits)
+    student = IntegerStudent(
+        architecture,
+        tuple(layers),
+        0.01,
+        actions,
+        *ranges,
+        action_bits,
+        input_bits,
+        has_zero_weight,
+    )
     return student if box is None else _over_the_range(student, rng)
 
 

@@ -61,6 +61,7 @@ LAYERS = (
     "analysis/suites",
     "analysis/precision",
     "analysis/paper",
+    "analysis/selection",
     "analysis/report",
     "qpd/api.py",
     "qpd/commands",

@@ -19,34 +19,37 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from qpd.agents.precision import DEFAULT_BITS, precisions_of
 from qpd.agents.precision_table import PrecisionTable, measure
 from qpd.agents.suite import DEFAULT_SUITE, Suite
 from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
-from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
 from qpd.phases.agent_recipe import AgentSource, agent_lines, choose_recipe, told_by_agent
 from qpd.phases.distill import distill as distill_phase
 from qpd.phases.finetune import finetune as finetune_phase
-from qpd.phases.play import Play
+from qpd.phases.later_phase import open_later
 from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize as quantize_phase
-from qpd.phases.student_run import StudentRun, open_student
+from qpd.phases.student_run import open_student
 from qpd.phases.train import train as train_phase
 from qpd.phases.whole_run import run_all_phases
-from qpd.recipe.loading import load_recipe, override_lines, override_recipe, value_text
-from qpd.recipe.schema import Recipe, RecipeError
-from qpd.recipe.train_schema import TrainRecipe, load_train_recipe, override_train_recipe
-from qpd.runs.fork import fork_run
+from qpd.recipe.loading import load_recipe, override_lines, override_recipe
+from qpd.recipe.schema import Recipe
+from qpd.recipe.train_schema import (
+    TrainRecipe,
+    load_train_recipe,
+    override_train_recipe,
+    train_override_lines,
+)
+from qpd.runs.observation_noise import with_deviations, with_noise
 from qpd.runs.played_environment import EnvironmentWish, recipe_wish
 from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
-from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import Target, load_target, play, record
 from qpd.runs.training_run import TrainingRun
-from qpd.student_files.distilled import load_student
 from qpd.teachers.training.algorithms import check_algorithm
 
 RecipeSource = Recipe | str | os.PathLike[str]
@@ -129,7 +132,7 @@ def train(
         UserError: RecipeError, TeacherError, EnvironmentConfigError, RunDirectoryError.
         OSError: A full disk, or a folder that may not be written.
     """
-    changes = _train_lines(overrides)
+    changes = train_override_lines(overrides)
     changes += [f"seed={seed}"] if seed is not None else []
     changes += [f"device={device}"] if device is not None else []
     if isinstance(algo_or_recipe, TrainRecipe):
@@ -144,13 +147,6 @@ def train(
     with _shown(progress) as display:
         train_phase(resolved, folder, display)
     return TrainingRun.open(folder)
-
-
-def _train_lines(overrides: Overrides) -> list[str]:
-    """Return overrides as lines; values of a mapping are written as YAML."""
-    if not isinstance(overrides, Mapping):
-        return override_lines(overrides)
-    return [f"{key}={value_text(value)}" for key, value in overrides.items()]
 
 
 def distill(
@@ -201,7 +197,7 @@ def quantize(
     lines = override_lines({key: value for key, value in bits.items() if value is not None})
     lines = [*lines, *override_lines(overrides)]
     with _shown(progress) as display:
-        with _open_later(Path(run), "quantize", lines, device, output, display) as (
+        with open_later(Path(run), "quantize", lines, device, output, display) as (
             student,
             own_play,
         ):
@@ -256,7 +252,7 @@ def finetune(
     keep_freed_memory()
     lines = override_lines(overrides)
     with _shown(progress) as display:
-        with _open_later(Path(run), "finetune", lines, device, None, display) as (
+        with open_later(Path(run), "finetune", lines, device, None, display) as (
             student,
             own_play,
         ):
@@ -272,6 +268,7 @@ def evaluate(
     acting: str | None = None,
     epsilon: float | None = None,
     sharpness: float = 1.0,
+    noise: float | None = None,
     env: str | EnvironmentSource | Maker | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[str | Mapping[str, Any]] | None = None,
@@ -292,6 +289,7 @@ def evaluate(
         acting: auto, sample, epsilon or greedy; default: the run's.
         epsilon: Share of random actions under epsilon.
         sharpness: Factor on the logits when sampling.
+        noise: Standard deviations of Gaussian noise on each feature of an observation.
         env: Environment id, if the agent's files don't name it; or a function that makes one
             environment, which no run directory can store.
         env_kwargs: What the environment is made with, beside what the agent's files say.
@@ -321,6 +319,10 @@ def evaluate(
     with _shown(progress) as display:
         for line in target.notes:
             display.note(line)
+        if noise is not None:
+            target = with_noise(
+                with_deviations(target, display), noise, target.seed if seed is None else seed
+            )
         result = play(
             target,
             display,
@@ -331,7 +333,8 @@ def evaluate(
             sharpness=sharpness,
             max_frames=max_frames,
         )
-    as_recipe = (episodes, seed, acting, epsilon, max_frames) == (None,) * 5 and sharpness == 1.0
+    asked = (episodes, seed, acting, epsilon, max_frames, noise)
+    as_recipe = asked == (None,) * 6 and sharpness == 1.0
     if as_recipe and target.run_path is not None:
         record(target, result)
     return result
@@ -388,53 +391,6 @@ def resolve_recipe(
 def default_output(recipe: Recipe) -> Path:
     """Return the default output directory."""
     return Path("runs") / recipe.name
-
-
-@contextmanager
-def _open_later(
-    path: Path,
-    phase: Literal["quantize", "finetune"],
-    lines: Sequence[str],
-    device: str | None,
-    output: str | os.PathLike[str] | None,
-    progress: Progress,
-) -> Iterator[tuple[StudentRun, Play]]:
-    """Open a run directory, or a fork of it in `output`, with other settings from `phase` on."""
-    changeable: tuple[str, ...] = ("finetune.",)
-    if phase == "quantize":
-        changeable = ("quantize.", "finetune.", "evaluation.", "name=")
-    foreign = [line for line in lines if not line.startswith(changeable)]
-    if foreign:
-        allowed = ", ".join(f"{key}*" for key in changeable if key.endswith("."))
-        raise RecipeError(
-            [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign],
-            ErrorCode.RECIPE_OVERRIDE,
-        )
-    with RunDirectory.open(path) as opened:
-        needed: Literal["distill", "quantize"] = "distill" if phase == "quantize" else "quantize"
-        if opened.phase(needed).state != "done":
-            raise RunDirectoryError(
-                [f"{path}: {phase} needs a finished {needed}: run `qpd {needed}` first"],
-                ErrorCode.RUN_PHASE_MISSING,
-            )
-        load_student(opened.distilled_file)  # a damaged one leaves everything as it is
-        changed = override_recipe(opened.recipe, lines)
-        prepared = prepare(changed, device or changed.device)
-        if output is not None:
-            with (
-                fork_run(opened, Path(output), changed) as fork,
-                open_student(fork, prepared, progress) as parts,
-            ):
-                yield parts
-            return
-        if opened.phase(phase).state != "pending" and changed != opened.recipe:
-            raise RunDirectoryError(
-                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"],
-                ErrorCode.RUN_OTHER_RECIPE,
-            )
-        opened.replace_recipe(changed)
-        with open_student(opened, prepared, progress) as parts:
-            yield parts
 
 
 @contextmanager

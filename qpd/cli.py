@@ -36,6 +36,7 @@ from qpd.commands.output import (
 from qpd.commands.push import push
 from qpd.commands.quantize import quantize
 from qpd.commands.report import report
+from qpd.commands.select import select
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.commands.train import print_training, train
 from qpd.version import __version__
@@ -48,7 +49,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(teacher_app, name="teacher")
-for command in (train, quantize, evaluate, export, fpga, bench, report, push, sweep, doctor):
+for command in (
+    *(train, quantize, evaluate, select, export, fpga),
+    *(bench, report, push, sweep, doctor),
+):
     app.command()(command)
 for hidden in (sweep_cell, sweep_group):
     app.command(hidden=True)(hidden)

@@ -217,21 +217,24 @@ class Student(nn.Module):
             self.critic.bias.fill_(mean)
             self.critic.weight.mul_(max(deviation, 1e-3))
 
-    def encode(self, observations: Tensor) -> Tensor:
+    def encode(self, observations: Tensor, levels: float = INPUT_LEVELS) -> Tensor:
         """Turn observations into what layer 1 reads, levels in [0, 255]: uint8 or float32.
 
         uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass), other
         images stay as they are;
-        float `[batch, features]` -> the same shape, clipped to the input range, not rounded.
+        float `[batch, features]` -> the same shape, clipped to the input range, not rounded;
+        their top level is `levels`.
         """
         if self.architecture.stacks_frames:
             return observations if observations.dim() == 5 else space_to_depth(observations)
         if self.architecture.is_image:
             return observations.contiguous(memory_format=torch.channels_last)
         low, high = self.input_low, self.input_high
-        return affine_levels(observations, low, high, INPUT_LEVELS, rounded=False)
+        return affine_levels(observations, low, high, levels, rounded=False)
 
-    def inputs_and_layers(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
+    def inputs_and_layers(
+        self, observations: Tensor | SharedFrames, levels: float = INPUT_LEVELS
+    ) -> tuple[Tensor, LayerMap]:
         """Return what layer 1 reads, as `encode` has it, and the function that applies layers.
 
         That is `apply_layer`, or for `SharedFrames` the function that shares the background;
@@ -239,7 +242,7 @@ class Student(nn.Module):
         """
         if isinstance(observations, SharedFrames):
             return observations.layers(apply_layer, compute_dtype(self.actor.weight))
-        return self.encode(observations), apply_layer
+        return self.encode(observations, levels), apply_layer
 
     def hidden_activations(self, observations: Tensor | SharedFrames) -> Iterator[Tensor]:
         """Yield the activations of each hidden layer in turn, float `[batch, channels, ...]`.

@@ -28,7 +28,6 @@ from qpd.runs.target import TargetError
 from qpd.student_files.distilled import load_student
 from qpd.student_files.quantized import load_integer_student
 from qpd.students import Student
-from qpd.students.student import INPUT_LEVELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +70,9 @@ def layer_weights(
     `phase` is `ptq` or `qat`: phase 3 moves biases too, so they no longer reveal a scale.
     """
     layers = []
-    inputs = np.array([1.0 / INPUT_LEVELS])  # the activation that one level of each channel means
+    inputs = np.array(
+        [1.0 / quantized.input_levels]
+    )  # the activation that one level of each channel means
     for layer in quantized.layers:
         name = layer.shape.name
         weight = student.layer(name).weight.detach().double().numpy()

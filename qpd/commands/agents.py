@@ -63,6 +63,13 @@ def evaluate(
     sharpness: Annotated[
         float, typer.Option(max=MAX_SHARPNESS, help="factor on the logits when sampling, above 0")
     ] = 1.0,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIGMA,...",
+            help="noise on each feature, in its standard deviations: 0,0.1,0.5",
+        ),
+    ] = None,
     env: Annotated[
         str | None, typer.Option(help="environment id, if the agent's files don't name it")
     ] = None,
@@ -92,37 +99,73 @@ def evaluate(
     manifest.
     """
     from qpd import api
+    from qpd.runs.observation_noise import with_deviations
     from qpd.runs.target import load_target
 
+    sigmas = _sigmas(noise)
     wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
     loaded = load_target(target, policy, wish, device or "auto", vecnormalize)
+    if noise is not None:
+        loaded = with_deviations(loaded, progress(quiet))
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
         check_filmable(gif, loaded.environment)
-    result = api.evaluate(
-        loaded,
-        episodes=episodes,
-        seed=seed,
-        acting=acting,
-        epsilon=epsilon,
-        sharpness=sharpness,
-        max_frames=max_frames,
-        progress=not quiet,
-    )
+    results = [
+        api.evaluate(
+            loaded,
+            episodes=episodes,
+            seed=seed,
+            acting=acting,
+            epsilon=epsilon,
+            sharpness=sharpness,
+            noise=sigma,
+            max_frames=max_frames,
+            progress=not quiet,
+        )
+        for sigma in sigmas
+    ]
+    result = results[0]
     if gif is not None:
         record_gif(gif, loaded.policy, loaded.environment, result.acting, result.seed, gif_seconds)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
-    if as_json:
+    played = list(zip(sigmas, results, strict=True))
+    if as_json and noise is None:
         print_json(report | {"return": result.to_json()})
+        return
+    if as_json:
+        noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
+        print_json(report | {"noise": noisy})
         return
     if quiet:
         return
-    low, high = result.interval()
     header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
-    interval = f"[{low:.1f}, {high:.1f}]"
-    row = [loaded.label, loaded.env_id, f"{result.mean:.1f}", interval, str(len(result.returns))]
-    print_table(header, [[*row, str(result.acting), str(result.seed)]])
+    rows = []
+    for sigma, each in played:
+        low, high = each.interval()
+        row = [loaded.label, loaded.env_id, f"{each.mean:.1f}", f"[{low:.1f}, {high:.1f}]"]
+        row += [str(len(each.returns)), str(each.acting), str(each.seed)]
+        rows.append(row if sigma is None else [f"{sigma:g}", *row])
+    print_table(header if noise is None else ["noise", *header], rows)
+
+
+def _sigmas(noise: str | None) -> list[float | None]:
+    """Return the numbers of `--noise`, or None alone. Raises TargetError."""
+    if noise is None:
+        return [None]
+    try:
+        found = [float(part) for part in noise.split(",")]
+    except ValueError:
+        raise TargetError(
+            f"--noise {noise:.40}: expected numbers with commas, such as 0,0.1,0.5",
+            ErrorCode.COMMAND_LINE,
+        ) from None
+    if not all(0.0 <= each <= 10.0 for each in found):
+        raise TargetError(
+            f"--noise {noise:.40}: must be from 0 to 10 standard deviations",
+            ErrorCode.COMMAND_LINE,
+        )
+    return list(found)
 
 
 @teacher_app.command("info")

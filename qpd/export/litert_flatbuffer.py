@@ -182,11 +182,14 @@ def _encode(graph: _Graph) -> tuple[int, float]:
         return graph.tensor(INPUT, (1, height, width, channels), np.int8, 1.0), 1.0
     shape = (1, *student.architecture.observation_shape)
     value = graph.tensor(INPUT, shape, np.float32)
-    steps = (
+    steps = [
         ("SUB", "above_low", student.input_low, graph.schema.SubOptionsT()),
         ("DIV", "unit", student.input_high - student.input_low, graph.schema.DivOptionsT()),
-        ("MUL", "scaled", np.array([TOP]), graph.schema.MulOptionsT()),
-    )
+        ("MUL", "scaled", np.array([student.input_levels]), graph.schema.MulOptionsT()),
+    ]
+    if student.input_levels != TOP:  # int8 saturates at 255 by itself
+        top = np.array([student.input_levels])
+        steps.append(("MINIMUM", "clipped", top, graph.schema.MaximumMinimumOptionsT()))
     for kind, name, operand, options in steps:
         constant = graph.tensor(f"{name}_by", operand.shape, np.float32, data=operand)
         value = graph.operator(

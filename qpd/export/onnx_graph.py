@@ -161,7 +161,7 @@ def _encode(graph: _Graph) -> str:
     graph.constant("input_low", student.input_low)
     graph.constant("input_span", student.input_high - student.input_low)
     names = [graph.constant(f"unit_{i}", np.float32(i)) for i in (0, 1)]
-    top = graph.constant("input_top", np.float32(255))
+    top = graph.constant("input_top", np.float32(student.input_levels))
     scale = graph.constant("input_scale", np.float32(1))
     point = graph.constant("input_zero", np.uint8(0))
     above = graph.node("Sub", [INPUT, "input_low"], "above_low")

@@ -1,4 +1,4 @@
-"""Exact signed-byte forms of the odd weights, as int8 runtimes multiply them.
+"""Exact signed-byte forms of the weights, as int8 runtimes multiply them.
 
 Below 8 bits the odd integers 2n - M are signed bytes already. At 8 bits they range from -255 to
 255. With x the input level and y = 255 - x its complement (of the bits, in uint8),
@@ -6,7 +6,8 @@ Below 8 bits the odd integers 2n - M are signed bytes already. At 8 bits they ra
     w x = (a - b) x = a x + b y - 255 b,    a = floor(w / 2), b = a - w, both in [-128, 127]
 
 so the layer reads each input twice, once complemented, and the constant goes into the bias. To
-round w / 2 to one signed byte instead would move every weight by half a step, as all are odd.
+round w / 2 to one signed byte instead would move every weight by half a step, as all are odd. Even
+weights are split in the same way, but for -256.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ class SignedLayer:
 def signed_layer(layer: IntegerLayer) -> SignedLayer:
     """Return a layer in signed bytes with the same accumulators for every input.
 
-    Raises ValueError if a bias does not fit int32.
+    Raises ValueError if a bias does not fit int32, or a weight is -256.
     """
     # The biases' constant, 255 times a sum over the inputs, may leave int32 before it is checked.
     weight = layer.weight.astype(np.int64)
-    if np.abs(weight).max() <= np.iinfo(np.int8).max:
+    if weight.max() <= np.iinfo(np.int8).max and weight.min() >= np.iinfo(np.int8).min:
         return SignedLayer(layer.weight.astype(np.int8), layer.bias, False)
+    if weight.min() < -255:
+        raise ValueError(f"{layer.shape.name}: a weight of -256 is no sum of two signed bytes")
     direct = weight // 2
     complement = direct - weight
     bias = layer.bias - TOP * complement.reshape(len(weight), -1).sum(1)

@@ -1,6 +1,7 @@
 """The quantized student's one meaning: integers from the frame to the logits.
 
-uint8 levels in; odd k-bit weights; int32 accumulators and biases; after every hidden layer
+uint8 levels in; k-bit weights, odd integers, or even ones with a zero; int32 accumulators and
+biases; after every hidden layer
 `level = clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, 2^k - 1)` with a 31-bit multiplier
 (rounding: half up, which for the non-negative results of ReLU is half away from zero); the actor
 head's int32 accumulators are the outputs, such as logits, in units of `output_scale`; where hidden
@@ -19,12 +20,12 @@ import torch
 from torch import Tensor
 
 from qpd.actions import ActionSpace, Box
-from qpd.integer.action_codes import action_codes, action_thresholds
+from qpd.integer.action_codes import OutputGrid, action_codes, action_thresholds
 from qpd.quantization.activation_table import ENTRIES, LevelGrid, lookup_table
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
 from qpd.students.affine import affine_levels
-from qpd.students.student import INPUT_LEVELS, apply_layer, space_to_depth
+from qpd.students.student import apply_layer, space_to_depth
 
 INT32_MAX = 2**31 - 1
 
@@ -33,8 +34,9 @@ INT32_MAX = 2**31 - 1
 class IntegerLayer:
     """One layer of an integer student.
 
-    `weight` int16: odd integers, `bits` wide, in PyTorch's ordinary layout. `bias` int32 `[out]`.
-    `multiplier` and `shift` int32 `[out]`, None in the head. `levels`: the top level of its output.
+    `weight` int16: `2n - zero_level(bits)`, n `bits` wide, in PyTorch's ordinary layout. `bias`
+    int32 `[out]`. `multiplier` and `shift` int32 `[out]`, None in the head. `levels`: the top level
+    of its output; `input_levels`: of its inputs.
     `table` uint8 `[1024]`: the level of each index, None after ReLU and in the head.
     """
 
@@ -47,6 +49,7 @@ class IntegerLayer:
     shift: np.ndarray | None
     levels: int
     table: np.ndarray | None = None
+    input_levels: int = 255
 
     def __eq__(self, other: object) -> bool:
         """Compare all fields, integer by integer."""
@@ -59,16 +62,19 @@ class IntegerLayer:
 
     @property
     def largest_accumulator(self) -> int:
-        """Return a bound on |accumulator|, over all inputs of 0..255, bias included."""
+        """Return a bound on |accumulator|, over all levels of inputs, bias included."""
         weights = np.abs(self.weight.astype(np.int64)).reshape(len(self.weight), -1)
-        return int((255 * weights.sum(1) + np.abs(self.bias.astype(np.int64))).max())
+        sums = self.input_levels * weights.sum(1)
+        return int((sums + np.abs(self.bias.astype(np.int64))).max())
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerStudent:
     """The integers that a device needs to play, and the range of vectors, float32 `[features]`.
 
-    `action_bits`: those of a continuous action's code (`qpd.integer.action_codes`).
+    `action_bits`: those of a continuous action's code (`qpd.integer.action_codes`). `input_bits`:
+    those of a vector's features. `has_zero_weight`: weights are even integers, 0 among them; else
+    odd ones. `output_grid`: the rounding of a continuous action's mean before its squash.
     """
 
     architecture: StudentArchitecture
@@ -78,22 +84,39 @@ class IntegerStudent:
     input_low: np.ndarray | None = None
     input_high: np.ndarray | None = None
     action_bits: int = 8
+    input_bits: int = 8
+    has_zero_weight: bool = False
+    output_grid: OutputGrid | None = None
 
     def __eq__(self, other: object) -> bool:
         """Compare all fields, number by number."""
         return isinstance(other, IntegerStudent) and _same_fields(self, other)
 
     def encode(self, observations: np.ndarray) -> np.ndarray:
-        """Quantize vectors, float32 `[batch, features]`, to uint8 levels (Eq. 4); frames pass.
+        """Quantize vectors, float32 `[batch, features]`, to levels (Eq. 4), uint8; frames pass.
 
         What lies beyond a feature's range saturates, infinities included; NaN becomes level 0.
         """
         if self.input_low is None or self.input_high is None:
             return observations
         low, high = torch.from_numpy(self.input_low), torch.from_numpy(self.input_high)
-        levels = affine_levels(torch.from_numpy(observations), low, high, INPUT_LEVELS)
+        levels = affine_levels(torch.from_numpy(observations), low, high, self.input_levels)
         # Casting NaN to an integer is undefined: every processor would answer with another level.
         return torch.nan_to_num(levels, nan=0.0).to(torch.uint8).numpy()
+
+    @property
+    def input_levels(self) -> int:
+        """The top level of the inputs."""
+        return int(2**self.input_bits - 1)
+
+    def zero_level(self, bits: int) -> int:
+        """Return M of weights `2n - M` of so many bits: odd integers, or even ones."""
+        return int(2**bits - (0 if self.has_zero_weight else 1))
+
+    def weight_levels(self, layer: IntegerLayer) -> np.ndarray:
+        """Return levels n, int32, 0 to 2^bits - 1, of a layer's weights, in their shape."""
+        # Without remainder: a weight and M are both odd, or both even.
+        return (layer.weight.astype(np.int32) + self.zero_level(layer.bits)) // 2
 
     @property
     def tables(self) -> tuple[np.ndarray, ...]:
@@ -106,7 +129,9 @@ class IntegerStudent:
         """Accumulators at which a continuous action's code rises, int32; None for other actions."""
         if not isinstance(self.actions, Box):
             return None
-        return action_thresholds(self.actions, self.output_scale, self.action_bits)
+        return action_thresholds(
+            self.actions, self.output_scale, self.action_bits, self.output_grid
+        )
 
 
 def _same_fields(one: IntegerLayer | IntegerStudent, other: IntegerLayer | IntegerStudent) -> bool:
@@ -148,7 +173,8 @@ def integer_student(
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
     # The division of frames by 255 is folded into the first layer's unit.
-    step = torch.tensor(1.0 / INPUT_LEVELS, dtype=torch.float64)
+    input_levels = simulation.config.input_levels
+    step = torch.tensor(1.0 / input_levels, dtype=torch.float64)
     layers: list[IntegerLayer] = []
     grid: LevelGrid | None = None
     for position, shape in enumerate(student.shapes):
@@ -173,6 +199,7 @@ def integer_student(
         # With this bias no input can overflow the accumulator, so exports need no saturating
         # addition.
         room = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(1)
+        reads = input_levels if position == 0 else top
         layer = IntegerLayer(
             shape,
             simulation.bits[position],
@@ -182,6 +209,7 @@ def integer_student(
             shift,
             top,
             table,
+            reads,
         )
         layers.append(layer)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
@@ -189,7 +217,13 @@ def integer_student(
         ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
     # The head has a single scale, so any of its units is the outputs' unit.
     return IntegerStudent(
-        student.architecture, tuple(layers), float(unit[0]), actions, *ranges, action_bits
+        student.architecture,
+        tuple(layers),
+        float(unit[0]),
+        actions,
+        *ranges,
+        action_bits,
+        simulation.config.input_bits,
     )
 
 

@@ -130,6 +130,12 @@ def recipe_architecture(
         raise PreparationError(
             f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
         ) from error
+    if found.is_image and recipe.quantize.input_bits != 8:
+        raise PreparationError(
+            f"recipe {recipe.name}: quantize.input_bits: {recipe.quantize.input_bits}: images are "
+            "bytes: must be 8",
+            ErrorCode.RECIPE_CONTRADICTION,
+        )
     if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
         raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)

@@ -138,4 +138,5 @@ def quantization_config(recipe: Recipe) -> QuantizationConfig:
         settings.scheme,
         settings.per_channel,
         settings.learned_ranges,
+        settings.input_bits,
     )

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from qpd.quantization.quantized_student import MIN_RANGE, QuantizedStudent
 from qpd.students.activations import Activation
-from qpd.students.student import INPUT_LEVELS
 
 
 def best_range(activations: Tensor, levels: int, percentile: float) -> float:
@@ -66,7 +65,7 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
     if student.has_tables:
         _calibrate_tables(student, levels, percentile)
         return
-    step = 1.0 / INPUT_LEVELS
+    step = 1.0 / student.config.input_levels
     top = student.config.activation_levels
     for position in range(len(student.student.shapes) - 1):
         acc, scale = student.accumulate(position, levels, levels.dtype)

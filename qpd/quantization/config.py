@@ -16,7 +16,8 @@ class QuantizationConfig:
     `scheme` is `dorefa` (Eq. 5 as written, per layer, scale lost) or `dorefa_scaled` (the scale
     kept, per output channel unless `per_channel` is off; the actor head always has a single
     scale, so that its accumulators compare). With `learned_ranges` phase 3 also trains the ranges
-    of the activations and the scales of the weights.
+    of the activations and the scales of the weights. `input_bits` are those of a vector's features;
+    frames are bytes, which have 8.
     """
 
     weight_bits: int = 8
@@ -26,6 +27,12 @@ class QuantizationConfig:
     scheme: Literal["dorefa_scaled", "dorefa"] = "dorefa_scaled"
     per_channel: bool = True
     learned_ranges: bool = True
+    input_bits: int = 8
+
+    @property
+    def input_levels(self) -> int:
+        """Return the largest level of an input, `2^input_bits - 1`."""
+        return int(2**self.input_bits - 1)
 
     @property
     def activation_levels(self) -> int:

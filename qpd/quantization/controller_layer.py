@@ -150,10 +150,14 @@ class ControllerLinear(nn.Linear):
 
 
 class FrozenControllerLinear(nn.Linear):
-    """Such a layer with weights and biases that are rounded already: a controller that plays."""
+    """Such a layer with weights and biases that are rounded already: a controller that plays.
+
+    `weight_scale` is what the grid's largest integer stands for.
+    """
 
     quantizers: ControllerQuantizers
     position: int
+    weight_scale: float
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the layer's sums, those of the last layer on the output's grid."""
@@ -177,11 +181,13 @@ def attach_frozen_controller(layers: Sequence[nn.Module], quantizers: Controller
     for position, layer in enumerate(layers):
         weight, bias = layer.weight, layer.bias
         assert isinstance(weight, Tensor) and isinstance(bias, Tensor)
-        rounded = quantizers.bias(bias, position, weight.abs().max())
+        scale = weight.abs().max()
+        rounded = quantizers.bias(bias, position, scale)
         layer.weight = nn.Parameter(quantize_weights(weight, quantizers.weights), False)
         layer.bias = nn.Parameter(rounded, requires_grad=False)
         layer.__class__ = FrozenControllerLinear
         layer.quantizers, layer.position = quantizers, position  # type: ignore[assignment]
+        layer.weight_scale = float(scale)  # type: ignore[assignment]
 
 
 def _output(quantizers: ControllerQuantizers, position: int, sums: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from qpd.students import Student, StudentOutputs
 from qpd.students.shared_background import SharedFrames
-from qpd.students.student import INPUT_LEVELS, HiddenHook, LayerMap, apply_layer, compute_dtype
+from qpd.students.student import HiddenHook, LayerMap, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
 
@@ -125,14 +125,15 @@ class QuantizedStudent(nn.Module):
             scale.clamp_(min=MIN_SCALE)
 
     def input_levels(self, observations: Tensor) -> Tensor:
-        """Quantize observations to 8-bit levels (Eq. 4), in the shapes of `Student.encode`."""
-        return self._rounded(self.student.encode(observations))
+        """Quantize observations to levels (Eq. 4), in the shapes of `Student.encode`."""
+        return self._levels(observations)[0]
 
-    @staticmethod
-    def _rounded(encoded: Tensor) -> Tensor:
+    def _levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
+        """Return levels, and the function that applies layers."""
         # The rounding of Eq. 4: `encode` leaves it out, as the float student sees unrounded
         # vectors.
-        return encoded if encoded.dtype == torch.uint8 else encoded.round()
+        encoded, apply = self.student.inputs_and_layers(observations, self.config.input_levels)
+        return encoded if encoded.dtype == torch.uint8 else encoded.round(), apply
 
     def accumulate(
         self,
@@ -157,7 +158,7 @@ class QuantizedStudent(nn.Module):
         Both float64, `[batch, out]` of `levels` on the grid `before`; `offset_bias` has the grids.
         """
         integers, scale = self.integer_weight(position)
-        step: Tensor | float = 1.0 / INPUT_LEVELS if before is None else before.step
+        step: Tensor | float = 1.0 / self.config.input_levels if before is None else before.step
         unit = scale.double() * step
         # float32 holds sums below 2^24 exactly, and the offset does not have to fit as well.
         products = apply_layer(self.student.shapes[position], levels.float(), integers, None)
@@ -200,10 +201,9 @@ class QuantizedStudent(nn.Module):
         `looked_up` is for tables.
         """
         dtype = compute_dtype(self.student.actor.weight)
-        encoded, apply = self.student.inputs_and_layers(observations)
-        levels = self._rounded(encoded)
+        levels, apply = self._levels(observations)
         top = self.config.activation_levels
-        step: Tensor | float = 1.0 / INPUT_LEVELS
+        step: Tensor | float = 1.0 / self.config.input_levels
         for position in range(len(self.student.shapes) - 1):
             # Autocast would round gains, scales and biases to bfloat16, whose 8 bits of mantissa
             # cannot hold them; only the products of integers run in `dtype`.

@@ -188,8 +188,9 @@ class QuantizeSettings(RecipeSection):
     last_layer_bits: int | None = Field(
         None, ge=2, le=8, description="weight bits of the last layer; null = weight_bits"
     )
-    # A key with one value, so that the recipe states all bit widths: Atari frames are bytes.
-    input_bits: Literal[8] = Field(8, description="bits of the observation; frames are exact in 8")
+    input_bits: int = Field(
+        8, ge=2, le=8, description="bits of each feature of a vector; images are bytes, and have 8"
+    )
     action_bits: int = Field(
         8, ge=2, le=8, description="bits of a continuous action's code; no effect on other actions"
     )

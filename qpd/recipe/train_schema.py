@@ -7,7 +7,7 @@ overrides and errors.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from qpd.recipe.bounds import MAX_TIMESTEPS
-from qpd.recipe.loading import load_typed_recipe
+from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.value_types import Device, EnvArguments, Name, Wrappers
 
@@ -266,6 +266,13 @@ def override_train_recipe(recipe: TrainRecipe, overrides: Sequence[str]) -> Trai
     """Return a resolved recipe with assignments applied. Raises RecipeError."""
     lines = [_recipe_line(text) for text in overrides]
     return load_typed_recipe(TrainRecipe, None, lines, beneath=recipe.model_dump(mode="json"))
+
+
+def train_override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    """Return overrides as lines; values of a mapping are written as YAML, mappings among them."""
+    if not isinstance(overrides, Mapping):
+        return override_lines(overrides)
+    return [f"{key}={value_text(value)}" for key, value in overrides.items()]
 
 
 def _name(text: str) -> str:

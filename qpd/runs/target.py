@@ -6,6 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from qpd.environments.policy import Policy, network_policy, random_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.environments.source import EnvironmentSource, as_source
@@ -26,6 +28,8 @@ from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.origin import student_actions
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_recipe_teacher, load_teacher
+
+TRAINED_EPISODES = 100  # of a training's agent, unless another number is asked for
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Target:
     acting: str = "auto"
     epsilon: float = 0.01
     max_frames: int | None = None
+    deviations: tuple[float, ...] | None = None  # of each feature, where they are known
 
     @property
     def env_id(self) -> str:
@@ -73,6 +78,8 @@ def load_target(
     wish = env if isinstance(env, EnvironmentWish) else EnvironmentWish(env)
     if is_training(source):
         _refuse_unfinished(Path(source))
+        if policy == "qat":
+            return _controller(Path(source), wish)
     elif (Path(source) / "manifest.json").is_file():
         if not wish.is_plain:
             raise TargetError(
@@ -88,7 +95,35 @@ def load_target(
         )
     wish.allow_modules()
     teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
-    return _from_teacher(teacher, wish, device)
+    target = _from_teacher(teacher, wish, device)
+    if is_training(source) and wish == EnvironmentWish() and vec_normalize is None:
+        return replace(target, run_path=Path(source), episodes=TRAINED_EPISODES)
+    return target
+
+
+def _controller(path: Path, wish: EnvironmentWish) -> Target:
+    """Return the integers that a training left, in its agent's environment."""
+    file = TrainingRun.open(path).quantized_file
+    if not file.is_file():
+        raise TargetError(
+            f"--policy qat: {path} holds an agent and no quantized.safetensors",
+            ErrorCode.STUDENT_MISSING,
+        )
+    wish.allow_modules()
+    teacher = load_teacher(path, env_id=wish.env_id)
+    played = environment_of(teacher, wish)
+    student = load_integer_student(file)
+    shape = student.architecture.observation_shape
+    return Target(
+        "qat",
+        IntegerEngine(student),
+        played.source,
+        shape,
+        notes=played.notes,
+        run_path=path if wish == EnvironmentWish() else None,
+        episodes=TRAINED_EPISODES,
+        deviations=_deviations(teacher),
+    )
 
 
 def _refuse_unfinished(path: Path) -> None:
@@ -112,7 +147,16 @@ def _from_teacher(teacher: Teacher, wish: EnvironmentWish, device: str) -> Targe
         teacher.observation_shape,
         teacher,
         played.notes,
+        deviations=_deviations(teacher),
     )
+
+
+def _deviations(teacher: Teacher) -> tuple[float, ...] | None:
+    """Return what VecNormalize divides each feature by."""
+    statistics = teacher.normalization
+    if statistics is None:
+        return None
+    return tuple(np.sqrt(statistics.var + statistics.epsilon).tolist())
 
 
 def _from_run(path: Path, policy: str | None, device: str) -> Target:
@@ -233,5 +277,10 @@ def record(target: Target, result: EvaluationResult) -> None:
     """Write the result into the manifest of the target's run."""
     assert target.run_path is not None
     name: EvaluatedPolicy = target.label  # type: ignore[assignment]
+    played = result.to_json() | {"date": date_now()}
+    if is_training(target.run_path):
+        with TrainingRun.create(target.run_path, TrainingRun.open(target.run_path).recipe) as run:
+            run.record_evaluation(name, played)
+        return
     with RunDirectory.open(target.run_path) as run:
-        run.record_evaluation(name, result.to_json() | {"date": date_now()})
+        run.record_evaluation(name, played)

@@ -3,6 +3,7 @@
 recipe.yaml             the resolved recipe
 manifest.json           kind: training; versions, state, steps done
 ENV.zip                 the agent, once it is trained
+quantized.safetensors   an integer controller's integers
 ENV/                    args.yml, config.yml, vecnormalize.pkl, as the RL Zoo has them
 metrics.csv             a row of Stable-Baselines3's numbers at each of some 500 steps
 0.monitor.csv           every episode's return and length
@@ -11,6 +12,7 @@ tensorboard/, checkpoints/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -25,7 +27,7 @@ from qpd.files.tensors import crc32_of
 from qpd.recipe.schema import RecipeError
 from qpd.recipe.train_schema import TrainRecipe, load_train_recipe
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
-from qpd.runs.manifest import PhaseState, RunOrigin, new_origin
+from qpd.runs.manifest import EvaluatedPolicy, Evaluation, PhaseState, RunOrigin, new_origin
 from qpd.runs.run_folder import (
     RunDirectoryError,
     acquire_lock,
@@ -63,6 +65,8 @@ class TrainingManifest(RunOrigin):
     algo: str
     env_id: str
     phases: dict[Literal["train"], TrainPhase] = Field(default={"train": TrainPhase()})
+    # Of the agent (`teacher`) and of a controller's integers (`qat`).
+    evaluations: dict[EvaluatedPolicy, Evaluation] = Field(default_factory=dict)
     recipe_crc32: str
 
 
@@ -195,6 +199,11 @@ class TrainingRun:
         return self.path / "recipe.yaml"
 
     @property
+    def quantized_file(self) -> Path:
+        """quantized.safetensors, of an integer controller."""
+        return self.path / "quantized.safetensors"
+
+    @property
     def metrics_file(self) -> Path:
         """Rows of numbers."""
         return self.path / "metrics.csv"
@@ -213,6 +222,13 @@ class TrainingRun:
     def checkpoints_folder(self) -> Path:
         """Checkpoints, a folder each; made when first written."""
         return self.path / "checkpoints"
+
+    def record_evaluation(self, name: EvaluatedPolicy, result: Mapping[str, Any]) -> None:
+        """Record the games of the agent or of its integers; replaces earlier ones."""
+        found = {**self._manifest.evaluations, name: to_plain(dict(result))}
+        content = {**self._manifest.model_dump(), "evaluations": found}
+        self._manifest = TrainingManifest.model_validate(content)
+        self._save()
 
     def set_phase(self, **changes: Any) -> None:
         """Record what has changed."""

@@ -115,7 +115,8 @@ def float_student_content(
 
 def load_student(path: Path) -> Student:
     """Read what `save_student` wrote; raises StudentFileError for anything else."""
-    metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
+    versions = (FORMAT_VERSION, FORMAT_VERSION + 1)
+    metadata, tensors = read_safetensors(path, FORMAT, versions)
     try:
         architecture = versioned_architecture(metadata, FORMAT_VERSION)
         # Before the network is built: 16 layers of 65,536 units would be 256 GiB.
@@ -165,19 +166,19 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_safetensors(
-    path: Path, expected_format: str, version: int
+    path: Path, expected_format: str, versions: tuple[int, ...]
 ) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Read metadata and tensors of one of QPD's files, of this `version` or the next.
+    """Read metadata and tensors of one of QPD's files, of one of these `versions`.
 
     Raises StudentFileError if it is not one.
     """
     metadata, tensors = _read(path, with_tensors=True)
     if metadata.get("format") != expected_format:
         raise StudentFileError(f"{path}: was not written as {expected_format}")
-    if metadata.get("format_version") not in (str(version), str(version + 1)):
+    if metadata.get("format_version") not in [str(version) for version in versions]:
         found = f"{metadata.get('format_version')!s:.40}"
         raise StudentFileError(
-            f"{path}: has format version {found}, this QPD reads {version} and {version + 1}",
+            f"{path}: has format version {found}, this QPD reads {versions[0]} to {versions[-1]}",
             ErrorCode.STUDENT_FORMAT,
         )
     return metadata, tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from qpd.actions import Box
 from qpd.files.atomic import write_safetensors
 from qpd.files.json_input import parse_json
+from qpd.integer.action_codes import OutputGrid
 from qpd.integer.constant_bytes import constant_bytes
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.quantization.activation_table import ENTRIES
@@ -31,7 +33,9 @@ from qpd.student_files.origin import imitates_policy
 from qpd.students import StudentArchitecture
 
 FORMAT = "qpd-integer-student"
-FORMAT_VERSION = 2  # of ReLU students; the next one has tables
+# Of ReLU students; the next one has tables, and the last one other inputs or weights than those of
+# 8 bits and odd integers, or an output's grid.
+FORMAT_VERSION, WIDE_VERSION = 2, 4
 
 
 def pack_levels(levels: np.ndarray, bits: int) -> np.ndarray:
@@ -65,15 +69,15 @@ def pack_student(
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the tensors and metadata of a quantized.safetensors; `unpack_student` inverts it.
 
-    Weights are stored as levels n of the odd integers 2n - M, a tensor for each layer. Biases of
+    Weights are stored as levels n of the integers 2n - M, a tensor for each layer. Biases of
     all layers follow each other in `biases`, what requantizes the hidden ones in `multipliers` and
     `shifts`: every tensor of its own would cost 70 bytes of header. `tables` are those of hidden
     layers, or the one that they share, if there are any.
     """
     tensors: dict[str, torch.Tensor] = {}
+    wide = _wide_fields(student)
     for layer in student.layers:
-        # w = 2n - M, so n = (w + M) / 2, without remainder as both are odd.
-        levels = (layer.weight.astype(np.int32) + (2**layer.bits - 1)) // 2
+        levels = student.weight_levels(layer)
         tensors[f"{layer.shape.name}.weight"] = torch.from_numpy(pack_levels(levels, layer.bits))
     gains = [(x.multiplier, x.shift) for x in student.layers[:-1]]
     multipliers = [multiplier for multiplier, _ in gains if multiplier is not None]
@@ -89,7 +93,9 @@ def pack_student(
         tensors["input_high"] = torch.from_numpy(student.input_high)
     metadata = {
         "format": FORMAT,
-        "format_version": str(format_version(student.architecture, FORMAT_VERSION)),
+        "format_version": str(
+            WIDE_VERSION if wide else format_version(student.architecture, FORMAT_VERSION)
+        ),
         "architecture": _compact(architecture_to_json(student.architecture)),
         "weight_bits": _compact([layer.bits for layer in student.layers]),
         "activation_levels": str(student.layers[0].levels),
@@ -98,8 +104,41 @@ def pack_student(
         "about": _compact(about),
         **actions_metadata(student.actions),
         **({"action_bits": str(student.action_bits)} if isinstance(student.actions, Box) else {}),
+        **({"integers": _compact(wide)} if wide else {}),
     }
     return tensors, metadata
+
+
+def _wide_fields(student: IntegerStudent) -> dict[str, Any]:
+    """Return what the last version alone has; nothing of a student that needs none of it."""
+    found: dict[str, Any] = {}
+    if student.input_bits != 8:
+        found["input_bits"] = student.input_bits
+    if student.has_zero_weight:
+        found["has_zero_weight"] = True
+    if student.output_grid is not None:
+        found["output_step"], found["output_bits"] = astuple(student.output_grid)
+    return found
+
+
+def _read_wide_fields(metadata: dict[str, str]) -> tuple[int, bool, OutputGrid | None]:
+    """Return bits of inputs, whether there is a weight of zero, and the output's grid."""
+    if metadata["format_version"] != str(WIDE_VERSION):
+        return 8, False, None
+    found = parse_json(metadata["integers"])
+    if not isinstance(found, dict):
+        raise ValueError("integers: expected an object")
+    input_bits, zero = found.get("input_bits", 8), found.get("has_zero_weight", False)
+    if type(input_bits) is not int or not 2 <= input_bits <= 8 or type(zero) is not bool:
+        raise ValueError("integers: input_bits or has_zero_weight")
+    if "output_step" not in found:
+        return input_bits, zero, None
+    step, bits = found["output_step"], found["output_bits"]
+    if type(step) is not float or not 0.0 < step < float("inf"):
+        raise ValueError("integers: output_step")
+    if type(bits) is not int or not 2 <= bits <= 8:
+        raise ValueError("integers: output_bits")
+    return input_bits, zero, OutputGrid(step, bits)
 
 
 def _compact(value: Any) -> str:
@@ -108,7 +147,7 @@ def _compact(value: Any) -> str:
 
 def load_integer_student(path: Path) -> IntegerStudent:
     """Read what `save_integer_student` wrote; raises StudentFileError for anything else."""
-    metadata, tensors = read_safetensors(path, FORMAT, FORMAT_VERSION)
+    metadata, tensors = read_safetensors(path, FORMAT, (2, 3, WIDE_VERSION))
     try:
         return unpack_student(metadata, {k: v.numpy() for k, v in tensors.items()})
     except (KeyError, ValueError, TypeError, OverflowError) as error:
@@ -137,7 +176,14 @@ def stored_constant_bytes(path: Path) -> int:
 
 def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> IntegerStudent:
     """Invert `pack_student`; raises KeyError, ValueError, TypeError or OverflowError otherwise."""
-    architecture = versioned_architecture(metadata, FORMAT_VERSION)
+    architecture = (
+        architecture_from_json(parse_json(metadata["architecture"]))
+        if metadata["format_version"] == str(WIDE_VERSION)
+        else versioned_architecture(metadata, FORMAT_VERSION)
+    )
+    input_bits, has_zero, output_grid = _read_wide_fields(metadata)
+    if architecture.is_image and (input_bits != 8 or has_zero):
+        raise ValueError("images have inputs of 8 bits, and odd weights")
     shapes = architecture.layer_shapes()
     bits_per_layer = [int(bits) for bits in parse_json(metadata["weight_bits"])]
     top = int(metadata["activation_levels"])
@@ -162,10 +208,20 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
         end = here.stop
         hidden = shape.name != "actor"
         multiplier, shift = (multipliers[here], shifts[here]) if hidden else (None, None)
-        weight = 2 * levels.astype(np.int16) - np.int16(2**bits - 1)
+        weight = 2 * levels.astype(np.int16) - np.int16(2**bits - (0 if has_zero else 1))
         table = tables[min(len(layers), len(tables) - 1)] if tables and hidden else None
         layers.append(
-            IntegerLayer(shape, bits, weight, biases[here], multiplier, shift, top, table)
+            IntegerLayer(
+                shape,
+                bits,
+                weight,
+                biases[here],
+                multiplier,
+                shift,
+                top,
+                table,
+                2**input_bits - 1 if not layers else top,
+            )
         )
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if not architecture.is_image:
@@ -186,7 +242,15 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
     has_values = isinstance(about, dict) and not imitates_policy(about)
     actions = stored_actions(metadata, architecture.num_outputs, has_values)
     return IntegerStudent(
-        architecture, tuple(layers), scale, actions, *ranges, _action_bits(metadata)
+        architecture,
+        tuple(layers),
+        scale,
+        actions,
+        *ranges,
+        _action_bits(metadata),
+        input_bits,
+        has_zero,
+        output_grid,
     )
 
 

@@ -47,7 +47,9 @@ class StoredController:
         """Return how it plays, in a few words."""
         if self.begun_at is None:
             return f"float, to be quantized to {self.widths}"
-        return f"integer controller, {self.widths} bits, from step {self.begun_at:,} on"
+        return (
+            f"trained as an integer controller, {self.widths} bits, from step {self.begun_at:,} on"
+        )
 
     @property
     def sha256(self) -> str:

@@ -93,8 +93,8 @@ def actor_of(network: Network, activation: str) -> Actor:
     """
     if any(isinstance(each, FrozenControllerLinear) for each in network.modules()):
         raise TeacherError(
-            "was trained as an integer controller, which is played, evaluated and distilled "
-            "(`qpd run --teacher`); its integers are not exported yet",
+            "was trained as an integer controller: the folder of its training has its integers "
+            "(quantized.safetensors), which `qpd export` and `qpd fpga` take",
             ErrorCode.TEACHER_SETTINGS,
         )
     bound: float | None = None

@@ -102,12 +102,25 @@ def _frequency(name: str, value: list[Any]) -> list[Any]:
     raise _refused(name, value, "must be a whole number, or such as [1, episode]")
 
 
-def _widths(value: Any) -> list[int]:
-    """Check `net_arch: [64, 64]`, the same for actor and critic."""
-    is_list = isinstance(value, list) and 0 < len(value) <= _MOST_LAYERS
-    if is_list and all(type(each) is int and 0 < each <= _MOST_UNITS for each in value):
+def _widths(value: Any) -> list[int] | dict[str, list[int]]:
+    """Check `net_arch: [64, 64]`, the same for actor and critic, or `{pi: [16], qf: [64, 64]}`."""
+    if isinstance(value, dict):
+        is_whole = set(value) in ({"pi", "qf"}, {"pi", "vf"})
+        if is_whole and all(_are_widths(each) for each in value.values()):
+            return {name: list(each) for name, each in value.items()}
+    elif _are_widths(value):
         return list(value)
-    raise _refused("net_arch", value, "must be the widths of the hidden layers, such as [64, 64]")
+    raise _refused(
+        "net_arch",
+        value,
+        "must be the widths of the hidden layers, such as [64, 64], or those of actor and critic, "
+        "{pi: [16, 16], qf: [256, 256]} (on-policy: vf)",
+    )
+
+
+def _are_widths(value: Any) -> bool:
+    is_list = isinstance(value, list) and 0 < len(value) <= _MOST_LAYERS
+    return is_list and all(type(each) is int and 0 < each <= _MOST_UNITS for each in value)
 
 
 def _expected(wanted: object) -> str:

@@ -90,10 +90,10 @@ class TrainingManager(ExperimentManager):
             # As the paper trains: observations are normalized, rewards are not.
             values["normalize"] = {"norm_obs": True, "norm_reward": False}
         if (widths := values.pop("net_arch", None)) is not None:
-            # The zoo evaluates this text; of ours there are whole numbers in it.
+            # The zoo evaluates this text; of ours there are checked names and whole numbers in it.
             rest = values.get("policy_kwargs")
             rest = rest if isinstance(rest, str) and rest else "dict()"
-            values["policy_kwargs"] = f"dict({rest}, net_arch={[int(each) for each in widths]})"
+            values["policy_kwargs"] = f"dict({rest}, net_arch={widths!r})"
         self._saved = {key: values[key] for key in sorted(values)}
         return values, OrderedDict(self._saved)
 

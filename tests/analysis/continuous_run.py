@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from stable_baselines3 import SAC
 
@@ -21,7 +22,7 @@ def continuous_teacher(folder: Path) -> Path:
     return teacher
 
 
-def continuous_run(folder: Path) -> Path:
+def continuous_run(folder: Path, **more: Any) -> Path:
     """The run of all phases; its teacher's zip lies beside it."""
     recipe = recipe_of(
         continuous_teacher(folder),
@@ -29,6 +30,7 @@ def continuous_run(folder: Path) -> Path:
         distill={"epochs": 2},
         finetune={"epochs": 1},
         evaluation={"acting": "auto"},
+        **more,
     )
     assert prepare(recipe, "cpu").teacher.actions.kind == "box"
     work(folder / "run", recipe, Follower())

@@ -113,6 +113,8 @@ FITTING = [
         "acrobot.zip: sees observations of shape (6,), CartPole-v1 gives (4,)"),
     row("evaluate agent.zip --env MountainCar-v0", Code.TEACHER_WRONG_ENVIRONMENT, "agent.zip",
         "shape (4,)", "MountainCar-v0"),
+    row("evaluate agent.zip --noise loud", Code.COMMAND_LINE, "--noise loud", "0,0.1,0.5"),
+    row("evaluate agent.zip --noise 0,11", Code.COMMAND_LINE, "--noise 0,11", "from 0 to 10"),
     row("evaluate agent.zip --env-kwargs gravity", Code.COMMAND_LINE, "gravity", "KEY:VALUE"),
     row("evaluate agent.zip --wrapper 5", Code.ENVIRONMENT_UNSUPPORTED, "5", "module.Class"),
     row("evaluate agent.zip --env CartPole-v1 --env-kwargs mass:2", Code.ENVIRONMENT_UNSUPPORTED,

@@ -30,6 +30,13 @@ CORES = [
     row("fpga run --device ecp5-25k --observations 0", Code.COMMAND_LINE, "--observations"),
 ]
 
+SELECTIONS = [
+    row("select absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
+    row("select", Code.COMMAND_LINE, "Missing argument"),
+    row("select fresh", Code.RUN_PHASE_MISSING, "fresh: holds no student yet"),
+    row("select played --share 2", Code.COMMAND_LINE, "--share"),
+]
+
 BENCHES = [
     row("bench absent", Code.STUDENT_MISSING, "absent"),
     row("bench half", Code.STUDENT_MISSING, "half/quantized.safetensors"),
@@ -138,4 +145,4 @@ COMMANDS = [
     row("run ci --json --set seed=-1", Code.RECIPE_WRONG_VALUE, "seed: -1"),
 ]
 
-ROWS: list[Row] = [*EXPORTS, *CORES, *BENCHES, *ANALYSES, *REPORTS, *PUSHES, *COMMANDS]
+ROWS: list[Row] = [*EXPORTS, *CORES, *SELECTIONS, *BENCHES, *ANALYSES, *REPORTS, *PUSHES, *COMMANDS]

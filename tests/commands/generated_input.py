@@ -26,6 +26,7 @@ GOOD: dict[str, list[str]] = {
     "recipes": [],
     "evaluate": ["run"],
     "export": ["run", "--format", "c"],
+    "select": ["played"],
     "fpga": ["half", "--device", "xc7a15t"],
     "bench": ["run"],
     "report": ["run"],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from benchmarks.random_students import random_student
 from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
+from qpd.integer.action_codes import OutputGrid
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent, fixed_point
 from qpd.students import StudentArchitecture
 
@@ -18,8 +21,22 @@ KINDS: dict[str, tuple[ActionSpace, int, int, int]] = {
     "tanh-8": (Box(LOW, HIGH, "tanh"), 8, 3, 8),
     "tanh-3": (Box((*LOW, -1.0), (*HIGH, 2.0), "tanh", shape=(2, 2)), 3, 8, 8),
     "tanh-7": (Box(LOW, HIGH, "tanh"), 7, 7, 4),
+    "inputs-5": (Box(LOW, HIGH), 8, 8, 8),
+    "controller-3": (Box(LOW, HIGH, "tanh"), 8, 3, 3),
+    "controller-2": (Box(LOW, HIGH, "tanh"), 8, 2, 2),
+    "controller-full-3": (Box(LOW, HIGH, "tanh"), 8, 3, 4),
+    "controller-8": (Box(LOW, HIGH, "tanh"), 6, 8, 8),
     "parts": (MultiDiscrete((3, 1, 5, 2)), 8, 8, 8),
     "switches": (MultiBinary(4), 8, 4, 8),
+}
+
+# bits of inputs, whether weights are even, and an output's grid, of those that are unusual
+WIDE: dict[str, tuple[int, bool, OutputGrid | None]] = {
+    "inputs-5": (5, False, None),
+    "controller-3": (3, True, OutputGrid(0.05, 6)),
+    "controller-2": (2, True, OutputGrid(0.02, 8)),
+    "controller-full-3": (4, True, OutputGrid(0.1, 4)),
+    "controller-8": (8, True, OutputGrid(0.02, 8)),
 }
 
 
@@ -27,7 +44,11 @@ def student_of(name: str, features: int = 7, hidden: tuple[int, ...] = (33, 20))
     """A student of random integers with the actions of `KINDS[name]`."""
     actions, action_bits, bits, activation_bits = KINDS[name]
     architecture = StudentArchitecture((features,), actions.num_outputs, (), hidden)
-    return random_student(architecture, bits, 3, activation_bits, actions, action_bits)
+    input_bits, zero, grid = WIDE.get(name, (8, False, None))
+    student = random_student(
+        architecture, bits, 3, activation_bits, actions, action_bits, input_bits, zero
+    )
+    return replace(student, output_grid=grid)
 
 
 def student_at_every_threshold() -> IntegerStudent:

@@ -95,8 +95,9 @@ def test_floats_in_actions_out(name: str, kernels: str, tmp_path: Path) -> None:
         action[:] = 99
         library.qpd_act(pointer(levels), pointer(action))
         assert (action == numbers).all()
-    # An ADC whose counts 100 and 100 + 8 * 255 are the ends: counts in, no float anywhere.
-    ends = [np.full(len(levels), 100 + 8 * level, np.int32) for level in (0, 255)]
+    # An ADC whose counts 100 and 100 + 8 * top are the ends: counts in, no float anywhere.
+    top = student.input_levels
+    ends = [np.full(len(levels), 100 + 8 * level, np.int32) for level in (0, top)]
     for levels, numbers in zip(student.encode(observations)[:50], wanted[:50], strict=True):
         counts = (100 + 8 * levels.astype(np.int32)).astype(np.int32)
         outside = library.qpd_act_on_counts(pointer(counts), *map(pointer, ends), pointer(action))

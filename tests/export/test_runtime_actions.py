@@ -36,7 +36,7 @@ from tests.export.action_students import (
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPORTERS = {"onnx": export_onnx, "litert": export_litert, "sb3": export_sb3, "bin": export_bin}
-BOXES = [name for name in KINDS if name[:4] in ("clip", "tanh")]
+BOXES = [name for name, (actions, *_) in KINDS.items() if isinstance(actions, Box)]
 OTHERS = [name for name in KINDS if name not in BOXES]
 
 

@@ -155,9 +155,9 @@ def test_the_golden_test_covers_floats_and_counts(tmp_path: Path) -> None:
     assert golden_test().returncode == 0
     encode, header = (folder / "qpd_encode.c").read_text(), (folder / "qpd_student.h").read_text()
     for broken in (
-        encode.replace("510u * (uint64_t)above", "509u * (uint64_t)above"),
+        encode.replace("2u * QPD_INPUT_TOP * (uint64_t)above", "509u * (uint64_t)above"),
         encode.replace("levels[i] = 0;\n            ++outside;", "levels[i] = 1;"),
-        encode.replace("unit * 255.0f", "unit * 254.0f"),
+        encode.replace("unit * (float)QPD_INPUT_TOP", "unit * 254.0f"),
     ):
         assert broken != encode
         (folder / "qpd_encode.c").write_text(broken)

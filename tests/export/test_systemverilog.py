@@ -16,8 +16,9 @@ from qpd.export.systemverilog.thresholds import (
     key_floats,
     level_thresholds,
 )
-from qpd.integer.integer_student import IntegerStudent
+from qpd.integer.integer_student import IntegerStudent, reference_outputs
 from qpd.student_files.quantized import load_integer_student
+from tests.export.action_students import student_of
 
 REFERENCE = Path(__file__).parents[2] / "runs-reference"
 PENDULUM = REFERENCE / "continuous/sac-Pendulum-v1-mlp-16-16-4bit/quantized.safetensors"
@@ -30,8 +31,9 @@ needs_verilator = pytest.mark.skipif(
 
 def with_levels(student: IntegerStudent, levels: int) -> IntegerStudent:
     """Return the student with fewer levels after its hidden layers: other integers, all valid."""
-    layers = tuple(replace(layer, levels=levels) for layer in student.layers)
-    return replace(student, layers=layers)
+    first, *others = (replace(layer, levels=levels) for layer in student.layers)
+    rest = (replace(layer, input_levels=levels) for layer in others)
+    return replace(student, layers=(first, *rest))
 
 
 def with_bits(student: IntegerStudent, bits: int) -> IntegerStudent:
@@ -102,20 +104,55 @@ def test_the_core_equals_the_engine(
     if bits < 8:
         student = with_bits(student, bits)
     files = exported(student, multipliers)
+    check_core(student, multipliers, files, tmp_path)
+
+
+@needs_verilator
+@pytest.mark.parametrize(
+    ("name", "multipliers"),
+    [
+        ("controller-3", 40),
+        pytest.param("controller-2", 10**6, marks=pytest.mark.slow),
+        pytest.param("controller-full-3", 33, marks=pytest.mark.slow),
+        pytest.param("controller-8", 20, marks=pytest.mark.slow),
+        pytest.param("inputs-5", 10, marks=pytest.mark.slow),
+    ],
+)
+def test_the_core_of_a_controller(name: str, multipliers: int, tmp_path: Path) -> None:
+    student = student_of(name)
+    if name.startswith("controller-full"):  # the lowest weight of Eq. 1 too, which is -2^bits
+        layers = [replace(layer, weight=layer.weight.copy()) for layer in student.layers]
+        for layer in layers:
+            layer.weight.flat[::5] = -(2**layer.bits)
+        student = replace(student, layers=tuple(layers))
+    check_core(student, multipliers, exported(student, multipliers), tmp_path)
+
+
+def check_core(
+    student: IntegerStudent, multipliers: int, files: dict[str, bytes], tmp_path: Path
+) -> None:
     done = played(tmp_path, files)
     assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
     lint = subprocess.run(["make", "-s", "lint"], cwd=tmp_path, capture_output=True, text=True)
     assert lint.returncode == 0, lint.stderr
     # The program reads the constants when it starts: one changed weight, and it has to fail.
-    head = student.layers[-1]
-    weight = head.weight.copy()
-    unit = int(np.abs(weight).argmax())
-    weight.flat[unit] -= 2 * np.sign(weight.flat[unit])
-    changed = replace(student, layers=(*student.layers[:-1], replace(head, weight=weight)))
+    changed = with_another_weight(student)
     files["weights.hex"] = exported(changed, multipliers)["weights.hex"]
     (tmp_path / "weights.hex").write_bytes(files["weights.hex"])
     done = subprocess.run([tmp_path / "obj_dir/Vqpd_test"], cwd=tmp_path, capture_output=True)
     assert done.returncode != 0 and b"FAIL" in done.stdout + done.stderr
+
+
+def with_another_weight(student: IntegerStudent) -> IntegerStudent:
+    """Change one weight of the head, the first that the golden vectors see."""
+    golden, head = golden_vectors(student, n=40), student.layers[-1]
+    for unit, value in enumerate(head.weight.flat):
+        weight = head.weight.copy()
+        weight.flat[unit] -= 2 * (np.sign(value) or 1)
+        changed = replace(student, layers=(*student.layers[:-1], replace(head, weight=weight)))
+        if (reference_outputs(changed, golden.observations) != golden.logits).any():
+            return changed
+    raise AssertionError("no weight of the head has an effect")
 
 
 def test_foldings_range_from_one_multiplier_to_all() -> None:

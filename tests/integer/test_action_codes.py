@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpd.actions import ActingRule, Box, Discrete
-from qpd.integer.action_codes import action_codes, action_thresholds
+from qpd.integer.action_codes import OutputGrid, action_codes, action_thresholds
 from qpd.integer.integer_student import IntegerEngine, integer_student
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -25,6 +25,32 @@ def test_thresholds_by_hand() -> None:
     assert found.tolist() == [-6, 0, 7] and found.dtype == np.int32
     codes = action_codes(np.array([[-100, -7, -6, -1], [0, 6, 7, 100]], np.int32), found)
     assert codes.tolist() == [[0, 0, 1, 1], [2, 2, 3, 3]] and codes.dtype == np.uint8
+
+
+def test_means_are_rounded_to_a_grid_first() -> None:
+    # Means are -1, -0.5, 0 or 0.5: codes of 3 bits begin at (2c - 1) / 7 - 1, that is -0.857,
+    # -0.571, -0.286, 0, 0.286, 0.571 and 0.857, where 0.571 and 0.857 are out of reach and -0.857
+    # is reached by -0.5, which begins at -0.75.
+    found = action_thresholds(Box((0.0,), (1.0,)), 0.01, 3, OutputGrid(0.5, 2))
+    assert found[:5].tolist() == [-75, -75, -25, -25, 25]
+    assert (found[5:] > 10**6).all()
+
+
+@given(bits=st.integers(2, 8), step=st.floats(1e-3, 0.5), grid_bits=st.integers(2, 8))
+def test_codes_of_a_grid_are_those_of_its_means(bits: int, step: float, grid_bits: int) -> None:
+    box, unit = Box((0.0,), (1.0,), "tanh"), 1.3e-4
+    accumulators = np.arange(-40_000, 40_000, 7, dtype=np.int32)
+    most = 2 ** (grid_bits - 1)
+    levels = np.floor(accumulators * unit / step + 0.5).clip(-most, most - 1)
+    exact = (np.tanh(levels * step) + 1.0) / 2.0 * (2**bits - 1)
+    codes = action_codes(
+        accumulators, action_thresholds(box, unit, bits, OutputGrid(step, grid_bits))
+    )
+    halves = accumulators * unit / step + 0.5
+    clear = (np.abs(exact - np.floor(exact) - 0.5) > 1e-9) & (
+        np.abs(halves - np.round(halves)) > 1e-9
+    )
+    np.testing.assert_array_equal(codes[clear], np.floor(exact + 0.5)[clear])
 
 
 @pytest.mark.parametrize("squash", ["clip", "tanh"])

@@ -13,7 +13,9 @@ from stable_baselines3 import SAC
 
 import qpd
 from qpd.errors.user_error import UserError
+from qpd.integer.integer_student import IntegerEngine
 from qpd.runs.training_run import TrainingRun
+from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
@@ -81,7 +83,10 @@ def test_the_controller_plays_on_its_grids(controller: TrainingRun) -> None:
     teacher = load_teacher(controller.path)
     stored = teacher.quantization
     assert isinstance(stored, StoredController) and stored.calls == 300
-    assert str(stored) == "integer controller, core=3,input=4,output=8 bits, from step 0 on"
+    assert (
+        str(stored)
+        == "trained as an integer controller, core=3,input=4,output=8 bits, from step 0 on"
+    )
     assert teacher.normalization is not None and teacher.normalization.clip_obs == 10.0
     seen: dict[int, torch.Tensor] = {}
     for position, layer in enumerate(actor_modules(teacher.network)):
@@ -112,8 +117,69 @@ def test_sb3_reads_the_agent_and_its_policy_plays_the_same(
 
 def test_what_cannot_take_its_integers_says_so(controller: TrainingRun) -> None:
     teacher = load_teacher(controller.path)
-    with pytest.raises(UserError, match="its integers are not exported yet"):
+    with pytest.raises(UserError, match=r"quantized.safetensors.*`qpd export`"):
         actor_of(teacher.network, teacher.activation)
+
+
+@pytest.mark.parametrize("grid", ["narrow", "full", "odd"])
+def test_its_integers_are_its_simulation(
+    grid: str, controller: TrainingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = controller
+    if grid != "narrow":
+        short = {"train.timesteps": 200, "quantization.grid": grid}
+        run = trained("td3", tmp_path / grid, CORE_3 | short)
+    teacher, student = load_teacher(run.path), load_integer_student(run.quantized_file)
+    assert (student.input_bits, student.layers[0].bits, student.layers[0].levels) == (4, 3, 7)
+    assert student.has_zero_weight == (grid != "odd")
+    if grid == "narrow":
+        assert {-6, 0, 6} <= set(student.layers[1].weight.ravel().tolist())
+    states = np.random.default_rng(0).normal(size=(2_000, 3)).astype(np.float32)
+    statistics = teacher.normalization
+    assert statistics is not None
+    states = (statistics.mean + 1.5 * np.sqrt(statistics.var) * states).astype(np.float32)
+    with torch.no_grad():
+        means = teacher.network(teacher.preprocess(torch.tensor(states)))[0][:, :1]
+    simulated = torch.tanh(means)
+    assert len(np.unique(simulated.numpy())) > 3
+    codes = IntegerEngine(student).codes(states)
+    assert codes is not None
+    wanted = np.floor((simulated.double().numpy() + 1.0) / 2.0 * 255.0 + 0.5)
+    # A tie of the simulation's float32 may fall the other way.
+    assert (codes == wanted).mean() > 0.995
+    code, out, _ = call(capsys, "export", run.path, "--format", "c", "--json")
+    assert code == 0 and '"format": "c"' in out
+    code, out, _ = call(
+        capsys, "evaluate", run.path, "--policy", "qat", "--episodes", "2", "--json"
+    )
+    assert code == 0 and '"qat"' in out
+
+
+def test_games_of_agent_and_integers_are_recorded(
+    controller: TrainingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "played"
+    shutil.copytree(controller.path, copied)
+    assert call(capsys, "evaluate", copied, "--policy", "qat", "--episodes", "3", "-q")[0] == 0
+    assert TrainingRun.open(copied).manifest.evaluations == {}
+    assert call(capsys, "evaluate", copied, "--policy", "qat", "-q")[0] == 0
+    assert call(capsys, "evaluate", copied, "-q")[0] == 0
+    found = TrainingRun.open(copied).manifest.evaluations
+    assert {name: each["episodes"] for name, each in found.items()} == {"qat": 100, "teacher": 100}
+    # The same starts, and all but the same actions.
+    apart = np.array(found["qat"]["returns"]) - np.array(found["teacher"]["returns"])
+    assert np.abs(apart).mean() < 10
+
+
+def test_integers_are_written_again_where_they_are_missing(
+    controller: TrainingRun, tmp_path: Path
+) -> None:
+    copied = tmp_path / "again"
+    shutil.copytree(controller.path, copied)
+    written = (copied / "quantized.safetensors").read_bytes()
+    (copied / "quantized.safetensors").unlink()
+    trained("sac", copied, CORE_3)
+    assert (copied / "quantized.safetensors").read_bytes() == written
 
 
 def test_the_twin_is_the_float_network_with_the_same_normalization(tmp_path: Path) -> None:

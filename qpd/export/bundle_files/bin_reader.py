@@ -21,7 +21,7 @@ DISCRETE, BOX, MULTI_DISCRETE, MULTI_BINARY = range(4)
 
 @dataclass
 class Layer:
-    """One layer: `weights` int64 `[out, inputs]`, odd; `kernel` is 0 in a linear layer."""
+    """One layer: `weights` int64 `[out, inputs]`; `kernel` is 0 in a linear layer."""
 
     weights: np.ndarray
     bias: np.ndarray
@@ -49,6 +49,7 @@ class Student:
     action_high: np.ndarray
     thresholds: np.ndarray
     choices: np.ndarray  # empty unless there is a choice in each of several parts
+    input_top: int  # the top level of vectors
 
 
 def load(path: str | os.PathLike) -> Student:
@@ -59,9 +60,9 @@ def load(path: str | os.PathLike) -> Student:
         raise ValueError(f"{path}: not a student.bin")
     (_, version, count, convs, top, features, outputs_count, size, scale, kind, bits, numbers,
      crc) = HEADER.unpack_from(data)  # fmt: skip
-    if version not in (1, 2, 3) or kind > MULTI_BINARY:
+    if version not in (1, 2, 3, 4) or kind > MULTI_BINARY:
         raise ValueError(
-            f"{path}: version {version}, kind {kind}: this reader knows 1 to 3, 0 to 3"
+            f"{path}: version {version}, kind {kind}: this reader knows 1 to 4, 0 to 3"
         )
     if len(data) != 32 + size or zlib.crc32(data[:28] + data[32:]) != crc:
         raise ValueError(f"{path}: damaged: {len(data)} bytes, of the wrong length or checksum")
@@ -79,7 +80,8 @@ def load(path: str | os.PathLike) -> Student:
     action_low, action_high = take("<f4", of_box), take("<f4", of_box)
     thresholds = take("<i4", 2**bits - 1 if kind == BOX else 0)
     choices = take("<u4", numbers if kind == MULTI_DISCRETE else 0).astype(np.int64)
-    num_tables = int(take("<u4", 1)[0]) if version == 3 else 0
+    input_bits, is_even = take("u1", 4).tolist()[:2] if version == 4 else (8, 0)
+    num_tables = int(take("<u4", 1)[0]) if version >= 3 else 0
     if num_tables not in (0, 1, count - 1):
         raise ValueError(f"{path}: {num_tables} tables for {count} layers")
     tables = [take("u1", 1024).astype(np.int64) for _ in range(num_tables)]
@@ -101,7 +103,7 @@ def load(path: str | os.PathLike) -> Student:
         last = i == count - 1
         layers.append(
             Layer(
-                _odd_weights(packed, bits, inputs),
+                _weights(packed, bits, inputs, 2**bits - (0 if is_even else 1)),
                 biases[i],
                 none if last else multipliers[i],
                 none if last else shifts[i],
@@ -114,28 +116,29 @@ def load(path: str | os.PathLike) -> Student:
     if at != len(data) or outputs[-1] != outputs_count:
         raise ValueError(f"{path}: its numbers do not fit its shape")
     return Student(
-        layers, top, scale, low, high, kind, action_low, action_high, thresholds, choices
-    )
+        layers, top, scale, low, high, kind, action_low, action_high, thresholds, choices,
+        2**input_bits - 1,
+    )  # fmt: skip
 
 
-def _odd_weights(packed: np.ndarray, bits: int, inputs: int) -> np.ndarray:
-    """Return the odd integers 2n - M, M = 2^bits - 1; at 8 bits n - 128 is stored as int8."""
+def _weights(packed: np.ndarray, bits: int, inputs: int, zero: int) -> np.ndarray:
+    """Return the integers 2n - zero of levels n; at 8 bits n - 128 is stored as int8."""
     if bits == 8:
         levels = packed.view(np.int8).astype(np.int64) + 128
     else:
         planes = np.unpackbits(packed, axis=1, bitorder="little")[:, : inputs * bits]
         planes = planes.reshape(len(packed), inputs, bits).astype(np.int64)
         levels = planes @ (1 << np.arange(bits))
-    return 2 * levels - (2**bits - 1)
+    return 2 * levels - zero
 
 
 def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
-    """Turn float32 vectors into levels 0..255; NaN becomes 0. Frames are levels already."""
+    """Turn float32 vectors into levels from 0 on; NaN becomes 0. Frames are levels already."""
     if not len(student.low):
         return observations
     with np.errstate(over="ignore", invalid="ignore"):
         unit = (observations.astype(np.float32) - student.low) / (student.high - student.low)
-        return np.nan_to_num(np.round(np.clip(unit, 0, 1) * np.float32(255)), nan=0.0)
+        return np.nan_to_num(np.round(np.clip(unit, 0, 1) * np.float32(student.input_top)), nan=0.0)
 
 
 def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:

@@ -23,8 +23,9 @@ from qpd.version import __version__
 
 MAGIC = b"QPDB"
 # Version 2 says what the outputs mean; a single choice among several needs no more than version 1.
-# Version 3 has tables, whatever the outputs mean.
-ONE_CHOICE_VERSION, ACTIONS_VERSION, TABLES_VERSION = 1, 2, 3
+# Version 3 has tables, whatever the outputs mean; version 4 may, and says how wide inputs are and
+# whether weights are even.
+ONE_CHOICE_VERSION, ACTIONS_VERSION, TABLES_VERSION, WIDE_VERSION = 1, 2, 3, 4
 HEADER = struct.Struct("<4s4B2HId2BHI")  # 32 bytes, the CRC last
 KINDS = {Discrete: 0, Box: 1, MultiDiscrete: 2, MultiBinary: 3}
 LAYER = struct.Struct("<H2B")
@@ -102,16 +103,25 @@ def binary_student(student: IntegerStudent) -> bytes:
 
 
 def _version(student: IntegerStudent) -> int:
+    if student.input_bits != 8 or student.has_zero_weight:
+        return WIDE_VERSION
     if student.tables:
         return TABLES_VERSION
     return ONE_CHOICE_VERSION if isinstance(student.actions, Discrete) else ACTIONS_VERSION
 
 
 def _tables(student: IntegerStudent) -> list[bytes]:
-    """Return how many tables of activations there are, and they; nothing where there are none."""
-    if not student.tables:
+    """Return how many tables of activations there are, and they; nothing where there are none.
+
+    Version 4 has bits of inputs and the evenness of weights before that, in four bytes.
+    """
+    found: list[bytes] = []
+    if _version(student) == WIDE_VERSION:
+        found = [struct.pack("<4B", student.input_bits, student.has_zero_weight, 0, 0)]
+    elif not student.tables:
         return []
-    return [struct.pack("<I", len(student.tables)), *(table.tobytes() for table in student.tables)]
+    tables = [table.tobytes() for table in student.tables]
+    return [*found, struct.pack("<I", len(student.tables)), *tables]
 
 
 def _actions(student: IntegerStudent) -> list[bytes]:

@@ -60,12 +60,12 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
 
 
 def weight_rows(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
-    """Return the odd weights int16 `[out, inputs]`, inputs in the runtime's reading order.
+    """Return the weights' levels int32 `[out, inputs]`, inputs in the runtime's reading order.
 
     The first convolution reads (frame, row, column), all others (row, column, channel): the runtime
     keeps activations channels-last.
     """
-    out, weight = layer.weight.shape[0], layer.weight
+    out, weight = layer.weight.shape[0], student.weight_levels(layer)
     if layer.shape.name == "conv1":
         return weight.reshape(out, -1)
     if layer.shape.kind == "conv":
@@ -84,7 +84,7 @@ def packed_weights(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
 
     Packed rows begin on whole bytes.
     """
-    levels = (weight_rows(student, layer).astype(np.int32) + (2**layer.bits - 1)) // 2
+    levels = weight_rows(student, layer)
     if layer.bits == 8:
         return (levels - 128).astype(np.int8).reshape(-1)
     return np.concatenate([pack_levels(row, layer.bits) for row in levels])
@@ -143,6 +143,8 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
         "QPD_SAMPLES": int(can_sample(source)),
         "QPD_LAYERS": len(student.layers),
         "QPD_IMAGE": int(student.architecture.is_image),
+        **({} if student.architecture.is_image else {"QPD_INPUT_TOP": student.input_levels}),
+        "QPD_ZERO_WEIGHT": int(student.has_zero_weight),
         "QPD_TABLES": len(student.tables),
         "QPD_CONSTANT_BYTES": c_constant_bytes(student),
         "QPD_ARENA_BYTES": arena_bytes(student),
@@ -194,7 +196,8 @@ def _ranges(source: ExportSource) -> list[str]:
     low, high = student.input_low, student.input_high
     if low is None or high is None:
         return []
-    lines = ["/* The range of each feature: level 0 and level 255, in the environment's units. */"]
+    top = f"level {student.input_levels}"
+    lines = [f"/* The range of each feature: level 0 and {top}, in the environment's units. */"]
     for i, (one, other) in enumerate(zip(low, high, strict=True)):
         what = f" /* {names[i]} */" if names else ""
         lines += [f"#define QPD_LOW_{i} {c_float(one)}{what}"]

@@ -28,7 +28,7 @@ and ends alike where an end falls between two counts. `high < low` turns a senso
 
 The ranges are the least and the largest value of each feature in the play that the student was
 distilled from, with a twentieth of the width added at either end. What lies beyond saturates at
-level 0 or 255, infinities included; NaN is level 0. Both functions return how many features lay
+level 0 or @TOP@, infinities included; NaN is level 0. Both functions return how many features lay
 beyond their range or were NaN: a program that wants to stop then can."""
 
 _SCREENS = """\
@@ -163,9 +163,9 @@ def _observation(source: ExportSource) -> str:
         f"| {i} |{f' {names[i]} |' if names else ''} {one!r} | {other!r} |"
         for i, (one, other) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
     ]
-    return "\n".join(
+    text = "\n".join(
         [
-            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * 255)`, "
+            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * @TOP@)`, "
             "halves to even.",
             "",
             _SENSORS,
@@ -174,3 +174,4 @@ def _observation(source: ExportSource) -> str:
             *rows,
         ]
     )
+    return text.replace("@TOP@", str(source.student.input_levels))

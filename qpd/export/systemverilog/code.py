@@ -72,7 +72,7 @@ def export_systemverilog(
     found["weights.hex"] = _hex(words, folding.multipliers * bits)
     params, param_bits = _params(student, width)
     found["params.hex"] = _hex(params, param_bits)
-    # Entry 256 i + level; that of level 0 is never read.
+    # Entry 2^b i + level; that of level 0 is never read.
     features = np.pad(feature_thresholds(student), ((0, 0), (1, 0))).reshape(-1)
     found["features.hex"] = _hex(features.tolist(), 32)
     found["codes.hex"] = _hex(_codes(student, width), width)
@@ -119,15 +119,15 @@ def uses_thresholds(student: IntegerStudent) -> bool:
 def weight_words(student: IntegerStudent, folding: Folding) -> list[int]:
     """Return the words of the weights' ROM in the order in which the core reads them.
 
-    A word has `lanes` neurons by `inputs` codes `(w + 2^b - 1) / 2`, the first neuron's first input
-    lowest. An odd integer of fewer bits is one of more: all layers have the most bits of any.
+    A word has `lanes` neurons by `inputs` levels of weights, the first neuron's first input
+    lowest. An integer of fewer bits is one of more: all layers have the most bits of any.
     """
     bits, words = max(layer.bits for layer in student.layers), []
     for layer in student.layers:
         out, width = layer.weight.shape
         rows, columns = ceil(out / folding.lanes), ceil(width / folding.inputs)
         codes = np.zeros((rows * folding.lanes, columns * folding.inputs), dtype=np.int64)
-        codes[:out, :width] = (layer.weight.astype(np.int64) + 2**bits - 1) // 2
+        codes[:out, :width] = (layer.weight.astype(np.int64) + student.zero_level(bits)) // 2
         blocks = codes.reshape(rows, folding.lanes, columns, folding.inputs).transpose(0, 2, 1, 3)
         words += [
             _joined(block, bits) for block in blocks.reshape(-1, folding.multipliers).tolist()
@@ -229,7 +229,9 @@ def _constants(
         "PARAM_AT": address(sum(outs)),
         "WEIGHT_WORDS": words,
         "WEIGHT_AT": address(words),
-        "FEATURE_AT": address(256 * ins[0]),
+        "INPUT_BITS": student.input_bits,
+        "EVEN": int(student.has_zero_weight),
+        "FEATURE_AT": address(2**student.input_bits * ins[0]),
         # At least two, so that an address has a bit.
         "MOST_CHUNKS": max(2, *(ceil(width / folding.inputs) for width in [*ins, *outs])),
         "CODES": codes,
@@ -261,11 +263,12 @@ def _padded(count: int) -> int:
 def _readme(source: ExportSource, folding: Folding) -> str:
     student = source.student
     how = "thresholds" if uses_thresholds(student) else "multiplier and shift"
+    stored = student.input_levels * student.layers[0].weight.shape[1]
     return f"""# {source.name} in SystemVerilog
 
 `qpd_core.sv` computes the integer engine's outputs bit for bit; `qpd_constants.svh` and the `.hex`
 files hold this student's numbers. Nothing is a float: a feature comes in as the 32 bits of its
-float32, which are compared with {255 * student.layers[0].weight.shape[1]:,} stored integers.
+float32, which are compared with {stored:,} stored integers.
 
     make test    # Verilator plays the golden vectors: PASS, or FAIL and a non-zero status
     make lint

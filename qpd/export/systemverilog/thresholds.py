@@ -41,16 +41,16 @@ def key_floats(keys: np.ndarray) -> np.ndarray:
 
 
 def feature_thresholds(student: IntegerStudent) -> np.ndarray:
-    """Return the least key (`float_keys`) of each input level above 0, uint32 `[features, 255]`.
+    """Return the least key (`float_keys`) of each input level above 0, uint32 `[features, top]`.
 
     Found by bisection over all float32 with `student.encode` itself, so that the float's rounding
     is in them. A level that even infinity does not reach is 2^32 - 1, which is a NaN's key.
     """
     assert student.input_low is not None
-    width = len(student.input_low)
-    below = np.full((255, width), 0x007FFFFF - 1, dtype=np.int64)  # below -infinity
-    reached = np.full((255, width), INFINITY_KEY + 1, dtype=np.int64)
-    wanted = np.arange(1, 256)[:, None]
+    width, top = len(student.input_low), student.input_levels
+    below = np.full((top, width), 0x007FFFFF - 1, dtype=np.int64)  # below -infinity
+    reached = np.full((top, width), INFINITY_KEY + 1, dtype=np.int64)
+    wanted = np.arange(1, top + 1)[:, None]
     while (reached - below > 1).any():
         middle = (below + reached) // 2
         safe = np.clip(middle, 0x007FFFFF, INFINITY_KEY)

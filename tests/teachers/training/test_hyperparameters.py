@@ -30,6 +30,8 @@ def test_values_have_the_types_that_they_look_like() -> None:
     }  # fmt: skip
     assert type(found["buffer_size"]) is int
     assert read(DQN, "net_arch=[64, 32]") == {"net_arch": [64, 32]}
+    both = {"pi": [16, 16], "qf": [256]}
+    assert read(TD3, "net_arch={pi: [16, 16], qf: [256]}") == {"net_arch": both}
     assert read(PPO, "learning_rate=lin_2.5e-4") == {"learning_rate": "lin_2.5e-4"}
     assert read(TD3, "noise_type=normal", "noise_std=0.2") == {
         "noise_type": "normal", "noise_std": 0.2
@@ -56,6 +58,8 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("action_noise=1", "DQN has no such hyperparameter"),
      ("net_arch=64", "must be the widths of the hidden layers"),
      ("net_arch=[64, -1]", "must be the widths of the hidden layers"),
+     ("net_arch={pi: [64]}", "must be the widths of .*, or those of actor and critic"),
+     ("net_arch={pi: [64], qf: 3}", "must be the widths of the hidden layers"),
      ("gamma=abc", "must be a number, true, false, none, or a schedule such as lin_2.5e-4"),
      ("gamma=lin_0.9", "must be a number"),
      ("batch_size=lin_3", "must be a whole number"),

@@ -65,9 +65,9 @@ int qpd_act_on_counts(const int32_t *counts, const int32_t *low, const int32_t *
 #endif
 
 /* Levels of QPD_INPUT_BYTES features in the units of the training environment (QPD_LOW_0 to
- * QPD_HIGH_0, and so on): round(255 (x - low) / (high - low)), halves to even. Beyond its range a
- * feature saturates, infinities included; NaN is level 0. Returns how many features were NaN or
- * beyond their range. Needs IEEE single precision, no math library. */
+ * QPD_HIGH_0, and so on): round(QPD_INPUT_TOP (x - low) / (high - low)), halves to even. Beyond its
+ * range a feature saturates, infinities included; NaN is level 0. Returns how many features were
+ * NaN or beyond their range. Needs IEEE single precision, no math library. */
 int qpd_levels_from_floats(const float *values, uint8_t *levels);
 
 /* The same in integers alone, from ADC counts or any fixed point: low[i] and high[i] are the counts

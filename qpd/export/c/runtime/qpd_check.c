@@ -15,13 +15,13 @@ static int qpd_check_levels(int vector, const uint8_t *observation)
     for (uint16_t i = 0; i < QPD_INPUT_BYTES; ++i) {
         const uint32_t bits = qpd_golden_values[vector][i];
         memcpy(&values[i], &bits, 4);
-        /* A sensor of 1,021 counts, every other one turned round; halfway to the level below, which
+        /* A sensor of 4 counts a level, every other one turned round; halfway to the level below, which
          * must round up, and 100 counts beyond the ends. */
         const int32_t step = i % 2 ? -4 : 4, level = observation[i];
         low[i] = -1000;
-        high[i] = low[i] + 255 * step;
+        high[i] = low[i] + QPD_INPUT_TOP * step;
         counts[i] = low[i] + level * step;
-        counts[i] += level == 0 ? -25 * step : level == 255 ? 25 * step : -step / 2;
+        counts[i] += level == 0 ? -25 * step : level == QPD_INPUT_TOP ? 25 * step : -step / 2;
     }
     qpd_levels_from_floats(values, levels);
     if (memcmp(levels, observation, QPD_INPUT_BYTES) != 0) {

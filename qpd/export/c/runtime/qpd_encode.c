@@ -31,10 +31,10 @@ int qpd_levels_from_floats(const float *values, uint8_t *levels)
             levels[i] = 0;
             ++outside;
         } else if (unit >= 1.0f) {
-            levels[i] = 255;
+            levels[i] = QPD_INPUT_TOP;
             outside += unit > 1.0f;
         } else {
-            const volatile float scaled = unit * 255.0f;
+            const volatile float scaled = unit * (float)QPD_INPUT_TOP;
             uint8_t level = (uint8_t)scaled;
             const volatile float rest = scaled - (float)level; /* exact */
             if (rest > 0.5f || (rest >= 0.5f && (level & 1u))) {
@@ -60,10 +60,10 @@ int qpd_levels_from_counts(const int32_t *counts, const int32_t *low, const int3
         if (above <= 0 || width == 0) {
             levels[i] = 0;
         } else if (above >= width) {
-            levels[i] = 255;
+            levels[i] = QPD_INPUT_TOP;
         } else { /* width < 2^32: all products fit */
             const uint64_t twice = 2u * (uint64_t)width;
-            levels[i] = (uint8_t)((510u * (uint64_t)above + (uint64_t)width) / twice);
+            levels[i] = (uint8_t)((2u * QPD_INPUT_TOP * (uint64_t)above + (uint64_t)width) / twice);
         }
     }
     return outside;

@@ -6,7 +6,8 @@
  * kernel * channels. Weights lie in the same order, one row per output.
  *
  * Weights are levels n of the odd integers 2n - M, M = 2^bits - 1. With m = n - 2^(bits-1), which
- * fits int8: sum (2n - M) x = 2 sum m x + sum x. */
+ * fits int8: sum (2n - M) x = 2 sum m x + sum x. Where QPD_ZERO_WEIGHT is 1 they are the even
+ * integers 2m, 0 among them, and there is no sum x. */
 #ifndef QPD_LAYER_H
 #define QPD_LAYER_H
 

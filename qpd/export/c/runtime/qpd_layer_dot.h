@@ -78,7 +78,7 @@ static void qpd_strip(const struct qpd_layer *layer, const uint8_t *patches, uin
     const int8_t *w[4];
     const uint32_t outputs = layer->outputs, n = layer->inputs, wide = (outputs + 3u) & ~3u;
     for (uint32_t p = 0; p < count; ++p) {
-        sums[p] = qpd_sum(patches + p * stride, n);
+        sums[p] = QPD_ZERO_WEIGHT ? 0 : qpd_sum(patches + p * stride, n);
     }
     for (uint32_t o = 0; o < outputs; o += 4) {
         int32_t *dots = scratch->dots + o;

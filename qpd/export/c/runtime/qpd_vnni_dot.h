@@ -313,7 +313,7 @@ static void qpd_linear_vnni(const struct qpd_layer *layer, const int8_t *weights
 {
     const uint32_t blocks = (layer->outputs + 15u) / 16u;
     const __m512i sums = qpd_add_bytes(_mm512_setzero_si512(), x, layer->inputs);
-    const int32_t sum = (int32_t)_mm512_reduce_add_epi64(sums);
+    const int32_t sum = QPD_ZERO_WEIGHT ? 0 : (int32_t)_mm512_reduce_add_epi64(sums);
     uint32_t block = 0;
     for (; block + 4 <= blocks; block += 4) {
         qpd_linear_group(layer, weights, x, block, sum, levels, logits, 4, 2);

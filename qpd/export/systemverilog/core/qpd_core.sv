@@ -27,7 +27,7 @@ module qpd_core #(
   // The constants; a tool puts what is large into block RAM.
   (* rom_style = ROM_STYLE *) logic [P*S*B-1:0] weights  [0:WEIGHT_WORDS-1];
   (* rom_style = ROM_STYLE *) logic [PARAM-1:0] params   [0:NEURONS-1];
-  (* rom_style = ROM_STYLE *) logic [31:0]      features [0:256*INPUTS-1];
+  (* rom_style = ROM_STYLE *) logic [31:0]      features [0:(1<<INPUT_BITS)*INPUTS-1];
   (* rom_style = ROM_STYLE *) logic [ACC-1:0]   codes    [0:CODES-1];
   initial begin
     $readmemh("weights.hex", weights);
@@ -53,7 +53,7 @@ module qpd_core #(
   logic [7:0] level, step;
   wire [7:0] candidate = level | step;
   wire not_a_number = s_data[30:0] > 31'h7f800000;
-  wire [FEATURE_AT-1:0] feature_at = FEATURE_AT'({index, candidate});
+  wire [FEATURE_AT-1:0] feature_at = FEATURE_AT'({index, candidate[INPUT_BITS-1:0]});
   always_ff @(posedge clk) feature_threshold <= features[feature_at];
 
   // Levels are written by the encoder and, so many clocks after its accumulator, by every neuron.
@@ -90,13 +90,15 @@ module qpd_core #(
     end
   end
 
-  // A weight of B bits is odd, +-1, +-3 ...: of narrow ones the multiples of a level are added up
-  // once for all lanes, and a lane only chooses.
+  // A weight of B bits is odd, +-1, +-3 ..., or even, 0, +-2 ...: of narrow ones the multiples of a
+  // level are added up once for all lanes, and a lane only chooses.
   localparam NARROW = B <= 3;
   wire [44*S-1:0] multiples;
   for (genvar j = 0; j < S; j++) begin : g_multiples
     wire [10:0] v = {3'd0, x[8*j +: 8]};
-    assign multiples[44*j +: 44] = NARROW ? {(v << 3) - v, v + (v << 2), v + (v << 1), v} : '0;
+    wire [10:0] three = v + (v << 1);
+    assign multiples[44*j +: 44] = !NARROW ? '0
+        : EVEN != 0 ? {v << 3, three << 1, v << 2, v << 1} : {(v << 3) - v, v + (v << 2), three, v};
   end
 
   logic [MACS-1:0] mac_valid, mac_first;
@@ -107,12 +109,18 @@ module qpd_core #(
       wire [B-1:0] n = word[(i*S+j)*B +: B];
       if (NARROW) begin : g_add
         wire [43:0] mine = multiples[44*j +: 44];
-        wire negative = ~n[B-1], low = n[0] ^ negative, high = B == 3 && n[B-2] != negative;
-        wire [10:0] chosen = high ? (low ? mine[43:33] : mine[32:22]) : low ? mine[21:11] : mine[10:0];
+        wire negative = ~n[B-1];
+        // Which multiple: n mirrored at the middle; of even weights their magnitude's half, less 1.
+        wire [B-2:0] mirrored = n[B-2:0] ^ {(B-1){negative}};
+        wire [2:0] half = 3'(mirrored) + 3'(EVEN != 0 && negative);
+        wire [1:0] which = 2'(half - 3'(EVEN));
+        wire [10:0] some = which[1] ? (which[0] ? mine[43:33] : mine[32:22])
+            : which[0] ? mine[21:11] : mine[10:0];
+        wire [10:0] chosen = EVEN != 0 && half == 3'd0 ? 11'd0 : some;
         wire [ACC-1:0] wide = {{(ACC-11){1'b0}}, chosen};
         always_ff @(posedge clk) products[j*ACC +: ACC] <= negative ? -wide : wide;
       end else begin : g_multiply
-        wire signed [B:0] w = {~n[B-1], n[B-2:0], 1'b1};
+        wire signed [B:0] w = {~n[B-1], n[B-2:0], EVEN == 0};
         wire signed [8:0] v = {1'b0, x[8*j +: 8]};
         wire signed [B+9:0] product = w * v;
         always_ff @(posedge clk) products[j*ACC +: ACC] <= ACC'(product);
@@ -202,7 +210,7 @@ module qpd_core #(
       FEATURE: if (s_valid) begin
         key <= s_data[31] ? ~s_data : {1'b1, s_data[30:0]};
         level <= 8'd0;
-        step <= 8'h80;
+        step <= 8'd1 << (INPUT_BITS - 1);
         state <= not_a_number ? STORE : SEARCH;
       end
       SEARCH: state <= COMPARE;

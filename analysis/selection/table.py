@@ -1,0 +1,143 @@
+"""Selections as tables: every step's cells, and what each rule chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.paper.verdict import Estimate, mean_of_ratios
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells
+from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose, edge_of, frequencies
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_STEP_NAMES = {"core": "core bits", "width": "width", "inputs": "input bits"}
+
+
+def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, DataFrame]:
+    """Return the cells that rules looked at, and the choices.
+
+    A cell has a row per rule and step: its mean return over seeds, their deviation, whether it is
+    at parity (`edge_of`), and its ratio to the float networks with a 95% interval. A choice has a
+    row per rule and step, with `frequency`, how often it would be made with other seeds. Raises
+    TargetError without `share` for a single float seed.
+    """
+    import pandas as pd
+
+    base = found.widest_floats
+    floats = _means(base)
+    if share is None and len(floats) < 2:
+        raise TargetError(
+            "one float policy has no deviation over seeds: give more of its seeds, or with --share "
+            "how much of its return counts as parity, for example 0.95",
+            ErrorCode.NOTHING_MEASURED,
+        )
+    edge = float(edge_of(floats, share))
+    scores = {cell: _means(games) for cell, games in found.cells.items()}
+    passes = {cell: bool(means.mean() >= edge) for cell, means in scores.items()}
+    cells: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
+    for name, rule in RULES.items():
+        steps = choose(passes, rule)
+        for step, frequency in zip(
+            steps, frequencies(steps, scores, floats, rule, share), strict=True
+        ):
+            cells += [
+                {"rule": name, "step": step.name, **_row(found, cell, base, passes)}
+                for cell in step.cells
+            ]
+            chosen = None if step.chosen is None else getattr(step.chosen, step.name)
+            choices.append(
+                {"rule": name, "step": step.name, "chosen": chosen, "frequency": frequency,
+                 "candidates": len(step.cells), "edge": edge,
+                 "float": float(floats.mean()), "float_seeds": len(floats)}
+            )  # fmt: skip
+    return pd.DataFrame(cells), pd.DataFrame(choices)
+
+
+def _row(
+    found: MeasuredCells, cell: Cell, base: Games, passes: Mapping[Cell, bool]
+) -> dict[str, Any]:
+    games = found.cells[cell]
+    means, ratio = _means(games), _ratio(games, base)
+    return {
+        **vars(cell),
+        "seeds": len(games),
+        "games": sum(map(len, games.values())),
+        "mean": float(means.mean()),
+        "sd": float(means.std(ddof=1)) if len(means) > 1 else np.nan,
+        "at_parity": passes[cell],
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
+
+
+def _means(games: Games) -> np.ndarray:
+    return np.array([games[seed].mean() for seed in sorted(games)])
+
+
+def _ratio(games: Games, base: Games) -> Estimate:
+    """Return mean over mean; there is none where floats return less than nothing."""
+    if min(float(each.mean()) for each in base.values()) <= 0:
+        return Estimate(np.nan, np.nan, np.nan)
+    return mean_of_ratios([(_matrix(games), _matrix(base))])
+
+
+def _matrix(games: Games) -> np.ndarray:
+    """Return `[seeds, games]`, as many games as every seed has."""
+    count = min(map(len, games.values()))
+    return np.stack([games[seed][:count] for seed in sorted(games)])
+
+
+def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:
+    """Tabulate `selections`: the paper's steps, then the choices of both rules."""
+    header = ["step", "core", "width", "input", "seeds", "games", "return", "sd",
+              "of float [95%]", "parity"]  # fmt: skip
+    literal = cells[cells["rule"] == "paper"]
+    rows = [
+        [
+            _STEP_NAMES[row["step"]],
+            *(str(row[name]) for name in (*STEPS, "seeds", "games")),
+            f"{row['mean']:.1f}",
+            _number(row["sd"], "{:.1f}"),
+            _interval(row),
+            "yes" if row["at_parity"] else "no",
+        ]
+        for _, row in literal.iterrows()
+    ]
+    first = choices.iloc[0]
+    title = (
+        f"float {first['float']:.1f} over {first['float_seeds']} seeds; parity from "
+        f"{first['edge']:.1f} on"
+    )
+    return [ShownTable(title, header, rows), _choices_table(choices)]
+
+
+def _choices_table(choices: DataFrame) -> ShownTable:
+    rows = [
+        [
+            row["rule"],
+            _STEP_NAMES[row["step"]],
+            "none at parity" if np.isnan(row["chosen"]) else f"{row['chosen']:.0f}",
+            _number(row["frequency"], "{:.0%}"),
+        ]
+        for _, row in choices.astype({"chosen": float}).iterrows()
+    ]
+    return ShownTable("Chosen", ["rule", "step", "chosen", "of other seeds' choices"], rows)
+
+
+def _interval(row: Any) -> str:
+    if np.isnan(row["ratio"]):
+        return "-"
+    return f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if np.isnan(value) else form.format(value)

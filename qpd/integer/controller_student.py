@@ -1,0 +1,89 @@
+"""An integer controller, trained by `qpd train --bits core=...`, as the student of its integers.
+
+Kresse & Lampert (arXiv 2511.07046). Its quantizers are uniform grids with one scale each, so that
+nothing is calibrated or lost: normalization and the input's scale become the range of each feature,
+scales of neighbouring layers a multiplier and a shift, the output's grid and tanh the thresholds
+of an action's codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from qpd.actions import Box
+from qpd.integer.action_codes import OutputGrid
+from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent, fixed_point
+from qpd.quantization.controller_layer import ControllerQuantizers, FrozenControllerLinear
+from qpd.students import StudentArchitecture
+
+
+@torch.no_grad()
+def controller_student(
+    layers: Sequence[FrozenControllerLinear],
+    quantizers: ControllerQuantizers,
+    mean: np.ndarray,
+    deviation: np.ndarray,
+    actions: Box,
+    action_bits: int = 8,
+) -> IntegerStudent:
+    """Return the integers of a controller that plays: `layers` in the order of play.
+
+    `mean` and `deviation`, float64 `[features]`, normalize observations. A weight of the grids with
+    a zero is twice itself here (`IntegerStudent.has_zero_weight`), and accumulators with it. The
+    normalization's clip is not repeated: where the input's scale is beyond it, observations that
+    far out may take other levels. Raises ValueError where no integers hold it.
+    """
+    has_zero = not quantizers.weights.is_odd
+    scales = quantizers.scales.detach().double().numpy()
+    doubled = 2 if has_zero else 1
+    input_grid, output_grid = quantizers.learned[0].grid, quantizers.learned[-1].grid
+    step = scales[0] / input_grid.reach
+    low = mean + input_grid.least * step * deviation
+    high = low + 2**quantizers.bits.input * step * deviation - step * deviation
+    widths = [layer.out_features for layer in layers]
+    architecture = StudentArchitecture((len(mean),), widths[-1], (), tuple(widths[:-1]))
+    top = int(2**quantizers.bits.core - 1)
+    found: list[IntegerLayer] = []
+    for position, (layer, shape) in enumerate(
+        zip(layers, architecture.layer_shapes(), strict=True)
+    ):
+        weight_step = layer.weight_scale / quantizers.weights.reach
+        integers = np.rint(layer.weight.double().numpy() / weight_step).astype(np.int64) * doubled
+        unit = step * weight_step / doubled
+        bias = np.rint(layer.bias.double().numpy() / unit)
+        if position == 0:  # levels begin at 0: level n stands for the integer n + least
+            bias = bias + input_grid.least * integers.sum(1)
+        reads = 2**quantizers.bits.input - 1 if position == 0 else top
+        room = INT32_MAX - 255 * np.abs(integers).sum(1)
+        multiplier = shift = None
+        if position < len(layers) - 1:
+            step = scales[position + 1] / top
+            multiplier, shift = fixed_point(np.full(len(integers), unit / step))
+        found.append(
+            IntegerLayer(
+                shape,
+                quantizers.bits.core,
+                integers.astype(np.int16),
+                np.clip(bias, -room, room).astype(np.int32),
+                multiplier,
+                shift,
+                top,
+                None,
+                reads,
+            )
+        )
+    return IntegerStudent(
+        architecture,
+        tuple(found),
+        float(unit),
+        actions,
+        low.astype(np.float32),
+        high.astype(np.float32),
+        action_bits,
+        quantizers.bits.input,
+        has_zero,
+        OutputGrid(float(scales[-1] / output_grid.reach), quantizers.bits.output),
+    )

@@ -1,0 +1,63 @@
+"""Noise on observations: how a policy plays with worse sensors than it was trained with.
+
+Kresse & Lampert (arXiv 2511.07046): N(0, sigma^2) is added to each normalized feature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from qpd.environments.policy import FunctionPolicy
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
+from qpd.evaluation.sampled_states import SampledStates
+from qpd.numerics.random_seeds import seed_for
+from qpd.runs.progress import Progress
+from qpd.runs.target import Target, play
+
+MOST_NOISE = 10.0
+_GAMES = 16
+
+
+def with_deviations(target: Target, progress: Progress) -> Target:
+    """Return the target with the deviation of each feature, which noise is a multiple of.
+
+    That is VecNormalize's where the agent has one; else that of the states in 16 games that the
+    target plays itself, without noise. Raises TargetError for images.
+    """
+    if target.deviations is not None:
+        return target
+    if len(target.observation_shape) != 1:
+        raise TargetError(
+            f"--noise: {target.label} sees observations of shape {target.observation_shape}; noise "
+            "is for vectors",
+            ErrorCode.COMMAND_LINE,
+        )
+    seen = SampledStates(target.policy)
+    games = seed_for(target.seed, "calibration")
+    play(replace(target, policy=seen), progress, episodes=_GAMES, seed=games)
+    return replace(target, deviations=tuple(seen.observations.std(0, dtype=np.float64).tolist()))
+
+
+def with_noise(target: Target, sigma: float, seed: int) -> Target:
+    """Return the target with noise of `sigma` deviations on each feature, drawn by `seed`.
+
+    Raises TargetError unless 0 <= sigma <= 10.
+    """
+    if not 0.0 <= sigma <= MOST_NOISE:
+        raise TargetError(
+            f"--noise {sigma:g}: must be from 0 to {MOST_NOISE:g} standard deviations",
+            ErrorCode.COMMAND_LINE,
+        )
+    assert target.deviations is not None
+    scale = sigma * np.array(target.deviations)
+    rng, policy = np.random.default_rng([seed, 0x5E50]), target.policy
+
+    def outputs(observations: np.ndarray) -> np.ndarray:
+        # Also for sigma 0, so that all see the same draws.
+        drawn = rng.standard_normal(observations.shape)
+        return policy((observations + scale * drawn).astype(np.float32))
+
+    return replace(target, policy=FunctionPolicy(outputs, policy.actions))

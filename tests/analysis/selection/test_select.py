@@ -1,0 +1,98 @@
+"""`qpd select` on trainings and on students, made for real and briefly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qpd
+from qpd.runs.training_run import TrainingRun
+from tests.analysis.continuous_run import continuous_run
+from tests.command_line import call
+from tests.phases.test_fast_training import SETTINGS
+from tests.phases.test_train import SMALL
+
+pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
+BRIEF: dict[str, Any] = {"train.timesteps": 100, "learning_starts": 50, "gradient_steps": 1}
+CONTROLLERS: dict[str, dict[str, Any]] = {
+    "core-8": {"quantization.core_bits": 8},
+    "core-3": {"quantization.core_bits": 3},
+    "twin": {"quantization.core_bits": 8, "quantization.delay": 1.0},
+}
+RETURNS = {"core-8": -200.0, "core-3": -230.0, "twin": -210.0}
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two controllers and the float twin, with made-up games of two seeds."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, settings in CONTROLLERS.items():
+        for seed in range(2):
+            made = qpd.train(
+                "sac", "Pendulum-v1", overrides=SETTINGS | BRIEF | settings,
+                output=folder / f"{name}-{seed}", **{**SMALL, "seed": seed},
+            )  # fmt: skip
+            games = [RETURNS[name] + 10 * seed + game for game in (-1.0, 1.0)]
+            with TrainingRun.create(made.path, made.recipe) as run:
+                run.record_evaluation(
+                    "teacher" if name == "twin" else "qat",
+                    {"mean": sum(games) / 2, "interval": games, "episodes": 2, "returns": games,
+                     "acting": "greedy", "seed": 0},
+                )  # fmt: skip
+    return folder
+
+
+def test_the_fewest_bits_at_parity(
+    trainings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "select", trainings, "--json", "-o", tmp_path / "t")
+    assert code == 0, err
+    found = json.loads(out)
+    # The twin: -210 and -200, so that parity begins at -205 - sqrt(50) = -212.07.
+    assert all(row["edge"] == pytest.approx(-212.0710678) for row in found["choices"])
+    assert [(row["rule"], row["step"], row["chosen"]) for row in found["choices"]] == [
+        ("paper", "core", 8), ("paper", "width", 16), ("paper", "inputs", 8),
+        ("monotone", "core", 8), ("monotone", "width", 16), ("monotone", "inputs", 8),
+    ]  # fmt: skip
+    parity = {(row["core"], row["at_parity"], row["mean"], row["seeds"]) for row in found["cells"]}
+    assert parity == {(8, True, -195.0, 2), (3, False, -225.0, 2)}
+    assert {path.name for path in (tmp_path / "t").iterdir()} >= {"cells.csv", "choices.csv"}
+    # A tenth of the return may be lost: 3 bits are enough.
+    code, out, _ = call(capsys, "select", trainings, "--share", "0.9", "--json")
+    assert code == 0 and json.loads(out)["choices"][0]["chosen"] == 3
+    code, out, _ = call(capsys, "select", trainings)
+    assert code == 0 and "parity from -212.1 on" in out and "core bits" in out
+
+
+def test_students_of_a_run_are_cells_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = continuous_run(tmp_path, quantize={"weight_bits": 8})
+    for policy in ("qat", "distilled"):
+        assert call(capsys, "evaluate", run, "--policy", policy)[0] == 0
+    code, out, err = call(capsys, "select", run, "--share", "0.5", "--json")
+    assert code == 0, err
+    (cell,) = {
+        (row["core"], row["width"], row["inputs"], row["seeds"]) for row in json.loads(out)["cells"]
+    }
+    assert cell[0] == 8 and cell[2:] == (8, 1)
+    # One float student has no deviation over seeds.
+    code, _, err = call(capsys, "select", run)
+    assert code == 2 and "--share" in err
+
+
+def test_what_cannot_be_compared_is_one_line(
+    trainings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trainings / "core-3-0", tmp_path / "again")
+    for paths, said in (
+        ([trainings, tmp_path / "again"], "again: is core 3, width 16, input 8 of seed 0, as"),
+        ([trainings / "core-3-0"], "no float policy was evaluated"),
+        ([trainings / "twin-0"], "no controller was evaluated"),
+    ):
+        code, _, err = call(capsys, "select", *paths)
+        assert code == 2 and said in err and "Traceback" not in err, err

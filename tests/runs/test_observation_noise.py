@@ -1,0 +1,63 @@
+"""`--noise`: Gaussian noise on each feature, in its own standard deviations."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.environments.policy import FunctionPolicy
+from qpd.errors.user_error import TargetError
+from qpd.runs.observation_noise import with_deviations, with_noise
+from qpd.runs.progress import SilentProgress
+from qpd.runs.target import load_target
+from tests.command_line import call
+
+REFERENCE = Path(__file__).parents[2] / "runs-reference"
+CARTPOLE = REFERENCE / "classic-ppo-cartpole"
+
+
+def test_noise_has_the_deviations_that_are_asked_for() -> None:
+    seen: list[np.ndarray] = []
+    target = load_target(CARTPOLE, None, None, "cpu")
+    policy = FunctionPolicy(lambda x: seen.append(x) or x, target.policy.actions)  # type: ignore
+    deviations = (0.1, 10.0, 0.0, 1.0)
+    noisy = with_noise(replace(target, policy=policy, deviations=deviations), 0.5, seed=3)
+    observations = np.ones((20_000, 4), np.float32)
+    for _ in range(2):
+        noisy.policy(observations)
+    first, second = seen
+    assert first.dtype == np.float32 and (first != second).any()
+    np.testing.assert_allclose((first - 1.0).std(0), 0.5 * np.array(deviations), rtol=0.03)
+    assert np.abs((first - 1.0).mean(0)).max() < 0.15
+    again = with_noise(replace(target, policy=policy, deviations=deviations), 0.5, seed=3)
+    again.policy(observations)
+    assert (seen[2] == first).all()
+
+
+def test_deviations_are_those_of_its_own_play() -> None:
+    target = with_deviations(load_target(CARTPOLE, None, None, "cpu"), SilentProgress())
+    assert target.deviations is not None and len(target.deviations) == 4
+    # A pole that is held up leans by a degree or two.
+    assert 0.002 < target.deviations[2] < 0.1
+    assert with_deviations(target, SilentProgress()) is target
+
+
+def test_a_table_with_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    before = (CARTPOLE / "manifest.json").read_bytes()
+    options = ("--noise", "0,3", "--episodes", "8", "--seed", "1")
+    code, out, _ = call(capsys, "evaluate", CARTPOLE, *options, "--json")
+    assert code == 0
+    quiet, loud = json.loads(out)["noise"]
+    assert (quiet["sigma"], loud["sigma"]) == (0.0, 3.0)
+    assert quiet["return"]["mean"] > 400 > 150 > loud["return"]["mean"]
+    code, out, _ = call(capsys, "evaluate", CARTPOLE, *options)
+    assert code == 0 and out.splitlines()[0].startswith("noise  policy")
+    assert (CARTPOLE / "manifest.json").read_bytes() == before  # not as the recipe says
+
+
+def test_images_are_refused() -> None:
+    target = load_target(REFERENCE / "breakout-ppo-xxs", None, None, "cpu")
+    with pytest.raises(TargetError, match="noise is for vectors"):
+        with_deviations(target, SilentProgress())
