@@ -45,8 +45,11 @@ def export(
         typer.Option("--layout", help="arduino: --format c as an Arduino and PlatformIO library"),
     ] = None,
     multipliers: Annotated[
-        int | None,
-        typer.Option(help="systemverilog: how many work at once; default one a neuron", min=1),
+        str | None,
+        typer.Option(
+            help="systemverilog: how many work at once, or all: every layer at once; default one a "
+            "neuron"
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -59,6 +62,7 @@ def export(
         load_export_source,
         write_bundle,
     )
+    from qpd.export.systemverilog.code import multipliers_of
 
     if format_ not in EXPORTERS:
         raise ExportError(
@@ -79,9 +83,9 @@ def export(
             f"--multipliers: --format {format_} has none; it is for --format systemverilog",
             ErrorCode.COMMAND_LINE,
         )
+    options = {} if multipliers is None else {"multipliers": multipliers_of(multipliers)}
     module, function = exporter.split(":")
     source = load_export_source(run)
-    options = {} if multipliers is None else {"multipliers": multipliers}
     files = getattr(import_module(module), function)(
         source, golden_vectors(source.student), **options
     )
