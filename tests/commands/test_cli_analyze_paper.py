@@ -67,7 +67,7 @@ def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "phase 1 of these students saw 2 to 6 million samples" in out
     numbers = {row["number"]: row for row in table("new/t/paper_numbers.csv")}
     assert numbers["PPO teacher, sampled"]["paper"] == "339"
-    assert numbers["PPO teacher, sampled"]["ours"].startswith("330.7 [")
+    assert numbers["PPO teacher, sampled"]["ours"].startswith("331.1 [")
     # The best epochs of the two seeds, by their own games: (379.25 + 393.03) / 2.
     (grid,) = [
         row
@@ -76,11 +76,14 @@ def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert grid["the paper's protocol"] == "386.1 (32 games)"
     # What decides stands in its row: p-values of tested claims, reasons of the others.
-    for row in claims.values():
+    for claim, row in claims.items():
         tested = row["verdict"] in ("held", "did not hold", "not decided")
         assert (row["p"] != "") == tested
         if row["verdict"] == "did not hold":
-            assert float(row["ratio_high"]) < float(row["bound"]) and float(row["p"]) < 0.05
+            low, high, bound = (float(row[key]) for key in ("ratio_low", "ratio_high", "bound"))
+            # Phase 3 alone is claimed to be below its bound, the others above.
+            assert low > bound if claim.startswith("phase-3") else high < bound
+            assert float(row["p"]) < 0.05
         if row["verdict"] == "not judged":
             assert row["why"] and row["judged"] == "0"
     assert numbers["XXS: speed against the teacher's"]["ours"] == "2.2x"
