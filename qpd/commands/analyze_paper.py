@@ -17,7 +17,7 @@ from qpd.files.atomic import to_plain, write_text
 
 if TYPE_CHECKING:
     from qpd.analysis.paper.evidence import PaperEvidence
-    from qpd.analysis.paper.quarl import JudgedClaim
+    from qpd.analysis.paper.judged_claims import JudgedClaim
     from qpd.analysis.returns.return_rows import ShownTable
 
 _MOST_LINES = 40  # of a table in a terminal
@@ -29,6 +29,7 @@ class Paper(StrEnum):
     qpd = "qpd"
     quarl = "quarl"
     mixed_precision = "mixed-precision"
+    integer_controllers = "integer-controllers"
 
 
 def analyze_paper(
@@ -69,6 +70,9 @@ def analyze_paper(
     if paper == Paper.mixed_precision:
         _mixed_precision(runs, output, as_json)
         return
+    if paper == Paper.integer_controllers:
+        _integer_controllers(runs, output, as_json)
+        return
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
@@ -100,9 +104,9 @@ def _quarl(
     as_json: bool,
 ) -> None:
     with analysis_extra():
+        from qpd.analysis.paper.judged_claims import claims_table
         from qpd.analysis.paper.quarl import (
             QuarlEvidence,
-            claims_table,
             judge,
             read_explored,
             read_trained,
@@ -123,12 +127,31 @@ def _quarl(
 
 def _mixed_precision(runs: list[Path], output: Path | None, as_json: bool) -> None:
     with analysis_extra():
+        from qpd.analysis.paper.judged_claims import claims_table
         from qpd.analysis.paper.mixed_precision import MixedEvidence, judge
-        from qpd.analysis.paper.quarl import claims_table
 
         claims = judge(MixedEvidence.of(runs))
         table = claims_table(claims, "Mixed Precision Training")
         _print_claims(table, claims, "mixed_precision_claims", output, as_json)
+
+
+def _integer_controllers(runs: list[Path], output: Path | None, as_json: bool) -> None:
+    with analysis_extra():
+        from qpd.analysis.paper.integer_controllers import (
+            ControllerEvidence,
+            choices_table,
+            judge,
+        )
+        from qpd.analysis.paper.judged_claims import claims_table
+
+        evidence = ControllerEvidence.of(runs)
+        claims = judge(evidence)
+        table = claims_table(claims, "Integer controllers")
+        if not as_json:
+            shown = choices_table(evidence)
+            print_text(shown.title)
+            print_table(shown.header, shown.rows)
+        _print_claims(table, claims, "integer_controllers_claims", output, as_json)
 
 
 def _print_claims(
