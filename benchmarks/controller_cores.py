@@ -62,6 +62,7 @@ def main() -> None:
             start = time.perf_counter()
             found = build_core(
                 ExportSource(student, {}, task), device, multipliers_of(arguments.multipliers),
+                "block-ram",
                 observations.astype(np.float32), Path(folder) / "core", lambda _: None,
             ).to_json()  # fmt: skip
             seconds = time.perf_counter() - start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,6 +51,10 @@ def export(
             "neuron"
         ),
     ] = None,
+    constants: Annotated[
+        str | None,
+        typer.Option(help="systemverilog: where large constants go: block-ram (default) or fabric"),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -62,7 +66,7 @@ def export(
         load_export_source,
         write_bundle,
     )
-    from qpd.export.systemverilog.code import multipliers_of
+    from qpd.export.systemverilog.code import constants_of, multipliers_of
 
     if format_ not in EXPORTERS:
         raise ExportError(
@@ -78,12 +82,17 @@ def export(
                 ErrorCode.COMMAND_LINE,
             )
         exporter, target = LAYOUTS[format_, layout], f"{format_}-{layout}"
-    if multipliers is not None and format_ != "systemverilog":
+    options: dict[str, Any] = {}
+    if multipliers is not None:
+        options["multipliers"] = multipliers_of(multipliers)
+    if constants is not None:
+        options["constants"] = constants_of(constants)
+    if options and format_ != "systemverilog":
         raise ExportError(
-            f"--multipliers: --format {format_} has none; it is for --format systemverilog",
+            f"--{next(iter(options))}: --format {format_} has none; it is for --format "
+            "systemverilog",
             ErrorCode.COMMAND_LINE,
         )
-    options = {} if multipliers is None else {"multipliers": multipliers_of(multipliers)}
     module, function = exporter.split(":")
     source = load_export_source(run)
     files = getattr(import_module(module), function)(

@@ -22,6 +22,9 @@ def fpga(
             "fits"
         ),
     ] = None,
+    constants: Annotated[
+        str, typer.Option(help="where large ones go: block-ram or fabric")
+    ] = "block-ram",
     observations: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="of the student's own games, simulated")
     ] = 10_000,
@@ -37,7 +40,7 @@ def fpga(
     `fpga`, or Yosys and nextpnr.
     """
     from qpd.export.bundle import ExportError, load_export_source
-    from qpd.export.systemverilog.code import check_student, multipliers_of
+    from qpd.export.systemverilog.code import check_student, constants_of, multipliers_of
     from qpd.files.atomic import write_json
     from qpd.fpga.devices import DEVICES
     from qpd.fpga.flow import build_core
@@ -49,14 +52,14 @@ def fpga(
             f"--device {device}: one of {', '.join(DEVICES)}{did_you_mean(device, DEVICES)}",
             ErrorCode.COMMAND_LINE,
         )
-    asked = multipliers_of(multipliers)
+    asked, place = multipliers_of(multipliers), constants_of(constants)
     source = load_export_source(run)
     check_student(source.student)
     display = progress(quiet)
     target = load_target(run, "qat", None, "cpu")
     played = played_observations(target, observations, display)
     folder = output or run / "exports" / device
-    core = build_core(source, DEVICES[device], asked, played, folder, display.note)
+    core = build_core(source, DEVICES[device], asked, place, played, folder, display.note)
     found = core.to_json()
     write_json(folder / "fpga.json", found)
     if as_json:

@@ -11,6 +11,7 @@ import numpy as np
 
 from qpd.export.bundle import ExportSource, golden_vectors, write_bundle
 from qpd.export.systemverilog.code import (
+    Constants,
     Folding,
     Multipliers,
     accumulator_bits,
@@ -59,6 +60,7 @@ def build_core(
     source: ExportSource,
     device: Device,
     multipliers: Multipliers,
+    constants: Constants,
     observations: np.ndarray,
     folder: Path,
     note: Callable[[str], None],
@@ -81,7 +83,7 @@ def build_core(
     golden = golden_vectors(source.student, observations=observations)
 
     def made(folding: Folding) -> Resources:
-        files = export_systemverilog(source, golden, folding.asked)
+        files = export_systemverilog(source, golden, folding.asked, constants)
         write_bundle(folder, "systemverilog", source, files)
         note(f"{folding.title}: synthesis")
         return synthesise(folder, device)

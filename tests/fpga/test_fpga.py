@@ -60,10 +60,13 @@ def test_observations_are_those_of_its_own_games() -> None:
 @needs_tools
 def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
     observations = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
-    core = build_core(source(), DEVICES["xc7a15t"], 4, observations, tmp_path / "core", silent)
+    core = build_core(
+        source(), DEVICES["xc7a15t"], 4, "fabric", observations, tmp_path / "core", silent
+    )
     found = core.to_json()
     assert found["multipliers"] == 4 and found["folding"] == "4 lanes by 1 inputs"
     assert found["observations"] == 50 and 10 < found["layer_cycles"] < found["cycles"]
+    assert found["block_rams"] == 0  # its constants are in the fabric
     assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
     assert found["fmax_mhz"] is None and found["latency_us"] is None and found["cycles"] > 50
     assert json.loads((tmp_path / "core" / "manifest.json").read_text())

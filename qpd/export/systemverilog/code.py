@@ -24,11 +24,13 @@ from qpd.version import __version__
 
 MULTIPLE_BITS = 11  # of seven times a level, which the core chooses from for narrow weights
 MOST_MULTIPLIERS = 1_000_000
+_STYLES = ("ROM_STYLE", "YOSYS_STYLE")
 SOURCES = ("qpd_core.sv", "qpd_network.sv", "qpd_search.sv")  # without what only tests
 UNUSUAL = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38, 1e-45], dtype=np.float32)
 
 
 Multipliers = int | Literal["all"] | None
+Constants = Literal["block-ram", "fabric"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ def multipliers_of(text: str | None) -> Multipliers:
     return int(text)
 
 
+def constants_of(text: str) -> Constants:
+    """Return what `--constants` says. Raises ExportError."""
+    if text == "fabric":
+        return "fabric"
+    if text == "block-ram":
+        return "block-ram"
+    raise ExportError(f"--constants {text}: block-ram or fabric", ErrorCode.COMMAND_LINE)
+
+
 def folding_of(student: IntegerStudent, multipliers: Multipliers) -> Folding:
     """Return the folding with at most `multipliers`; None is a lane for each neuron.
 
@@ -97,11 +108,11 @@ def export_systemverilog(
     source: ExportSource,
     golden: GoldenVectors,
     multipliers: Multipliers = None,
-    block_ram: bool = True,
+    constants: Constants = "block-ram",
 ) -> dict[str, bytes]:
     """Return core, constants, test bench, golden vectors, Makefile and README, by file name.
 
-    `block_ram` False puts the constants into the fabric. Raises ExportError for students of
+    `constants`: where tools are asked to put the large ones. Raises ExportError for students of
     images, with tables of activations, or with other actions than one choice or continuous ones.
     """
     student = source.student
@@ -122,7 +133,7 @@ def export_systemverilog(
     if student.action_thresholds is not None:
         found |= _search("codes", _codes(student.action_thresholds, width), width)
     sizes = {} if folding.unrolled else _folded_sizes(student, folding, len(words), param_bits)
-    found["qpd_constants.svh"] = _constants(student, sizes, width, block_ram).encode()
+    found["qpd_constants.svh"] = _constants(student, sizes, width, constants).encode()
     found["golden_observations.hex"] = _hex(
         np.ascontiguousarray(golden.observations, np.float32).view(np.uint32).reshape(-1).tolist(),
         32,
@@ -250,7 +261,9 @@ def _hex(words: list[int], bits: int) -> bytes:
     return ("\n".join(rows) + "\n").encode()
 
 
-def _constants(student: IntegerStudent, sizes: dict[str, int], width: int, block_ram: bool) -> str:
+def _constants(
+    student: IntegerStudent, sizes: dict[str, int], width: int, constants: Constants
+) -> str:
     inputs, outputs = student.layers[0].weight.shape[1], len(student.layers[-1].weight)
     box = isinstance(student.actions, Box)
     numbers = {
@@ -264,10 +277,11 @@ def _constants(student: IntegerStudent, sizes: dict[str, int], width: int, block
         "CODES": 2**student.action_bits if box else 1,
         "ACTION": student.action_bits if box else _address(outputs),
     }
-    style = "block" if block_ram else "distributed"
+    # Yosys has no ROM of distributed memory, and looks at ram_style first.
+    styles = ("block", "block") if constants == "block-ram" else ("distributed", "logic")
     lines = [
         *(f"    parameter {name} = {value}" for name, value in numbers.items()),
-        f'    parameter ROM_STYLE = "{style}"',
+        *(f'    parameter {name} = "{style}"' for name, style in zip(_STYLES, styles, strict=True)),
     ]
     if sizes:
         lines += [

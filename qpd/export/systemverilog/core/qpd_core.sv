@@ -37,7 +37,7 @@ module qpd_core #(
   end
   qpd_search #(
       .BITS(INPUT_BITS), .ROWS(INPUTS), .ROW(INPUT_AT), .KEY(32), .NAME("features"),
-      .ROM_STYLE(ROM_STYLE)
+      .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
   ) encoder (.clk, .go(1'b1), .key, .row, .found_key(unused_key), .level);
 
   logic [INPUT_AT-1:0] encoded;
@@ -62,7 +62,7 @@ module qpd_core #(
     // Bisection in the thresholds that hold squash and rounding; a flipped sign makes them unsigned.
     wire [ACC-1:0] found;
     qpd_search #(
-        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .NAME("codes"), .ROM_STYLE(ROM_STYLE)
+        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .NAME("codes"), .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
     ) decoder (
         .clk, .go, .key({~y_acc[ACC-1], y_acc[ACC-2:0]}), .row(1'b0), .found_key(found),
         .level(m_action)

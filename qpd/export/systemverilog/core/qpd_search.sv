@@ -7,7 +7,8 @@ module qpd_search #(
     parameter ROW = 1,
     parameter KEY = 32,
     parameter NAME = "features",
-    parameter ROM_STYLE = "block"
+    parameter ROM_STYLE = "block",
+    parameter YOSYS_STYLE = "block"
 ) (
     input  wire            clk,
     input  wire            go,        // nothing moves without it
@@ -34,7 +35,7 @@ module qpd_search #(
     logic [ROW-1:0] row0, row1;
     logic [BITS-1:0] level0, level1;
     if (ENTRIES >= 64) begin : g_large
-      (* rom_style = ROM_STYLE *) logic [KEY-1:0] rom [0:ENTRIES-1];
+      (* ram_style = YOSYS_STYLE, rom_style = ROM_STYLE *) logic [KEY-1:0] rom [0:ENTRIES-1];
       initial $readmemh({NAME, 8'd48 + 8'(t), ".hex"}, rom);
       always_ff @(posedge clk) if (go) threshold <= rom[at];
     end else begin : g_small
@@ -56,6 +57,6 @@ module qpd_search #(
   end
   assign found_key = keys[BITS*KEY +: KEY];
   assign level = levels[BITS*BITS +: BITS];
-  wire unused = &{1'b0, rows[BITS*ROW +: ROW], ROM_STYLE[0], 1'b0};
+  wire unused = &{1'b0, rows[BITS*ROW +: ROW], ROM_STYLE[0], YOSYS_STYLE[0], 1'b0};
 endmodule
 `default_nettype wire
