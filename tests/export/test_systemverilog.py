@@ -193,6 +193,15 @@ def test_weights_of_zero_and_what_nothing_reads_are_left_out() -> None:
     assert "x1_3;" in text and "x1_2;" not in text and "x2_0;" in text and "x2_1;" not in text
 
 
+@needs_verilator
+def test_a_head_of_zeros_answers_its_biases(tmp_path: Path) -> None:
+    student = student_of("controller-2")
+    head = replace(student.layers[2], weight=np.zeros_like(student.layers[2].weight))
+    student = replace(student, layers=(*student.layers[:2], head))
+    done = played(tmp_path, exported(student, "all"))
+    assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
+
+
 def test_students_of_images_are_refused_in_one_line() -> None:
     image = load_integer_student(REFERENCE / "breakout-ppo-xxs/quantized.safetensors")
     with pytest.raises(ExportError, match="images"):

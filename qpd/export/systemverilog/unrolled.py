@@ -136,7 +136,8 @@ def _layer(
 
 def _depth_of(weight: np.ndarray, last: bool) -> int:
     """Return the registers of the deepest tree; a head's has the bias, too."""
-    terms, depth = max(int(np.count_nonzero(row)) + last for row in weight), 1
+    terms = max((int(np.count_nonzero(row)) + last for row in weight), default=0)
+    depth = 1
     while _SUMMANDS**depth < terms:
         depth += 1
     return depth

@@ -62,7 +62,8 @@ module qpd_core #(
     // Bisection in the thresholds that hold squash and rounding; a flipped sign makes them unsigned.
     wire [ACC-1:0] found;
     qpd_search #(
-        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .NAME("codes"), .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
+        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .NAME("codes"),
+        .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
     ) decoder (
         .clk, .go, .key({~y_acc[ACC-1], y_acc[ACC-2:0]}), .row(1'b0), .found_key(found),
         .level(m_action)
