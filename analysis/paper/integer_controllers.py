@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
-from qpd.analysis.paper.published_controllers import MOST, TASKS
+from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
 from qpd.analysis.paper.verdict import (
     ClaimTest,
     Verdict,
@@ -26,12 +26,17 @@ from qpd.analysis.paper.verdict import (
 from qpd.analysis.returns.mean_bootstrap import ScorePair
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.runs.run_frame import find_runs
+from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
 from qpd.analysis.selection.measured_cells import Games, MeasuredCells, measured_routes
-from qpd.analysis.selection.rule import RULES, Cell, choose
+from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
+from qpd.analysis.selection.table import selections
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
 from qpd.fpga.devices import DEVICES
 from qpd.runs.run_directory import RunDirectoryError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PART = "xc7a15t"  # the paper's
 _TWO_BITS = ("Ant", "Hopper", "Walker2d")
@@ -88,6 +93,36 @@ def choices_table(evidence: ControllerEvidence) -> ShownTable:
             rows.append([str(found.route), *map(_said, chosen), str(fewest)])
     header = ["task", "core, width, input", "if all larger pass, too", "seeds"]
     return ShownTable("Chosen, with the paper's parity on each task", header, rows)
+
+
+def figure(evidence: ControllerEvidence) -> Figure:
+    """Draw every route's steps, and the paper's of the same tasks, as shares of the float's return.
+
+    The paper plots them in its Figures 1, 4 and 5.
+    """
+    curves = []
+    for found in evidence.routes:
+        task = TASKS[task_of(found)]
+        if found.cells and found.floats:
+            # The share stands for the paper's parity; several seeds are not needed for it.
+            curves.append(curve_of(str(found.route), selections(found, task.parity)[0]))
+    for name in dict.fromkeys(task_of(found) for found in evidence.routes):
+        curves.append(_published(name))
+    return steps_figure(curves)
+
+
+def _published(name: str) -> Curve:
+    task = TASKS[name]
+    shares = [
+        [mean / task.float_mean for mean in means]
+        for means in (task.cores, task.widths, task.inputs)
+    ]
+    values = (BITS, WIDTHS, BITS)
+    steps = {
+        step: [(value, share, np.nan, np.nan) for value, share in zip(each, share_of, strict=True)]
+        for step, each, share_of in zip(STEPS, values, shares, strict=True)
+    }
+    return Curve(f"{name}-v4, the paper", steps, is_published=True)
 
 
 def _said(cell: Cell | None) -> str:

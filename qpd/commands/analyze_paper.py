@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.analysis_output import save_analysis
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
@@ -140,12 +141,14 @@ def _integer_controllers(runs: list[Path], output: Path | None, as_json: bool) -
         from qpd.analysis.paper.integer_controllers import (
             ControllerEvidence,
             choices_table,
+            figure,
             judge,
         )
         from qpd.analysis.paper.judged_claims import claims_table
 
         evidence = ControllerEvidence.of(runs)
         claims = judge(evidence)
+        save_analysis({}, {"integer_controllers": lambda: figure(evidence)}, output)
         table = claims_table(claims, "Integer controllers")
         if not as_json:
             shown = choices_table(evidence)

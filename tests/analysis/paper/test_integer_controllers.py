@@ -9,7 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qpd.analysis.paper.integer_controllers import ControllerEvidence, choices_table, judge
+from qpd.analysis.figure_style import paper_style
+from qpd.analysis.paper.integer_controllers import (
+    ControllerEvidence,
+    choices_table,
+    figure,
+    judge,
+)
 from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route
@@ -57,6 +63,17 @@ def test_the_choices_stand_beside_the_papers() -> None:
     assert rows[0] == ["Ant-v4, the paper", "2, 64, 3", "2, 64, 7", "10"]
     assert rows[3] == ["Humanoid-v4, the paper", "3, 16, 4", "none at parity", "10"]
     assert rows[-1] == ["Walker2d-v4, trained", "8, 256, 8", "8, 256, 8", "4"]
+
+
+def test_shares_of_the_float_are_drawn_beside_the_papers() -> None:
+    cells = {Cell(8, 256, 8): 5000, Cell(2, 256, 8): 4000, Cell(8, 64, 8): 4500}
+    with paper_style():
+        core, width, inputs = figure(ControllerEvidence([measured("Ant-v4", cells, 5000)])).axes
+    ours, paper = core.containers[0][0], core.lines[-1]
+    assert [round(float(y), 3) for y in ours.get_ydata()] == [0.8, 1.0]
+    assert [round(float(y), 3) for y in paper.get_ydata()][-1] == round(5316 / 5089, 3)
+    assert len(width.containers) == 1 and len(inputs.containers) == 1
+    assert [text.get_text() for text in width.get_xticklabels()] == ["16", "32", "64", "128", "256"]
 
 
 def test_the_papers_own_numbers() -> None:
