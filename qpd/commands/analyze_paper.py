@@ -30,6 +30,7 @@ class Paper(StrEnum):
     qpd = "qpd"
     quarl = "quarl"
     mixed_precision = "mixed-precision"
+    low_precision_sac = "low-precision-sac"
     integer_controllers = "integer-controllers"
 
 
@@ -70,6 +71,9 @@ def analyze_paper(
         raise TargetError(f"{option}: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
     if paper == Paper.mixed_precision:
         _mixed_precision(runs, output, as_json)
+        return
+    if paper == Paper.low_precision_sac:
+        _low_precision_sac(runs, output, as_json)
         return
     if paper == Paper.integer_controllers:
         _integer_controllers(runs, output, as_json)
@@ -134,6 +138,16 @@ def _mixed_precision(runs: list[Path], output: Path | None, as_json: bool) -> No
         claims = judge(MixedEvidence.of(runs))
         table = claims_table(claims, "Mixed Precision Training")
         _print_claims(table, claims, "mixed_precision_claims", output, as_json)
+
+
+def _low_precision_sac(runs: list[Path], output: Path | None, as_json: bool) -> None:
+    with analysis_extra():
+        from qpd.analysis.paper.judged_claims import claims_table
+        from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, judge
+
+        claims = judge(LowPrecisionEvidence.of(runs))
+        table = claims_table(claims, "Low-precision SAC")
+        _print_claims(table, claims, "low_precision_sac_claims", output, as_json)
 
 
 def _integer_controllers(runs: list[Path], output: Path | None, as_json: bool) -> None:
