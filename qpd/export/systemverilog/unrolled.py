@@ -14,6 +14,7 @@ import numpy as np
 from qpd.export.systemverilog.thresholds import level_thresholds
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 
+_COUNTED_AT_ONCE = 3  # comparisons in one clock with their count
 _SUMMANDS = 4  # of a register's sum: two adders one after the other
 # Above, 2^b - 1 comparators and as many constants a neuron cost more than one multiplier.
 MOST_THRESHOLD_BITS = 4
@@ -130,8 +131,14 @@ def _layer(
             lines += _by_thresholds(layer, neuron, total, f"x{index + 1}_{neuron}")
         else:
             lines += _by_multiplier(layer, neuron, total, f"x{index + 1}_{neuron}")
-    more = 0 if last else 1 if layer.levels < 2**MOST_THRESHOLD_BITS else 3
-    return lines, depth + _depth_of(weight, last) + more
+    return lines, depth + _depth_of(weight, last) + (0 if last else _requantization(layer))
+
+
+def _requantization(layer: IntegerLayer) -> int:
+    """Return the registers from a sum to its level."""
+    if layer.levels >= 2**MOST_THRESHOLD_BITS:
+        return 3
+    return 1 if layer.levels <= _COUNTED_AT_ONCE else 2
 
 
 def _depth_of(weight: np.ndarray, last: bool) -> int:
@@ -165,12 +172,27 @@ def _multiples(
                     made.add((i, odd))
                     lines += [
                         f"  logic [{bits - 1}:0] {name}_{odd};",
-                        f"  always_ff @(posedge clk) {name}_{odd} <= {bits}'({name}) * "
-                        f"{bits}'d{odd};",
+                        f"  always_ff @(posedge clk) {name}_{odd} <= {_times(odd, name, bits)};",
                     ]
                 name = f"{name}_{odd}"
             found[i, factor] = f"{{{name}, {shift}'d0}}" if shift else name
     return lines, found, registers
+
+
+def _times(odd: int, name: str, bits: int) -> str:
+    """Return the multiple as shifts that are added and subtracted (the non-adjacent form).
+
+    A product would become a DSP, of which there are few.
+    """
+    terms, shift = [], 0
+    while odd:
+        if odd & 1:
+            digit = 2 - (odd & 3)  # 1, or -1 where the next digit is then 0
+            terms.append(f"{'-' if digit < 0 else '+'} ({bits}'({name}) << {shift})")
+            odd -= digit
+        odd >>= 1
+        shift += 1
+    return " ".join([f"{bits}'d0", *terms])
 
 
 def _tree(terms: list[_Sum], name: str) -> tuple[list[str], _Sum]:
@@ -210,18 +232,25 @@ def _by_thresholds(layer: IntegerLayer, neuron: int, total: _Sum, name: str) -> 
     least = level_thresholds(layer)[neuron] - int(layer.bias[neuron])
     always = int((least <= total.low).sum())
     compared = [
-        f"{bits}'({total.text} >= {_constant(int(each), _signed_bits(total.low, total.high))})"
+        f"{total.text} >= {_constant(int(each), _signed_bits(total.low, total.high))}"
         for each in least
         if total.low < each <= total.high
     ]
-    text = " + ".join([*([f"{bits}'d{always}"] if always else []), *compared]) or f"{bits}'d0"
-    # A neuron that never changes is a constant; its sum is still there, for the tool to remove.
-    unread = [] if compared else [f"  wire unused_{name} = &{{1'b0, {total.text}, 1'b0}};"]
-    return [
-        f"  logic [{bits - 1}:0] {name};",
-        f"  always_ff @(posedge clk) {name} <= {text};",
-        *unread,
-    ]
+    lines = [f"  logic [{bits - 1}:0] {name};"]
+    if not compared:  # a constant; its sum is still there, for the tool to remove
+        lines.append(f"  wire unused_{name} = &{{1'b0, {total.text}, 1'b0}};")
+    if layer.levels > _COUNTED_AT_ONCE and compared:
+        reached = f"t_{name}"
+        lines += [
+            f"  logic [{len(compared) - 1}:0] {reached};",
+            *(
+                f"  always_ff @(posedge clk) {reached}[{place}] <= {each};"
+                for place, each in enumerate(compared)
+            ),
+        ]
+        compared = [f"{reached}[{place}]" for place in range(len(compared))]
+    counted = [f"{bits}'d{always}", *(f"{bits}'({each})" for each in compared)]
+    return [*lines, f"  always_ff @(posedge clk) {name} <= {' + '.join(counted)};"]
 
 
 def _by_multiplier(layer: IntegerLayer, neuron: int, total: _Sum, name: str) -> list[str]:

@@ -27,21 +27,22 @@ module qpd_core #(
   wire not_a_number = s_data[30:0] > 31'h7f800000;
   logic [31:0] key;
   logic [INPUT_AT-1:0] row;
-  logic [2*INPUT_BITS:0] encoding;
+  logic [INPUT_CLOCKS:0] encoding;
   wire [INPUT_BITS-1:0] level;
   wire [31:0] unused_key;
   always_ff @(posedge clk) begin
     key <= not_a_number ? 32'd0 : s_data[31] ? ~s_data : {1'b1, s_data[30:0]};
     row <= taken;
-    encoding <= rst ? '0 : {encoding[2*INPUT_BITS-1:0], take};
+    encoding <= rst ? '0 : {encoding[INPUT_CLOCKS-1:0], take};
   end
   qpd_search #(
-      .BITS(INPUT_BITS), .ROWS(INPUTS), .ROW(INPUT_AT), .KEY(32), .NAME("features"),
+      .BITS(INPUT_BITS), .ROWS(INPUTS), .ROW(INPUT_AT), .KEY(32), .LARGE(LARGE_ROM),
+      .NAME("features"),
       .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
   ) encoder (.clk, .go(1'b1), .key, .row, .found_key(unused_key), .level);
 
   logic [INPUT_AT-1:0] encoded;
-  wire x_valid = encoding[2*INPUT_BITS];
+  wire x_valid = encoding[INPUT_CLOCKS];
   wire x_last = 32'(encoded) == INPUTS - 1;
   wire done;
   wire signed [ACC-1:0] y_acc;
@@ -53,7 +54,7 @@ module qpd_core #(
       .read(go), .y_index, .y_acc
   );
 
-  localparam STEPS = CODES > 1 ? 2*ACTION + 1 : 2;
+  localparam STEPS = CODES > 1 ? CODE_CLOCKS + 1 : 2;
   logic [STEPS-1:0] valid, last;
   wire y_last = 32'(y_index) == OUTPUTS - 1;
   assign m_valid = valid[STEPS-1];
@@ -62,7 +63,8 @@ module qpd_core #(
     // Bisection in the thresholds that hold squash and rounding; a flipped sign makes them unsigned.
     wire [ACC-1:0] found;
     qpd_search #(
-        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .NAME("codes"),
+        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .LARGE(LARGE_ROM),
+        .NAME("codes"),
         .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
     ) decoder (
         .clk, .go, .key({~y_acc[ACC-1], y_acc[ACC-2:0]}), .row(1'b0), .found_key(found),

@@ -1,11 +1,13 @@
-// How many thresholds of a row a key has reached, by bisection: a key every clock, its level
-// 2*BITS clocks later. Each step has its own thresholds: NAME0.hex those of the first, one a row.
+// How many thresholds of a row a key has reached, by bisection: a key every clock. A step takes two
+// clocks, or three where its thresholds are LARGE or more: a block RAM's output is late. NAME0.hex
+// has those of the first step, one a row.
 `default_nettype none
 module qpd_search #(
     parameter BITS = 8,
     parameter ROWS = 1,
     parameter ROW = 1,
     parameter KEY = 32,
+    parameter LARGE = 64,
     parameter NAME = "features",
     parameter ROM_STYLE = "block",
     parameter YOSYS_STYLE = "block"
@@ -34,19 +36,33 @@ module qpd_search #(
     logic [KEY-1:0] threshold, key0, key1;
     logic [ROW-1:0] row0, row1;
     logic [BITS-1:0] level0, level1;
-    if (ENTRIES >= 64) begin : g_large
+    if (ENTRIES >= LARGE) begin : g_large
       (* ram_style = YOSYS_STYLE, rom_style = ROM_STYLE *) logic [KEY-1:0] rom [0:ENTRIES-1];
       initial $readmemh({NAME, 8'd48 + 8'(t), ".hex"}, rom);
-      always_ff @(posedge clk) if (go) threshold <= rom[at];
+      logic [KEY-1:0] read, key_read;
+      logic [ROW-1:0] row_read;
+      logic [BITS-1:0] level_read;
+      always_ff @(posedge clk) if (go) begin
+        read <= rom[at];
+        key_read <= keys[t*KEY +: KEY];
+        row_read <= rows[t*ROW +: ROW];
+        level_read <= levels[t*BITS +: BITS];
+        threshold <= read;
+        key0 <= key_read;
+        row0 <= row_read;
+        level0 <= level_read;
+      end
     end else begin : g_small
       logic [KEY-1:0] rom [0:ENTRIES-1];
       initial $readmemh({NAME, 8'd48 + 8'(t), ".hex"}, rom);
-      always_ff @(posedge clk) if (go) threshold <= rom[at];
+      always_ff @(posedge clk) if (go) begin
+        threshold <= rom[at];
+        key0 <= keys[t*KEY +: KEY];
+        row0 <= rows[t*ROW +: ROW];
+        level0 <= levels[t*BITS +: BITS];
+      end
     end
     always_ff @(posedge clk) if (go) begin
-      key0 <= keys[t*KEY +: KEY];
-      row0 <= rows[t*ROW +: ROW];
-      level0 <= levels[t*BITS +: BITS];
       key1 <= key0;
       row1 <= row0;
       level1 <= (level0 << 1) | BITS'(key0 >= threshold);
