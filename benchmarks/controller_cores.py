@@ -1,10 +1,11 @@
 """Cores of the five networks of Kresse and Lampert's Table 3, beside those of FINN and Vivado.
 
-python -m benchmarks.controller_cores [--tasks Hopper,...] [--device xc7a15t] [--multipliers N|all]
+python -m benchmarks.controller_cores [--tasks Hopper,...] [--device ecp5-25k] [--multipliers 64]
 
 Weights are random, a quarter to a half of them 0; Verilator checks what a core does with them on
 random observations. The paper's cycles are its latency at 100 MHz, from quantized inputs to
-accumulators: compare the column of the layers. Ours is the fastest folding that fits.
+accumulators: compare the column of the layers. Ours is the fastest folding that fits, or what
+`--multipliers` says, for each task or one for all.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def main() -> None:
         "| fmax, MHz | the paper's: cycles; LUTs, block RAMs, DSPs | seconds |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for task in arguments.tasks.split(","):
+    tasks = arguments.tasks.split(",")
+    asked = [None] if arguments.multipliers is None else arguments.multipliers.split(",")
+    for task, multipliers in zip(tasks, asked * (len(tasks) // len(asked)), strict=True):
         features, actions, width, core, inputs, paper = TASKS[task]
         box = Box((-1.0,) * actions, (1.0,) * actions, "tanh")
         student = random_student(
@@ -61,7 +64,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             found = build_core(
-                ExportSource(student, {}, task), device, multipliers_of(arguments.multipliers),
+                ExportSource(student, {}, task), device, multipliers_of(multipliers),
                 "block-ram",
                 observations.astype(np.float32), Path(folder) / "core", lambda _: None,
             ).to_json()  # fmt: skip
