@@ -89,9 +89,9 @@ def constants_of(text: str) -> Constants:
 def folding_of(student: IntegerStudent, multipliers: Multipliers) -> Folding:
     """Return the folding with at most `multipliers`; None is a lane for each neuron.
 
-    Lanes come first, up to the widest layer, then inputs side by side, up to the most inputs of
-    any layer: a layer at a time is then fully parallel. "all" is every layer at once. Raises
-    ExportError below 1.
+    Lanes come first, up to the widest layer, then inputs side by side, a power of two, up to the
+    most inputs of any layer: a layer at a time is then fully parallel. "all" is every layer at
+    once. Raises ExportError below 1.
     """
     if multipliers == "all":
         return Folding(nonzero_weights(student), 1, unrolled=True)
@@ -102,7 +102,9 @@ def folding_of(student: IntegerStudent, multipliers: Multipliers) -> Folding:
     if multipliers < 1:
         raise ExportError(f"--multipliers {multipliers}: at least 1")
     lanes = min(multipliers, widest)
-    return Folding(lanes, min(max(multipliers // lanes, 1), deepest))
+    # A power of two: neurons are dealt to memories side by side, and nothing should divide.
+    most = min(max(multipliers // lanes, 1), 1 << (deepest - 1).bit_length())
+    return Folding(lanes, 1 << (most.bit_length() - 1))
 
 
 def export_systemverilog(
