@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qpd.analysis.paper.quarl import JudgedClaim
+from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
 from qpd.analysis.paper.verdict import ClaimTest, Verdict
 from qpd.analysis.precision.precision_table import PHASES, precision_rows
 from qpd.analysis.runs.run_frame import find_runs
 from qpd.evaluation.games import bootstrap_estimate
-from qpd.evaluation.holm import holm
 from qpd.numerics.float_format import FloatFormat
 from qpd.runs.counted_gradients import PhaseGradients
 from qpd.runs.run_directory import RunDirectory
@@ -55,23 +54,9 @@ class MixedEvidence:
         return cls(precision_rows(paths), counted)
 
 
-@dataclass(frozen=True)
-class _Found:
-    evidence: str
-    test: ClaimTest | None = None
-    verdict: Verdict = Verdict.unmeasured
-
-
 def judge(evidence: MixedEvidence) -> list[JudgedClaim]:
-    """Return all claims with their verdicts; p-values are corrected for their number (Holm)."""
-    found = [find(evidence) for _, find in CLAIMS]
-    corrected = iter(holm([each.test.p for each in found if each.test is not None]))
-    judged = []
-    for number, ((text, _), each) in enumerate(zip(CLAIMS, found, strict=True), start=1):
-        p = None if each.test is None else next(corrected)
-        verdict = each.verdict if each.test is None or p is None else each.test.verdict(p)
-        judged.append(JudgedClaim(number, text, verdict, each.evidence, p))
-    return judged
+    """Return all claims with their verdicts."""
+    return judge_claims(CLAIMS, evidence)
 
 
 def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
@@ -93,29 +78,29 @@ def _compared(
     arithmetic: str,
     settings: str,
     test: Callable[[Callable[[float], float], Callable[[float], float]], ClaimTest],
-) -> Callable[[MixedEvidence], _Found]:
-    def find(evidence: MixedEvidence) -> _Found:
+) -> Callable[[MixedEvidence], Found]:
+    def find(evidence: MixedEvidence) -> Found:
         rows = evidence.rows
         shares = lost_shares(rows, arithmetic) if len(rows) else np.zeros(0)
         if len(shares) < _LEAST:
             both = " ".join(_BOTH.format(each) for each in settings.split())
-            return _Found(f"needs {_LEAST} seeds of fp32 and of it: {_RUN} {both}")
+            return Found(f"needs {_LEAST} seeds of fp32 and of it: {_RUN} {both}")
         found = bootstrap_estimate(shares)
         low, high = found.interval()
         said = f"{100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}] of fp32's return, "
-        return _Found(f"{said}{len(shares)} seeds", test(found.p_above, found.p_below))
+        return Found(f"{said}{len(shares)} seeds", test(found.p_above, found.p_below))
 
     return find
 
 
-def _small_gradients(evidence: MixedEvidence) -> _Found:
+def _small_gradients(evidence: MixedEvidence) -> Found:
     shares = {
         name: each.total("weights").shares(_HALF)["lost"] for name, each in evidence.counted.items()
     }
     return _of_all(shares, lambda share: share >= _SOME, "{:.2%}")
 
 
-def _unused_range(evidence: MixedEvidence) -> _Found:
+def _unused_range(evidence: MixedEvidence) -> Found:
     scales = {
         name: each.total("activations").fitting_scale(_HALF)
         for name, each in evidence.counted.items()
@@ -123,31 +108,27 @@ def _unused_range(evidence: MixedEvidence) -> _Found:
     return _of_all(scales, lambda scale: scale >= _SHIFT, "{:g}")
 
 
-def _of_all(values: Mapping[str, float], holds: Callable[[float], bool], form: str) -> _Found:
+def _of_all(values: Mapping[str, float], holds: Callable[[float], bool], form: str) -> Found:
     if not values:
-        return _Found(f"needs fp32 runs that count: {_RUN}")
+        return Found(f"needs fp32 runs that count: {_RUN}")
     held = [holds(value) for value in values.values()]
     verdict = Verdict.held if all(held) else Verdict.undecided if any(held) else Verdict.failed
     ends = f"{form.format(min(values.values()))} to {form.format(max(values.values()))}"
-    return _Found(f"{ends} over {len(values)} phases of fp32 runs; no test", verdict=verdict)
+    return Found(f"{ends} over {len(values)} phases of fp32 runs; no test", verdict=verdict)
 
 
-def _skips_suffice(evidence: MixedEvidence) -> _Found:
+def _skips_suffice(evidence: MixedEvidence) -> Found:
     rows = evidence.rows
     skipped = rows[rows["skipped"] > 0] if len(rows) else rows
     if not len(skipped):
-        return _Found(f"needs runs that skip updates: {_RUN} {_BOTH.format('precision=fp16')}")
+        return Found(f"needs runs that skip updates: {_RUN} {_BOTH.format('precision=fp16')}")
     finite = int(skipped["divergence"].map(np.isfinite).sum())
     verdict = Verdict.held if finite == len(skipped) else Verdict.failed
     said = f"{finite} of {len(skipped)} phases with {skipped['skipped'].sum():.0f} skips in all"
-    return _Found(f"{said} ended finite; no test", verdict=verdict)
+    return Found(f"{said} ended finite; no test", verdict=verdict)
 
 
-def _not_measured(by: str) -> Callable[[MixedEvidence], _Found]:
-    return lambda _: _Found(by)
-
-
-CLAIMS: list[tuple[str, Callable[[MixedEvidence], _Found]]] = [
+CLAIMS: list[tuple[str, Callable[[MixedEvidence], Found]]] = [
     ("mixed precision with masters and scaling equals fp32 (within 5%)",
      _compared("fp16, S dynamic", "precision=fp16",
                lambda above, below: ClaimTest(above(-KEPT), below(-KEPT)))),
@@ -162,7 +143,7 @@ CLAIMS: list[tuple[str, Callable[[MixedEvidence], _Found]]] = [
     ("activation gradients leave fp16's upper range unused: S = 8 fits", _unused_range),
     ("overflow shows at unscaling: skipping the update is enough", _skips_suffice),
     ("training takes about half the memory",
-     _not_measured("formats are simulated in float32; qpd analyze precision counts bytes")),
+     not_measured("formats are simulated in float32; qpd analyze precision counts bytes")),
     ("2 to 6 times faster on GPUs with fp16 units",
-     _not_measured("formats are simulated in float32; python -m benchmarks.gpu times bf16")),
+     not_measured("formats are simulated in float32; python -m benchmarks.gpu times bf16")),
 ]  # fmt: skip

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
 from qpd.analysis.paper.verdict import ClaimTest, Verdict
-from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.suites.exploration import FLOAT_BITS, last_stage
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import bootstrap_estimate
-from qpd.evaluation.holm import ERROR_RATE, holm
+from qpd.evaluation.holm import ERROR_RATE
 from qpd.files.bounded_read import read_file
 from qpd.files.json_input import read_json
 
@@ -45,24 +45,6 @@ class QuarlEvidence:
     spots: pd.DataFrame
     trained: dict[str, dict[str, dict[str, list[float]]]]
     explored: pd.DataFrame | None = None  # of `qpd analyze exploration`
-
-
-@dataclass(frozen=True)
-class JudgedClaim:
-    """A claim's verdict, the numbers behind it, and its corrected p-value (None: not measured)."""
-
-    number: int
-    text: str
-    verdict: Verdict
-    evidence: str
-    p: float | None = None
-
-
-@dataclass(frozen=True)
-class _Found:
-    evidence: str
-    test: ClaimTest | None = None
-    verdict: Verdict = Verdict.unmeasured
 
 
 def read_explored(file: Path | None) -> pd.DataFrame | None:
@@ -106,29 +88,10 @@ def read_trained(folder: Path | None) -> dict[str, dict[str, dict[str, list[floa
 
 def judge(evidence: QuarlEvidence) -> list[JudgedClaim]:
     """Return all ten claims with their verdicts."""
-    found = [find(evidence) for _, find in CLAIMS]
-    corrected = iter(holm([each.test.p for each in found if each.test is not None]))
-    judged = []
-    for number, ((text, _), each) in enumerate(zip(CLAIMS, found, strict=True), start=1):
-        if each.test is None:
-            judged.append(JudgedClaim(number, text, each.verdict, each.evidence))
-            continue
-        p = next(corrected)
-        judged.append(JudgedClaim(number, text, each.test.verdict(p), each.evidence, p))
-    return judged
+    return judge_claims(CLAIMS, evidence)
 
 
-def claims_table(claims: Sequence[JudgedClaim], paper: str = "QuaRL") -> ShownTable:
-    """Return the verdicts on a paper's claims as text."""
-    rows = [
-        [str(c.number), c.text, str(c.verdict), c.evidence, "" if c.p is None else f"{c.p:.3f}"]
-        for c in claims
-    ]
-    title = f"{paper}: claims; p two-sided, corrected for all (Holm)"
-    return ShownTable(title, ["", "claim", "verdict", "by", "p"], rows)
-
-
-def _fp16_is_free(evidence: QuarlEvidence) -> _Found:
+def _fp16_is_free(evidence: QuarlEvidence) -> Found:
     frame = evidence.frame
     mine = frame[frame["precision"] == "fp16"]
     held, failed, said = [], [], []
@@ -142,18 +105,18 @@ def _fp16_is_free(evidence: QuarlEvidence) -> _Found:
         failed.append(2 * min(found.p_below(-FREE), found.p_above(FREE)))
         said.append(f"{algo} {known.mean():+.1f}% [{low:.1f}, {high:.1f}] of {len(known)}")
     if not held:
-        return _Found("needs fp16 of three agents of an algorithm: qpd quantize --bits fp16")
-    return _Found(
+        return Found("needs fp16 of three agents of an algorithm: qpd quantize --bits fp16")
+    return Found(
         "mean E: " + ", ".join(said), ClaimTest(max(held), min(1.0, len(failed) * min(failed)))
     )
 
 
-def _int8_costs(evidence: QuarlEvidence) -> _Found:
+def _int8_costs(evidence: QuarlEvidence) -> Found:
     mine, kind = _eight_bits(evidence.frame)
     mine = mine[~mine["algo"].isin(_Q_LEARNERS)]
     known = mine["error_percent"].dropna().to_numpy(float)
     if len(known) < _LEAST:
-        return _Found("needs 8 bits of three agents: qpd quantize --bits 8")
+        return Found("needs 8 bits of three agents: qpd quantize --bits 8")
     found = bootstrap_estimate(known)
     low, high = found.interval()
     test = ClaimTest(
@@ -161,46 +124,46 @@ def _int8_costs(evidence: QuarlEvidence) -> _Found:
         min(1.0, 2 * min(found.p_below(FREE), found.p_above(COSTLY))),
     )
     worst = mine.loc[mine["error_percent"].idxmax()]
-    return _Found(
+    return Found(
         f"{kind}: mean E {known.mean():+.1f}% [{low:.1f}, {high:.1f}] of {len(known)} agents, mean "
         f"|E| {np.abs(known).mean():.1f}%, worst {worst['agent']} {worst['error_percent']:.0f}%",
         test,
     )
 
 
-def _some_get_better(evidence: QuarlEvidence) -> _Found:
+def _some_get_better(evidence: QuarlEvidence) -> Found:
     frame, spots = evidence.frame, evidence.spots
     better = frame[(frame["difference"] > 0) & (frame["p_holm"] < ERROR_RATE)]
     apart = _most_apart(spots)
     if len(spots) < 2:
-        return _Found("needs 8 to 2 bits of two agents: qpd quantize --bits 8,7,6,5,4,3,2")
+        return Found("needs 8 to 2 bits of two agents: qpd quantize --bits 8,7,6,5,4,3,2")
     names = ", ".join(dict.fromkeys(better["agent"])) or "none"
     said = f"significantly better than fp32 at some bits: {names}; "
     said += f"sweet spots apart: {apart}" if apart else "sweet spots all meet"
     is_held = len(better) > 0 and apart != ""
     # Each half is a corrected test of its own; that none was found shows nothing.
-    return _Found(said, verdict=Verdict.held if is_held else Verdict.undecided)
+    return Found(said, verdict=Verdict.held if is_held else Verdict.undecided)
 
 
-def _aware_keeps(evidence: QuarlEvidence) -> _Found:
+def _aware_keeps(evidence: QuarlEvidence) -> Found:
     shares = {
         bits: np.array([lost for _, lost in _shares(evidence, f"QAT-{bits}", "fp32")])
         for bits in (5, 6)
     }
     known = {bits: each for bits, each in shares.items() if len(each) >= _LEAST}
     if not known:
-        return _Found("needs trainings of 5 or 6 bits: benchmarks.quantization_aware --bits 6,5")
+        return Found("needs trainings of 5 or 6 bits: benchmarks.quantization_aware --bits 6,5")
     bits = min(known)
     found = bootstrap_estimate(known[bits])
     low, high = found.interval()
-    return _Found(
+    return Found(
         f"{bits} bits: {100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}] of R_fp32 - "
         f"R_random over {len(known[bits])} trainings",
         ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)),
     )
 
 
-def _aware_beats(evidence: QuarlEvidence) -> _Found:
+def _aware_beats(evidence: QuarlEvidence) -> Found:
     said, tests = [], []
     for bits in (8, 6, 5, 4, 3, 2):
         gained = np.array([share for _, share in _shares(evidence, f"QAT-{bits}", f"PTQ-{bits}")])
@@ -214,10 +177,10 @@ def _aware_beats(evidence: QuarlEvidence) -> _Found:
         )
         tests.append((found.p_above(0.0), found.p_below(0.0)))
     if not tests:
-        return _Found("needs trainings in few bits: python -m benchmarks.quantization_aware")
+        return Found("needs trainings in few bits: python -m benchmarks.quantization_aware")
     # "Beats" if it does at some number of bits and at none the other way round.
     count = len(tests)
-    return _Found(
+    return Found(
         "QAT - PTQ, of R_fp32 - R_random: " + ", ".join(said),
         ClaimTest(
             min(1.0, count * min(above for above, _ in tests)),
@@ -226,15 +189,15 @@ def _aware_beats(evidence: QuarlEvidence) -> _Found:
     )
 
 
-def _wider_loses(group: str, others: str) -> Callable[[QuarlEvidence], _Found]:
-    def find(evidence: QuarlEvidence) -> _Found:
+def _wider_loses(group: str, others: str) -> Callable[[QuarlEvidence], Found]:
+    def find(evidence: QuarlEvidence) -> Found:
         mine, kind = _eight_bits(evidence.frame)
         mine = mine.dropna(subset=["widest_range_per_sigma", "lost_percent"])
         groups = [part for _, part in mine.groupby(group) if len(part) >= _LEAST]
         if not groups:
-            return _Found(f"needs 8 bits of three {others}: qpd quantize --bits 8")
+            return Found(f"needs 8 bits of three {others}: qpd quantize --bits 8")
         value, above, below = _grouped_correlation(groups)
-        return _Found(
+        return Found(
             f"{kind}: mean rank correlation of range / sigma and loss {value:+.2f} over "
             f"{len(groups)} groups of {sum(map(len, groups))} agents",
             ClaimTest(above, below),
@@ -243,31 +206,27 @@ def _wider_loses(group: str, others: str) -> Callable[[QuarlEvidence], _Found]:
     return find
 
 
-def _variance_falls(evidence: QuarlEvidence) -> _Found:
+def _variance_falls(evidence: QuarlEvidence) -> Found:
     if evidence.explored is None:
-        return _Found("needs --explored, the exploration.csv of `qpd analyze exploration RUNS`")
+        return Found("needs --explored, the exploration.csv of `qpd analyze exploration RUNS`")
     late = last_stage(evidence.explored)
     keys = ["algo", "env_id", "seed"]
     own = late[late["bits"] == FLOAT_BITS].set_index(keys)["variance"]
     few = late[late["bits"] < FLOAT_BITS].set_index(keys)
     pairs = few[few.index.isin(own.index)]
     if len(pairs) < _LEAST:
-        return _Found("needs three trainings in few bits with float ones of the same seeds")
+        return Found("needs three trainings in few bits with float ones of the same seeds")
     change = (pairs["variance"] - own.reindex(pairs.index)).to_numpy(float)
     found = bootstrap_estimate(change)
     low, high = found.interval()
-    return _Found(
+    return Found(
         f"variance in few bits - in float {found.value:+.4f} [{low:+.4f}, {high:+.4f}] over "
         f"{len(change)} trainings; layer norm is not measured",
         ClaimTest(found.p_below(0.0), found.p_above(0.0)),
     )
 
 
-def _not_measured(by: str) -> Callable[[QuarlEvidence], _Found]:
-    return lambda _: _Found(by)
-
-
-CLAIMS: list[tuple[str, Callable[[QuarlEvidence], _Found]]] = [
+CLAIMS: list[tuple[str, Callable[[QuarlEvidence], Found]]] = [
     ("fp16 costs nothing: |mean E| < 2% for each algorithm", _fp16_is_free),
     ("int8 costs 2-5% on average, DQN excepted", _int8_costs),
     ("PTQ makes some policies better; the best bits depend on the task", _some_get_better),
@@ -279,9 +238,9 @@ CLAIMS: list[tuple[str, Callable[[QuarlEvidence], _Found]]] = [
     ("QAT lowers the action variance, as layer norm does",
      _variance_falls),
     ("mixed precision converges alike and gains with size",
-     _not_measured("no trainings of policies A, B and C yet")),
+     not_measured("no trainings of policies A, B and C yet")),
     ("int8 is up to 18x faster and 4x smaller on a Pi",
-     _not_measured("python -m benchmarks.navigation AGENT (x86)")),
+     not_measured("python -m benchmarks.navigation AGENT (x86)")),
 ]  # fmt: skip
 
 

@@ -26,14 +26,28 @@ from qpd.teachers import load_teacher
 Games = dict[int, np.ndarray]  # by seed
 
 
+@dataclass(frozen=True)
+class Route:
+    """How controllers were made: trained on a task, or distilled from one teacher of it."""
+
+    env_id: str
+    teacher: str | None = None  # its file's SHA-256
+    algo: str = ""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        how = "trained" if self.teacher is None else f"students of {self.algo.upper()}"
+        return f"{self.env_id}, {how}"
+
+
 @dataclass
 class MeasuredCells:
     """Returns of all games by cell and seed, those of floats of each width, and what was left out.
 
-    `env_id` is the task of all of them.
+    `route` is the task of all of them, and how they were made.
     """
 
-    env_id: str
+    route: Route
     cells: dict[Cell, Games] = field(default_factory=lambda: defaultdict(dict))
     floats: dict[int, Games] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
@@ -53,43 +67,54 @@ class MeasuredCells:
 
 
 def measured_cells(paths: Sequence[Path]) -> MeasuredCells:
-    """Read the runs and trainings in `paths`, or in folders of them.
+    """Read the runs and trainings in `paths`, or in folders of them, all of one route.
 
-    Raises RunDirectoryError where nothing was measured, for two tasks, and for two runs of one cell
+    Raises what `measured_routes` does, and RunDirectoryError for several routes.
+    """
+    found = measured_routes(paths)
+    if len(found) > 1:
+        known = "; ".join(str(each.route) for each in found)
+        raise RunDirectoryError(
+            [f"several tasks or ways to make a controller: {known}: select for one at a time"],
+            ErrorCode.COMMAND_LINE,
+        )
+    return found[0]
+
+
+def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
+    """Read the runs and trainings in `paths`, or in folders of them, by route.
+
+    Raises RunDirectoryError where no controller was measured, and for two runs of one route, cell
     and seed; StudentFileError.
     """
-    found: MeasuredCells | None = None
-    places: dict[tuple[Any, int], Path] = {}
+    routes: dict[Route, MeasuredCells] = {}
+    places: dict[tuple[Any, ...], Path] = {}
     for path in find_runs(paths):
-        env_id, entries, notes = _training(path) if is_training(path) else _run(path)
-        found = found or MeasuredCells(env_id)
-        if env_id != found.env_id:
-            raise RunDirectoryError(
-                [f"{path}: plays {env_id}, others {found.env_id}: select for one task at a time"],
-                ErrorCode.COMMAND_LINE,
-            )
+        route, entries, notes = _training(path) if is_training(path) else _run(path)
+        found = routes.setdefault(route, MeasuredCells(route))
         found.notes += notes
         for key, seed, games in entries:
-            if (key, seed) in places and not isinstance(key, Cell):
-                found.notes += _other_float(path, places[key, seed], games, found.floats[key][seed])
+            place = (route, key, seed)
+            if place in places and not isinstance(key, Cell):
+                found.notes += _other_float(path, places[place], games, found.floats[key][seed])
                 continue
-            if (key, seed) in places:
+            if place in places:
                 raise RunDirectoryError(
-                    [f"{path}: is {key} of seed {seed}, as {places[key, seed]} is"],
+                    [f"{path}: is {key} of seed {seed}, as {places[place]} is"],
                     ErrorCode.COMMAND_LINE,
                 )
-            places[key, seed] = path
+            places[place] = path
             if isinstance(key, Cell):
                 found.cells[key][seed] = games
             else:
                 found.floats[key][seed] = games
-    if found is None or not found.cells:
-        left_out = [] if found is None else found.notes
+    if not any(found.cells for found in routes.values()):
+        left_out = [note for found in routes.values() for note in found.notes]
         raise RunDirectoryError(
             ["no controller was evaluated: `qpd evaluate RUN`", *left_out],
             ErrorCode.NOTHING_MEASURED,
         )
-    return found
+    return list(routes.values())
 
 
 def _other_float(path: Path, first: Path, games: np.ndarray, its: np.ndarray) -> list[str]:
@@ -102,7 +127,7 @@ def _other_float(path: Path, first: Path, games: np.ndarray, its: np.ndarray) ->
     return [f"{path}: its float student is not that of {first}, which is compared with"]
 
 
-_Found = tuple[str, list[tuple[Cell | int, int, np.ndarray]], list[str]]
+_Found = tuple[Route, list[tuple[Cell | int, int, np.ndarray]], list[str]]
 
 
 def _run(path: Path) -> _Found:
@@ -111,9 +136,10 @@ def _run(path: Path) -> _Found:
     teacher, evaluations = run.manifest.teacher, run.manifest.evaluations
     if teacher is None or not run.quantized_file.is_file():
         raise RunDirectoryError([f"{path}: holds no student yet"], ErrorCode.RUN_PHASE_MISSING)
+    route = Route(teacher.env_id, teacher.sha256, teacher.algo)
     cell = _cell_of(load_integer_student(run.quantized_file))
     if isinstance(cell, str):
-        return teacher.env_id, [], [f"{path}: {cell}; left out"]
+        return route, [], [f"{path}: {cell}; left out"]
     entries: list[tuple[Cell | int, int, np.ndarray]] = []
     for name, key in (("qat", cell), ("distilled", cell.width)):
         # A float student that several cells were made from is one, and stands in its own run.
@@ -123,27 +149,27 @@ def _run(path: Path) -> _Found:
             games = np.array(evaluations[name]["returns"])
             entries.append((key, run.recipe.seed, games))
     notes = [] if entries else [f"{path}: was not evaluated; left out"]
-    return teacher.env_id, entries, notes
+    return route, entries, notes
 
 
 def _training(path: Path) -> _Found:
     """Return a controller, or the float twin of one, as it was played."""
     run = TrainingRun.open(path)
-    settings, env_id = run.recipe.quantization, run.manifest.env_id
+    settings, route = run.recipe.quantization, Route(run.manifest.env_id)
     if settings.controller is None:
-        return env_id, [], [f"{path}: is no integer controller and no twin of one; left out"]
+        return route, [], [f"{path}: is no integer controller and no twin of one; left out"]
     evaluations = run.manifest.evaluations
     name = "qat" if "qat" in evaluations else "teacher"
     if name not in evaluations:
-        return env_id, [], [f"{path}: was not evaluated; left out"]
+        return route, [], [f"{path}: was not evaluated; left out"]
     key: Cell | int | str
     if run.quantized_file.is_file():
         key = _cell_of(load_integer_student(run.quantized_file))
     else:
         key = max(load_teacher(path).hidden_widths)
     if isinstance(key, str):
-        return env_id, [], [f"{path}: {key}; left out"]
-    return env_id, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
+        return route, [], [f"{path}: {key}; left out"]
+    return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
 
 
 def _cell_of(student: IntegerStudent) -> Cell | str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.paper.verdict import Estimate, mean_of_ratios
+from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.selection.measured_cells import Games, MeasuredCells
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose, edge_of, frequencies
@@ -65,7 +65,8 @@ def _row(
     found: MeasuredCells, cell: Cell, base: Games, passes: Mapping[Cell, bool]
 ) -> dict[str, Any]:
     games = found.cells[cell]
-    means, ratio = _means(games), _ratio(games, base)
+    means = _means(games)
+    ratio, low, high = _ratio(games, base)
     return {
         **vars(cell),
         "seeds": len(games),
@@ -73,9 +74,9 @@ def _row(
         "mean": float(means.mean()),
         "sd": float(means.std(ddof=1)) if len(means) > 1 else np.nan,
         "at_parity": passes[cell],
-        "ratio": ratio.value,
-        "ratio_low": ratio.low,
-        "ratio_high": ratio.high,
+        "ratio": ratio,
+        "ratio_low": low,
+        "ratio_high": high,
     }
 
 
@@ -83,11 +84,10 @@ def _means(games: Games) -> np.ndarray:
     return np.array([games[seed].mean() for seed in sorted(games)])
 
 
-def _ratio(games: Games, base: Games) -> Estimate:
-    """Return mean over mean; there is none where floats return less than nothing."""
-    if min(float(each.mean()) for each in base.values()) <= 0:
-        return Estimate(np.nan, np.nan, np.nan)
-    return mean_of_ratios([(_matrix(games), _matrix(base))])
+def _ratio(games: Games, base: Games) -> tuple[float, float, float]:
+    """Return mean over mean and the ends of its interval; NaN where floats may return 0 or less."""
+    found = mean_of_ratios_estimate([(_matrix(games), _matrix(base))])
+    return (np.nan,) * 3 if found is None else (found.value, *found.interval())
 
 
 def _matrix(games: Games) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.analysis_output import save_analysis
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
@@ -17,7 +18,7 @@ from qpd.files.atomic import to_plain, write_text
 
 if TYPE_CHECKING:
     from qpd.analysis.paper.evidence import PaperEvidence
-    from qpd.analysis.paper.quarl import JudgedClaim
+    from qpd.analysis.paper.judged_claims import JudgedClaim
     from qpd.analysis.returns.return_rows import ShownTable
 
 _MOST_LINES = 40  # of a table in a terminal
@@ -29,6 +30,8 @@ class Paper(StrEnum):
     qpd = "qpd"
     quarl = "quarl"
     mixed_precision = "mixed-precision"
+    low_precision_sac = "low-precision-sac"
+    integer_controllers = "integer-controllers"
 
 
 def analyze_paper(
@@ -69,6 +72,12 @@ def analyze_paper(
     if paper == Paper.mixed_precision:
         _mixed_precision(runs, output, as_json)
         return
+    if paper == Paper.low_precision_sac:
+        _low_precision_sac(runs, output, as_json)
+        return
+    if paper == Paper.integer_controllers:
+        _integer_controllers(runs, output, as_json)
+        return
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
         from qpd.bench.device_record import read_device_record
@@ -100,9 +109,9 @@ def _quarl(
     as_json: bool,
 ) -> None:
     with analysis_extra():
+        from qpd.analysis.paper.judged_claims import claims_table
         from qpd.analysis.paper.quarl import (
             QuarlEvidence,
-            claims_table,
             judge,
             read_explored,
             read_trained,
@@ -123,12 +132,43 @@ def _quarl(
 
 def _mixed_precision(runs: list[Path], output: Path | None, as_json: bool) -> None:
     with analysis_extra():
+        from qpd.analysis.paper.judged_claims import claims_table
         from qpd.analysis.paper.mixed_precision import MixedEvidence, judge
-        from qpd.analysis.paper.quarl import claims_table
 
         claims = judge(MixedEvidence.of(runs))
         table = claims_table(claims, "Mixed Precision Training")
         _print_claims(table, claims, "mixed_precision_claims", output, as_json)
+
+
+def _low_precision_sac(runs: list[Path], output: Path | None, as_json: bool) -> None:
+    with analysis_extra():
+        from qpd.analysis.paper.judged_claims import claims_table
+        from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, judge
+
+        claims = judge(LowPrecisionEvidence.of(runs))
+        table = claims_table(claims, "Low-precision SAC")
+        _print_claims(table, claims, "low_precision_sac_claims", output, as_json)
+
+
+def _integer_controllers(runs: list[Path], output: Path | None, as_json: bool) -> None:
+    with analysis_extra():
+        from qpd.analysis.paper.integer_controllers import (
+            ControllerEvidence,
+            choices_table,
+            figure,
+            judge,
+        )
+        from qpd.analysis.paper.judged_claims import claims_table
+
+        evidence = ControllerEvidence.of(runs)
+        claims = judge(evidence)
+        save_analysis({}, {"integer_controllers": lambda: figure(evidence)}, output)
+        table = claims_table(claims, "Integer controllers")
+        if not as_json:
+            shown = choices_table(evidence)
+            print_text(shown.title)
+            print_table(shown.header, shown.rows)
+        _print_claims(table, claims, "integer_controllers_claims", output, as_json)
 
 
 def _print_claims(

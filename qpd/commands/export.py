@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,8 +45,15 @@ def export(
         typer.Option("--layout", help="arduino: --format c as an Arduino and PlatformIO library"),
     ] = None,
     multipliers: Annotated[
-        int | None,
-        typer.Option(help="systemverilog: how many work at once; default one a neuron", min=1),
+        str | None,
+        typer.Option(
+            help="systemverilog: how many work at once, or all: every layer at once; default one a "
+            "neuron"
+        ),
+    ] = None,
+    constants: Annotated[
+        str | None,
+        typer.Option(help="systemverilog: where large constants go: block-ram (default) or fabric"),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -59,6 +66,7 @@ def export(
         load_export_source,
         write_bundle,
     )
+    from qpd.export.systemverilog.code import constants_of, multipliers_of
 
     if format_ not in EXPORTERS:
         raise ExportError(
@@ -74,14 +82,19 @@ def export(
                 ErrorCode.COMMAND_LINE,
             )
         exporter, target = LAYOUTS[format_, layout], f"{format_}-{layout}"
-    if multipliers is not None and format_ != "systemverilog":
+    options: dict[str, Any] = {}
+    if multipliers is not None:
+        options["multipliers"] = multipliers_of(multipliers)
+    if constants is not None:
+        options["constants"] = constants_of(constants)
+    if options and format_ != "systemverilog":
         raise ExportError(
-            f"--multipliers: --format {format_} has none; it is for --format systemverilog",
+            f"--{next(iter(options))}: --format {format_} has none; it is for --format "
+            "systemverilog",
             ErrorCode.COMMAND_LINE,
         )
     module, function = exporter.split(":")
     source = load_export_source(run)
-    options = {} if multipliers is None else {"multipliers": multipliers}
     files = getattr(import_module(module), function)(
         source, golden_vectors(source.student), **options
     )

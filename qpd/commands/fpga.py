@@ -16,9 +16,15 @@ def fpga(
     run: Annotated[Path, typer.Argument(help="run directory of a vector student")],
     device: Annotated[str, typer.Option(help="xc7a15t, ecp5-25k or ice40up5k")],
     multipliers: Annotated[
-        int | None,
-        typer.Option(min=1, help="how many work at once; default: the most that fit"),
+        str | None,
+        typer.Option(
+            help="how many work at once, or all: every layer at once; default: the fastest that "
+            "fits"
+        ),
     ] = None,
+    constants: Annotated[
+        str, typer.Option(help="where large ones go: block-ram or fabric")
+    ] = "block-ram",
     observations: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="of the student's own games, simulated")
     ] = 10_000,
@@ -34,7 +40,7 @@ def fpga(
     `fpga`, or Yosys and nextpnr.
     """
     from qpd.export.bundle import ExportError, load_export_source
-    from qpd.export.systemverilog.code import check_student
+    from qpd.export.systemverilog.code import check_student, constants_of, multipliers_of
     from qpd.files.atomic import write_json
     from qpd.fpga.devices import DEVICES
     from qpd.fpga.flow import build_core
@@ -46,13 +52,14 @@ def fpga(
             f"--device {device}: one of {', '.join(DEVICES)}{did_you_mean(device, DEVICES)}",
             ErrorCode.COMMAND_LINE,
         )
+    asked, place = multipliers_of(multipliers), constants_of(constants)
     source = load_export_source(run)
     check_student(source.student)
     display = progress(quiet)
     target = load_target(run, "qat", None, "cpu")
     played = played_observations(target, observations, display)
     folder = output or run / "exports" / device
-    core = build_core(source, DEVICES[device], multipliers, played, folder, display.note)
+    core = build_core(source, DEVICES[device], asked, place, played, folder, display.note)
     found = core.to_json()
     write_json(folder / "fpga.json", found)
     if as_json:
@@ -70,14 +77,15 @@ def fpga(
 
 def fpga_table(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and the row of one core."""
-    header = ["multipliers", "LUTs", "flip-flops", "block RAMs", "DSPs", "cycles"]
+    header = ["layers", "LUTs", "flip-flops", "block RAMs", "DSPs", "cycles", "of the layers"]
     row = [
-        f"{found['multipliers']} ({found['lanes']} x {found['inputs']})",
+        found["folding"],
         f"{found['luts']:,}",
         f"{found['flip_flops']:,}",
         f"{found['block_rams']:g}",
         str(found["dsps"]),
         f"{found['cycles']:,}",
+        f"{found['layer_cycles']:,}",
     ]
     if found["fmax_mhz"] is not None:
         header += ["fmax, MHz", "latency, µs", "a second"]

@@ -35,11 +35,13 @@ def select(
     with how often other seeds would choose the same.
     """
     with analysis_extra():
+        from qpd.analysis.selection.figure import curve_of, steps_figure
         from qpd.analysis.selection.measured_cells import measured_cells
         from qpd.analysis.selection.table import selection_tables, selections
 
         found = measured_cells(runs)
         cells, choices = selections(found, share)
         tables = {"cells": cells, "choices": choices}
-        written = save_analysis(tables, {}, output)
+        curve = curve_of(str(found.route), cells)
+        written = save_analysis(tables, {"selection": lambda: steps_figure([curve])}, output)
     print_analysis(tables, selection_tables(cells, choices), found.notes, written, as_json)

@@ -194,6 +194,7 @@ def training_summary(path: Path) -> dict[str, Any]:
         "num_parameters": phase.num_parameters,
         "resumed_at": list(phase.resumed_at),
         "refilled_at": list(phase.refilled_at),
+        "failed_at": phase.failed_at,
         "quantization": None if stored is None else str(stored),
         "agent": None if run.agent_file is None else str(run.agent_file),
     }

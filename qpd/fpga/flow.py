@@ -11,21 +11,23 @@ import numpy as np
 
 from qpd.export.bundle import ExportSource, golden_vectors, write_bundle
 from qpd.export.systemverilog.code import (
+    Constants,
     Folding,
+    Multipliers,
     accumulator_bits,
     check_student,
     export_systemverilog,
     folding_of,
 )
 from qpd.fpga.devices import Device
-from qpd.fpga.simulation import simulate
+from qpd.fpga.simulation import Clocks, simulate
 from qpd.fpga.synthesis import Resources, route, synthesise
 from qpd.fpga.tools import FpgaError, need_tool
 from qpd.integer.integer_student import IntegerStudent
 
-# A product takes about so many LUTs for each bit of its accumulator: what cannot fit by far is not
-# synthesised, as that takes minutes.
-_LUTS_A_BIT, _HOPELESS = 0.5, 3.0
+# A product takes about so many LUTs for each bit of its accumulator, an adder of an unrolled layer
+# so many in all: what cannot fit by far is not synthesised, as that takes minutes.
+_LUTS_A_BIT, _LUTS_A_WEIGHT, _HOPELESS = 0.5, 5.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -35,21 +37,21 @@ class Core:
     device: str
     folding: Folding
     resources: Resources
-    cycles: int
+    clocks: Clocks
     observations: int
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data, with latency (us) and throughput (1/s) if routed."""
-        fmax = self.resources.fmax_mhz
+        fmax, cycles = self.resources.fmax_mhz, self.clocks.all
         return {
             "device": self.device,
-            "lanes": self.folding.lanes,
-            "inputs": self.folding.inputs,
+            "folding": self.folding.title,
             "multipliers": self.folding.multipliers,
             **asdict(self.resources),
-            "cycles": self.cycles,
-            "latency_us": None if fmax is None else self.cycles / fmax,
-            "policies_per_second": None if fmax is None else 1e6 * fmax / self.cycles,
+            "cycles": cycles,
+            "layer_cycles": self.clocks.layers,
+            "latency_us": None if fmax is None else cycles / fmax,
+            "policies_per_second": None if fmax is None else 1e6 * fmax / cycles,
             "observations": self.observations,
         }
 
@@ -57,12 +59,13 @@ class Core:
 def build_core(
     source: ExportSource,
     device: Device,
-    multipliers: int | None,
+    multipliers: Multipliers,
+    constants: Constants,
     observations: np.ndarray,
     folder: Path,
     note: Callable[[str], None],
 ) -> Core:
-    """Build and measure the core of `source` in `folder`; the most that fit without `multipliers`.
+    """Build and measure the core of `source` in `folder`; the fastest that fits by default.
 
     `observations` float32 `[n, features]` are simulated, after which the core is known to give the
     engine's integers on each of them. Raises ExportError for a student that the core does not
@@ -72,20 +75,26 @@ def build_core(
     for tool in ("verilator", "yosys", device.router):
         if tool:
             need_tool(tool)
-    foldings = (
-        possible_foldings(source.student, device)
-        if multipliers is None
-        else [folding_of(source.student, multipliers)]
-    )
+    if multipliers is not None:
+        foldings, unrolled = [folding_of(source.student, multipliers)], None
+    else:
+        foldings = possible_foldings(source.student, device)
+        unrolled = unrolled_folding(source.student, device)
     golden = golden_vectors(source.student, observations=observations)
 
     def made(folding: Folding) -> Resources:
-        files = export_systemverilog(source, golden, folding.multipliers)
+        files = export_systemverilog(source, golden, folding.asked, constants)
         write_bundle(folder, "systemverilog", source, files)
-        note(f"{folding.lanes} lanes by {folding.inputs} inputs: synthesis")
+        note(f"{folding.title}: synthesis")
         return synthesise(folder, device)
 
-    folding, resources = fastest_folding(foldings, device, made, note)
+    resources = None if unrolled is None else made(unrolled)
+    if unrolled is not None and resources is not None and _fits(resources, device):
+        folding = unrolled
+    else:
+        if resources is not None:
+            note(f"{_said(resources)}: too large")
+        folding, resources = fastest_folding(foldings, device, made, note)
     if device.router:
         note(f"{device.router}: placing and routing")
         resources = route(folder, device)
@@ -112,6 +121,13 @@ def possible_foldings(student: IntegerStudent, device: Device) -> list[Folding]:
         for _, each in sorted(found.items())
         if each.multipliers == 1 or each.multipliers * cost <= _HOPELESS * device.luts
     ]
+
+
+def unrolled_folding(student: IntegerStudent, device: Device) -> Folding | None:
+    """Return the folding with all layers at once, None where that is hopeless."""
+    folding = folding_of(student, "all")
+    hopeless = folding.multipliers * _LUTS_A_WEIGHT > _HOPELESS * device.luts
+    return None if hopeless else folding
 
 
 def fastest_folding(
@@ -148,7 +164,7 @@ def _fits(found: Resources, device: Device) -> bool:
 def _refuse_too_large(found: Resources, folding: Folding, device: Device) -> None:
     if not _fits(found, device):
         raise FpgaError(
-            f"{device.title}: {folding.multipliers} multipliers need {_said(found)}; it has "
+            f"{device.title}: {folding.title} need {_said(found)}; it has "
             f"{device.luts:,} LUTs, {device.flip_flops:,} flip-flops, {device.block_rams} block "
             f"RAMs, {device.dsps} DSPs"
         )

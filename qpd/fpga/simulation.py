@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from qpd.actions import ActionSpace
 from qpd.environments.policy import Policy
+from qpd.export.systemverilog.code import SOURCES
 from qpd.fpga.tools import FpgaError, run_tool
 from qpd.runs.progress import Progress
 from qpd.runs.target import Target, play
 
 _BENCH = (
     "--binary", "-Wno-fatal", "--top-module", "qpd_test", "-O3",
-    "qpd_golden.sv", "qpd_core.sv", "qpd_test.sv",
+    "qpd_golden.sv", *SOURCES, "qpd_test.sv",
 )  # fmt: skip
 GAMES = 10  # at a time, until there are enough observations
 
@@ -50,14 +51,22 @@ def played_observations(target: Target, count: int, progress: Progress) -> np.nd
     return np.concatenate(recorder.seen)[:count]
 
 
-def simulate(folder: Path) -> int:
-    """Play the golden vectors in `folder` (an export) in Verilator; return the clocks of each.
+@dataclass(frozen=True)
+class Clocks:
+    """From the first feature to the last output, and from the last level to all accumulators."""
+
+    all: int
+    layers: int
+
+
+def simulate(folder: Path) -> Clocks:
+    """Play the golden vectors in `folder` (an export) in Verilator; return the clocks of one.
 
     Raises FpgaError where any output differs from the engine's.
     """
     run_tool("verilator", _BENCH, folder)
     said = run_tool(str(folder.resolve() / "obj_dir" / "Vqpd_test"), (), folder)
-    found = re.search(r"PASS: [\d]+ vectors, (\d+) clocks each", said)
+    found = re.search(r"PASS: \d+ vectors, (\d+) clocks each, (\d+) of them", said)
     if found is None:
         raise FpgaError(f"the simulation did not end: {said.strip()[-200:]}")
-    return int(found[1])
+    return Clocks(int(found[1]), int(found[2]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qpd.export.systemverilog.code import SOURCES
 from qpd.fpga.devices import Device
 from qpd.fpga.tools import FpgaError, run_tool
 
@@ -44,9 +45,9 @@ def synthesise(folder: Path, device: Device) -> Resources:
 
 def _synthesised(folder: Path, device: Device, dsp: str) -> Resources:
     top = TOP_OF_FEW_PINS if device.few_pins else TOP
-    sources = "qpd_core.sv qpd_pins.sv" if device.few_pins else "qpd_core.sv"
+    sources = " ".join((*SOURCES, "qpd_pins.sv") if device.few_pins else SOURCES)
     script = (
-        f"read_verilog -sv {sources}; {device.synthesis} {dsp} -top {top}; "
+        f"read_verilog -sv -defer {sources}; {device.synthesis} {dsp} -top {top}; "
         "tee -q -o cells.json stat -json; write_json synthesis.json"
     )
     run_tool("yosys", ["-q", "-p", script], folder)

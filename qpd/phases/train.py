@@ -20,7 +20,7 @@ from qpd.student_files.quantized import save_integer_student
 from qpd.teachers import TeacherError, load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.networks.actor import actor_modules
-from qpd.teachers.training.agent_training import AgentTraining
+from qpd.teachers.training.agent_training import AgentTraining, LearningFailedError
 
 
 def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
@@ -88,12 +88,17 @@ def _train(training: AgentTraining, run: TrainingRun, progress: Progress) -> Non
     with TrainingRecord(run, total, progress, marks) as record:
         run.set_phase(
             state="running",
+            failed_at=None,
             timesteps=steps,
             total_timesteps=total,
             num_parameters=training.num_parameters,
         )
         record.begin(steps)
-        agent = training.learn(run.path, record, checkpoint)
+        try:
+            agent = training.learn(run.path, record, checkpoint)
+        except LearningFailedError as error:
+            run.set_phase(failed_at=error.timesteps)
+            raise
         run.set_phase(
             state="done",
             timesteps=record.timesteps,

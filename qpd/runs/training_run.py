@@ -56,6 +56,7 @@ class TrainPhase(BaseModel):
     resumed_at: tuple[int, ...] = ()
     refilled_at: tuple[int, ...] = ()  # resumed with an empty replay buffer
     agent: str | None = None  # the zip, once it is there
+    failed_at: int | None = Field(None, ge=0)  # agent steps, where numbers were no longer finite
 
 
 class TrainingManifest(RunOrigin):

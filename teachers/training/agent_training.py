@@ -26,6 +26,15 @@ CHECKPOINTS = "checkpoints"
 logger = logging.getLogger(__name__)
 
 
+class LearningFailedError(TeacherError):
+    """Numbers are no longer finite, after `timesteps` agent steps."""
+
+    def __init__(self, line: str, timesteps: int) -> None:
+        """Remember when."""
+        super().__init__(line, ErrorCode.TEACHER_TRAINING)
+        self.timesteps = timesteps
+
+
 class AgentTraining:
     """A training that is set up, with nothing written: environments, and the agent to train.
 
@@ -87,10 +96,10 @@ class AgentTraining:
             # What PyTorch and SB3 raise for numbers that are no longer finite.
             except (ValueError, ArithmeticError, AssertionError) as error:
                 done = self._model.num_timesteps
-                raise TeacherError(
+                raise LearningFailedError(
                     f"{train.algo} on {train.env}: learning failed after {done:,} steps: "
                     f"{one_line(error)}",
-                    ErrorCode.TEACHER_TRAINING,
+                    done,
                 ) from error
             self._manager.save_trained_model(self._model)
         agent: Path = self._manager.agent_file

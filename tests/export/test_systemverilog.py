@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors
-from qpd.export.systemverilog.code import export_systemverilog, folding_of
+from qpd.export.systemverilog.code import (
+    Multipliers,
+    export_systemverilog,
+    folding_of,
+    multipliers_of,
+)
 from qpd.export.systemverilog.thresholds import (
     feature_thresholds,
     float_keys,
     key_floats,
     level_thresholds,
 )
+from qpd.export.systemverilog.unrolled import unrolled_network
 from qpd.integer.integer_student import IntegerStudent, reference_outputs
 from qpd.student_files.quantized import load_integer_student
 from tests.export.action_students import student_of
@@ -53,7 +59,7 @@ def played(folder: Path, files: dict[str, bytes]) -> subprocess.CompletedProcess
     return subprocess.run(["make", "-s", "test"], cwd=folder, capture_output=True, text=True)
 
 
-def exported(student: IntegerStudent, multipliers: int | None = None) -> dict[str, bytes]:
+def exported(student: IntegerStudent, multipliers: Multipliers = None) -> dict[str, bytes]:
     source = ExportSource(student, {}, "student")
     return export_systemverilog(source, golden_vectors(student, n=40), multipliers)
 
@@ -92,13 +98,16 @@ def test_keys_order_floats_and_return_them() -> None:
     [
         (CARTPOLE, 48, 255, 8),
         (PENDULUM, 40, 7, 3),
+        (PENDULUM, "all", 15, 4),
+        pytest.param(PENDULUM, "all", 255, 8, marks=pytest.mark.slow),
+        pytest.param(CARTPOLE, "all", 3, 2, marks=pytest.mark.slow),
         pytest.param(PENDULUM, 1, 255, 4, marks=pytest.mark.slow),
         pytest.param(PENDULUM, 100, 15, 4, marks=pytest.mark.slow),
         pytest.param(PENDULUM, 10**6, 3, 2, marks=pytest.mark.slow),
     ],
 )
 def test_the_core_equals_the_engine(
-    file: Path, multipliers: int, levels: int, bits: int, tmp_path: Path
+    file: Path, multipliers: Multipliers, levels: int, bits: int, tmp_path: Path
 ) -> None:
     student = with_levels(load_integer_student(file), levels)
     if bits < 8:
@@ -112,13 +121,15 @@ def test_the_core_equals_the_engine(
     ("name", "multipliers"),
     [
         ("controller-3", 40),
+        ("controller-2", "all"),
+        pytest.param("controller-full-3", "all", marks=pytest.mark.slow),
         pytest.param("controller-2", 10**6, marks=pytest.mark.slow),
         pytest.param("controller-full-3", 33, marks=pytest.mark.slow),
         pytest.param("controller-8", 20, marks=pytest.mark.slow),
         pytest.param("inputs-5", 10, marks=pytest.mark.slow),
     ],
 )
-def test_the_core_of_a_controller(name: str, multipliers: int, tmp_path: Path) -> None:
+def test_the_core_of_a_controller(name: str, multipliers: Multipliers, tmp_path: Path) -> None:
     student = student_of(name)
     if name.startswith("controller-full"):  # the lowest weight of Eq. 1 too, which is -2^bits
         layers = [replace(layer, weight=layer.weight.copy()) for layer in student.layers]
@@ -129,18 +140,18 @@ def test_the_core_of_a_controller(name: str, multipliers: int, tmp_path: Path) -
 
 
 def check_core(
-    student: IntegerStudent, multipliers: int, files: dict[str, bytes], tmp_path: Path
+    student: IntegerStudent, multipliers: Multipliers, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     done = played(tmp_path, files)
     assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
     lint = subprocess.run(["make", "-s", "lint"], cwd=tmp_path, capture_output=True, text=True)
     assert lint.returncode == 0, lint.stderr
-    # The program reads the constants when it starts: one changed weight, and it has to fail.
-    changed = with_another_weight(student)
-    files["weights.hex"] = exported(changed, multipliers)["weights.hex"]
-    (tmp_path / "weights.hex").write_bytes(files["weights.hex"])
-    done = subprocess.run([tmp_path / "obj_dir/Vqpd_test"], cwd=tmp_path, capture_output=True)
-    assert done.returncode != 0 and b"FAIL" in done.stdout + done.stderr
+    # One changed weight, and it has to fail.
+    changed = exported(with_another_weight(student), multipliers)
+    name = "qpd_network.sv" if multipliers == "all" else "weights.hex"
+    assert changed[name] != files[name]
+    done = played(tmp_path, {name: changed[name]})
+    assert done.returncode != 0 and "FAIL" in done.stdout + done.stderr
 
 
 def with_another_weight(student: IntegerStudent) -> IntegerStudent:
@@ -159,8 +170,36 @@ def test_foldings_range_from_one_multiplier_to_all() -> None:
     student = load_integer_student(PENDULUM)
     assert folding_of(student, 1).multipliers == 1
     assert folding_of(student, 10**9).multipliers == 16 * 16
+    assert folding_of(student, "all").multipliers == 16 * (3 + 16 + 1)  # odd weights: none is 0
     with pytest.raises(ExportError, match="at least 1"):
         folding_of(student, 0)
+
+
+def test_multipliers_are_a_number_or_all() -> None:
+    assert [multipliers_of(text) for text in (None, "all", "1", "64")] == [None, "all", 1, 64]
+    for text in ("0", "-1", "1.5", "ALL", "", "²", "9" * 20):
+        with pytest.raises(ExportError, match="must be a number from 1 to 1,000,000, or all"):
+            multipliers_of(text)
+
+
+def test_weights_of_zero_and_what_nothing_reads_are_left_out() -> None:
+    student = student_of("controller-2")
+    layers = [replace(layer, weight=layer.weight.copy()) for layer in student.layers]
+    layers[1].weight[:] = 0
+    layers[1].weight[0, 3] = 2  # of all inputs of the second layer one
+    layers[2].weight[:] = 0
+    layers[2].weight[:, 0] = -2
+    text = unrolled_network(replace(student, layers=tuple(layers)))
+    assert "x1_3;" in text and "x1_2;" not in text and "x2_0;" in text and "x2_1;" not in text
+
+
+@needs_verilator
+def test_a_head_of_zeros_answers_its_biases(tmp_path: Path) -> None:
+    student = student_of("controller-2")
+    head = replace(student.layers[2], weight=np.zeros_like(student.layers[2].weight))
+    student = replace(student, layers=(*student.layers[:2], head))
+    done = played(tmp_path, exported(student, "all"))
+    assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
 
 
 def test_students_of_images_are_refused_in_one_line() -> None:

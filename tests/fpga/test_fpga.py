@@ -14,7 +14,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportSource, load_export_source
 from qpd.export.systemverilog.code import Folding
 from qpd.fpga.devices import DEVICES
-from qpd.fpga.flow import build_core, fastest_folding, possible_foldings
+from qpd.fpga.flow import build_core, fastest_folding, possible_foldings, unrolled_folding
 from qpd.fpga.simulation import played_observations
 from qpd.fpga.synthesis import Resources, count_cells
 from qpd.fpga.tools import FpgaError, find_tool, need_tool
@@ -60,12 +60,23 @@ def test_observations_are_those_of_its_own_games() -> None:
 @needs_tools
 def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
     observations = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
-    core = build_core(source(), DEVICES["xc7a15t"], 4, observations, tmp_path / "core", silent)
+    core = build_core(
+        source(), DEVICES["xc7a15t"], 4, "fabric", observations, tmp_path / "core", silent
+    )
     found = core.to_json()
-    assert found["multipliers"] == 4 and found["observations"] == 50
+    assert found["multipliers"] == 4 and found["folding"] == "4 lanes by 1 inputs"
+    assert found["observations"] == 50 and 10 < found["layer_cycles"] < found["cycles"]
+    assert found["block_rams"] == 0  # its constants are in the fabric
     assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
     assert found["fmax_mhz"] is None and found["latency_us"] is None and found["cycles"] > 50
     assert json.loads((tmp_path / "core" / "manifest.json").read_text())
+
+
+def test_a_controller_is_unrolled_where_that_fits() -> None:
+    student, artix = source().student, DEVICES["xc7a15t"]
+    folding = unrolled_folding(student, artix)
+    assert folding is not None and folding.title == "unrolled, 320 weights"
+    assert unrolled_folding(student, replace(artix, luts=500)) is None
 
 
 def cells_of(folding: Folding) -> Resources:
@@ -93,7 +104,9 @@ def test_the_most_multipliers_that_fit_are_chosen_and_made_last(
 def test_what_does_not_fit_is_one_line() -> None:
     device = replace(DEVICES["xc7a15t"], luts=99)
     foldings = possible_foldings(source().student, DEVICES["xc7a15t"])
-    with pytest.raises(FpgaError, match=r"^AMD Artix-7 XC7A15T: 1 multipliers need 100 LUTs.*99"):
+    with pytest.raises(
+        FpgaError, match=r"^AMD Artix-7 XC7A15T: 1 lanes by 1 inputs need 100 LUTs.*99"
+    ):
         fastest_folding(foldings, device, cells_of, silent)
 
 

@@ -5,41 +5,96 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from math import ceil
+from typing import Literal
 
 import numpy as np
 
 from qpd.actions import Box, Discrete
+from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.device_actions import device_actions
 from qpd.export.systemverilog.thresholds import feature_thresholds, level_thresholds
+from qpd.export.systemverilog.unrolled import (
+    MOST_THRESHOLD_BITS,
+    nonzero_weights,
+    unrolled_network,
+)
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent, reference_outputs
 from qpd.version import __version__
 
-# Above, 2^b - 1 comparators and as many constants a neuron cost more than one multiplier.
-MOST_THRESHOLD_BITS = 4
 MULTIPLE_BITS = 11  # of seven times a level, which the core chooses from for narrow weights
+MOST_MULTIPLIERS = 1_000_000
+_LARGE_ROM = 64  # words: block RAM
+_STYLES = ("ROM_STYLE", "YOSYS_STYLE")
+SOURCES = ("qpd_core.sv", "qpd_network.sv", "qpd_search.sv")  # without what only tests
 UNUSUAL = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38, 1e-45], dtype=np.float32)
+
+
+Multipliers = int | Literal["all"] | None
+Constants = Literal["block-ram", "fabric"]
 
 
 @dataclass(frozen=True)
 class Folding:
-    """Count the multipliers at work: `lanes` neurons by `inputs` inputs, at least 1 each."""
+    """Count the multipliers at work: `lanes` neurons by `inputs` inputs, at least 1 each.
+
+    `unrolled`: every layer has its own, one for each weight that is not 0.
+    """
 
     lanes: int
     inputs: int
+    unrolled: bool = False
 
     @property
     def multipliers(self) -> int:
         """The number of multipliers, or of adders where weights are narrow."""
         return self.lanes * self.inputs
 
+    @property
+    def asked(self) -> int | Literal["all"]:
+        """What `folding_of` makes this of."""
+        return "all" if self.unrolled else self.multipliers
 
-def folding_of(student: IntegerStudent, multipliers: int | None) -> Folding:
+    @property
+    def title(self) -> str:
+        """What is at work, in words."""
+        if self.unrolled:
+            return f"unrolled, {self.multipliers:,} weights"
+        return f"{self.lanes} lanes by {self.inputs} inputs"
+
+
+def multipliers_of(text: str | None) -> Multipliers:
+    """Return what `--multipliers` says: a number of at least 1, or all. Raises ExportError."""
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_MULTIPLIERS:
+        raise ExportError(
+            f"--multipliers {text}: must be a number from 1 to {MOST_MULTIPLIERS:,}, or all",
+            ErrorCode.COMMAND_LINE,
+        )
+    return int(text)
+
+
+def constants_of(text: str) -> Constants:
+    """Return what `--constants` says. Raises ExportError."""
+    if text == "fabric":
+        return "fabric"
+    if text == "block-ram":
+        return "block-ram"
+    raise ExportError(f"--constants {text}: block-ram or fabric", ErrorCode.COMMAND_LINE)
+
+
+def folding_of(student: IntegerStudent, multipliers: Multipliers) -> Folding:
     """Return the folding with at most `multipliers`; None is a lane for each neuron.
 
-    Lanes come first, up to the widest layer, then inputs side by side, up to the most inputs of
-    any layer: that many and more are fully parallel. Raises ExportError below 1.
+    Lanes come first, up to the widest layer, then inputs side by side, a power of two, up to the
+    most inputs of any layer: a layer at a time is then fully parallel. "all" is every layer at
+    once. Raises ExportError below 1.
     """
+    if multipliers == "all":
+        return Folding(nonzero_weights(student), 1, unrolled=True)
     widest = max(len(layer.weight) for layer in student.layers)
     deepest = max(layer.weight.shape[1] for layer in student.layers)
     if multipliers is None:
@@ -47,18 +102,20 @@ def folding_of(student: IntegerStudent, multipliers: int | None) -> Folding:
     if multipliers < 1:
         raise ExportError(f"--multipliers {multipliers}: at least 1")
     lanes = min(multipliers, widest)
-    return Folding(lanes, min(max(multipliers // lanes, 1), deepest))
+    # A power of two: neurons are dealt to memories side by side, and nothing should divide.
+    most = min(max(multipliers // lanes, 1), 1 << (deepest - 1).bit_length())
+    return Folding(lanes, 1 << (most.bit_length() - 1))
 
 
 def export_systemverilog(
     source: ExportSource,
     golden: GoldenVectors,
-    multipliers: int | None = None,
-    block_ram: bool = True,
+    multipliers: Multipliers = None,
+    constants: Constants = "block-ram",
 ) -> dict[str, bytes]:
     """Return core, constants, test bench, golden vectors, Makefile and README, by file name.
 
-    `block_ram` False puts the constants into the fabric. Raises ExportError for students of
+    `constants`: where tools are asked to put the large ones. Raises ExportError for students of
     images, with tables of activations, or with other actions than one choice or continuous ones.
     """
     student = source.student
@@ -68,17 +125,18 @@ def export_systemverilog(
     core = files("qpd.export.systemverilog").joinpath("core")
     found = {entry.name: entry.read_bytes() for entry in core.iterdir() if entry.is_file()}
     width, bits = accumulator_bits(student), max(layer.bits for layer in student.layers)
-    words = weight_words(student, folding)
-    found["weights.hex"] = _hex(words, folding.multipliers * bits)
-    params, param_bits = _params(student, width)
-    found["params.hex"] = _hex(params, param_bits)
-    # Entry 2^b i + level; that of level 0 is never read.
-    features = np.pad(feature_thresholds(student), ((0, 0), (1, 0))).reshape(-1)
-    found["features.hex"] = _hex(features.tolist(), 32)
-    found["codes.hex"] = _hex(_codes(student, width), width)
-    found["qpd_constants.svh"] = _constants(
-        student, folding, width, len(words), param_bits, block_ram
-    ).encode()
+    if folding.unrolled:
+        found["qpd_network.sv"] = unrolled_network(student).encode()
+    else:
+        words = weight_words(student, folding)
+        found["weights.hex"] = _hex(words, folding.multipliers * bits)
+        params, param_bits = _params(student, width)
+        found["params.hex"] = _hex(params, param_bits)
+    found |= _search("features", feature_thresholds(student), 32)
+    if student.action_thresholds is not None:
+        found |= _search("codes", _codes(student.action_thresholds, width), width)
+    sizes = {} if folding.unrolled else _folded_sizes(student, folding, len(words), param_bits)
+    found["qpd_constants.svh"] = _constants(student, sizes, width, constants).encode()
     found["golden_observations.hex"] = _hex(
         np.ascontiguousarray(golden.observations, np.float32).view(np.uint32).reshape(-1).tolist(),
         32,
@@ -165,12 +223,23 @@ def _thresholds(layer: IntegerLayer, top: int) -> list[list[int]]:
     return rows
 
 
-def _codes(student: IntegerStudent, width: int) -> list[int]:
-    if student.action_thresholds is None:
-        return [0]
+def _codes(thresholds: np.ndarray, width: int) -> np.ndarray:
+    """Return the least accumulator of each code above 0, plus 2^(width - 1): a row, unsigned."""
     # No accumulator comes near these ends: a threshold beyond them means the same.
-    end = 2 ** (width - 1) - 1
-    return [0, *np.clip(student.action_thresholds.astype(np.int64), -end, end).tolist()]
+    half = 2 ** (width - 1)
+    return np.clip(thresholds.astype(np.int64), 1 - half, half - 1)[None] + half
+
+
+def _search(name: str, thresholds: np.ndarray, bits: int) -> dict[str, bytes]:
+    """Return the thresholds of each step of the bisection, `[rows, 2^steps - 1]`, as files."""
+    steps = (thresholds.shape[1] + 1).bit_length() - 1
+    found = {}
+    for step in range(steps):
+        half = 1 << (steps - 1 - step)  # level 0 has no threshold: level l's stands at l - 1
+        found[f"{name}{step}.hex"] = _hex(
+            thresholds[:, half - 1 :: 2 * half].reshape(-1).tolist(), bits
+        )
+    return found
 
 
 def _answers(student: IntegerStudent, golden: GoldenVectors) -> list[int]:
@@ -196,56 +265,73 @@ def _hex(words: list[int], bits: int) -> bytes:
 
 
 def _constants(
-    student: IntegerStudent,
-    folding: Folding,
-    width: int,
-    words: int,
-    param_bits: int,
-    block_ram: bool,
+    student: IntegerStudent, sizes: dict[str, int], width: int, constants: Constants
 ) -> str:
+    inputs, outputs = student.layers[0].weight.shape[1], len(student.layers[-1].weight)
+    box = isinstance(student.actions, Box)
+    numbers = {
+        **sizes,
+        "ACC": width,
+        "INPUTS": inputs,
+        "INPUT_AT": _address(inputs),
+        "INPUT_BITS": student.input_bits,
+        "INPUT_CLOCKS": _clocks(student.input_bits, inputs),
+        "OUTPUTS": outputs,
+        "OUTPUT_AT": _address(outputs),
+        "CODES": 2**student.action_bits if box else 1,
+        "CODE_CLOCKS": _clocks(student.action_bits, 1) if box else 0,
+        "LARGE_ROM": _LARGE_ROM,
+        "ACTION": student.action_bits if box else _address(outputs),
+    }
+    # Yosys has no ROM of distributed memory, and looks at ram_style first.
+    styles = ("block", "block") if constants == "block-ram" else ("distributed", "logic")
+    lines = [
+        *(f"    parameter {name} = {value}" for name, value in numbers.items()),
+        *(f'    parameter {name} = "{style}"' for name, style in zip(_STYLES, styles, strict=True)),
+    ]
+    if sizes:
+        lines += [
+            _table("LAYER_INPUTS", [layer.weight.shape[1] for layer in student.layers]),
+            _table("LAYER_OUTPUTS", [len(layer.weight) for layer in student.layers]),
+        ]
+    head = f"// Generated by qpd export {__version__}. No module needs all of them.\n"
+    lint = "// verilator lint_{} UNUSEDPARAM\n"
+    return head + lint.format("off") + ",\n".join(lines) + "\n" + lint.format("on")
+
+
+def _clocks(steps: int, rows: int) -> int:
+    """Return how long a search takes: two clocks a step, three where its thresholds are many."""
+    return sum(3 if rows << step >= _LARGE_ROM else 2 for step in range(steps))
+
+
+def _folded_sizes(
+    student: IntegerStudent, folding: Folding, words: int, param_bits: int
+) -> dict[str, int]:
+    """Return what layers that share multipliers are made by."""
     ins = [layer.weight.shape[1] for layer in student.layers]
     outs = [len(layer.weight) for layer in student.layers]
-    box = isinstance(student.actions, Box)
-    codes = 2**student.action_bits if box else 1
-
-    def address(entries: int) -> int:
-        return max((entries - 1).bit_length(), 1)
-
-    numbers = {
+    return {
         "P": folding.lanes,
         "S": folding.inputs,
         "B": max(layer.bits for layer in student.layers),
-        "ACC": width,
         "TOP": student.layers[0].levels,
         "THRESHOLDS": int(uses_thresholds(student)),
         "LAYERS": len(student.layers),
-        "LAYER": address(len(student.layers)),
+        "LAYER": _address(len(student.layers)),
         "TABLE": 16 * _padded(len(student.layers)),
-        "INPUTS": ins[0],
-        "OUTPUTS": outs[-1],
-        "OUTPUT_AT": address(outs[-1]),
         "NEURONS": sum(outs),
         "PARAM": param_bits,
-        "PARAM_AT": address(sum(outs)),
+        "PARAM_AT": _address(sum(outs)),
         "WEIGHT_WORDS": words,
-        "WEIGHT_AT": address(words),
-        "INPUT_BITS": student.input_bits,
+        "WEIGHT_AT": _address(words),
         "EVEN": int(student.has_zero_weight),
-        "FEATURE_AT": address(2**student.input_bits * ins[0]),
         # At least two, so that an address has a bit.
         "MOST_CHUNKS": max(2, *(ceil(width / folding.inputs) for width in [*ins, *outs])),
-        "CODES": codes,
-        "CODE_AT": address(codes),
-        "ACTION": student.action_bits if box else address(outs[-1]),
     }
-    style = "block" if block_ram else "distributed"
-    lines = [
-        *(f"    parameter {name} = {value}" for name, value in numbers.items()),
-        f'    parameter ROM_STYLE = "{style}"',
-        _table("LAYER_INPUTS", ins),
-        _table("LAYER_OUTPUTS", outs),
-    ]
-    return f"// Generated by qpd export {__version__}.\n" + ",\n".join(lines) + "\n"
+
+
+def _address(entries: int) -> int:
+    return max((entries - 1).bit_length(), 1)
 
 
 def _table(name: str, values: list[int]) -> str:
@@ -258,6 +344,12 @@ def _table(name: str, values: list[int]) -> str:
 def _padded(count: int) -> int:
     """Return the least power of two that is not below `count`."""
     return 1 << (count - 1).bit_length()
+
+
+def _work(folding: Folding) -> str:
+    if folding.unrolled:
+        return f"All layers are there at once, an adder for each of {folding.multipliers:,} weights"
+    return f"{folding.lanes} neurons by {folding.inputs} inputs are multiplied a clock"
 
 
 def _readme(source: ExportSource, folding: Folding) -> str:
@@ -273,7 +365,7 @@ float32, which are compared with {stored:,} stored integers.
     make test    # Verilator plays the golden vectors: PASS, or FAIL and a non-zero status
     make lint
 
-{folding.lanes} neurons by {folding.inputs} inputs are multiplied a clock; levels are made by {how}.
+{_work(folding)}; levels are made by {how}.
 Features are taken one a transfer (`s_valid`, `s_ready`), outputs leave one a transfer (`m_valid`,
 `m_ready`, `m_last`): `m_acc` is the accumulator, `m_action` the code of a continuous action, or,
 with `m_last`, the chosen one. Reset is synchronous.

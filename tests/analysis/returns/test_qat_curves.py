@@ -15,7 +15,8 @@ from qpd.runs.target import TargetError
 
 HEADER = "phase,epoch,loss,validation_return,validation_low,validation_high\n"
 RUNS = Path(__file__).parents[3] / "runs-reference"
-WITH, WITHOUT = RUNS / "ablation-three-phases-dorefa", RUNS / "ablation-phase3-only-dorefa"
+WITH = RUNS / "phase3/seed=0,base=ablation-three-phases-dorefa"
+WITHOUT = RUNS / "phase3/seed=0,base=ablation-phase3-only-dorefa"
 
 
 def test_samples_count_all_phases() -> None:
@@ -29,15 +30,15 @@ def test_samples_count_all_phases() -> None:
     students = curves.evaluations.set_index(["run", "policy"])
     assert students.loc[(str(WITH), "ptq"), "samples"] == 2_000_000
     assert students.loc[(str(WITH), "qat"), "samples"] == 2_500_000
-    assert students.loc[(str(WITHOUT), "qat"), "mean"] == 7.72
+    assert students.loc[(str(WITHOUT), "qat"), "mean"] == 297.89
     assert curves.left_out == {}
 
 
 def test_values_are_those_of_the_file() -> None:
     row = qat_curves([WITH]).epochs.iloc[-1]
-    assert row["loss"] == 0.05054739862680435
+    assert row["loss"] == 0.04279354587197304
     validation = row[["validation_return", "validation_low", "validation_high"]]
-    assert validation.tolist() == [376.875, 362.9375, 390.625]
+    assert validation.tolist() == [373.0625, 351.2175737403295, 392.92568594583315]
 
 
 def test_figure() -> None:
@@ -48,7 +49,7 @@ def test_figure() -> None:
     assert [len(line.get_xdata()) for line in drawn] == [20, 5, 25]
     assert losses.get_yscale() == "log"
     values = np.concatenate([line.get_ydata() for line in returns.lines])
-    assert {376.875, 358.04, 237.52, 7.72} <= set(values)
+    assert {373.0625, 369.09, 60.46, 297.89} <= set(values)
 
 
 def test_a_run_without_phase_3_is_left_out(tmp_path: Path) -> None:

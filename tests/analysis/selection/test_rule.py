@@ -5,23 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.selection.rule import RULES, Cell, choose, edge_of, frequencies
 
-BITS, WIDTHS = (8, 7, 6, 5, 4, 3, 2), (256, 128, 64, 32, 16)
-# By task: the edge of parity, Table 1's choice, and the means of each step: core bits at width 256
-# and 8 input bits, widths with that core, input bits with both.
-TASKS = {
-    "Ant": (4146, (2, 64, 3), [5316, 5577, 5390, 5639, 5704, 5667, 5097],
-            [5097, 5043, 4804, 3696, 2798], [4804, 4673, 4036, 4686, 3928, 4340, 3964]),
-    "HalfCheetah": (9876, (3, 256, 8), [11010, 11590, 10943, 10858, 10630, 10156, 7158],
-                    [10156, 9116, 8327, 6790, 5292], [10156, 9632, 9866, 8803, 8560, 7622, 6999]),
-    "Hopper": (1999, (2, 16, 6), [2520, 2463, 2551, 2679, 2485, 2799, 3514],
-               [3514, 3172, 2959, 2803, 2521], [2521, 1765, 2126, 1924, 1745, 1257, 1314]),
-    "Humanoid": (5749, (3, 16, 4), [5643, 4950, 5721, 5672, 5602, 6016, 5530],
-                 [6016, 5602, 5919, 5879, 5942], [5942, 6533, 5741, 5763, 5761, 5578, 5710]),
-    "Walker2d": (4582, (2, 128, 3), [5185, 4954, 5257, 5189, 5413, 5044, 5082],
-                 [5082, 4968, 4425, 4324, 2225], [4968, 4792, 4987, 4980, 4949, 4623, 4561]),
-}  # fmt: skip
 # Where everything larger must be at parity, too: one that fails ends a step.
 MONOTONE = {
     "Ant": (2, 64, 7), "HalfCheetah": (3, 256, 8), "Hopper": (2, 16, 8), "Humanoid": None,
@@ -30,20 +16,16 @@ MONOTONE = {
 
 
 def cells_of(task: str) -> dict[Cell, bool]:
-    edge, (core, width, _), cores, widths, inputs = TASKS[task]
-    means = {Cell(bits, 256, 8): mean for bits, mean in zip(BITS, cores, strict=True)}
-    means |= {Cell(core, each, 8): mean for each, mean in zip(WIDTHS, widths, strict=True)}
-    means |= {Cell(core, width, bits): mean for bits, mean in zip(BITS, inputs, strict=True)}
-    return {cell: mean >= edge for cell, mean in means.items()}
+    return {cell: mean >= TASKS[task].edge for cell, mean in TASKS[task].means.items()}
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_papers_choice_follows_from_its_returns(task: str) -> None:
     steps = choose(cells_of(task), RULES["paper"])
-    assert steps[-1].chosen == Cell(*TASKS[task][1])
+    assert steps[-1].chosen == TASKS[task].chosen
     assert [len(step.cells) for step in steps] == [7, 5, 7]
     # Largest first, as failures in between are what the rules differ in.
-    assert [cell.core for cell in steps[0].cells] == list(BITS)
+    assert [cell.core for cell in steps[0].cells] == list(range(8, 1, -1))
 
 
 @pytest.mark.parametrize("task", TASKS)

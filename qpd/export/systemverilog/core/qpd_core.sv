@@ -1,5 +1,5 @@
 // A quantized policy in integers: raw float32 features in, accumulators and actions out.
-// P neurons by S inputs are multiplied a clock; all layers share these P*S multipliers.
+// Features become levels, `qpd_network` computes the layers, outputs become codes or a choice.
 `default_nettype none
 module qpd_core #(
 `include "qpd_constants.svh"
@@ -17,301 +17,109 @@ module qpd_core #(
     output wire signed [ACC-1:0]     m_acc,
     output wire [ACTION-1:0]         m_action
 );
-  localparam LA = $clog2(MOST_CHUNKS);
-  localparam CW = 16;
-  typedef enum logic [3:0] {
-    FEATURE, SEARCH, COMPARE, STORE, MAC, FILL, DRAIN, EMPTY, FETCH, CODE, CODE_COMPARE, DECIDE, SEND
-  } state_t;
-  state_t state;
+  // One observation at a time: its last output is taken before the next one's first feature.
+  logic receiving;
+  logic [INPUT_AT-1:0] taken;
+  assign s_ready = receiving;
+  wire take = s_valid && s_ready;
 
-  // The constants; a tool puts what is large into block RAM.
-  (* rom_style = ROM_STYLE *) logic [P*S*B-1:0] weights  [0:WEIGHT_WORDS-1];
-  (* rom_style = ROM_STYLE *) logic [PARAM-1:0] params   [0:NEURONS-1];
-  (* rom_style = ROM_STYLE *) logic [31:0]      features [0:(1<<INPUT_BITS)*INPUTS-1];
-  (* rom_style = ROM_STYLE *) logic [ACC-1:0]   codes    [0:CODES-1];
-  initial begin
-    $readmemh("weights.hex", weights);
-    $readmemh("params.hex", params);
-    $readmemh("features.hex", features);
-    $readmemh("codes.hex", codes);
-  end
-
-  logic [CW-1:0] chunk, left, neuron, count, index;
-  logic [WEIGHT_AT-1:0] weight_at;
-  logic [PARAM_AT-1:0] param_at;
-  logic [LAYER-1:0] layer;
-  // Through wires: not every tool selects from a constant by a signal.
-  wire [TABLE-1:0] all_inputs = LAYER_INPUTS, all_outputs = LAYER_OUTPUTS;
-  wire [CW-1:0] layer_inputs = all_inputs[CW*layer +: CW];
-  wire [CW-1:0] layer_outputs = all_outputs[CW*layer +: CW];
-  wire last_layer = 32'(layer) == LAYERS - 1;
-  wire bank = layer[0];
-
-  // Features: the level is the number of thresholds reached, by bisection. Floats are ordered as
-  // integers once the negative ones are flipped; NaN is level 0.
-  logic [31:0] key, feature_threshold;
-  logic [7:0] level, step;
-  wire [7:0] candidate = level | step;
+  // Floats are ordered as integers once the negative ones are flipped; NaN is level 0.
   wire not_a_number = s_data[30:0] > 31'h7f800000;
-  wire [FEATURE_AT-1:0] feature_at = FEATURE_AT'({index, candidate[INPUT_BITS-1:0]});
-  always_ff @(posedge clk) feature_threshold <= features[feature_at];
-
-  // Levels are written by the encoder and, so many clocks after its accumulator, by every neuron.
-  localparam DELAY = 7;
-  logic [CW*DELAY-1:0] at;
-  logic [DELAY-1:0] drain_valid;
-  logic [7:0] drained;
-  wire stores = state == STORE;
-  wire write = stores || (drain_valid[DELAY-1] && !last_layer);
-  wire [CW-1:0] write_at = stores ? index : at[CW*(DELAY-1) +: CW];
-  wire [7:0] write_level = stores ? level : drained;
-  wire write_bank = stores ? 1'b0 : ~bank;
-  wire [CW-1:0] write_row = write_at / CW'(S), write_lane = write_at % CW'(S);
-
-  // Multiply: ROM and levels, a register, products, their sums, the accumulators. Levels of the
-  // layer that is read and of the one that is written lie S side by side. What a block RAM reads is
-  // registered once more, as its own output is late.
-  localparam MACS = 4;
-  logic [P*S*B-1:0] read_word, word;
-  logic [8*S-1:0] x;
+  logic [31:0] key;
+  logic [INPUT_AT-1:0] row;
+  logic [INPUT_CLOCKS:0] encoding;
+  wire [INPUT_BITS-1:0] level;
+  wire [31:0] unused_key;
   always_ff @(posedge clk) begin
-    read_word <= weights[weight_at];
-    word <= read_word;
+    key <= not_a_number ? 32'd0 : s_data[31] ? ~s_data : {1'b1, s_data[30:0]};
+    row <= taken;
+    encoding <= rst ? '0 : {encoding[INPUT_CLOCKS-1:0], take};
   end
-  for (genvar j = 0; j < S; j++) begin : g_level
-    logic [7:0] levels [0:2*(1<<LA)-1];
-    logic [7:0] found;
-    logic used;
+  qpd_search #(
+      .BITS(INPUT_BITS), .ROWS(INPUTS), .ROW(INPUT_AT), .KEY(32), .LARGE(LARGE_ROM),
+      .NAME("features"),
+      .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
+  ) encoder (.clk, .go(1'b1), .key, .row, .found_key(unused_key), .level);
+
+  logic [INPUT_AT-1:0] encoded;
+  wire x_valid = encoding[INPUT_CLOCKS];
+  wire x_last = 32'(encoded) == INPUTS - 1;
+  wire done;
+  wire signed [ACC-1:0] y_acc;
+  logic [OUTPUT_AT-1:0] y_index;
+  logic sending;
+  wire go = !m_valid || m_ready;
+  qpd_network network (
+      .clk, .rst, .x_valid, .x_last, .x_index(encoded), .x_level(8'(level)), .done,
+      .read(go), .y_index, .y_acc
+  );
+
+  localparam STEPS = CODES > 1 ? CODE_CLOCKS + 1 : 2;
+  logic [STEPS-1:0] valid, last;
+  wire y_last = 32'(y_index) == OUTPUTS - 1;
+  assign m_valid = valid[STEPS-1];
+  assign m_last = last[STEPS-1];
+  if (CODES > 1) begin : g_codes
+    // Bisection in the thresholds that hold squash and rounding; a flipped sign makes them unsigned.
+    wire [ACC-1:0] found;
+    qpd_search #(
+        .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .LARGE(LARGE_ROM),
+        .NAME("codes"),
+        .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
+    ) decoder (
+        .clk, .go, .key({~y_acc[ACC-1], y_acc[ACC-2:0]}), .row(1'b0), .found_key(found),
+        .level(m_action)
+    );
+    assign m_acc = {~found[ACC-1], found[ACC-2:0]};
+  end else begin : g_choice
+    logic signed [ACC-1:0] now, best;
+    logic [OUTPUT_AT-1:0] choice, position;
+    assign m_acc = now;
+    assign m_action = choice;
     always_ff @(posedge clk) begin
-      if (write && 32'(write_lane) == j) levels[{write_bank, write_row[LA-1:0]}] <= write_level;
-      found <= levels[{bank, chunk[LA-1:0]}];
-      used <= j < 32'(left);
-      x[8*j +: 8] <= used ? found : 8'd0;
-    end
-  end
-
-  // A weight of B bits is odd, +-1, +-3 ..., or even, 0, +-2 ...: of narrow ones the multiples of a
-  // level are added up once for all lanes, and a lane only chooses.
-  localparam NARROW = B <= 3;
-  wire [44*S-1:0] multiples;
-  for (genvar j = 0; j < S; j++) begin : g_multiples
-    wire [10:0] v = {3'd0, x[8*j +: 8]};
-    wire [10:0] three = v + (v << 1);
-    assign multiples[44*j +: 44] = !NARROW ? '0
-        : EVEN != 0 ? {v << 3, three << 1, v << 2, v << 1} : {(v << 3) - v, v + (v << 2), three, v};
-  end
-
-  logic [MACS-1:0] mac_valid, mac_first;
-  logic [P*ACC-1:0] acc;
-  for (genvar i = 0; i < P; i++) begin : g_lane
-    logic [S*ACC-1:0] products;
-    for (genvar j = 0; j < S; j++) begin : g_product
-      wire [B-1:0] n = word[(i*S+j)*B +: B];
-      if (NARROW) begin : g_add
-        wire [43:0] mine = multiples[44*j +: 44];
-        wire negative = ~n[B-1];
-        // Which multiple: n mirrored at the middle; of even weights their magnitude's half, less 1.
-        wire [B-2:0] mirrored = n[B-2:0] ^ {(B-1){negative}};
-        wire [2:0] half = 3'(mirrored) + 3'(EVEN != 0 && negative);
-        wire [1:0] which = 2'(half - 3'(EVEN));
-        wire [10:0] some = which[1] ? (which[0] ? mine[43:33] : mine[32:22])
-            : which[0] ? mine[21:11] : mine[10:0];
-        wire [10:0] chosen = EVEN != 0 && half == 3'd0 ? 11'd0 : some;
-        wire [ACC-1:0] wide = {{(ACC-11){1'b0}}, chosen};
-        always_ff @(posedge clk) products[j*ACC +: ACC] <= negative ? -wide : wide;
-      end else begin : g_multiply
-        wire signed [B:0] w = {~n[B-1], n[B-2:0], EVEN == 0};
-        wire signed [8:0] v = {1'b0, x[8*j +: 8]};
-        wire signed [B+9:0] product = w * v;
-        always_ff @(posedge clk) products[j*ACC +: ACC] <= ACC'(product);
-      end
-    end
-    logic signed [ACC-1:0] total, sum;
-    always_comb begin
-      total = '0;
-      for (int j = 0; j < S; j++) total = total + $signed(products[j*ACC +: ACC]);
-    end
-    wire [ACC-1:0] next = i + 1 < P ? acc[((i+1)%P)*ACC +: ACC] : '0;
-    always_ff @(posedge clk) begin
-      sum <= total;
-      if (mac_valid[MACS-1]) acc[i*ACC +: ACC] <= (mac_first[MACS-1] ? '0 : acc[i*ACC +: ACC]) + sum;
-      else if (state == DRAIN) acc[i*ACC +: ACC] <= next;
-    end
-  end
-
-  // Requantize, a neuron a clock: bias, then thresholds or multiplier and shift.
-  logic [PARAM-1:0] read_param, param1;
-  logic [PARAM-1:ACC] param2;
-  logic signed [ACC-1:0] acc0, acc1, acc2;
-  logic signed [ACC-1:0] outputs [0:OUTPUTS-1];
-  always_ff @(posedge clk) begin
-    read_param <= params[param_at];
-    acc0 <= acc[ACC-1:0];
-    param1 <= read_param;
-    acc1 <= acc0;
-    param2 <= param1[PARAM-1:ACC];
-    acc2 <= acc1 + $signed(param1[ACC-1:0]);
-    at <= {at[CW*(DELAY-1)-1:0], neuron};
-    if (drain_valid[2] && last_layer) outputs[at[2*CW +: OUTPUT_AT]] <= acc2;
-  end
-  if (THRESHOLDS != 0) begin : g_thresholds
-    logic [TOP-1:0] reached;
-    logic [7:0] count_reached, level4, level5;
-    always_comb begin
-      count_reached = '0;
-      for (int t = 0; t < TOP; t++) count_reached = count_reached + 8'(reached[t]);
-    end
-    always_ff @(posedge clk) begin
-      for (int t = 0; t < TOP; t++) reached[t] <= acc2 >= $signed(param2[(t+1)*ACC +: ACC]);
-      level4 <= count_reached;
-      level5 <= level4;
-      drained <= level5;
-    end
-  end else begin : g_multiplier
-    logic signed [ACC+31:0] product, whole, half;
-    logic [5:0] shift, shift4;
-    wire signed [31:0] factor = {1'b0, param2[ACC +: 31]};
-    wire signed [ACC+31:0] rounded = (half + 1) >>> 1;
-    wire signed [ACC+31:0] top = TOP;
-    // Registers after the product: a tool moves them into its multipliers.
-    always_ff @(posedge clk) begin
-      product <= acc2 * factor;
-      shift <= param2[ACC+31 +: 6] - 6'd1;
-      whole <= product;
-      shift4 <= shift;
-      half <= whole >>> shift4;
-      drained <= rounded < 0 ? 8'd0 : rounded > top ? 8'(TOP) : rounded[7:0];
-    end
-  end
-
-  logic signed [ACC-1:0] output_now, code_threshold, best;
-  logic [ACTION-1:0] code, code_step, choice;
-  wire [ACTION-1:0] code_candidate = code | code_step;
-  always_ff @(posedge clk) begin
-    output_now <= outputs[index[OUTPUT_AT-1:0]];
-    code_threshold <= codes[code_candidate[CODE_AT-1:0]];
-  end
-
-  assign s_ready = state == FEATURE;
-  assign m_valid = state == SEND;
-  assign m_acc = output_now;
-  assign m_last = 32'(index) == OUTPUTS - 1;
-  assign m_action = CODES > 1 ? code : choice;
-
-  always_ff @(posedge clk) begin
-    mac_valid <= {mac_valid[MACS-2:0], 1'b0};
-    mac_first <= {mac_first[MACS-2:0], 1'b0};
-    drain_valid <= {drain_valid[DELAY-2:0], state == DRAIN};
-    if (state == MAC) begin
-      mac_valid[0] <= 1'b1;
-      mac_first[0] <= chunk == 0;
-    end
-    case (state)
-      FEATURE: if (s_valid) begin
-        key <= s_data[31] ? ~s_data : {1'b1, s_data[30:0]};
-        level <= 8'd0;
-        step <= 8'd1 << (INPUT_BITS - 1);
-        state <= not_a_number ? STORE : SEARCH;
-      end
-      SEARCH: state <= COMPARE;
-      COMPARE: begin
-        if (key >= feature_threshold) level <= candidate;
-        step <= step >> 1;
-        state <= step == 8'd1 ? STORE : SEARCH;
-      end
-      STORE: if (32'(index) == INPUTS - 1) begin
-        index <= '0;
-        state <= MAC;
-      end else begin
-        index <= index + 1'b1;
-        state <= FEATURE;
-      end
-      MAC: begin
-        weight_at <= weight_at + 1'b1;
-        if (32'(left) <= S) begin
-          chunk <= '0;
-          left <= layer_inputs;
-          count <= '0;
-          state <= FILL;
-        end else begin
-          chunk <= chunk + 1'b1;
-          left <= left - CW'(S);
-        end
-      end
-      FILL: begin
-        count <= count + 1'b1;
-        if (count == MACS) begin
-          count <= '0;
-          state <= DRAIN;
-        end
-      end
-      DRAIN: begin
-        param_at <= param_at + 1'b1;
-        neuron <= neuron + 1'b1;
-        count <= count + 1'b1;
-        if (32'(count) == P - 1 || neuron + 1'b1 == layer_outputs) begin
-          count <= '0;
-          state <= EMPTY;
-        end
-      end
-      EMPTY: begin
-        count <= count + 1'b1;
-        if (count == DELAY) begin
-          count <= '0;
-          state <= MAC;
-          if (neuron == layer_outputs) begin
-            neuron <= '0;
-            left <= layer_outputs;
-            layer <= layer + 1'b1;
-            if (last_layer) begin
-              layer <= '0;
-              left <= LAYER_INPUTS[CW-1:0];
-              weight_at <= '0;
-              param_at <= '0;
-              state <= FETCH;
-            end
+      if (go) begin
+        now <= y_acc;
+        if (valid[0]) begin
+          position <= last[0] ? '0 : position + 1'b1;
+          if (position == 0 || y_acc > best) begin
+            best <= y_acc;
+            choice <= position;
           end
         end
       end
-      FETCH: begin
-        code <= '0;
-        code_step <= ACTION'(CODES >> 1);
-        state <= CODE;
+      if (rst) position <= '0;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (take) begin
+      taken <= taken + 1'b1;
+      if (32'(taken) == INPUTS - 1) receiving <= 1'b0;
+    end
+    if (x_valid) encoded <= x_last ? '0 : encoded + 1'b1;
+    if (go) begin
+      valid <= {valid[STEPS-2:0], sending};
+      last <= {last[STEPS-2:0], sending && y_last};
+      if (sending) begin
+        y_index <= y_last ? '0 : y_index + 1'b1;
+        sending <= !y_last;
       end
-      CODE: state <= CODES > 1 ? CODE_COMPARE : DECIDE;
-      CODE_COMPARE: begin
-        if (output_now >= code_threshold) code <= code_candidate;
-        code_step <= code_step >> 1;
-        state <= code_step == 1 ? DECIDE : CODE;
-      end
-      DECIDE: begin
-        if (index == 0 || output_now > best) begin
-          best <= output_now;
-          choice <= ACTION'(index);
-        end
-        state <= SEND;
-      end
-      SEND: if (m_ready) begin
-        index <= m_last ? '0 : index + 1'b1;
-        state <= m_last ? FEATURE : FETCH;
-      end
-      default: state <= FEATURE;
-    endcase
+    end
+    if (done) sending <= 1'b1;
+    if (m_valid && m_ready && m_last) begin
+      receiving <= 1'b1;
+      taken <= '0;
+    end
     if (rst) begin
-      state <= FEATURE;
-      chunk <= '0;
-      neuron <= '0;
-      count <= '0;
-      index <= '0;
-      left <= LAYER_INPUTS[CW-1:0];
-      layer <= '0;
-      weight_at <= '0;
-      param_at <= '0;
-      mac_valid <= '0;
-      drain_valid <= '0;
+      receiving <= 1'b1;
+      taken <= '0;
+      encoded <= '0;
+      y_index <= '0;
+      sending <= 1'b0;
+      valid <= '0;
     end
   end
   // Only to say that nothing reads it.
-  wire unused = &{1'b0, write_row, multiples, ROM_STYLE[0], 1'b0};
+  wire unused = &{1'b0, unused_key, 1'b0};
 endmodule
 `default_nettype wire

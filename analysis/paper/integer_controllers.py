@@ -1,0 +1,260 @@
+"""The 13 claims of Kresse & Lampert (arXiv 2511.07046), judged by controllers of ours.
+
+Trained ones and students of one teacher are judged apart from each other and from other tasks, as
+ratios to the float policy of their own route. Parity is the paper's: on each task the share of the
+float's return that its own criterion, one deviation over seeds, allowed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
+from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
+from qpd.analysis.paper.verdict import (
+    ClaimTest,
+    Verdict,
+    claim_test_of_every,
+    claim_test_of_mean,
+    mean_of_ratios,
+)
+from qpd.analysis.returns.mean_bootstrap import ScorePair
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.runs.run_frame import find_runs
+from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, measured_routes
+from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
+from qpd.analysis.selection.table import selections
+from qpd.errors.codes import ErrorCode
+from qpd.files.json_input import read_json
+from qpd.fpga.devices import DEVICES
+from qpd.runs.run_directory import RunDirectoryError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PART = "xc7a15t"  # the paper's
+_TWO_BITS = ("Ant", "Hopper", "Walker2d")
+
+
+@dataclass(frozen=True)
+class ControllerEvidence:
+    """What was measured of each route on the paper's tasks, and cores built for its part."""
+
+    routes: list[MeasuredCells]
+    cores: dict[str, dict[str, Any]] = field(default_factory=dict)  # fpga.json by folder of a run
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> ControllerEvidence:
+        """Read the runs in `paths`. Raises what `measured_routes` does, and for other tasks."""
+        routes = [each for each in measured_routes(paths) if task_of(each) in TASKS]
+        if not routes:
+            raise RunDirectoryError(
+                [f"none of the paper's tasks: {', '.join(f'{name}-v4' for name in TASKS)}"],
+                ErrorCode.NOTHING_MEASURED,
+            )
+        cores = {}
+        for path in find_runs(paths):
+            file = path / "exports" / _PART / "fpga.json"
+            if file.is_file():
+                cores[path.name] = read_json(file)
+        return cls(routes, cores)
+
+
+def task_of(found: MeasuredCells) -> str:
+    """Return the paper's name of a task, `Hopper` of Hopper-v4; -v5 ones are other tasks."""
+    name, _, version = found.route.env_id.rpartition("-")
+    return name if version == "v4" else found.route.env_id
+
+
+def judge(evidence: ControllerEvidence) -> list[JudgedClaim]:
+    """Return all claims with their verdicts."""
+    return judge_claims(CLAIMS, evidence)
+
+
+def choices_table(evidence: ControllerEvidence) -> ShownTable:
+    """Return Table 1: the paper's choices, what both rules choose of its returns, and of ours."""
+    rows = []
+    for name, task in TASKS.items():
+        passes = {cell: mean >= task.edge for cell, mean in task.means.items()}
+        strict = choose(passes, RULES["monotone"])[-1].chosen
+        rows.append([f"{name}-v4, the paper", _said(task.chosen), _said(strict), "10"])
+    for found in evidence.routes:
+        if found.floats and found.cells:
+            edge = TASKS[task_of(found)].parity * _mean(found.widest_floats)
+            passes = {cell: _mean(games) >= edge for cell, games in found.cells.items()}
+            chosen = [choose(passes, rule)[-1].chosen for rule in RULES.values()]
+            fewest = min(len(games) for games in found.cells.values())
+            rows.append([str(found.route), *map(_said, chosen), str(fewest)])
+    header = ["task", "core, width, input", "if all larger pass, too", "seeds"]
+    return ShownTable("Chosen, with the paper's parity on each task", header, rows)
+
+
+def figure(evidence: ControllerEvidence) -> Figure:
+    """Draw every route's steps, and the paper's of the same tasks, as shares of the float's return.
+
+    The paper plots them in its Figures 1, 4 and 5.
+    """
+    curves = []
+    for found in evidence.routes:
+        task = TASKS[task_of(found)]
+        if found.cells and found.floats:
+            # The share stands for the paper's parity; several seeds are not needed for it.
+            curves.append(curve_of(str(found.route), selections(found, task.parity)[0]))
+    for name in dict.fromkeys(task_of(found) for found in evidence.routes):
+        curves.append(_published(name))
+    return steps_figure(curves)
+
+
+def _published(name: str) -> Curve:
+    task = TASKS[name]
+    shares = [
+        [mean / task.float_mean for mean in means]
+        for means in (task.cores, task.widths, task.inputs)
+    ]
+    values = (BITS, WIDTHS, BITS)
+    steps = {
+        step: [(value, share, np.nan, np.nan) for value, share in zip(each, share_of, strict=True)]
+        for step, each, share_of in zip(STEPS, values, shares, strict=True)
+    }
+    return Curve(f"{name}-v4, the paper", steps, is_published=True)
+
+
+def _said(cell: Cell | None) -> str:
+    return "none at parity" if cell is None else f"{cell.core}, {cell.width}, {cell.inputs}"
+
+
+def _mean(games: Games) -> float:
+    return float(np.mean([each.mean() for each in games.values()]))
+
+
+def _pair(first: Games, second: Games) -> ScorePair:
+    """Return `[seeds, games]` of both."""
+    return _matrix(first), _matrix(second)
+
+
+def _matrix(games: Games) -> np.ndarray:
+    count = min(map(len, games.values()))
+    return np.stack([games[seed][:count] for seed in sorted(games)])
+
+
+def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Found]:
+    """Return a finder: the core's bits on each task, with the widest network, are at parity."""
+
+    def find(evidence: ControllerEvidence) -> Found:
+        tests, said, tasks = [], [], set()
+        for found in evidence.routes:
+            task = TASKS[task_of(found)]
+            games = _widest(found).get(core(task_of(found)))
+            if games is None or not found.floats:
+                continue
+            pair = [_pair(games, found.widest_floats)]
+            tests.append(claim_test_of_mean(pair, task.parity, "above"))
+            ratio = f"{_ratio(pair)}, bound {task.parity:.2f}"
+            said.append(f"{found.route}, {core(task_of(found))} bits: {ratio}")
+            tasks.add(task_of(found))
+        if tasks:
+            said.insert(0, f"{len(tasks)} of {len(TASKS)} tasks")
+        return _every(tests, said, "qpd sweep recipes/controllers-grid.yaml")
+
+    return find
+
+
+def _widest(found: MeasuredCells) -> dict[int, Games]:
+    """Return the cells of the widest network with all input bits, by core bits."""
+    widths = [cell.width for cell in found.cells if cell.inputs == MOST]
+    return {
+        cell.core: games
+        for cell, games in found.cells.items()
+        if cell.inputs == MOST and cell.width == max(widths)
+    }
+
+
+def _capacity(evidence: ControllerEvidence) -> Found:
+    """Judge whether HalfCheetah's return falls with the core's bits and with the width."""
+    tests, said = [], []
+    for found in evidence.routes:
+        by_core = _widest(found)
+        if task_of(found) != "HalfCheetah" or not by_core:
+            continue
+        few, many = min(by_core), max(by_core)
+        narrow: dict[int, dict[int, Games]] = {}
+        for cell, games in found.cells.items():
+            if cell.inputs == MOST:
+                narrow.setdefault(cell.core, {})[cell.width] = games
+        if few < many:
+            pair = [_pair(by_core[few], by_core[many])]
+            tests.append(claim_test_of_mean(pair, 1.0, "below"))
+            said.append(f"{found.route}, core {few} against {many}: {_ratio(pair)}")
+        core, widths = max(narrow.items(), key=lambda item: len(item[1]))
+        if len(widths) > 1:
+            pair = [_pair(widths[min(widths)], widths[max(widths)])]
+            tests.append(claim_test_of_mean(pair, 1.0, "below"))
+            said.append(f"core {core}, width {min(widths)} against {max(widths)}: {_ratio(pair)}")
+    return _every(tests, said, "HalfCheetah-v4: cells of several cores and widths")
+
+
+def _more_inputs(evidence: ControllerEvidence) -> Found:
+    """Judge nothing, but show the fewest input bits at parity before and after the reduction."""
+    said = []
+    for found in evidence.routes:
+        if not found.floats:
+            continue
+        edge = TASKS[task_of(found)].parity * _mean(found.widest_floats)
+        fewest: dict[tuple[int, int], int] = {}
+        for cell, games in found.cells.items():
+            if _mean(games) >= edge:
+                key = (cell.core, cell.width)
+                fewest[key] = min(fewest.get(key, MOST), cell.inputs)
+        if len(fewest) > 1 and min(fewest.values()) < MOST:
+            said += [f"core {c}, width {w}: {bits}" for (c, w), bits in sorted(fewest.items())]
+    return Found("; ".join(said) or "qpd sweep with quantize.input_bits at two cores or widths")
+
+
+def _fits(evidence: ControllerEvidence) -> Found:
+    """Judge whether cores of the paper's choices were built for its part."""
+    if not evidence.cores:
+        return Found(f"qpd fpga RUN --device {_PART}")
+    device = DEVICES[_PART]
+    said, fit = [], True
+    for name, core in evidence.cores.items():
+        counts = (core["luts"], core["flip_flops"], core["block_rams"], core["dsps"])
+        fit &= device.fits(*counts)
+        said.append(f"{name}: {core['luts']:,} LUTs, {core['layer_cycles']:,} cycles of the layers")
+    return Found("; ".join(said) + "; no test", verdict=Verdict.held if fit else Verdict.failed)
+
+
+def _every(tests: Sequence[ClaimTest], said: Sequence[str], by: str) -> Found:
+    return Found("; ".join(said), claim_test_of_every(tests)) if tests else Found(by)
+
+
+def _ratio(pair: Sequence[ScorePair]) -> str:
+    found = mean_of_ratios(pair)
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+
+
+CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
+    ("SAC in so many bits everywhere is at parity down to 3, on HalfCheetah to 5",
+     not_measured("qpd train sac TASK --bits all=N")),
+    ("2 bits of the core suffice on Ant, Hopper and Walker2d, 3 on HalfCheetah and Humanoid",
+     _at_parity(lambda task: 2 if task in _TWO_BITS else 3)),
+    ("where all in few bits fails, the input is the bottleneck",
+     not_measured("qpd train sac TASK --bits input=N, and output=N")),
+    ("output bits matter at 2 only", not_measured("qpd train sac TASK --bits output=N")),
+    ("HalfCheetah is limited by capacity: return falls with core bits and width", _capacity),
+    ("DDPG: lower returns, mostly at parity", not_measured("qpd train ddpg TASK --bits core=N")),
+    ("normalization helps fp32 SAC and quantized DDPG, and hurts fp32 DDPG",
+     not_measured("qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false")),
+    ("a core of 3 bits is always at parity", _at_parity(lambda _: 3)),
+    ("with core and width reduced more input bits are needed", _more_inputs),
+    ("selected policies learn as fast as fp32", not_measured("metrics.csv of trainings")),
+    ("under noise they equal or beat fp32", not_measured("qpd evaluate RUN --noise 0,0.1,0.5")),
+    ("all selected policies fit an XC7A15T", _fits),
+    ("8-8-8 bits at width 256 do not fit",
+     not_measured(f"qpd fpga RUN --device {_PART} of such a run")),
+]  # fmt: skip

@@ -1,0 +1,69 @@
+"""Claims of low-precision SAC: arms by seed, failures that are recorded, what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import qpd
+from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, Seeds, arm_of, judge
+from qpd.analysis.paper.verdict import Verdict
+from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.runs.training_run import TrainingRun
+from tests.command_line import call
+from tests.phases.test_low_precision_training import trained
+
+pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
+
+
+def arm(mean: float, seeds: int = 5) -> Seeds:
+    return {seed: mean + 0.2 * (seed - 2) for seed in range(seeds)}
+
+
+def claims_of(arms: dict[str, Seeds]) -> dict[int, tuple[Verdict, str]]:
+    found = judge(LowPrecisionEvidence({"Pendulum-v1": arms}))
+    return {claim.number: (claim.verdict, claim.evidence) for claim in found}
+
+
+def test_arms_are_compared_seed_by_seed() -> None:
+    failed: Seeds = dict.fromkeys(range(5))
+    arms = {"fp32": arm(-150.0), "fp16, six methods": arm(-148.0), "fp16, plain": failed}
+    arms |= {f"fp16, without {method}": arm(-170.0) for method in METHODS}
+    arms["fp16, without hadam"] = failed
+    found = claims_of(arms)
+    assert found[1][0] == Verdict.held and found[1][1].startswith("Pendulum-v1: +1.3%")
+    assert found[2] == (Verdict.held, "5 of 5 trainings ended in NaN; no test")
+    assert found[5][0] == Verdict.held and "hadam: NaN in all 5" in found[5][1]
+    # One method whose removal changes nothing, and one training that ended.
+    arms["fp16, without softplus"] = arm(-140.0)
+    arms["fp16, plain"] = failed | {4: -1000.0}
+    found = claims_of(arms)
+    assert found[5][0] == Verdict.failed and found[2][0] == Verdict.failed
+    assert found[3][0] == Verdict.unmeasured
+    few = claims_of({"fp32": arm(-150.0, 2), "fp16, six methods": arm(-150.0, 2)})
+    assert few[1] == (
+        Verdict.unmeasured, "needs 3 seeds of fp32 and of qpd train sac TASK --precision fp16",
+    )  # fmt: skip
+
+
+def test_arms_have_names() -> None:
+    assert arm_of(TrainPrecision()) == "fp32"
+    assert arm_of(TrainPrecision(format="fp16")) == "fp16, six methods"
+    assert arm_of(TrainPrecision(format="e5m7", methods=[])) == "e5m7, plain"
+    rest = [method for method in METHODS if method != "normal"]
+    assert arm_of(TrainPrecision(format="fp16", methods=rest)) == "fp16, without normal"
+    both = TrainPrecision(format="fp16", methods=["hadam", "softplus"])
+    assert arm_of(both) == "fp16, hadam + softplus"
+
+
+def test_a_failure_is_recorded_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(qpd.UserError, match="learning failed after"):
+        trained(tmp_path / "plain", **{"precision.methods": []})
+    assert (TrainingRun.open(tmp_path / "plain").phase.failed_at or 0) > 0
+    code, out, err = call(capsys, "analyze", "paper", tmp_path, "--paper", "low-precision-sac")
+    assert code == 0 and "1 of 1 trainings ended in NaN" in " ".join(out.split()), err
+    trained(tmp_path / "whole")
+    only = tmp_path / "whole"
+    code, _, err = call(capsys, "analyze", "paper", only, "--paper", "low-precision-sac")
+    assert code == 2 and "no training of SAC was evaluated" in err
