@@ -27,13 +27,15 @@ def both_heads(hidden: Tensor, actor: nn.Linear, critic: nn.Linear) -> tuple[Ten
     )
     if together:
         with torch.autocast("cpu", enabled=False):
-            return _Heads.apply(hidden, actor.weight, actor.bias, critic.weight, critic.bias)
+            return Heads.apply(hidden, actor.weight, actor.bias, critic.weight, critic.bias)
     outputs = F.linear(hidden, actor.weight, actor.bias)
     values = F.linear(hidden, critic.weight, critic.bias)
     return outputs.float(), values.float().squeeze(-1)
 
 
-class _Heads(torch.autograd.Function):
+class Heads(torch.autograd.Function):
+    """Both heads as one matrix."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -43,6 +45,7 @@ class _Heads(torch.autograd.Function):
         critic: Tensor,
         critic_bias: Tensor,
     ) -> tuple[Tensor, Tensor]:
+        """Return outputs and values."""
         matrix, bias = torch.cat([actor, critic]), torch.cat([actor_bias, critic_bias])
         ctx.dtype, hidden = hidden.dtype, hidden.float()
         ctx.save_for_backward(hidden, matrix)
@@ -53,6 +56,7 @@ class _Heads(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients by `hidden` and the parameters; None of a head without one."""
         hidden, matrix = ctx.saved_tensors
         by_outputs, by_values = gradients
         count = len(matrix) - 1

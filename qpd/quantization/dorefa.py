@@ -46,15 +46,16 @@ def scaled_integers(
     Weights beyond the scale are clipped. Gradients go straight through to weight and scale. The
     integers are in `dtype`, unless that is the weight's.
     """
-    return _ScaledIntegers.apply(weight, scale, bits, dtype or weight.dtype)
+    return ScaledIntegers.apply(weight, scale, bits, dtype or weight.dtype)
 
 
 # Plain autograd would keep a tensor of the weight's size for nearly every operation here.
-class _ScaledIntegers(torch.autograd.Function):
+class ScaledIntegers(torch.autograd.Function):
     """The scaled form, a cacheful of rows at a time; only weight and scale are kept."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, scale: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+        """Return the integers of `scaled_integers`."""
         ctx.save_for_backward(weight, scale)
         ctx.bits = bits
         integers = torch.empty_like(weight, dtype=dtype)
@@ -69,6 +70,7 @@ class _ScaledIntegers(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients by weight and scale, straight-through."""
         weight, scale = ctx.saved_tensors
         of_weight, of_scale = torch.empty_like(weight), torch.empty_like(scale)
         parts = _in_cache(weight, scale, gradients[0].contiguous(), of_weight, of_scale)
@@ -93,6 +95,8 @@ def _in_cache(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     count = len(flat[0])
     if flat[0].device.type == "cpu":
         count = max(1, CACHED // flat[0].shape[1])
+    if count >= len(flat[0]):
+        return iter([tuple(flat)])
     return zip(*(tensor.split(count) for tensor in flat), strict=True)
 
 

@@ -25,11 +25,12 @@ def round_straight_through(x: Tensor) -> Tensor:
     return _RoundStraightThrough.apply(x)
 
 
-class _QuantizeActivations(torch.autograd.Function):
+class QuantizeActivations(torch.autograd.Function):
     """q = clamp(round(acc * gain + offset), 0, levels), gradient inside [0, levels] only."""
 
     @staticmethod
     def forward(ctx, acc: Tensor, gain: Tensor, offset: Tensor, levels: float) -> Tensor:  # type: ignore[no-untyped-def]
+        """Return the levels of `quantize_activations`."""
         shape = (1, -1) + (1,) * (acc.dim() - 2)
         # In float32 even where acc is bfloat16: gain * acc must be right to a fraction of a level.
         scaled = torch.addcmul(offset.view(shape), acc.float(), gain.view(shape))
@@ -39,6 +40,7 @@ class _QuantizeActivations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads: Tensor):  # type: ignore[no-untyped-def]
+        """Return the gradients by accumulators, gain and offset; changes the given one."""
         acc, gain, scaled = ctx.saved_tensors
         # One vectorised kernel (torch.where is 15 times slower here); its bounds are exclusive.
         exponent = math.floor(math.log2(ctx.levels))
@@ -60,4 +62,4 @@ def quantize_activations(acc: Tensor, gain: Tensor, offset: Tensor, levels: int)
     `acc * gain + offset = y / s` for a pre-activation y and a step s, the straight-through
     gradients with respect to gain and offset make s a learned step size (LSQ, Esser et al. 2020).
     """
-    return _QuantizeActivations.apply(acc, gain, offset, float(levels))
+    return QuantizeActivations.apply(acc, gain, offset, float(levels))

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from qpd.losses.objective import Objective
 from qpd.losses.ppo import clipped_objective
-from qpd.numerics.precision import compute_precision
+from qpd.numerics.precision import training_precision
 from qpd.replay.sample import ReplaySample
 from qpd.students import StudentOutputs
+from qpd.training.dense_pass import dense_pass
 from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.plan import PhasePlan
 
 Losses = Callable[[ReplaySample], tuple[Tensor, Tensor, Tensor]]
+
+
+class Passes(Protocol):
+    """The forward pass of a network, and the backward pass that leaves its parameters gradients."""
+
+    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Return outputs `[batch, num_outputs]` and values `[batch]`."""
+
+    def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        """Go back from the loss's gradients by `outputs`; it may leave out that by the values."""
 
 
 def phase_losses(
@@ -34,7 +46,7 @@ def phase_losses(
 
 
 def backward(
-    mixed: MixedPrecision, sample: ReplaySample, objective: Objective, dtype: torch.dtype
+    passes: Passes, sample: ReplaySample, objective: Objective, dtype: torch.dtype
 ) -> Tensor:
     """Add the gradients of Eq. 2 by a batch, on a CPU; returns total, actor and critic loss, `[3]`.
 
@@ -42,7 +54,7 @@ def backward(
     as much as a small layer.
     """
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        outputs = mixed.forward(sample.inputs)
+        outputs = passes.forward(sample.inputs)
     batch = len(sample.values)
     (actors, by_outputs), (critics, by_values) = objective.gradients(outputs, sample)
     actor, critic = float(actors.sum()) / batch, float(critics.sum()) / batch
@@ -51,7 +63,7 @@ def backward(
         gradient.mul_(slope / batch)
         for gradient, slope in zip((by_outputs, by_values), slopes, strict=False)
     ]
-    mixed.backward(outputs, given)
+    passes.backward(outputs, given)
     return torch.tensor([objective.total_of(actor, critic), actor, critic])
 
 
@@ -75,7 +87,7 @@ class TrainStep:
         self._plan, self._module, self._optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
         self._device = self._parameters[0].device
-        self._dtype = compute_precision(plan.settings.precision, self._device)
+        self._dtype = training_precision(plan.settings.precision, module)
         scaling = GradientScaling.of(plan.settings) if scaling is None else scaling
         self._mixed = MixedPrecision(module, plan.settings, scaling)
         wanted = plan.settings.compile if self._mixed.is_plain else "off"
@@ -85,6 +97,9 @@ class TrainStep:
             mode = "reduce-overhead" if self._device.type == "cuda" else None
             self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, mode=mode)
         self._compiled_size = 0
+        self._dense: Passes | None = None
+        if self._mixed.is_plain and plan.reward is None and self._device.type == "cpu":
+            self._dense = dense_pass(module, self._dtype)
 
     @property
     def reads_shared_frames(self) -> bool:
@@ -118,7 +133,10 @@ class TrainStep:
     def _backward(self, sample: ReplaySample) -> Tensor:
         plain = self._compiled is None and self._plan.reward is None
         if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
-            return backward(self._mixed, sample, self._plan.objective, self._dtype)
+            objective = self._plan.objective
+            if self._dense is not None:
+                return backward(self._dense, sample, objective, torch.float32)
+            return backward(self._mixed, sample, objective, self._dtype)
         if not self._mixed.is_plain:
             return self._scaled_backward(sample)
         losses: Losses = self._losses
