@@ -103,6 +103,7 @@ class SegmentCallback(BaseCallback):
         # Parameters have been updated from all that was seen, and nothing new is seen yet.
         is_due = self.model.num_timesteps >= self._next_checkpoint
         if is_due:
+            self._check_parameters()
             self.model.dump_logs()  # what is logged later belongs to the next segment
             limit = self._train.max_replay_mib << 20
             marks = self._listener.marks()
@@ -122,9 +123,19 @@ class SegmentCallback(BaseCallback):
                 self._listener.game(float(info["episode"]["r"]), int(info["episode"]["l"]))
         if timesteps >= self._next_row:
             self._next_row = (timesteps // self._row_every + 1) * self._row_every
+            self._check_parameters()
             self.model.dump_logs()
         self._listener.stepped(timesteps)
         return True
+
+    def _on_training_end(self) -> None:
+        self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        """Raise ArithmeticError if a parameter is no longer finite: SB3 need not notice."""
+        for name, parameter in self.model.policy.named_parameters():
+            if not parameter.isfinite().all():
+                raise ArithmeticError(f"policy.{name} is no longer finite")
 
     def _on_rollout_end(self) -> None:
         if not isinstance(self.model, ARS):

@@ -54,6 +54,15 @@ def test_plain_half_precision_fails_at_once_and_says_so(tmp_path: Path) -> None:
         trained(tmp_path / "run", **{"precision.methods": []})
 
 
+def test_numbers_that_are_no_longer_finite_are_noticed_where_sb3_does_not_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As torch.compile leaves it for the rest of a process.
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", False)
+    with pytest.raises(qpd.UserError, match=r"policy\.actor\.\S+ is no longer finite"):
+        trained(tmp_path / "run", **{"precision.methods": []})
+
+
 @pytest.mark.parametrize("left_out", ["softplus", "normal", "kahan_momentum", "kahan_gradients"])
 def test_a_method_can_be_left_out(left_out: str, tmp_path: Path) -> None:
     methods = load_train_recipe(None, algo="sac", env="x").precision.methods
