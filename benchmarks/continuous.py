@@ -133,7 +133,8 @@ def main() -> None:
         stream = PlayStream(recipe, teacher, source, Path(folder) / "replay.bin")
         stream.fill()
         _measure_play(labels, source, stream, arguments.rounds)
-        _measure_training(labels, teacher.actions, stream, arguments)
+        precisions = {1: recipe.distill.precision, 3: recipe.finetune.precision}
+        _measure_training(labels, teacher.actions, stream, arguments, precisions)
         stream.close()
 
 
@@ -162,15 +163,21 @@ def _measure_play(
 
 
 def _measure_training(
-    labels: Sb3Labels, actions: Box, stream: PlayStream, arguments: argparse.Namespace
+    labels: Sb3Labels,
+    actions: Box,
+    stream: PlayStream,
+    arguments: argparse.Namespace,
+    precisions: dict[int, str],
 ) -> None:
     rows = torch.from_numpy(stream.memory.transition_rows())
     observations = stream.memory.gather(rows).observations.numpy().copy()
     shape = architecture_for(arguments.size, observations.shape[1:], actions.num_outputs)
     plain = PlainTraining(labels, observations, [*shape.hidden, actions.num_outputs])
     programs = {
-        "QPD phase 1": QpdTraining(arguments.size, stream, BATCH, False, actions),
-        "QPD phase 3": QpdTraining(arguments.size, stream, BATCH, True, actions),
+        f"QPD phase {phase}": QpdTraining(
+            arguments.size, stream, BATCH, phase == 3, actions, precision=precision
+        )
+        for phase, precision in precisions.items()
     }
     cases = {"SB3 and PyTorch": partial(plain.steps, 64)}
     cases |= {name: partial(run.steps, 256) for name, run in programs.items()}

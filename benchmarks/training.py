@@ -43,15 +43,16 @@ class QpdTraining:
         batch_size: int,
         quantized: bool,
         actions: ActionSpace = BREAKOUT,
+        **settings_of: Any,
     ) -> None:
         self.memory, self.batch_size = stream.memory, batch_size
         shape = stream.env.spec.observation_shape
         self.module: torch.nn.Module = Student(
             architecture_for(size, shape, actions.num_outputs), 0
         )
-        settings: TrainingPhase = DistillSettings(batch_size=batch_size)
+        settings: TrainingPhase = DistillSettings(batch_size=batch_size, **settings_of)
         if quantized:
-            settings = FinetuneSettings(batch_size=batch_size)
+            settings = FinetuneSettings(batch_size=batch_size, **settings_of)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
         optimizer = make_optimizer(self.module, settings, 1.0)
         self.step = TrainStep(training_plan(settings, 3.0, actions), self.module, optimizer)

@@ -6,11 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from qpd.numerics.float_format import FloatFormat
-
-LEAST_BFLOAT16_WEIGHTS = 2**15  # of the largest layer: at 128x128 float32 wins, at 256x256 bfloat16
 
 
 def simulated_format(precision: str) -> FloatFormat | None:
@@ -26,21 +23,6 @@ def compute_precision(precision: str, device: torch.device) -> torch.dtype:
     if precision == "auto":
         precision = "bf16" if has_bfloat16_units(device.type) else "fp32"
     return torch.bfloat16 if precision == "bf16" else torch.float32
-
-
-def training_precision(precision: str, module: nn.Module) -> torch.dtype:
-    """Return `compute_precision` on the module's device; `auto` is float32 where that is faster.
-
-    On a CPU with bfloat16 units a network of linear layers narrower than 256 spends more time on
-    casts than bfloat16 saves.
-    """
-    parameters = list(module.parameters())
-    device = parameters[0].device
-    if precision == "auto" and device.type == "cpu":
-        if max(each.dim() for each in parameters) <= 2:  # no convolutions
-            if max(each.numel() for each in parameters) < LEAST_BFLOAT16_WEIGHTS:
-                precision = "fp32"
-    return compute_precision(precision, device)
 
 
 @cache

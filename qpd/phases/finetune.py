@@ -8,7 +8,7 @@ import torch
 
 from qpd.environments.policy import network_policy
 from qpd.integer.integer_student import IntegerEngine
-from qpd.numerics.precision import training_precision
+from qpd.numerics.precision import compute_precision
 from qpd.phases.play import Play
 from qpd.phases.quantize import exact_student, load_calibrated, quantization_config, save_quantized
 from qpd.phases.recycling import recycler
@@ -49,7 +49,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     # PPO are wrong.
     dtype = torch.float32
     if recipe.finetune.reward is not None:
-        dtype = training_precision(recipe.finetune.precision, simulation)
+        dtype = compute_precision(recipe.finetune.precision, device)
     temperature = student.finetune_temperature
     plan = PhasePlan(
         "finetune",

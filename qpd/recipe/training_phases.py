@@ -51,7 +51,7 @@ class TrainingPhase(RecipeSection):
     precision: PhasePrecision = Field(
         "auto",
         description="arithmetic of training: fp32; bf16, PyTorch's autocast; fp16 or eXmY, "
-        "simulated; auto = bf16 where the hardware has it and it is faster, else fp32",
+        "simulated; auto = bf16 if the hardware supports it, else fp32",
     )
     loss_scale: PhaseLossScale = Field(
         "auto",

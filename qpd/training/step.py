@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from qpd.losses.objective import Objective
 from qpd.losses.ppo import clipped_objective
-from qpd.numerics.precision import training_precision
+from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
 from qpd.students import StudentOutputs
 from qpd.training.dense_pass import dense_pass
@@ -87,7 +87,7 @@ class TrainStep:
         self._plan, self._module, self._optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
         self._device = self._parameters[0].device
-        self._dtype = training_precision(plan.settings.precision, module)
+        self._dtype = compute_precision(plan.settings.precision, self._device)
         scaling = GradientScaling.of(plan.settings) if scaling is None else scaling
         self._mixed = MixedPrecision(module, plan.settings, scaling)
         wanted = plan.settings.compile if self._mixed.is_plain else "off"
