@@ -142,9 +142,6 @@ def _run(path: Path) -> _Found:
         return route, [], [f"{path}: {cell}; left out"]
     entries: list[tuple[Cell | int, int, np.ndarray]] = []
     for name, key in (("qat", cell), ("distilled", cell.width)):
-        # A float student that several cells were made from is one, and stands in its own run.
-        if name == "distilled" and run.manifest.forked_from is not None:
-            continue
         if name in evaluations:
             games = np.array(evaluations[name]["returns"])
             entries.append((key, run.recipe.seed, games))

@@ -29,9 +29,11 @@ logger = logging.getLogger(__name__)
 class LearningFailedError(TeacherError):
     """Numbers are no longer finite, after `timesteps` agent steps."""
 
+    code = ErrorCode.TEACHER_TRAINING
+
     def __init__(self, line: str, timesteps: int) -> None:
         """Remember when."""
-        super().__init__(line, ErrorCode.TEACHER_TRAINING)
+        super().__init__(line)
         self.timesteps = timesteps
 
 
