@@ -1,13 +1,15 @@
-"""Pendulum-v1 by SAC in float32 and in half precision, with and without the six methods.
+"""A task by SAC in float32 and in half precision, with and without the six methods.
 
 python -m benchmarks.low_precision_sac [--seeds 5] [--format fp16] [--arms fp32,plain,six,...]
-    [--runs FOLDER]
+    [--env Pendulum-v1] [--timesteps 7000] [--width 128] [--rate 1e-3] [--runs FOLDER]
 
-The trial of Bjorck et al. (ICML 2021) in small: 128 units a layer, batches of 128, a learning rate
-of 1e-3, one update a step. An arm is `fp32`, `plain`, `six`, `without-METHOD` or names of methods
-joined by +. Each agent plays 20 greedy games after its training, the same for all; one whose
-training ends in NaN has no return. Interrupted work goes on. The interval is over trainings
-(Student's t), and so is that of the differences from fp32 with the same seed.
+The trial of Bjorck et al. (ICML 2021) in small: layers and batches of `--width`, one update a
+step, 500 random steps first, 1,000 on dm_control. An arm is `fp32`, `plain`, `six`,
+`without-METHOD`, names of methods joined by +, or one of the paper's baselines: `coercion`,
+`loss_scaling`, `mixed_precision`, `placed_mixed_precision`. Each agent plays 20 greedy games after
+its training, the same for all; one whose training ends in NaN has no return. Interrupted work goes
+on. The interval is over trainings (Student's t), and so is that of the differences from fp32 with
+the same seed.
 """
 
 from __future__ import annotations
@@ -21,26 +23,21 @@ from typing import Any
 import torch
 
 import qpd
-from qpd.errors.user_error import UserError
 from qpd.evaluation.studentized import student_t_quantile
-from qpd.recipe.train_schema import METHODS
+from qpd.recipe.train_schema import BASELINES, METHODS
+from qpd.teachers.training.agent_training import LearningFailedError
 
 EPISODES, GAMES_SEED = 20, 1_000
-SETTINGS: dict[str, Any] = {
-    "learning_rate": 1e-3,
-    "batch_size": 128,
-    "learning_starts": 500,
-    "train_freq": 1,
-    "gradient_steps": 1,
-    "net_arch": [128, 128],
-    "save.tensorboard": False,
-}
+CONTROL = "dm_control/"
 
 
 def main() -> None:
     """Train, play and print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--timesteps", type=int, default=7000)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--format", default="fp16")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--arms", default="fp32,plain,six")
@@ -51,40 +48,61 @@ def main() -> None:
     print("| training | return of each | mean | minus fp32 | updates skipped | end |")
     print("|---|---|---|---|---|---|")
     for arm in arguments.arms.split(","):
-        settings = {**SETTINGS, "train.timesteps": arguments.timesteps}
-        settings |= _precision(arm, arguments.format)
+        settings = _settings(arguments) | _precision(arm, arguments.format)
         name = arm if arm == "fp32" else f"{arguments.format}-{arm}"
         found = [
-            _trained(arguments.runs / f"{name}-{seed}", settings, seed)
+            _trained(arguments.env, arguments.runs / f"{name}-{seed}", settings, seed)
             for seed in range(arguments.seeds)
         ]
         known[arm] = [score for score, _, _ in found]
         print(_row(name, found, known.get("fp32"), known[arm]), flush=True)
 
 
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    is_control = arguments.env.startswith(CONTROL)
+    settings: dict[str, Any] = {
+        "learning_rate": arguments.rate,
+        "batch_size": arguments.width,
+        "learning_starts": 1000 if is_control else 500,
+        "train_freq": 1,
+        "gradient_steps": 1,
+        "net_arch": [arguments.width] * 2,
+        "save.tensorboard": False,
+        "train.timesteps": arguments.timesteps,
+    }
+    if is_control:  # positions and velocities are one vector
+        settings["environment.wrappers"] = ["gymnasium.wrappers.FlattenObservation"]
+    return settings
+
+
 def _precision(arm: str, form: str) -> dict[str, Any]:
     """Return the settings of an arm. Raises ValueError where it names no method."""
     if arm == "fp32":
         return {}
+    if arm in BASELINES:
+        return {
+            "precision.format": form,
+            "precision.methods": [],
+            "precision.baseline": arm,
+        }
     methods: list[str]
     if arm.startswith("without-"):
         methods = [each for each in METHODS if each != arm.removeprefix("without-")]
     else:
         methods = {"plain": [], "six": list[str](METHODS)}.get(arm, arm.split("+"))
     if not set(methods) <= set(METHODS) or (arm.startswith("without-") and len(methods) == 6):
-        raise ValueError(f"{arm}: one of fp32, plain, six, without-METHOD or of {METHODS}")
+        raise ValueError(f"{arm}: one of fp32, plain, six, without-METHOD, {METHODS}, {BASELINES}")
     return {"precision.format": form, "precision.methods": methods}
 
 
-def _trained(folder: Path, settings: dict[str, Any], seed: int) -> tuple[float | None, int, str]:
+def _trained(
+    env: str, folder: Path, settings: dict[str, Any], seed: int
+) -> tuple[float | None, int, str]:
     """Return the mean return of the games after a training, its skipped updates, and its end."""
-    # NaN in the parameters ends a training as an error of PyTorch.
     try:
-        run = qpd.train(
-            "sac", "Pendulum-v1", overrides=settings, seed=seed, output=folder, device="cpu"
-        )
-    except UserError as error:
-        return None, 0, f"NaN: {str(error).split(': ', 1)[1].split(':')[0]}"
+        run = qpd.train("sac", env, overrides=settings, seed=seed, output=folder, device="cpu")
+    except LearningFailedError as error:
+        return None, 0, f"NaN after {error.timesteps:,} steps"
     games = qpd.evaluate(run, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
     rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
     skipped = int(float(rows[-1].get("train/skipped_updates") or 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -12,8 +13,22 @@ from torch.utils._pytree import tree_map_only
 from qpd.numerics.float_format import FloatFormat
 
 _aten = torch.ops.aten
-# They hand numbers on as they are; views are known by their schemas.
-_EXACT = {_aten.clone.default, _aten.detach.default, _aten.relu.default}
+# They hand on numbers that they are given, 0 and 1; views are known by their schemas.
+_EXACT = {
+    _aten.abs.default,
+    _aten.cat.default,
+    _aten.clone.default,
+    _aten.detach.default,
+    _aten.maximum.default,
+    _aten.min.dim,
+    _aten.minimum.default,
+    _aten.neg.default,
+    _aten.ones_like.default,
+    _aten.relu.default,
+    _aten.threshold_backward.default,
+    _aten.where.self,
+    _aten.zeros_like.default,
+}
 
 
 class RoundedArithmetic(TorchDispatchMode):
@@ -31,18 +46,31 @@ class RoundedArithmetic(TorchDispatchMode):
         super().__init__()
         self._form = form
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # What it guards against, compilation, does not happen here, and costs as much as the rest.
+        return False
+
     def __torch_dispatch__(  # noqa: D105 - PyTorch's hook
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         found = func(*args, **(kwargs or {}))
-        if func in _EXACT or func.is_view:
+        is_exact, is_in_place = _kind(func)
+        if is_exact:
             return found
-        if func._schema.is_mutable:  # what was written to stays the same tensor
-            return tree_map_only(Tensor, self._round_in_place, found)
-        return tree_map_only(Tensor, self._round, found)
+        rounded = self._round_in_place if is_in_place else self._round
+        if isinstance(found, Tensor):  # nearly always; a walk through a tree takes its time
+            return rounded(found)
+        return tree_map_only(Tensor, rounded, found)
 
     def _round(self, x: Tensor) -> Tensor:
         return self._form.round(x) if x.dtype in (torch.float32, torch.float64) else x
 
     def _round_in_place(self, x: Tensor) -> Tensor:
         return x.copy_(self._round(x)) if x.is_floating_point() else x
+
+
+@functools.cache
+def _kind(func: Any) -> tuple[bool, bool]:
+    """Tell whether an operation hands numbers on as they are, and whether it writes to tensors."""
+    return func in _EXACT or func.is_view, func._schema.is_mutable

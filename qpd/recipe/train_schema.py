@@ -140,6 +140,9 @@ Method = Literal[
     "hadam", "softplus", "normal", "kahan_momentum", "compound_scale", "kahan_gradients"
 ]
 METHODS: tuple[Method, ...] = get_args(Method)
+# What the paper compares its methods with, and the mixed precision that it leaves out.
+Baseline = Literal["coercion", "loss_scaling", "mixed_precision", "placed_mixed_precision"]
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 
 class TrainPrecision(RecipeSection):
@@ -155,6 +158,18 @@ class TrainPrecision(RecipeSection):
     methods: list[Method] = Field(
         list(METHODS), description="what keeps few bits from failing; [] = plain SAC in the format"
     )
+    baseline: Baseline | None = Field(
+        None,
+        description="the paper's other ways, in place of methods: coercion of what is not finite, "
+        "loss_scaling, mixed_precision (float32 masters and Adam), placed_mixed_precision (also "
+        "targets, entropy coefficient and log-probabilities in float32); needs methods=[]",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> TrainPrecision:
+        if self.baseline is not None and self.methods:
+            raise ValueError(f"baseline={self.baseline} stands in place of methods: set methods=[]")
+        return self
 
 
 class TrainEnvironment(RecipeSection):

@@ -6,6 +6,7 @@ Bjorck et al., Low-Precision RL: Running SAC in Half Precision (ICML 2021, arXiv
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ import torch
 from stable_baselines3 import SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from torch import Tensor
 from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
-from qpd.recipe.train_schema import TrainPrecision
+from qpd.recipe.train_schema import Baseline, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.low_precision.squashed_normal import (
     log_normal,
@@ -33,15 +35,19 @@ from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
 class LowPrecisionSAC(SAC):
     """SAC whose updates are computed in a format; it acts, and is saved, in float32.
 
+    Tensors are float32 and hold numbers of the format. An update works on float16 tensors, too, and
+    gives the same numbers but for the last unit of products, whose sums have another order.
+
     All that its updates need beside the parameters is in the optimizers' states, so that SB3's
     own zip resumes it. `use_low_precision` makes one of a SAC.
     """
 
     form: FloatFormat
     methods: frozenset[str]
+    is_placed: bool
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "form", "methods"]
+        return [*super()._excluded_save_params(), "form", "methods", "is_placed"]
 
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         """Make `gradient_steps` updates, each with a batch of its own."""
@@ -66,36 +72,39 @@ class LowPrecisionSAC(SAC):
     def _update(self, batch_size: int, moves_target: bool) -> dict[str, float]:
         assert self.replay_buffer is not None
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-        discounts = self.gamma if batch.discounts is None else self.form.round(batch.discounts)
+        discounts = self.gamma if batch.discounts is None else self._rounded(batch.discounts)
+        features = self.actor.features_extractor
         states, next_states = (
-            self._rounded(batch.observations),
-            self._rounded(batch.next_observations),
+            self._rounded(self.actor.extract_features(each, features))
+            for each in (batch.observations, batch.next_observations)
         )
-        actions, rewards = self._rounded(batch.actions), self._rounded(batch.rewards)
+        actions, rewards, dones = (
+            self._rounded(each) for each in (batch.actions, batch.rewards, batch.dones)
+        )
         told: dict[str, float] = {}
         arithmetic = RoundedArithmetic(self.form)
-        with arithmetic:
-            own_actions, log_probs = self._act(states)
+        own_actions, log_probs = self._act(states)
         if self.ent_coef_optimizer is None:
             alpha = self.form.round(self.ent_coef_tensor)
         else:
             assert self.log_ent_coef is not None and isinstance(self.target_entropy, float)
-            with arithmetic:
+            with self._of_density():
                 alpha = self.log_ent_coef.detach().exp()
                 loss = -(self.log_ent_coef * (log_probs + self.target_entropy).detach()).mean()
             told["ent_coef_loss"] = self._minimize(self.ent_coef_optimizer, loss)
         told["ent_coef"] = float(alpha)
-        with arithmetic, torch.no_grad():
+        with torch.no_grad():
             next_actions, next_log_probs = self._act(next_states)
-            values = torch.cat(self.critic_target(next_states, next_actions), dim=1)
+        with arithmetic, torch.no_grad():
+            values = torch.cat(_values(self.critic_target, next_states, next_actions), dim=1)
             value = values.min(dim=1, keepdim=True).values - alpha * next_log_probs
-            wanted = rewards + (1 - batch.dones) * discounts * value
+            wanted = rewards + (1 - dones) * discounts * value
         with arithmetic:
-            found = self.critic(states, actions)
+            found = _values(self.critic, states, actions)
             loss = 0.5 * torch.stack([F.mse_loss(each, wanted) for each in found]).sum()
         told["critic_loss"] = self._minimize(self.critic.optimizer, loss)
         with arithmetic:
-            values = torch.cat(self.critic(states, own_actions), dim=1)
+            values = torch.cat(_values(self.critic, states, own_actions), dim=1)
             loss = (alpha * log_probs - values.min(dim=1, keepdim=True).values).mean()
         told["actor_loss"] = self._minimize(self.actor.optimizer, loss)
         if moves_target:
@@ -104,7 +113,8 @@ class LowPrecisionSAC(SAC):
         return told
 
     def _rounded(self, x: Any) -> Tensor:
-        return self.form.round(x.float())
+        """Return numbers of the format, in the dtype that parameters have."""
+        return self.form.round(x.float()).to(next(self.actor.parameters()).dtype)
 
     def _minimize(self, optimizer: Any, loss: Tensor) -> float:
         """Take a step along the loss's gradient; return the loss."""
@@ -116,15 +126,34 @@ class LowPrecisionSAC(SAC):
 
     def _act(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions of the policy and their log-probabilities [batch, 1]."""
-        mean, log_deviation, _ = self.actor.get_action_dist_params(states)
-        if "normal" in self.methods:  # SB3's least deviation, e^-20, is 0 in fp16
-            log_deviation = log_deviation.clamp(min=math.log(self.form.smallest_normal))
-        deviation = log_deviation.exp()
-        u = mean + deviation * torch.randn_like(mean)
-        density = log_normal if "normal" in self.methods else naive_log_normal
-        slope = log_slope if "softplus" in self.methods else naive_log_slope
-        each = density(u, mean, deviation) - slope(u)
-        return torch.tanh(u), each.sum(dim=1, keepdim=True)
+        with RoundedArithmetic(self.form):
+            actor: Any = self.actor
+            latent = actor.latent_pi(states)
+            mean, log_deviation = actor.mu(latent), actor.log_std(latent)
+            log_deviation = log_deviation.clamp(LOG_STD_MIN, LOG_STD_MAX)
+            noise = torch.randn(mean.shape, device=mean.device).to(mean.dtype)
+        with self._of_density():
+            if "normal" in self.methods:  # SB3's least deviation, e^-20, is 0 in fp16
+                log_deviation = log_deviation.clamp(min=math.log(self.form.smallest_normal))
+            deviation = log_deviation.exp()
+            u = mean + deviation * noise
+            density = log_normal if "normal" in self.methods else naive_log_normal
+            slope = log_slope if "softplus" in self.methods else naive_log_slope
+            log_probs = (density(u, mean, deviation) - slope(u)).sum(dim=1, keepdim=True)
+            actions = torch.tanh(u)
+        if self.is_placed:  # the critics read numbers of the format
+            actions = actions + (self.form.round(actions.detach()) - actions.detach())
+        return actions, log_probs
+
+    def _of_density(self) -> AbstractContextManager[Any]:
+        """Return the arithmetic of log-probabilities and of the entropy coefficient."""
+        return nullcontext() if self.is_placed else RoundedArithmetic(self.form)
+
+
+def _values(critic: Any, states: Tensor, actions: Tensor) -> list[Tensor]:
+    """Return each critic's values [batch, 1], as SB3's do, which would cast to float32."""
+    inputs = torch.cat([states, actions], dim=1)
+    return [network(inputs) for network in critic.q_networks]
 
 
 def use_low_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
@@ -142,27 +171,35 @@ def use_low_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
     with torch.no_grad():
         for each in model.policy.parameters():
             each.copy_(form.round(each))
+    baseline, is_placed = settings.baseline, settings.baseline == "placed_mixed_precision"
     # The actor needs no compensated sum, as the paper says.
-    model.actor.optimizer = _optimizer(model.actor.optimizer, form, methods - {"kahan_gradients"})
-    model.critic.optimizer = _optimizer(model.critic.optimizer, form, methods)
+    own = methods - {"kahan_gradients"}
+    model.actor.optimizer = _optimizer(model.actor.optimizer, form, own, baseline)
+    model.critic.optimizer = _optimizer(model.critic.optimizer, form, methods, baseline)
     if model.ent_coef_optimizer is not None:
         assert model.log_ent_coef is not None
+        # Mixed precision as the paper's authors have it leaves alpha in the format.
+        masters = None if baseline == "mixed_precision" else baseline
+        its_form = FloatFormat.parse("fp32") if is_placed else form
         with torch.no_grad():
-            model.log_ent_coef.copy_(form.round(model.log_ent_coef))
-        model.ent_coef_optimizer = _optimizer(model.ent_coef_optimizer, form, methods)
+            model.log_ent_coef.copy_(its_form.round(model.log_ent_coef))
+        model.ent_coef_optimizer = _optimizer(model.ent_coef_optimizer, its_form, methods, masters)
     model.__class__ = LowPrecisionSAC
     assert isinstance(model, LowPrecisionSAC)
-    model.form, model.methods = form, methods
+    model.form, model.methods, model.is_placed = form, methods, is_placed
 
 
 def _optimizer(
-    plain: torch.optim.Optimizer, form: FloatFormat, methods: frozenset[str]
+    plain: torch.optim.Optimizer,
+    form: FloatFormat,
+    methods: frozenset[str],
+    baseline: Baseline | None,
 ) -> LowPrecisionAdam:
     group = plain.param_groups[0]
     usual = {"betas": (0.9, 0.999), "weight_decay": 0, "amsgrad": False}
     if type(plain) is not torch.optim.Adam or any(group[key] != usual[key] for key in usual):
         _refuse("only Adam with its usual settings is written for low precision")
-    return LowPrecisionAdam(group["params"], group["lr"], form, methods)
+    return LowPrecisionAdam(group["params"], group["lr"], form, methods, baseline)
 
 
 def _refuse(reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,8 +11,9 @@ from stable_baselines3 import SAC
 
 import qpd
 from qpd.numerics.float_format import FloatFormat
-from qpd.recipe.train_schema import load_train_recipe
+from qpd.recipe.train_schema import Baseline, load_train_recipe
 from qpd.runs.training_run import TrainingRun
+from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
 from tests.command_line import call
 from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _numbers, _overrides
 
@@ -71,9 +72,53 @@ def test_a_method_can_be_left_out(left_out: str, tmp_path: Path) -> None:
     assert trained(tmp_path / "run", **short).phase.state == "done"
 
 
+@pytest.mark.parametrize("baseline", ["coercion", "mixed_precision", "placed_mixed_precision"])
+def test_the_papers_baselines_learn_and_can_be_interrupted(baseline: str, tmp_path: Path) -> None:
+    its = {"precision.methods": [], "precision.baseline": baseline}
+    whole = trained(tmp_path / "whole", **its)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "parts", progress=Interrupts(240), **its)
+    _assert_same(whole, trained(tmp_path / "parts", **its))
+    assert whole.agent_file is not None
+    model = SAC.load(whole.agent_file, device="cpu")
+    half = FloatFormat.parse("fp16")
+    for network in (model.actor, model.critic, model.critic_target):
+        assert all(torch.equal(half.round(each), each) for each in network.parameters())
+    state = model.critic.optimizer.state[next(model.critic.parameters())]
+    assert ("master" in state) == (baseline != "coercion")
+
+
+def test_loss_scaling_alone_ends_in_nan(tmp_path: Path) -> None:
+    # Adam's eps of 1e-8 is 0 in fp16, and 0 / 0 NaN where a gradient was always 0.
+    its = {"precision.methods": [], "precision.baseline": "loss_scaling"}
+    with pytest.raises(qpd.UserError, match="learning failed after"):
+        trained(tmp_path / "run", **its)
+
+
+def test_masters_keep_steps_that_half_precision_loses() -> None:
+    # fp16's step at 1 is 2^-10: of 2^-12 a step four are one, and without masters none.
+    moved = {}
+    for baseline in (None, "mixed_precision"):
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = LowPrecisionAdam(
+            [weight], 2.0**-12, FloatFormat.parse("fp16"), frozenset(),
+            cast("Baseline | None", baseline),
+        )  # fmt: skip
+        for _ in range(4):
+            optimizer.zero_grad()
+            (-weight * optimizer.loss_scale).sum().backward()
+            optimizer.step()
+        moved[baseline] = weight.item()
+    assert moved == {None: 1.0, "mixed_precision": 1.0 + 2.0**-10}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (
+            ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.baseline=coercion"),
+            "set methods=",
+        ),
         (("ppo", "CartPole-v1", "--precision", "fp16"), "SAC alone"),
         (("sac", "Pendulum-v1", "--precision", "fp16", "--bits", "4"), "not together"),
         (("sac", "Pendulum-v1", "--precision", "fp17"), "precision.format"),

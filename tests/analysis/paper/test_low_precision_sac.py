@@ -47,12 +47,42 @@ def test_arms_are_compared_seed_by_seed() -> None:
     )  # fmt: skip
 
 
+def test_baselines_and_the_ladder() -> None:
+    failed: Seeds = dict.fromkeys(range(5))
+    arms = {"fp32": arm(-150.0), "fp16, coercion": arm(-900.0), "fp16, loss scaling": failed}
+    assert claims_of(arms)[3][0] == Verdict.unmeasured
+    found = claims_of(arms | {"fp16, mixed precision": arm(-700.0)})[3]
+    assert found[0] == Verdict.held and "loss scaling: NaN in all 5" in found[1]
+    same = claims_of(arms | {"fp16, mixed precision": arm(-150.0)})[3]
+    assert same[0] == Verdict.failed
+    # Each rung is better than the one before; then two in a row end in NaN.
+    names = [" + ".join(METHODS[:count]) for count in range(1, 5)]
+    rungs = ["fp16, plain", *(f"fp16, {name}" for name in names)]
+    rungs += ["fp16, without kahan_gradients", "fp16, six methods"]
+    ladder = {name: arm(-900.0 + 100 * step) for step, name in enumerate(rungs)}
+    assert claims_of(ladder)[4][0] == Verdict.held
+    found = claims_of(ladder | {"fp16, plain": failed, "fp16, hadam": failed})[4]
+    assert found[0] == Verdict.failed and "hadam: NaN with it, too" in found[1]
+
+
+def test_significands() -> None:
+    arms = {"fp16, six methods": arm(-150.0), "e5m6, six methods": arm(-160.0)}
+    assert claims_of(arms)[7][0] == Verdict.unmeasured
+    steep = claims_of(arms | {"e5m5, six methods": arm(-900.0)})[7]
+    assert steep == (Verdict.held, "Pendulum-v1: 10 bits -150, 6 bits -160, 5 bits -900")
+    assert claims_of(arms | {"e5m5, six methods": arm(-161.0)})[7][0] == Verdict.failed
+    failed: Seeds = dict.fromkeys(range(5))
+    assert claims_of(arms | {"e5m5, six methods": failed})[7][0] == Verdict.held
+
+
 def test_arms_have_names() -> None:
     assert arm_of(TrainPrecision()) == "fp32"
     assert arm_of(TrainPrecision(format="fp16")) == "fp16, six methods"
     assert arm_of(TrainPrecision(format="e5m7", methods=[])) == "e5m7, plain"
     rest = [method for method in METHODS if method != "normal"]
     assert arm_of(TrainPrecision(format="fp16", methods=rest)) == "fp16, without normal"
+    mixed = TrainPrecision(format="fp16", methods=[], baseline="mixed_precision")
+    assert arm_of(mixed) == "fp16, mixed precision"
     both = TrainPrecision(format="fp16", methods=["hadam", "softplus"])
     assert arm_of(both) == "fp16, hadam + softplus"
 

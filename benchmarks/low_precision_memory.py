@@ -1,0 +1,107 @@
+"""Bytes that a SAC update needs in float32 and in float16 tensors, by parameter and at its peak.
+
+Vectors of 24 features, 6 actions, `--width` units and batches of it, on the CPU. Kept is what lies
+in memory between two updates: parameters, targets, gradients, optimizers; the peak is what an
+update allocates beside it. Baseline: Stable-Baselines3 in float32.
+`python -m benchmarks.low_precision_memory [--width 256]`
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import SAC
+from torch.profiler import ProfilerActivity, profile
+
+from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.teachers.training.low_precision_sac import use_low_precision
+
+FEATURES, ACTIONS, TRANSITIONS = 24, 6, 2000
+
+
+class _Noise(gymnasium.Env[Any, Any]):
+    """An environment whose observations are noise."""
+
+    observation_space = spaces.Box(-1, 1, (FEATURES,), np.float32)
+    action_space = spaces.Box(-1, 1, (ACTIONS,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=int, default=256)
+    width: int = parser.parse_args().width
+    print("| tensors | critic, bytes a parameter | actor | kept, MB | peak of an update, MB |")
+    print("|---|---|---|---|---|")
+    for name in ("float32, Stable-Baselines3", "float16, six methods"):
+        model = _learner(width, in_half=name.startswith("float16"))
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            model.train(1, width)
+        critic, actor = _kept(model, "critic"), _kept(model, "actor")
+        rows = [
+            _bytes(part) / _count(model, one)
+            for part, one in ((critic, "critic"), (actor, "actor"))
+        ]
+        kept = (_bytes(critic) + _bytes(actor)) / 1e6
+        print(
+            f"| {name} | {rows[0]:.1f} | {rows[1]:.1f} | {kept:.2f} | {_peak(profiler) / 1e6:.2f} |"
+        )
+
+
+def _learner(width: int, *, in_half: bool) -> Any:
+    model: Any = SAC(
+        "MlpPolicy", _Noise(), batch_size=width, learning_starts=TRANSITIONS, device="cpu",
+        policy_kwargs={"net_arch": [width, width]}, seed=0, buffer_size=TRANSITIONS,
+    )  # fmt: skip
+    if in_half:
+        use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
+    model.learn(TRANSITIONS)
+    if in_half:
+        model.policy.half()
+        model.log_ent_coef.data = model.log_ent_coef.data.half()
+    model.train(1, width)
+    return model
+
+
+def _kept(model: Any, name: str) -> list[torch.Tensor]:
+    network = getattr(model, name)
+    found = [each for one in network.parameters() for each in (one.detach(), one.grad)]
+    if name == "critic":
+        found += list(model.critic_target.parameters())
+    for state in network.optimizer.state.values():
+        found += [each for each in state.values() if each.dim()]
+    return found
+
+
+def _count(model: Any, name: str) -> int:
+    return sum(each.numel() for each in getattr(model, name).parameters())
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def _peak(profiler: Any) -> int:
+    """Return the most bytes that were allocated at once beyond those at the beginning."""
+    now = most = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            most = max(most, now)
+    return most
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""SAC in low precision: float16 tensors against the simulation, and what an update stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import SAC
+
+from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_precision
+
+
+def learner(width: int = 32) -> LowPrecisionSAC:
+    """A learner in simulated float16 with a buffer of 100 transitions."""
+    model = SAC(
+        "MlpPolicy", gymnasium.make("Pendulum-v1"), batch_size=32, learning_starts=100,
+        policy_kwargs={"net_arch": [width, width]}, seed=0, device="cpu",
+    )  # fmt: skip
+    use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
+    assert isinstance(model, LowPrecisionSAC)
+    return model.learn(100)
+
+
+def stored_in_16_bits() -> LowPrecisionSAC:
+    """The same learner with float16 tensors."""
+    its = learner()
+    its.policy.half()
+    assert its.log_ent_coef is not None
+    its.log_ent_coef.data = its.log_ent_coef.data.half()
+    return its
+
+
+def update(model: LowPrecisionSAC) -> None:
+    np.random.seed(0)
+    torch.manual_seed(0)
+    model._update(32, moves_target=True)
+
+
+def test_float16_tensors_hold_the_numbers_of_the_simulation() -> None:
+    simulated = learner()
+    stored = stored_in_16_bits()
+    for model in (simulated, stored):
+        update(model)
+    assert {each.dtype for each in stored.policy.parameters()} == {torch.float16}
+    wanted = dict(simulated.policy.state_dict())
+    differing = total = 0
+    for name, its in stored.policy.state_dict().items():
+        mine = wanted[name].half()
+        # What differs are sums of 32 products, by another order, and so the step by a last unit.
+        torch.testing.assert_close(its, mine, rtol=2.0**-10, atol=2.0**-20, msg=name)
+        differing += int((its != mine).sum())
+        total += mine.numel()
+    assert differing < 0.01 * total
+    for one, other in zip(simulated.critic.parameters(), stored.critic.parameters(), strict=True):
+        for key in ("exp_avg", "exp_avg_sq", "target"):
+            mine = simulated.critic.optimizer.state[one][key]
+            its = stored.critic.optimizer.state[other][key].float()
+            assert (its - mine).abs().max() <= 2.0**-9 * mine.abs().max(), key
+
+
+@pytest.mark.parametrize(("network", "wanted"), [("critic", 16), ("actor", 8)])
+def test_bytes_a_parameter(network: str, wanted: int) -> None:
+    # Weight, gradient and both moments; the critic's also Kahan's sum, the target that plays, and
+    # the target's own sum with its compensation. SB3's float32: 20 and 16.
+    model = stored_in_16_bits()
+    update(model)
+    its: Any = getattr(model, network)
+    kept = [each for one in its.parameters() for each in (one.detach(), one.grad)]
+    if network == "critic":
+        kept += list(model.critic_target.parameters())
+    for state in its.optimizer.state.values():
+        kept += [each for each in state.values() if each.dim()]
+    count = sum(each.numel() for each in its.parameters())
+    held = sum(each.element_size() * each.numel() for each in kept)
+    assert held == wanted * count
