@@ -28,10 +28,9 @@ class IntegerGrid:
         """The integer that stands for the scale: q of Eq. 1."""
         return max(abs(self.least), abs(self.most))
 
-    def nearest(self, x: Tensor) -> Tensor:
-        """Return the nearest integer of the grid to each number; ties to even."""
-        rounded = ((x - 1.0) * 0.5).round() * 2.0 + 1.0 if self.is_odd else x.round()
-        return rounded.clamp_(self.least, self.most)
+    def rounded(self, x: Tensor) -> Tensor:
+        """Return the nearest integers, as if the grid had no ends; ties to even."""
+        return ((x - 1.0) * 0.5).round() * 2.0 + 1.0 if self.is_odd else x.round()
 
 
 def signed_grid(bits: int) -> IntegerGrid:
@@ -58,35 +57,45 @@ def weight_grid(kind: WeightGrid, bits: int) -> IntegerGrid:
 
 class _Quantize(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: IntegerGrid) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, grid: IntegerGrid, passes_clipped: bool
+    ) -> Tensor:
         scaled = x * (grid.reach / scale)
-        levels = grid.nearest(scaled)
-        ctx.save_for_backward(scaled, levels)
+        rounded = grid.rounded(scaled)
+        levels = rounded.clamp(grid.least, grid.most)
+        # Within half a step beyond an end nothing is clipped, only rounded.
+        is_inside = torch.ones_like(x) if passes_clipped else rounded == levels
+        ctx.save_for_backward(scaled, levels, is_inside)
         ctx.grid = grid
         return levels * (scale / grid.reach)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         (gradient,) = gradients
-        scaled, levels = ctx.saved_tensors
-        is_inside = (scaled >= ctx.grid.least) & (scaled <= ctx.grid.most)
+        scaled, levels, is_inside = ctx.saved_tensors
         by_scale = None
         if ctx.needs_input_grad[1]:
             by_scale = (gradient * (levels - scaled * is_inside)).sum() / ctx.grid.reach
-        return gradient * is_inside, by_scale, None
+        return gradient * is_inside, by_scale, None, None
 
 
 def quantize(x: Tensor, scale: Tensor, grid: IntegerGrid) -> Tensor:
     """Return what the nearest integer of the grid stands for, in the shape of `x`.
 
-    `scale` is one number above 0, shape `[]`. Gradients are straight-through: inside the grid that
-    of x passes, beyond it none does; the scale's is (Q - x q / s) / q inside, Q / q beyond: LSQ's
-    (arXiv 1902.08153) without its factor.
+    `scale` is one number above 0, shape `[]`. Gradients are straight-through: that of x passes
+    unless x is clipped, which begins half a step beyond the last integer; the scale's is
+    (Q - x q / s) / q, and Q / q where x is clipped: LSQ's (arXiv 1902.08153) without its factor.
+    All as Brevitas has them.
     """
-    found: Tensor = _Quantize.apply(x, scale, grid)
+    found: Tensor = _Quantize.apply(x, scale, grid, False)
     return found
 
 
 def quantize_weights(weights: Tensor, grid: IntegerGrid) -> Tensor:
-    """Return weights on a grid whose scale is their largest magnitude, which gets its gradient."""
-    return quantize(weights, weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny), grid)
+    """Return weights on a grid whose scale is their largest magnitude, which gets its gradient.
+
+    Weights that a `full` grid clips get theirs, too, or they would stay where they are.
+    """
+    scale = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)
+    found: Tensor = _Quantize.apply(weights, scale, grid, True)
+    return found
