@@ -53,7 +53,9 @@ def export(
     ] = None,
     constants: Annotated[
         str | None,
-        typer.Option(help="systemverilog: where large constants go: block-ram (default) or fabric"),
+        typer.Option(
+            help="systemverilog: in block RAM: block-ram (all), weights, or fabric (none)"
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,

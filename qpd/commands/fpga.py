@@ -23,7 +23,8 @@ def fpga(
         ),
     ] = None,
     constants: Annotated[
-        str, typer.Option(help="where large ones go: block-ram or fabric")
+        str,
+        typer.Option(help="in block RAM: block-ram (all large ones), weights, or fabric (none)"),
     ] = "block-ram",
     observations: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="of the student's own games, simulated")

@@ -148,22 +148,26 @@ def test_an_accumulator_on_the_threshold_has_the_higher_code(tmp_path: Path) -> 
         assert action == wanted
 
 
+BARE = ["-mthumb", "-T", str(MACHINE / "mps2.ld"), "--specs=rdimon.specs", str(MACHINE / "boot.c")]
+EMULATED = ["-nographic", "-semihosting-config", "enable=on,target=native", "-kernel"]
 TARGETS = {
     "x86-64": (["gcc", "-O3"], []),
     "sanitized": (["gcc", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"], []),
     "aarch64": (["aarch64-linux-gnu-gcc", "-static"], ["qemu-aarch64-static"]),
     "armhf": (["arm-linux-gnueabihf-gcc", "-static"], ["qemu-arm-static"]),
     "cortex-m4": (
-        ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-T", str(MACHINE / "mps2.ld"),
-         "--specs=rdimon.specs", str(MACHINE / "boot.c")],
-        ["qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting-config",
-         "enable=on,target=native", "-kernel"],
+        ["arm-none-eabi-gcc", "-mcpu=cortex-m4", *BARE],
+        ["qemu-system-arm", "-M", "mps2-an386", *EMULATED],
     ),
-}  # fmt: skip
+    "cortex-m0": (  # its code, on the emulated M3, which knows all its instructions
+        ["arm-none-eabi-gcc", "-mcpu=cortex-m0", *BARE],
+        ["qemu-system-arm", "-M", "mps2-an385", *EMULATED],
+    ),
+}
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["clip-8", "tanh-3", "parts", "switches"])
+@pytest.mark.parametrize("name", ["clip-8", "tanh-3", "controller-2", "parts", "switches"])
 def test_golden_vectors_pass_on_every_target(name: str, target: str, tmp_path: Path) -> None:
     compiler, runner = TARGETS[target]
     for tool in (compiler[0], *runner[:1]):
@@ -206,6 +210,51 @@ def test_golden_vectors_pass_on_every_target(name: str, target: str, tmp_path: P
             tables.write_text(wrong)
             subprocess.run(command, cwd=folder, check=True)
             assert "FAILED: vector 1" in played()
+
+
+_FROM_COUNTS = """
+#include "qpd.h"
+volatile int32_t counts[QPD_INPUT_BYTES], low[QPD_INPUT_BYTES], high[QPD_INPUT_BYTES], pulse;
+int main(void)
+{
+    qpd_action action[QPD_ACTIONS];
+    qpd_act_on_counts((int32_t *)counts, (int32_t *)low, (int32_t *)high, action);
+    pulse = qpd_action_scaled(action[0], 1000, 2000);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["clip-8", "tanh-3", "controller-2", "controller-8"])
+def test_from_counts_to_a_pulse_no_float_is_linked(name: str, tmp_path: Path) -> None:
+    if shutil.which("arm-none-eabi-gcc") is None:
+        pytest.skip("arm-none-eabi-gcc is not installed")
+    folder = write(tmp_path / "c", student_of(name))
+    (folder / "main.c").write_text(_FROM_COUNTS)
+    flags = ["-std=c99", "-Os", "-mcpu=cortex-m0", "-mthumb", "--specs=nosys.specs"]
+    flags += ["-ffunction-sections", "-Wl,--gc-sections", "-o", "program.elf"]
+    command = ["arm-none-eabi-gcc", *flags, "main.c", *LIBRARY]
+    subprocess.run(command, cwd=folder, check=True)
+
+    def symbols() -> list[str]:
+        listed = ["arm-none-eabi-nm", "program.elf"]
+        ran = subprocess.run(listed, cwd=folder, capture_output=True, text=True, check=True)
+        return [line.split()[-1] for line in ran.stdout.splitlines()]
+
+    def of_floats() -> list[str]:
+        return [
+            each
+            for each in symbols()
+            if re.search(r"__aeabi_(c?[fd]|u?[il]2[fd])|[sd]f[23]?$", each)
+        ]
+
+    assert "qpd_act_on_counts" in symbols() and not of_floats()
+    # With a float in the program there are some.
+    (folder / "main.c").write_text(
+        _FROM_COUNTS.replace("pulse = ", "pulse = (int32_t)qpd_action_value(action[0], 0) + ")
+    )
+    subprocess.run(command, cwd=folder, check=True)
+    assert of_floats()
 
 
 @pytest.mark.parametrize("name", ["clip-5", "parts"])

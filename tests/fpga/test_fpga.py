@@ -12,7 +12,7 @@ import pytest
 
 from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportSource, load_export_source
-from qpd.export.systemverilog.code import Folding
+from qpd.export.systemverilog.code import Constants, Folding
 from qpd.fpga.devices import DEVICES
 from qpd.fpga.flow import build_core, fastest_folding, possible_foldings, unrolled_folding
 from qpd.fpga.simulation import played_observations
@@ -20,6 +20,7 @@ from qpd.fpga.synthesis import Resources, count_cells
 from qpd.fpga.tools import FpgaError, find_tool, need_tool
 from qpd.runs.progress import SilentProgress
 from qpd.runs.target import load_target
+from tests.export.action_students import student_of
 
 PENDULUM = Path(__file__).parents[2] / "runs-reference/continuous/sac-Pendulum-v1-mlp-16-16-4bit"
 needs_tools = pytest.mark.skipif(
@@ -70,6 +71,26 @@ def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
     assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
     assert found["fmax_mhz"] is None and found["latency_us"] is None and found["cycles"] > 50
     assert json.loads((tmp_path / "core" / "manifest.json").read_text())
+
+
+@needs_tools
+def test_thresholds_and_biases_leave_block_ram_to_weights(tmp_path: Path) -> None:
+    student = student_of("tanh-7", hidden=(64, 64))
+    observations, artix = np.zeros((5, 7), np.float32), DEVICES["xc7a15t"]
+    places: tuple[Constants, ...] = ("block-ram", "weights")
+    many, few = (
+        build_core(
+            ExportSource(student, {}, "test"),
+            artix,
+            4,
+            place,
+            observations,
+            tmp_path / place,
+            silent,
+        ).resources
+        for place in places
+    )
+    assert 0 < few.block_rams < many.block_rams and few.luts > many.luts
 
 
 def test_a_controller_is_unrolled_where_that_fits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from math import ceil
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from qpd.version import __version__
 MULTIPLE_BITS = 11  # of seven times a level, which the core chooses from for narrow weights
 MOST_MULTIPLIERS = 1_000_000
 _LARGE_ROM = 64  # words: block RAM
-_STYLES = ("ROM_STYLE", "YOSYS_STYLE")
+_STYLES = ("ROM_STYLE", "YOSYS_STYLE", "TABLE_ROM_STYLE", "TABLE_YOSYS_STYLE")
+# Yosys has no ROM of distributed memory, and looks at ram_style first.
+_BLOCK, _LOGIC = ("block", "block"), ("distributed", "logic")
 SOURCES = ("qpd_core.sv", "qpd_network.sv", "qpd_search.sv")  # without what only tests
 UNUSUAL = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38, 1e-45], dtype=np.float32)
 
 
 Multipliers = int | Literal["all"] | None
-Constants = Literal["block-ram", "fabric"]
+Constants = Literal["block-ram", "weights", "fabric"]  # what is in block RAM: all, weights, none
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ def multipliers_of(text: str | None) -> Multipliers:
 
 def constants_of(text: str) -> Constants:
     """Return what `--constants` says. Raises ExportError."""
-    if text == "fabric":
-        return "fabric"
-    if text == "block-ram":
-        return "block-ram"
-    raise ExportError(f"--constants {text}: block-ram or fabric", ErrorCode.COMMAND_LINE)
+    known: tuple[Constants, ...] = get_args(Constants)
+    for each in known:
+        if text == each:
+            return each
+    raise ExportError(f"--constants {text}: one of {', '.join(known)}", ErrorCode.COMMAND_LINE)
 
 
 def folding_of(student: IntegerStudent, multipliers: Multipliers) -> Folding:
@@ -283,8 +285,8 @@ def _constants(
         "LARGE_ROM": _LARGE_ROM,
         "ACTION": student.action_bits if box else _address(outputs),
     }
-    # Yosys has no ROM of distributed memory, and looks at ram_style first.
-    styles = ("block", "block") if constants == "block-ram" else ("distributed", "logic")
+    of_weights = _LOGIC if constants == "fabric" else _BLOCK
+    styles = of_weights + (_BLOCK if constants == "block-ram" else _LOGIC)
     lines = [
         *(f"    parameter {name} = {value}" for name, value in numbers.items()),
         *(f'    parameter {name} = "{style}"' for name, style in zip(_STYLES, styles, strict=True)),

@@ -38,7 +38,7 @@ module qpd_core #(
   qpd_search #(
       .BITS(INPUT_BITS), .ROWS(INPUTS), .ROW(INPUT_AT), .KEY(32), .LARGE(LARGE_ROM),
       .NAME("features"),
-      .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
+      .ROM_STYLE(TABLE_ROM_STYLE), .YOSYS_STYLE(TABLE_YOSYS_STYLE)
   ) encoder (.clk, .go(1'b1), .key, .row, .found_key(unused_key), .level);
 
   logic [INPUT_AT-1:0] encoded;
@@ -65,7 +65,7 @@ module qpd_core #(
     qpd_search #(
         .BITS(ACTION), .ROWS(1), .ROW(1), .KEY(ACC), .LARGE(LARGE_ROM),
         .NAME("codes"),
-        .ROM_STYLE(ROM_STYLE), .YOSYS_STYLE(YOSYS_STYLE)
+        .ROM_STYLE(TABLE_ROM_STYLE), .YOSYS_STYLE(TABLE_YOSYS_STYLE)
     ) decoder (
         .clk, .go, .key({~y_acc[ACC-1], y_acc[ACC-2:0]}), .row(1'b0), .found_key(found),
         .level(m_action)

@@ -22,7 +22,8 @@ module qpd_network #(
 
   // The constants; a tool puts what is large into block RAM.
   (* ram_style = YOSYS_STYLE, rom_style = ROM_STYLE *) logic [P*S*B-1:0] weights  [0:WEIGHT_WORDS-1];
-  (* ram_style = YOSYS_STYLE, rom_style = ROM_STYLE *) logic [PARAM-1:0] params   [0:NEURONS-1];
+  (* ram_style = TABLE_YOSYS_STYLE, rom_style = TABLE_ROM_STYLE *)
+  logic [PARAM-1:0] params [0:NEURONS-1];
   initial begin
     $readmemh("weights.hex", weights);
     $readmemh("params.hex", params);
@@ -242,6 +243,7 @@ module qpd_network #(
     end
   end
   // Only to say that nothing reads it.
-  wire unused = &{1'b0, write_row, multiples, ROM_STYLE[0], YOSYS_STYLE[0], 1'b0};
+  wire unused = &{1'b0, write_row, multiples, ROM_STYLE[0], YOSYS_STYLE[0], TABLE_ROM_STYLE[0],
+                  TABLE_YOSYS_STYLE[0], 1'b0};
 endmodule
 `default_nettype wire
