@@ -137,7 +137,7 @@ def _run(path: Path) -> _Found:
     if teacher is None or not run.quantized_file.is_file():
         raise RunDirectoryError([f"{path}: holds no student yet"], ErrorCode.RUN_PHASE_MISSING)
     route = Route(teacher.env_id, teacher.sha256, teacher.algo)
-    cell = _cell_of(load_integer_student(run.quantized_file))
+    cell = cell_of(load_integer_student(run.quantized_file))
     if isinstance(cell, str):
         return route, [], [f"{path}: {cell}; left out"]
     entries: list[tuple[Cell | int, int, np.ndarray]] = []
@@ -161,7 +161,7 @@ def _training(path: Path) -> _Found:
         return route, [], [f"{path}: was not evaluated; left out"]
     key: Cell | int | str
     if run.quantized_file.is_file():
-        key = _cell_of(load_integer_student(run.quantized_file))
+        key = cell_of(load_integer_student(run.quantized_file))
     else:
         key = max(load_teacher(path).hidden_widths)
     if isinstance(key, str):
@@ -169,8 +169,8 @@ def _training(path: Path) -> _Found:
     return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
 
 
-def _cell_of(student: IntegerStudent) -> Cell | str:
-    """Return the cell of a student, or why it is none."""
+def cell_of(student: IntegerStudent) -> Cell | str:
+    """Return the cell of a student, or in words why it is none."""
     widths, bits = set(student.architecture.hidden), {layer.bits for layer in student.layers}
     if student.architecture.is_image:
         return "sees images, which have no input bits"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,11 +10,13 @@ import pytest
 
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.paper.integer_controllers import (
+    BuiltCore,
     ControllerEvidence,
     choices_table,
     figure,
     judge,
 )
+from qpd.analysis.paper.judged_claims import JudgedClaim
 from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route
@@ -90,7 +91,15 @@ def test_cores_of_the_papers_part_and_other_tasks(
     assert code == 2 and "none of the paper's tasks: Ant-v4, HalfCheetah-v4" in err
     core = {"luts": 10_401, "flip_flops": 1, "block_rams": 1.0, "dsps": 0, "layer_cycles": 9}
     found = measured("Hopper-v4", {Cell(2, 16, 6): 2000}, 2700)
-    claims = judge(ControllerEvidence([found], {"run": core}))
+    chosen, largest = Cell(2, 16, 6), Cell(8, 256, 8)
+
+    def claims_of(cell: Cell, luts: int) -> list[JudgedClaim]:
+        return judge(ControllerEvidence([found], [BuiltCore("run", cell, core | {"luts": luts})]))
+
+    claims = claims_of(chosen, 10_401)
     assert claims[11].verdict == Verdict.failed and "10,401 LUTs" in claims[11].evidence
-    core = json.loads(json.dumps(core)) | {"luts": 10_400}
-    assert judge(ControllerEvidence([found], {"run": core}))[11].verdict == Verdict.held
+    assert claims_of(chosen, 10_400)[11].verdict == Verdict.held
+    # The paper's largest controller does not fit in its hands.
+    assert claims_of(largest, 10_401)[12].verdict == Verdict.unmeasured
+    claims = claims_of(largest, 10_400)
+    assert claims[12].verdict == Verdict.failed and claims[11].verdict == Verdict.unmeasured
