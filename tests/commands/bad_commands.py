@@ -27,7 +27,11 @@ CORES = [
     row("fpga run", Code.COMMAND_LINE, "Missing option '--device'"),
     row("fpga half --device xc7a15t", Code.STUDENT_MISSING, "half/quantized.safetensors"),
     row("fpga run --device ecp5-25k --multipliers 0", Code.COMMAND_LINE, "--multipliers"),
-    row("fpga run --device ecp5-25k --constants ram", Code.COMMAND_LINE, "block-ram, weights, fabric"),
+    row(
+        "fpga run --device ecp5-25k --constants ram",
+        Code.COMMAND_LINE,
+        "block-ram, weights, fabric",
+    ),
     row("export run --format c --constants fabric", Code.COMMAND_LINE, "--format c has none"),
     row(
         "export run --format systemverilog --multipliers x", Code.COMMAND_LINE, "1,000,000, or all"
