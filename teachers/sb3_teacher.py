@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from qpd.actions import ActionSpace, Box
 from qpd.errors.codes import ErrorCode
@@ -56,6 +57,7 @@ class Teacher(nn.Module):
         actions: the actions it takes, and what its labels mean.
         has_critic: `values` are a critic's; False: no more than the best Q-value, or 0 (ARS).
         observation_shape: shape of one observation, such as (4, 84, 84).
+        appended_zeros: features of its network that observations end before; they are 0.
         is_image: observations are uint8 images, channels first; else float32 vectors.
         sha256: of the zip (of `data` + `policy.pth` for an unpacked folder), and of the
             normalization where there is one.
@@ -94,6 +96,7 @@ class Teacher(nn.Module):
         self.actions = actions
         self.has_critic = not actions.has_values and algo != SEARCH_ALGORITHM
         self.observation_shape = observation_shape
+        self.appended_zeros = 0
         self.is_image = is_image
         self.quantization = quantization
         self.sha256 = _identity(archive.sha256, normalization, quantization)
@@ -132,12 +135,25 @@ class Teacher(nn.Module):
         """
         if self.is_image:
             return self.num_parameters
-        widths = (self.observation_shape[0], *self.hidden_widths, self.actions.num_outputs)
+        inputs = self.observation_shape[0] + self.appended_zeros
+        widths = (inputs, *self.hidden_widths, self.actions.num_outputs)
         return sum((before + 1) * after for before, after in pairwise(widths))
 
     def train(self, mode: bool = True) -> "Teacher":
         """Stay in eval mode, whatever `mode` says: a teacher is frozen."""
         return super().train(False)
+
+    def appending_zeros(self, count: int) -> "Teacher":
+        """Return a copy that sees `count` features less, and takes them for zeros.
+
+        Raises ValueError where it does not see a vector of more than `count` features.
+        """
+        if self.is_image or self.observation_shape[0] <= count:
+            raise ValueError(f"observations of shape {self.observation_shape} have no {count} less")
+        other = copy.deepcopy(self)
+        other.appended_zeros += count
+        other.observation_shape = (self.observation_shape[0] - count,)
+        return other
 
     def in_precision(self, dtype: torch.dtype) -> "Teacher":
         """Return this teacher computing in `dtype`: itself, or a copy that is faster on images.
@@ -192,6 +208,8 @@ class Teacher(nn.Module):
             if self._dtype != torch.float32 and images.dim() == 4:
                 images = images.contiguous(memory_format=torch.channels_last)
             return images.div_(255.0) if self.scales_images else images
+        if self.appended_zeros:
+            observations = functional.pad(observations, (0, self.appended_zeros))
         if self._mean is None or self._deviation is None or self.normalization is None:
             return observations.float()
         scaled = (observations.double() - self._mean) / self._deviation  # float64 as in SB3

@@ -15,7 +15,7 @@ from qpd.machine.description import total_memory
 from qpd.machine.device import choose_device
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import column_bytes
-from qpd.runs.played_environment import environment_of, recipe_wish
+from qpd.runs.played_environment import environment_of, recipe_wish, without_zeros
 from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS
 from qpd.students import StudentArchitecture, architecture_for
@@ -55,7 +55,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     """
     check_sinks(recipe)
     teacher = load_recipe_teacher(recipe.teacher)
-    played = environment_of(teacher, recipe_wish(recipe))
+    teacher, played = without_zeros(teacher, environment_of(teacher, recipe_wish(recipe)))
     spec = environment_spec(played.source)
     misfit = spec.misfit(teacher.observation_shape, teacher.actions)
     if misfit is not None:

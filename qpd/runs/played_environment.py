@@ -90,6 +90,21 @@ def environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironment
     return replace(played, notes=(f"the agent was {teacher.quantization}", *played.notes))
 
 
+def without_zeros(teacher: Teacher, played: PlayedEnvironment) -> tuple[Teacher, PlayedEnvironment]:
+    """Give zeros that a wrapper appends for the agent's sake alone to the agent itself.
+
+    A student then sees what the environment shows: Ant's 27 inputs, not 84 zeros more, whose
+    weights would learn nothing.
+    """
+    source = played.source
+    shown = [each.to_json() for each in source.wrappers]
+    if shown != [ZERO_CONTACT_FORCES] or source.frame_stack != 1:
+        return teacher, played
+    seeing = teacher.appending_zeros(ZeroContactForces.NUM_FORCES)
+    note = f"the student sees the {seeing.observation_shape[0]} inputs of {source.env_id} alone"
+    return seeing, PlayedEnvironment(replace(source, wrappers=()), (*played.notes, note))
+
+
 def _environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironment:
     if isinstance(wish.env, EnvironmentSource):
         return _stated(wish.env)

@@ -13,6 +13,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+import torch
 import yaml
 from gymnasium.wrappers import TimeLimit
 from sb3_contrib.common.wrappers import TimeFeatureWrapper
@@ -24,7 +25,7 @@ from qpd.commands.environment_options import environment_overrides, environment_
 from qpd.environments import registry
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.source import EnvironmentSource, Wrapper
-from qpd.environments.wrappers import TIME_FEATURE
+from qpd.environments.wrappers import TIME_FEATURE, ZeroContactForces
 from qpd.errors.user_error import TargetError
 from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.run_directory import RunDirectory
@@ -153,6 +154,33 @@ def test_a_run_plays_what_its_recipe_says_to_the_end(
     assert len(api.evaluate(target, episodes=2).returns) == 2
     with pytest.raises(TargetError, match="plays in the environment of its recipe"):
         load_target(str(done.path), None, EnvironmentWish(kwargs={"scale": 1.0}), "cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_a_student_of_an_old_ant_sees_what_ant_shows(tmp_path: Path) -> None:
+    """Its agent sees 84 zeros more, of which the student's first layer would learn nothing."""
+    pytest.importorskip("mujoco")
+    agent = tmp_path / "ant.zip"
+    old = DummyVecEnv([lambda: ZeroContactForces(gymnasium.make("Ant-v4"))])
+    PPO("MlpPolicy", old, n_steps=8, batch_size=8, seed=0, device="cpu").save(agent)
+    recipe = recipe_of(
+        agent,
+        teacher={"env": "Ant-v3"},
+        environment={"num_envs": 2},
+        distill={"epochs": 1},
+        finetune={"epochs": 1},
+        evaluation={"episodes": 2, "acting": "auto"},
+    )
+    done = api.run(recipe, output=tmp_path / "run")
+    student = load_target(str(done.path), "qat", None, "cpu")
+    assert student.observation_shape == (27,) and not student.environment.wrappers
+    teacher = load_target(str(done.path), "teacher", None, "cpu")
+    assert teacher.teacher is not None and teacher.observation_shape == (111,)
+    shown = torch.randn(5, 27)
+    padded = torch.cat([shown, torch.zeros(5, 84)], dim=1)
+    fewer = teacher.teacher.appending_zeros(84)
+    assert torch.equal(fewer(shown).labels, teacher.teacher(padded).labels)
+    assert fewer.actor_parameters == teacher.teacher.actor_parameters
 
 
 def test_a_run_whose_environment_fails_goes_on_once_it_is_mended(tmp_path: Path) -> None:
