@@ -1,15 +1,17 @@
 """A task by SAC in float32 and in half precision, with and without the six methods.
 
 python -m benchmarks.low_precision_sac [--seeds 5] [--format fp16] [--arms fp32,plain,six,...]
-    [--env Pendulum-v1] [--timesteps 7000] [--width 128] [--rate 1e-3] [--runs FOLDER]
+    [--env Pendulum-v1] [--timesteps 7000] [--width 128] [--rate 1e-3] [--core BITS]
+    [--runs FOLDER]
 
 The trial of Bjorck et al. (ICML 2021) in small: layers and batches of `--width`, one update a
 step, 500 random steps first, 1,000 on dm_control. An arm is `fp32`, `plain`, `six`,
 `without-METHOD`, names of methods joined by +, or one of the paper's baselines: `coercion`,
 `loss_scaling`, `mixed_precision`, `placed_mixed_precision`. Each agent plays 20 greedy games after
-its training, the same for all; one whose training ends in NaN has no return. Interrupted work goes
-on. The interval is over trainings (Student's t), and so is that of the differences from fp32 with
-the same seed.
+its training, the same for all; one whose training ends in NaN has no return. With `--core`, agents
+are integer controllers, and play in their integers; in fp32 they have QPD's own learner, as
+Stable-Baselines3's has none for them. Interrupted work goes on. The interval is over trainings
+(Student's t), and so is that of the differences from fp32 with the same seed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--timesteps", type=int, default=7000)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--core", type=int)
     parser.add_argument("--format", default="fp16")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--arms", default="fp32,plain,six")
@@ -70,6 +73,8 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "save.tensorboard": False,
         "train.timesteps": arguments.timesteps,
     }
+    if arguments.core is not None:
+        settings["quantization.core_bits"] = arguments.core
     if is_control:  # positions and velocities are one vector
         settings["environment.wrappers"] = ["gymnasium.wrappers.FlattenObservation"]
     return settings
@@ -103,7 +108,8 @@ def _trained(
         run = qpd.train("sac", env, overrides=settings, seed=seed, output=folder, device="cpu")
     except LearningFailedError as error:
         return None, 0, f"NaN after {error.timesteps:,} steps"
-    games = qpd.evaluate(run, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
+    policy = "qat" if "quantization.core_bits" in settings else None
+    games = qpd.evaluate(run, policy=policy, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
     rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
     skipped = int(float(rows[-1].get("train/skipped_updates") or 0))
     return float(games.returns.mean()), skipped, "finite"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,6 +44,8 @@ class RoundedArithmetic(TorchDispatchMode):
     that are `fused` round once for a whole step.
     """
 
+    _is_paused = False
+
     def __init__(self, form: FloatFormat) -> None:
         super().__init__()
         self._form = form
@@ -56,7 +60,7 @@ class RoundedArithmetic(TorchDispatchMode):
     ) -> Any:
         found = func(*args, **(kwargs or {}))
         is_exact, is_in_place = _kind(func)
-        if is_exact:
+        if is_exact or RoundedArithmetic._is_paused:
             return found
         rounded = self._round_in_place if is_in_place else self._round
         if isinstance(found, Tensor):  # nearly always; a walk through a tree takes its time
@@ -68,6 +72,20 @@ class RoundedArithmetic(TorchDispatchMode):
 
     def _round_in_place(self, x: Tensor) -> Tensor:
         return x.copy_(self._round(x)) if x.is_floating_point() else x
+
+
+@contextmanager
+def unrounded() -> Iterator[None]:
+    """Return a context in which `RoundedArithmetic` waits: what one kernel keeps to itself.
+
+    A kernel of several operations rounds what it writes, not what is between them.
+    """
+    before = RoundedArithmetic._is_paused
+    RoundedArithmetic._is_paused = True
+    try:
+        yield
+    finally:
+        RoundedArithmetic._is_paused = before
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.numerics.rounded_arithmetic import unrounded
 from qpd.quantization.integer_grid import (
     IntegerGrid,
     WeightGrid,
@@ -126,9 +127,10 @@ class ControllerQuantizers:
         inputs = self.learned[layer]
         if inputs.calls == 0:
             return bias
-        step = inputs.value.detach() / inputs.grid.reach * weight_scale / self.weights.reach
-        rounded = (bias / step).round().clamp(-_MOST_BIAS, _MOST_BIAS) * step
-        return bias + (rounded - bias).detach()
+        with unrounded():  # 32 bits, as the accumulators have, in whatever format one learns
+            step = inputs.value.detach() / inputs.grid.reach * weight_scale / self.weights.reach
+            rounded = (bias / step).round().clamp(-_MOST_BIAS, _MOST_BIAS) * step
+            return bias + (rounded - bias).detach()
 
 
 class ControllerLinear(nn.Linear):

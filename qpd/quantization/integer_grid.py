@@ -12,6 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from qpd.numerics.rounded_arithmetic import unrounded
+
 WeightGrid = Literal["narrow", "full", "odd"]
 
 
@@ -60,14 +62,16 @@ class _Quantize(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, scale: Tensor, grid: IntegerGrid, passes_clipped: bool
     ) -> Tensor:
-        scaled = x * (grid.reach / scale)
-        rounded = grid.rounded(scaled)
-        levels = rounded.clamp(grid.least, grid.most)
-        # Within half a step beyond an end nothing is clipped, only rounded.
-        is_inside = torch.ones_like(x) if passes_clipped else rounded == levels
+        with unrounded():
+            scaled = x * (grid.reach / scale)
+            rounded = grid.rounded(scaled)
+            levels = rounded.clamp(grid.least, grid.most)
+            # Within half a step beyond an end nothing is clipped, only rounded.
+            is_inside = torch.ones_like(x) if passes_clipped else rounded == levels
+            step = scale / grid.reach
         ctx.save_for_backward(scaled, levels, is_inside)
         ctx.grid = grid
-        return levels * (scale / grid.reach)
+        return levels * step
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
@@ -75,7 +79,8 @@ class _Quantize(torch.autograd.Function):
         scaled, levels, is_inside = ctx.saved_tensors
         by_scale = None
         if ctx.needs_input_grad[1]:
-            by_scale = (gradient * (levels - scaled * is_inside)).sum() / ctx.grid.reach
+            with unrounded():
+                by_scale = (gradient * (levels - scaled * is_inside)).sum() / ctx.grid.reach
         return gradient * is_inside, by_scale, None, None
 
 

@@ -224,12 +224,14 @@ class TrainRecipe(RecipeSection):
     @property
     def uses_fast_learner(self) -> bool:
         """Tell whether QPD's own updates are made."""
-        learner = self.train.learner
-        return learner == "fast" or (learner is None and self.quantization.controller is not None)
+        learner, is_controller = self.train.learner, self.quantization.controller is not None
+        is_low = self.precision.format is not None
+        return learner == "fast" or (learner is None and is_controller and not is_low)
 
     @model_validator(mode="after")
     def _controller_learns_fast(self) -> TrainRecipe:
-        if self.quantization.controller is not None and not self.uses_fast_learner:
+        is_low = self.precision.format is not None
+        if self.quantization.controller is not None and not self.uses_fast_learner and not is_low:
             raise ValueError("train.learner: an integer controller is learned by `fast`")
         if self.train.products != "float32" and not self.uses_fast_learner:
             raise ValueError("train.products: needs train.learner=fast")

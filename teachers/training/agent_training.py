@@ -161,7 +161,8 @@ class AgentTraining:
             train.algo != "sac" or self._recipe.quantization.bits is not None
         ):
             raise TeacherError(
-                "precision: SAC alone learns in low precision, and not together with quantization",
+                "precision: SAC alone learns in low precision, and not with quantization.bits; "
+                "integer controllers do (--bits core=3)",
                 ErrorCode.TEACHER_TRAINING,
             )
         set_random_seed(self._recipe.seed)

@@ -65,13 +65,20 @@ class AgentController:
         """Quantize from now on."""
         self.begun_at, self.quantizers.is_active = timesteps, True
 
-    def learn(self, rate: float) -> None:
-        """Take Adam's step of the scales along their gradients, once they are learned."""
+    def learn(self, rate: float, loss_scale: float = 1.0) -> None:
+        """Take Adam's step of the scales along their gradients, once they are learned.
+
+        The gradients are those of the loss times `loss_scale`; none is taken that is not finite.
+        """
         scales = self.quantizers.learned
         gradients = [each.value.grad for each in scales]
         if any(each is None for each in gradients) or self.quantizers.calls < WARM_UP:
             return
         joined = torch.stack([each for each in gradients if each is not None])
+        if loss_scale != 1.0:
+            joined = joined / loss_scale
+        if not joined.isfinite().all():
+            return
         adam(
             [self.quantizers.scales], [joined], [self._moments[0]], [self._moments[1]], [],
             [self._step], fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=rate,

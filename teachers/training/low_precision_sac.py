@@ -29,6 +29,7 @@ from qpd.teachers.low_precision.squashed_normal import (
     naive_log_normal,
     naive_log_slope,
 )
+from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
 
 
@@ -45,9 +46,11 @@ class LowPrecisionSAC(SAC):
     form: FloatFormat
     methods: frozenset[str]
     is_placed: bool
+    controller: AgentController | None
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "form", "methods", "is_placed"]
+        own = ["form", "methods", "is_placed", "controller"]
+        return [*super()._excluded_save_params(), *own]
 
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         """Make `gradient_steps` updates, each with a batch of its own."""
@@ -106,7 +109,12 @@ class LowPrecisionSAC(SAC):
         with arithmetic:
             values = torch.cat(_values(self.critic, states, own_actions), dim=1)
             loss = (alpha * log_probs - values.min(dim=1, keepdim=True).values).mean()
+        if self.controller is not None:
+            self.controller.forget_gradients()
+        scale = self.actor.optimizer.loss_scale  # type: ignore[attr-defined]
         told["actor_loss"] = self._minimize(self.actor.optimizer, loss)
+        if self.controller is not None:
+            self.controller.learn(self.actor.optimizer.param_groups[0]["lr"], scale)
         if moves_target:
             optimizer: Any = self.critic.optimizer
             optimizer.move_target(list(self.critic_target.parameters()), self.tau)
@@ -156,8 +164,14 @@ def _values(critic: Any, states: Tensor, actions: Tensor) -> list[Tensor]:
     return [network(inputs) for network in critic.q_networks]
 
 
-def use_low_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
-    """Make a SAC learn in `settings.format` from now on. Raises TeacherError where it cannot."""
+def use_low_precision(
+    model: BaseAlgorithm, settings: TrainPrecision, controller: AgentController | None = None
+) -> None:
+    """Make a SAC learn in `settings.format` from now on.
+
+    Of an integer controller the few learned scales, and Adam's moments of these, stay float32.
+    Raises TeacherError where it cannot.
+    """
     assert settings.format is not None
     if type(model) is not SAC:
         _refuse(f"SAC learns in {settings.format}; {type(model).__name__} does not")
@@ -187,6 +201,7 @@ def use_low_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
     model.__class__ = LowPrecisionSAC
     assert isinstance(model, LowPrecisionSAC)
     model.form, model.methods, model.is_placed = form, methods, is_placed
+    model.controller = controller
 
 
 def _optimizer(

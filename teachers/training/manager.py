@@ -147,7 +147,7 @@ class TrainingManager(ExperimentManager):
             narrow = self._recipe.train.products == "bfloat16"
             use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller)
         if self._recipe.precision.format is not None:
-            use_low_precision(model, self._recipe.precision)
+            use_low_precision(model, self._recipe.precision, self._controller)
 
     def extra_callbacks(self) -> list[BaseCallback]:
         """Return callbacks beside the one that keeps the run directory."""

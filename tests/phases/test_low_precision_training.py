@@ -13,6 +13,8 @@ import qpd
 from qpd.numerics.float_format import FloatFormat
 from qpd.recipe.train_schema import Baseline, load_train_recipe
 from qpd.runs.training_run import TrainingRun
+from qpd.teachers import load_teacher
+from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
 from tests.command_line import call
 from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _numbers, _overrides
@@ -41,13 +43,34 @@ def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Pa
     assert qpd.evaluate(run, episodes=1).returns.size == 1
 
 
-def test_an_interrupted_training_ends_in_the_same_numbers(tmp_path: Path) -> None:
-    whole = trained(tmp_path / "whole")
+@pytest.mark.parametrize("controller", [{}, {"quantization.core_bits": 2}])
+def test_an_interrupted_training_ends_in_the_same_numbers(
+    controller: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = trained(tmp_path / "whole", **controller)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "parts", progress=Interrupts(240))
-    parts = trained(tmp_path / "parts")
+        trained(tmp_path / "parts", progress=Interrupts(240), **controller)
+    parts = trained(tmp_path / "parts", **controller)
     assert len(parts.phase.resumed_at) == 1
     _assert_same(whole, parts)
+
+
+def test_an_integer_controller_learns_in_half_precision(tmp_path: Path) -> None:
+    more = {"quantization.core_bits": 2, "train.timesteps": 400, "train_freq": 1}
+    run = trained(tmp_path / "run", **more)
+    assert run.agent_file is not None
+    policy = SAC.load(run.agent_file, device="cpu").policy
+    for each in policy.parameters():
+        assert torch.equal(each.half().float(), each)
+    stored = load_teacher(run.path).quantization
+    # Scales began to be learned after 300 updates, and are no numbers of fp16.
+    assert isinstance(stored, StoredController) and stored.calls == 300
+    scales = torch.tensor(stored.scales)
+    assert (scales > 0).all() and not torch.equal(scales.half().float(), scales)
+    games = [
+        qpd.evaluate(run, policy=kind, episodes=4, seed=5).returns for kind in ("teacher", "qat")
+    ]
+    assert games[1] == pytest.approx(games[0], rel=0.05)
 
 
 def test_plain_half_precision_fails_at_once_and_says_so(tmp_path: Path) -> None:
@@ -120,7 +143,10 @@ def test_masters_keep_steps_that_half_precision_loses() -> None:
             "set methods=",
         ),
         (("ppo", "CartPole-v1", "--precision", "fp16"), "SAC alone"),
-        (("sac", "Pendulum-v1", "--precision", "fp16", "--bits", "4"), "not together"),
+        (
+            ("sac", "Pendulum-v1", "--precision", "fp16", "--bits", "4"),
+            "not with quantization.bits",
+        ),
         (("sac", "Pendulum-v1", "--precision", "fp17"), "precision.format"),
         (("sac", "Pendulum-v1", "--plain"), "needs --precision"),
         (("sac", "Pendulum-v1", "--precision", "fp16", "--set", "use_sde=true"), "use_sde=false"),

@@ -5,6 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 from qpd.quantization.controller_layer import WARM_UP, LearnedScale
 from qpd.quantization.integer_grid import (
     quantize,
@@ -52,6 +54,17 @@ def test_inputs_and_activations_by_hand():
     assert quantize(x, torch.tensor(2.0), signed_grid(3)).tolist() == [-2.0, -1.0, 0.5, 1.5, 1.5]
     # 2 bits, unsigned, scale 3: q = 3, step 1, levels 0 to 3.
     assert quantize(x, torch.tensor(3.0), unsigned_grid(2)).tolist() == [0.0, 0.0, 0.0, 1.0, 3.0]
+
+
+def test_in_half_precision_a_value_is_rounded_once():
+    # 8 bits, scale 3: q = 128. 2.49 q / s = 106.24, in fp16 106.25; 106 * 3 / 128 = 2.484375, which
+    # fp16 has. 2.6 q / s = 110.93: 111 * 3 / 128 = 2.6015625. At scale 0.1 a step is 7.8125e-4, and
+    # 113 of them 0.08828125, in fp16 0.08825684; 0.1 * (1 / 128) rounded before would give 0.08829.
+    with RoundedArithmetic(FloatFormat.parse("fp16")):
+        wide = quantize(torch.tensor([2.49, 2.6]), torch.tensor(3.0), signed_grid(8))
+        narrow = quantize(torch.tensor([0.0883]), torch.tensor(0.1), signed_grid(8))
+    assert wide.tolist() == [2.484375, 2.6015625]
+    assert narrow.tolist() == [torch.tensor(113 * 0.1 / 128).half().item()]
 
 
 def test_gradients_by_hand():
