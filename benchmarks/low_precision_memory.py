@@ -1,9 +1,10 @@
 """Bytes that a SAC update needs in float32 and in float16 tensors, by parameter and at its peak.
 
-Vectors of 24 features, 6 actions, `--width` units and batches of it, on the CPU. Kept is what lies
+Vectors of 24 features, or with `--images` three frames of 84x84 pixels in colour; 6 actions,
+`--width` units and batches of it, on the CPU. Kept is what lies
 in memory between two updates: parameters, targets, gradients, optimizers; the peak is what an
 update allocates beside it. Baseline: Stable-Baselines3 in float32.
-`python -m benchmarks.low_precision_memory [--width 256]`
+`python -m benchmarks.low_precision_memory [--width 256] [--images]`
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from torch.profiler import ProfilerActivity, profile
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.teachers.training.low_precision_sac import use_low_precision
 
-FEATURES, ACTIONS, TRANSITIONS = 24, 6, 2000
+FEATURES, IMAGES, ACTIONS, TRANSITIONS = 24, (9, 84, 84), 6, 500
 
 
 class _Noise(gymnasium.Env[Any, Any]):
     """An environment whose observations are noise."""
 
-    observation_space = spaces.Box(-1, 1, (FEATURES,), np.float32)
     action_space = spaces.Box(-1, 1, (ACTIONS,), np.float32)
+
+    def __init__(self, shows_images: bool) -> None:
+        vectors = spaces.Box(-1, 1, (FEATURES,), np.float32)
+        self.observation_space = spaces.Box(0, 255, IMAGES, np.uint8) if shows_images else vectors
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -42,11 +46,13 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=256)
-    width: int = parser.parse_args().width
+    parser.add_argument("--images", action="store_true")
+    arguments = parser.parse_args()
+    width: int = arguments.width
     print("| tensors | critic, bytes a parameter | actor | kept, MB | peak of an update, MB |")
     print("|---|---|---|---|---|")
     for name in ("float32, Stable-Baselines3", "float16, six methods"):
-        model = _learner(width, in_half=name.startswith("float16"))
+        model = _learner(width, arguments.images, in_half=name.startswith("float16"))
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             model.train(1, width)
         critic, actor = _kept(model, "critic"), _kept(model, "actor")
@@ -60,11 +66,17 @@ def main() -> None:
         )
 
 
-def _learner(width: int, *, in_half: bool) -> Any:
+def _learner(width: int, shows_images: bool, *, in_half: bool) -> Any:
     model: Any = SAC(
-        "MlpPolicy", _Noise(), batch_size=width, learning_starts=TRANSITIONS, device="cpu",
-        policy_kwargs={"net_arch": [width, width]}, seed=0, buffer_size=TRANSITIONS,
-    )  # fmt: skip
+        "CnnPolicy" if shows_images else "MlpPolicy",
+        _Noise(shows_images),
+        batch_size=width,
+        learning_starts=TRANSITIONS,
+        policy_kwargs={"net_arch": [width, width]},
+        buffer_size=TRANSITIONS,
+        seed=0,
+        device="cpu",
+    )
     if in_half:
         use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
     model.learn(TRANSITIONS)

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from stable_baselines3 import SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.preprocessing import preprocess_obs
+from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
 from torch import Tensor
 from torch.nn import functional as F
@@ -76,17 +77,15 @@ class LowPrecisionSAC(SAC):
         assert self.replay_buffer is not None
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
         discounts = self.gamma if batch.discounts is None else self._rounded(batch.discounts)
-        features = self.actor.features_extractor
-        states, next_states = (
-            self._rounded(self.actor.extract_features(each, features))
-            for each in (batch.observations, batch.next_observations)
+        observations, next_observations = (
+            self._seen(each) for each in (batch.observations, batch.next_observations)
         )
         actions, rewards, dones = (
             self._rounded(each) for each in (batch.actions, batch.rewards, batch.dones)
         )
         told: dict[str, float] = {}
         arithmetic = RoundedArithmetic(self.form)
-        own_actions, log_probs = self._act(states)
+        own_actions, log_probs = self._act(observations)
         if self.ent_coef_optimizer is None:
             alpha = self.form.round(self.ent_coef_tensor)
         else:
@@ -97,17 +96,17 @@ class LowPrecisionSAC(SAC):
             told["ent_coef_loss"] = self._minimize(self.ent_coef_optimizer, loss)
         told["ent_coef"] = float(alpha)
         with torch.no_grad():
-            next_actions, next_log_probs = self._act(next_states)
+            next_actions, next_log_probs = self._act(next_observations)
         with arithmetic, torch.no_grad():
-            values = torch.cat(_values(self.critic_target, next_states, next_actions), dim=1)
+            values = torch.cat(_values(self.critic_target, next_observations, next_actions), dim=1)
             value = values.min(dim=1, keepdim=True).values - alpha * next_log_probs
             wanted = rewards + (1 - dones) * discounts * value
         with arithmetic:
-            found = _values(self.critic, states, actions)
+            found = _values(self.critic, observations, actions)
             loss = 0.5 * torch.stack([F.mse_loss(each, wanted) for each in found]).sum()
         told["critic_loss"] = self._minimize(self.critic.optimizer, loss)
         with arithmetic:
-            values = torch.cat(_values(self.critic, states, own_actions), dim=1)
+            values = torch.cat(_values(self.critic, observations, own_actions), dim=1)
             loss = (alpha * log_probs - values.min(dim=1, keepdim=True).values).mean()
         if self.controller is not None:
             self.controller.forget_gradients()
@@ -119,6 +118,12 @@ class LowPrecisionSAC(SAC):
             optimizer: Any = self.critic.optimizer
             optimizer.move_target(list(self.critic_target.parameters()), self.tau)
         return told
+
+    def _seen(self, observations: Any) -> Tensor:
+        """Return what networks see: numbers of the format, images divided by 255."""
+        policy, space = self.policy, self.observation_space
+        seen = preprocess_obs(observations, space, normalize_images=policy.normalize_images)
+        return self._rounded(seen)
 
     def _rounded(self, x: Any) -> Tensor:
         """Return numbers of the format, in the dtype that parameters have."""
@@ -132,11 +137,11 @@ class LowPrecisionSAC(SAC):
         optimizer.step()
         return float(loss.detach())
 
-    def _act(self, states: Tensor) -> tuple[Tensor, Tensor]:
+    def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions of the policy and their log-probabilities [batch, 1]."""
         with RoundedArithmetic(self.form):
             actor: Any = self.actor
-            latent = actor.latent_pi(states)
+            latent = actor.latent_pi(actor.features_extractor(observations))
             mean, log_deviation = actor.mu(latent), actor.log_std(latent)
             log_deviation = log_deviation.clamp(LOG_STD_MIN, LOG_STD_MAX)
             noise = torch.randn(mean.shape, device=mean.device).to(mean.dtype)
@@ -158,9 +163,12 @@ class LowPrecisionSAC(SAC):
         return nullcontext() if self.is_placed else RoundedArithmetic(self.form)
 
 
-def _values(critic: Any, states: Tensor, actions: Tensor) -> list[Tensor]:
+def _values(critic: Any, observations: Tensor, actions: Tensor) -> list[Tensor]:
     """Return each critic's values [batch, 1], as SB3's do, which would cast to float32."""
-    inputs = torch.cat([states, actions], dim=1)
+    # What is asked for its actions' sake alone has no use for its own gradients.
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not actions.requires_grad):
+        features = critic.features_extractor(observations)
+    inputs = torch.cat([features, actions], dim=1)
     return [network(inputs) for network in critic.q_networks]
 
 
@@ -178,8 +186,10 @@ def use_low_precision(
     assert isinstance(model, SAC)
     if model.use_sde:
         _refuse("gSDE is not written for low precision: set use_sde=false")
-    if not isinstance(model.actor.features_extractor, FlattenExtractor):
-        _refuse("only agents that see vectors learn in low precision")
+    if not isinstance(model.actor.features_extractor, FlattenExtractor | NatureCNN):
+        _refuse("only agents that see vectors or images learn in low precision")
+    if model.policy.share_features_extractor:
+        _refuse("set share_features_extractor=False in policy_kwargs")
     form = FloatFormat.parse(settings.format)
     methods = frozenset(settings.methods)
     with torch.no_grad():
