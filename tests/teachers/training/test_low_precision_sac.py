@@ -11,6 +11,7 @@ import torch
 from stable_baselines3 import SAC
 
 from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_precision
 
 
@@ -77,3 +78,37 @@ def test_bytes_a_parameter(network: str, wanted: int) -> None:
     count = sum(each.numel() for each in its.parameters())
     held = sum(each.element_size() * each.numel() for each in kept)
     assert held == wanted * count
+
+
+class Images(gymnasium.Env[Any, Any]):
+    """Shows noise in colour."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (3, 36, 36), np.uint8)
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), float(action[0]), False, False, {}
+
+
+def test_images_are_learned_from_in_half_precision() -> None:
+    model = SAC(
+        "CnnPolicy", Images(), batch_size=8, learning_starts=20, buffer_size=100, seed=0,
+        policy_kwargs={"net_arch": [16, 16]}, device="cpu",
+    )  # fmt: skip
+    use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
+    before = {name: each.clone() for name, each in model.policy.state_dict().items()}
+    model.learn(60)
+    for name, each in model.policy.state_dict().items():
+        assert torch.equal(each.half().float(), each) and each.isfinite().all()
+        assert not torch.equal(each, before[name]), name  # convolutions of actor, critic, target
+
+
+def test_a_shared_image_network_is_refused_in_one_line() -> None:
+    shared = {"net_arch": [16, 16], "share_features_extractor": True}
+    model = SAC("CnnPolicy", Images(), policy_kwargs=shared, buffer_size=10, device="cpu")
+    with pytest.raises(TeacherError, match="share_features_extractor=False"):
+        use_low_precision(model, TrainPrecision(format="fp16"))
