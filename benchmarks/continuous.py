@@ -5,7 +5,7 @@ python -m benchmarks.continuous AGENT [--size mlp-64-64] [--rounds 5] [--threads
 AGENT is one that `qpd run` takes. Play: SB3's own policy acts and labels every step, in eight
 environments (the faster of DummyVecEnv and SubprocVecEnv is the baseline); QPD plays as in
 recipes/agent/continuous.yaml. Training: batches of 256 from an array, SB3's policy labels them in
-the loop, an eager student, Adam.
+the loop, an eager student, Adam; that of phase 3 goes through quantizers, by autograd.
 """
 
 from __future__ import annotations
@@ -85,15 +85,53 @@ class PlainPlay:
         return count * SB3_ENVS
 
 
-class PlainTraining:
-    """Distillation over `observations`, float32 `[n, features]`, as anyone would write it."""
+def _rounded(numbers: Tensor, levels: int) -> Tensor:
+    """Round to 1 / levels, straight-through."""
+    scaled = numbers * levels
+    return (scaled + (scaled.round() - scaled).detach()) / levels
 
-    def __init__(self, labels: Sb3Labels, observations: np.ndarray, widths: list[int]) -> None:
+
+class QuantizedLinear(nn.Linear):
+    """8-bit weights, a learned scale for each output."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.scale = nn.Parameter(self.weight.detach().abs().amax(1, keepdim=True))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Apply the layer with rounded weights."""
+        weight = self.scale * _rounded((self.weight / self.scale).clamp(-1.0, 1.0), 127)
+        return F.linear(values, weight, self.bias)
+
+
+class QuantizedRelu(nn.Module):
+    """8-bit activations of a learned range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Clamp and round."""
+        return self.top * _rounded((values / self.top).clamp(0.0, 1.0), 255)
+
+
+class PlainTraining:
+    """Distillation over `observations`, float32 `[n, features]`, as anyone would write it.
+
+    Where it is `quantized`, of a student with 8-bit weights and activations, through its quantizers
+    (DoReFa with learned scales and ranges) by autograd.
+    """
+
+    def __init__(
+        self, labels: Sb3Labels, observations: np.ndarray, widths: list[int], quantized: bool
+    ) -> None:
+        linear, relu = (QuantizedLinear, QuantizedRelu) if quantized else (nn.Linear, nn.ReLU)
         inputs = [observations.shape[1], *widths[:-2]]
         layers = [part for a, b in zip(inputs, widths[:-1], strict=True)
-                  for part in (nn.Linear(a, b), nn.ReLU())]  # fmt: skip
+                  for part in (linear(a, b), relu())]  # fmt: skip
         self.trunk = nn.Sequential(*layers)
-        self.actor, self.critic = nn.Linear(widths[-2], widths[-1]), nn.Linear(widths[-2], 1)
+        self.actor, self.critic = linear(widths[-2], widths[-1]), nn.Linear(widths[-2], 1)
         parts = [*self.trunk.parameters(), *self.actor.parameters(), *self.critic.parameters()]
         self.optimizer = torch.optim.Adam(parts, lr=1e-3)
         self.labels, self.observations = labels, observations
@@ -172,20 +210,27 @@ def _measure_training(
     rows = torch.from_numpy(stream.memory.transition_rows())
     observations = stream.memory.gather(rows).observations.numpy().copy()
     shape = architecture_for(arguments.size, observations.shape[1:], actions.num_outputs)
-    plain = PlainTraining(labels, observations, [*shape.hidden, actions.num_outputs])
+    widths = [*shape.hidden, actions.num_outputs]
     programs = {
         f"QPD phase {phase}": QpdTraining(
             arguments.size, stream, BATCH, phase == 3, actions, precision=precision
         )
         for phase, precision in precisions.items()
     }
-    cases = {"SB3 and PyTorch": partial(plain.steps, 64)}
+    baselines = {
+        phase: PlainTraining(labels, observations, widths, quantized=phase == 3)
+        for phase in precisions
+    }
+    cases = {f"SB3 and PyTorch, phase {phase}": partial(run.steps, 64)
+             for phase, run in baselines.items()}  # fmt: skip
     cases |= {name: partial(run.steps, 256) for name, run in programs.items()}
     rates = interleave(cases, arguments.rounds)
-    base = rates["SB3 and PyTorch"]
-    shown = [[name, f"{rate:,.0f}", f"{rate / base:.1f}x"] for name, rate in rates.items()]
+    shown = [
+        [name, f"{rate:,.0f}", f"{rate / rates['SB3 and PyTorch, phase ' + name[-1]]:.1f}x"]
+        for name, rate in rates.items()
+    ]
     title = f"Training of {arguments.size}, samples/s, batches of {BATCH}"
-    print_rates(title, ["program", "samples/s", "of the baseline"], shown)
+    print_rates(title, ["program", "samples/s", "of its baseline"], shown)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from qpd.actions import ActingRule
 from qpd.environments.registry import VectorEnvironment, VectorStep
 from qpd.environments.transition import StepOutcome, TransitionBatch
-from qpd.teachers.sb3_teacher import Teacher, TeacherOutputs, check_outputs
+from qpd.teachers.sb3_teacher import Teacher, check_outputs
 
 StudentPolicy = Callable[[np.ndarray], np.ndarray]
 OVERLAP_FROM = 16  # fewer environments than this are stepped all at once
@@ -25,29 +25,27 @@ class _Decision:
     """The observations of, and decisions in, the environments that are now being stepped.
 
     A row for each of the `streams` that acted: int64; `observations` and `ages` as the environment
-    had them; the teacher's `labels` and `values`; `actions` `[n, ...]`, `log_probs` float32.
+    had them; the teacher's `labels`, and its `values` unless it judges apart; `actions` `[n, ...]`,
+    `log_probs` float32.
     """
 
     streams: np.ndarray
     observations: np.ndarray
     ages: np.ndarray
     labels: Tensor
-    values: Tensor
+    values: Tensor | None
     actions: np.ndarray
     log_probs: np.ndarray
 
-    def transitions(self, step: VectorStep) -> TransitionBatch:
-        """Join the decisions with their outcome in `step`."""
+    def outcome(self, step: VectorStep) -> StepOutcome:
+        """Return what `step` made of the decisions."""
         streams = self.streams
-        outcome = StepOutcome(
+        return StepOutcome(
             self.actions,
             self.log_probs,
             step.rewards[streams],
             (step.terminated | step.truncated)[streams],
             np.where(step.game_over, step.game_returns, np.nan)[streams],
-        )
-        return TransitionBatch(
-            self.observations, self.ages, streams, self.labels, self.values, outcome
         )
 
 
@@ -60,8 +58,12 @@ def collect_transitions(
     *,
     student: StudentPolicy | None = None,
     student_envs: int = 0,
+    joined: int = 1,
 ) -> Iterator[TransitionBatch]:
     """Yield batches of at least `count` transitions in all, those of the last vector step included.
+
+    A batch holds one vector step's, or of several as many as are to be `joined`: whoever stores
+    them, and a teacher whose critic shares nothing with its actor, then works once for all.
 
     Two halves of the environments take turns: while one is emulated, the teacher thinks about the
     other. Nothing is in flight when the last batch is yielded; all of them must be drawn.
@@ -75,6 +77,7 @@ def collect_transitions(
     halves = 2 if env.num_envs >= OVERLAP_FROM else 1
     groups = [np.arange(env.num_envs) % halves == half for half in range(halves)]
     flying: deque[_Decision] = deque()
+    ended: list[tuple[_Decision, StepOutcome]] = []
     begun, turn = 0, 0
     with _beside_emulators():
         while begun < count or flying:
@@ -89,9 +92,13 @@ def collect_transitions(
                 turn += 1
             else:
                 decision = flying.popleft()
-                batch = decision.transitions(env.finish_step())
+                outcome = decision.outcome(env.finish_step())
                 if len(decision.streams):  # else all of the group were forced
-                    yield batch
+                    ended.append((decision, outcome))
+                is_last = begun >= count and not flying
+                if ended and (is_last or sum(len(one.streams) for one, _ in ended) >= joined):
+                    yield _joined(teacher, ended)
+                    ended.clear()
 
 
 def _decide(
@@ -108,9 +115,14 @@ def _decide(
     # Fancy indexing copies: the environment overwrites its observations while the batch is used.
     observations = env.observations[streams]
     with torch.inference_mode():
-        outputs = teacher(torch.from_numpy(observations).to(next(teacher.parameters()).device))
-        labels, values = outputs.labels.cpu(), outputs.values.cpu()
-        check_outputs(teacher, TeacherOutputs(labels, values))
+        seen = torch.from_numpy(observations).to(next(teacher.parameters()).device)
+        values: Tensor | None = None
+        if teacher.judges_apart:
+            labels = teacher.act(seen).cpu()
+        else:
+            labels, values = (each.cpu() for each in teacher(seen))
+            check_outputs(teacher, "values", values)
+        check_outputs(teacher, "outputs", labels)
         acting = rule.sharpness * labels.numpy().astype(np.float64)
         by_student = streams < student_envs
         if student is not None and by_student.any():
@@ -129,6 +141,32 @@ def _decide(
         actions,
         teacher.actions.log_probs(acting, actions, as_they_are),
     )
+
+
+def _joined(teacher: Teacher, ended: Sequence[tuple[_Decision, StepOutcome]]) -> TransitionBatch:
+    """Join decisions and their outcomes, which the teacher judges where it has not."""
+    first, outcome = ended[0]
+    observations, ages, streams, labels = (
+        first.observations, first.ages, first.streams, first.labels
+    )  # fmt: skip
+    if len(ended) > 1:
+        decisions, outcomes = zip(*ended, strict=True)
+        observations = np.concatenate([one.observations for one in decisions])
+        ages = np.concatenate([one.ages for one in decisions])
+        streams = np.concatenate([one.streams for one in decisions])
+        labels = torch.cat([one.labels for one in decisions])
+        fields = StepOutcome.__dataclass_fields__
+        parts = ([getattr(one, name) for one in outcomes] for name in fields)
+        outcome = StepOutcome(*(np.concatenate(part) for part in parts))
+    if first.values is not None:
+        values = torch.cat([one.values for one, _ in ended if one.values is not None])
+    else:
+        device = next(teacher.parameters()).device
+        with torch.inference_mode():
+            seen = torch.from_numpy(observations).to(device)
+            values = teacher.judge(seen, labels.to(device)).cpu()
+        check_outputs(teacher, "values", values)
+    return TransitionBatch(observations, ages, streams, labels, values, outcome)
 
 
 @contextmanager

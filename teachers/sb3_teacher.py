@@ -23,6 +23,7 @@ from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import StoredQuantization, read_quantization
 from qpd.teachers.archive.vec_normalize import ObservationNormalization, read_vec_normalize
 from qpd.teachers.networks.actor import actor_modules
+from qpd.teachers.networks.actor_critic import ActorCriticNetwork
 from qpd.teachers.networks.build import (
     Network,
     activation_name,
@@ -30,6 +31,7 @@ from qpd.teachers.networks.build import (
     num_inputs,
     output_size,
 )
+from qpd.teachers.networks.continuous import ContinuousNetwork
 from qpd.teachers.networks.features import NatureCnn
 from qpd.teachers.networks.quantized import quantize_layers
 from qpd.teachers.sources.environment_ids import current_environment_id
@@ -190,11 +192,35 @@ class Teacher(nn.Module):
                 f" this teacher sees [batch, {', '.join(map(str, self.observation_shape))}]"
             )
         outputs, values = self.network(self.preprocess(observations))
+        return TeacherOutputs(self._labels(outputs), values.float().squeeze(-1))
+
+    @property
+    def judges_apart(self) -> bool:
+        """Tell whether `act` and `judge` cost no more than `forward`: they share no layer."""
+        network = self.network
+        if not isinstance(network, ActorCriticNetwork | ContinuousNetwork):
+            return False
+        return not self.is_image and network.judges_apart
+
+    def act(self, observations: Tensor) -> Tensor:
+        """Return the labels of `forward` alone; only where it `judges_apart`."""
+        assert isinstance(self.network, ActorCriticNetwork | ContinuousNetwork)
+        return self._labels(self.network.act(self.preprocess(observations)))
+
+    def judge(self, observations: Tensor, labels: Tensor) -> Tensor:
+        """Return the values of `forward`, given its labels; only where it `judges_apart`."""
+        assert isinstance(self.network, ActorCriticNetwork | ContinuousNetwork)
+        # A critic that sees actions belongs to a tanh policy, whose labels are its outputs.
+        values = self.network.judge(self.preprocess(observations), labels)
+        return values.float().squeeze(-1)
+
+    def _labels(self, outputs: Tensor) -> Tensor:
+        """Return labels, in the units of the actions' range, of the network's outputs."""
         labels = outputs.float()
-        if isinstance(self.actions, Box):  # in the range's units
+        if isinstance(self.actions, Box):
             means, *deviations = labels.split(self.actions.num_outputs, 1)
             labels = self.actions.labels_of(means, *deviations)
-        return TeacherOutputs(labels, values.float().squeeze(-1))
+        return labels
 
     def preprocess(self, observations: Tensor) -> Tensor:
         """Return the network's inputs: images scaled, vectors normalized, as SB3 does it.
@@ -319,20 +345,18 @@ def _build_teacher(
     return teacher
 
 
-def check_outputs(teacher: Teacher, outputs: TeacherOutputs) -> TeacherOutputs:
-    """Return a teacher's outputs as they are.
+def check_outputs(teacher: Teacher, name: str, values: Tensor) -> None:
+    """Check a teacher's labels or values, which messages call `name`.
 
     Raises TeacherError where one is NaN or infinite, or so large that its square is in float32.
     """
-    for name, values in (("outputs", outputs.labels), ("values", outputs.values)):
-        # Not `>=`: NaN compares false, and must be refused as well.
-        if values.numel() and not bool(values.abs().amax() < _MAX_OUTPUT):
-            raise TeacherError(
-                f"{teacher.source}: its {name} are not finite, or beyond {_MAX_OUTPUT:.0e};"
-                " use an agent whose training did not diverge",
-                ErrorCode.TEACHER_NOT_FINITE,
-            )
-    return outputs
+    # Not `>=`: NaN compares false, and must be refused as well.
+    if values.numel() and not bool(values.abs().amax() < _MAX_OUTPUT):
+        raise TeacherError(
+            f"{teacher.source}: its {name} are not finite, or beyond {_MAX_OUTPUT:.0e};"
+            " use an agent whose training did not diverge",
+            ErrorCode.TEACHER_NOT_FINITE,
+        )
 
 
 def _try_forward(teacher: Teacher) -> None:
@@ -349,7 +373,8 @@ def _try_forward(teacher: Teacher) -> None:
     except RuntimeError as error:
         line = f"layers do not fit each other ({one_line(error)})"
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED) from error
-    check_outputs(teacher, outputs)
+    check_outputs(teacher, "outputs", outputs.labels)
+    check_outputs(teacher, "values", outputs.values)
 
 
 def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...], bool]:

@@ -162,10 +162,11 @@ class ReplayMemory:
         """Copy the transitions at ring `rows`, int64 `[batch]`, on the memory's device."""
         rows = rows.to(self.device)
         source = self._rows if self._copy is None else self._copy
-        stack = self._stack.index_select(0, rows).flatten()
-        frames = source.index_select(0, stack if self.stacks_frames else rows)
         if self.stacks_frames:
-            frames = frames.view(len(rows), self.frame_stack, *BLOCKED_FRAME)
+            stack = self._stack.index_select(0, rows).flatten()
+            frames = source.index_select(0, stack).view(len(rows), self.frame_stack, *BLOCKED_FRAME)
+        else:
+            frames = source.index_select(0, rows)
         return self._sample(frames, rows)
 
     def start_drawing(self, shared: bool) -> Callable[[Tensor], ReplaySample]:

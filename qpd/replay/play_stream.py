@@ -26,6 +26,8 @@ from qpd.replay.memory import ReplayMemory
 from qpd.teachers import Teacher
 from qpd.teachers.rollout_collector import OVERLAP_FROM, collect_transitions
 
+_JOINED = 256  # transitions that are judged and stored together
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -106,7 +108,9 @@ class PlayStream:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Add at least `count` transitions, whole vector steps, to the memory."""
-        for batch in self._play(student, self._student_envs, self._rule, count):
+        # Of stacked frames each is found by the step before it: these are added step by step.
+        joined = 1 if self.memory.stacks_frames else _JOINED
+        for batch in self._play(student, self._student_envs, self._rule, count, joined):
             self.memory.add(batch)
             if on_progress is not None:
                 on_progress(len(self.memory), self.memory.capacity)
@@ -138,7 +142,12 @@ class PlayStream:
         return Rollout(usable, finished[np.isfinite(finished)])
 
     def _play(
-        self, student: Policy | None, student_envs: int, rule: ActingRule, count: int
+        self,
+        student: Policy | None,
+        student_envs: int,
+        rule: ActingRule,
+        count: int,
+        joined: int = 1,
     ) -> Iterator[TransitionBatch]:
         if not self._started:
             self.env.reset(self._seed)
@@ -151,6 +160,7 @@ class PlayStream:
             count,
             student=student,
             student_envs=student_envs,
+            joined=joined,
         )
 
     def state_dict(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -37,6 +37,7 @@ class MixedPrecision:
         self, trained: nn.Module, settings: TrainingPhase, scaling: GradientScaling | None
     ) -> None:
         self._trained, self._scaling, self.module = trained, scaling, trained
+        self._parameters = list(trained.parameters())
         self.form = simulated_format(settings.precision)
         self._masters: MasterWeights | None = None
         self._rounds_weights = self.form is not None and not settings.master_weights
@@ -54,7 +55,7 @@ class MixedPrecision:
 
     def begin(self) -> None:
         """Make the computing weights what the trained ones are now; no gradients are left."""
-        for parameter in self._trained.parameters():
+        for parameter in self._parameters:
             parameter.grad = None
         # Rollbacks and recycled units change the trained weights between updates.
         if self._masters is not None:
@@ -99,7 +100,7 @@ class MixedPrecision:
         """Leave the trained parameters their gradients, unscaled; False: skip this update."""
         if self._scaling is None:
             return True
-        parameters = [each for each in self._trained.parameters() if each.requires_grad]
+        parameters = [each for each in self._parameters if each.requires_grad]
         gradients = [each.grad for each in parameters if each.grad is not None]
         if self._masters is not None:
             gradients = self._masters.take_gradients()

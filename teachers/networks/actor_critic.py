@@ -65,9 +65,27 @@ class ActorCriticNetwork(nn.Module):
             critic = actor
         else:
             critic = self.shared_net(self.critic_extractor(observations))
-        values = self.value_head(self.value_net(critic))
-        latent = self.policy_net(actor)
-        outputs = self.action_head(latent)
-        if self.deviations is not None:
-            outputs = torch.cat([outputs, self.deviations(latent)], 1)
-        return outputs, values
+        return self._outputs(actor), self.value_head(self.value_net(critic))
+
+    @property
+    def judges_apart(self) -> bool:
+        """Tell whether the critic shares no layer with the actor."""
+        shared = (*self.critic_extractor.parameters(), *self.shared_net.parameters())
+        return not shared
+
+    def act(self, observations: Tensor) -> Tensor:
+        """Return the outputs of `forward` alone."""
+        return self._outputs(self.shared_net(self.actor_extractor(observations)))
+
+    def judge(self, observations: Tensor, outputs: Tensor) -> Tensor:
+        """Return the values `[batch, 1]` of `forward`; its outputs are not needed."""
+        critic = self.shared_net(self.critic_extractor(observations))
+        values: Tensor = self.value_head(self.value_net(critic))
+        return values
+
+    def _outputs(self, features: Tensor) -> Tensor:
+        latent = self.policy_net(features)
+        outputs: Tensor = self.action_head(latent)
+        if self.deviations is None:
+            return outputs
+        return torch.cat([outputs, self.deviations(latent)], 1)

@@ -69,7 +69,8 @@ class DeterministicActor(nn.Module):
         refuse_unknown(tensors, ("mu.",))
         layers = list(mlp(under(tensors, "mu."), activation, last_is_output=True))
         self.hidden = nn.Sequential(*layers[:-1])
-        self.mean = layers[-1]
+        assert isinstance(layers[-1], nn.Linear)
+        self.mean: nn.Linear = layers[-1]
 
     def forward(self, features: Tensor) -> tuple[Tensor, None]:
         """Return means before the tanh, `[batch, actions]`, and no deviations."""
@@ -128,6 +129,7 @@ class ContinuousNetwork(nn.Module):
             if is_gaussian
             else DeterministicActor(actor, activation)
         )
+        self.num_actions = self.actor.mean.out_features
         self.critics = Critics(critics, activation)
         sizes = [linear_layers(critic)[-1].out_features for critic in self.critics.networks]
         expected = sizes[0] if is_quantile else 1
@@ -149,12 +151,31 @@ class ContinuousNetwork(nn.Module):
         the least of the critics' at the mean's action.
         """
         features = self.actor_extractor(observations)
-        means, log_deviations = self.actor(features)
+        outputs = self._outputs(features)
         if self.critic_extractor is not self.actor_extractor:
             features = self.critic_extractor(observations)
-        values = self.critics(features, torch.tanh(means))
-        outputs = means if log_deviations is None else torch.cat([means, log_deviations], 1)
-        return outputs, values
+        return outputs, self._values(features, outputs)
+
+    @property
+    def judges_apart(self) -> bool:
+        """Tell whether the critics share no layer with the actor."""
+        return not any(True for _ in self.critic_extractor.parameters())
+
+    def act(self, observations: Tensor) -> Tensor:
+        """Return the outputs of `forward` alone."""
+        return self._outputs(self.actor_extractor(observations))
+
+    def judge(self, observations: Tensor, outputs: Tensor) -> Tensor:
+        """Return the values `[batch, 1]` of `forward`, given its outputs."""
+        return self._values(self.critic_extractor(observations), outputs)
+
+    def _outputs(self, features: Tensor) -> Tensor:
+        means, log_deviations = self.actor(features)
+        return means if log_deviations is None else torch.cat([means, log_deviations], 1)
+
+    def _values(self, features: Tensor, outputs: Tensor) -> Tensor:
+        values: Tensor = self.critics(features, torch.tanh(outputs[:, : self.num_actions]))
+        return values
 
 
 def _without(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

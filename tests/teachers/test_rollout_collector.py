@@ -84,12 +84,40 @@ def test_the_student_plays_its_environments(teacher: Teacher) -> None:
     assert set(taken[True]) == {3} and set(taken[False]) == {0, 1, 2, 3}
 
 
+def test_transitions_of_several_steps_are_joined(teacher_zip: Path) -> None:
+    """They are those of single steps, in their order; the critic sees them together."""
+    teacher = load_teacher(teacher_zip)
+
+    def played(joined: int) -> list[TransitionBatch]:
+        env = make_vector_env("CartPole-v1", 4)
+        env.reset(0)
+        rng, rule = np.random.default_rng(0), ActingRule("sample")
+        return list(collect_transitions(teacher, env, rule, rng, 70, joined=joined))
+
+    single, joined = played(1), played(20)
+    assert [len(batch) for batch in single] == 18 * [4]
+    assert [len(batch) for batch in joined] == [20, 20, 20, 12]
+    for name in ("observations", "ages", "streams", "labels", "values"):
+        alone, together = (
+            np.concatenate([np.asarray(getattr(batch, name)) for batch in batches])
+            for batches in (single, joined)
+        )
+        np.testing.assert_allclose(together, alone, atol=1e-6)
+    for name in ("actions", "log_probs", "rewards", "ended", "game_returns"):
+        alone, together = (
+            np.concatenate([getattr(batch.outcome, name) for batch in batches])
+            for batches in (single, joined)
+        )
+        np.testing.assert_array_equal(together, alone)
+
+
 class Undecided(torch.nn.Module):
     """A teacher with the same logits for every state: action 1 is worth a little more."""
 
     def __init__(self) -> None:
         super().__init__()
         self.actions = Discrete(2)
+        self.judges_apart = False
         self.row = torch.nn.Parameter(torch.tensor([0.0, math.log(2.0)]))
 
     def forward(self, observations: Tensor) -> TeacherOutputs:

@@ -75,6 +75,12 @@ def test_it_acts_as_sb3s_own_policy(path: Path) -> None:
     with torch.inference_mode():
         labels, values = teacher(torch.from_numpy(observations))
     assert values.shape == (len(labels),) and bool((values == 0).all()) == (algo == "ars")
+    assert teacher.judges_apart == (teacher.has_critic and not teacher.is_image)
+    if teacher.judges_apart:
+        with torch.inference_mode():
+            acted = teacher.act(torch.from_numpy(observations))
+            judged = teacher.judge(torch.from_numpy(observations), acted)
+        assert torch.equal(acted, labels) and torch.equal(judged, values)
     chosen = actions.act(labels.numpy(), GREEDY, np.random.default_rng(0))
     seen = observations
     if teacher.normalization is not None:
