@@ -55,7 +55,8 @@ class Sb3Labels:
             if self.algo in ("ppo", "a2c", "trpo"):
                 found = self.policy.get_distribution(seen).distribution
                 return found.mean, found.stddev, self.policy.predict_values(seen).flatten()
-            means = self.policy.actor(seen, deterministic=True)
+            actor = self.policy.actor  # of TD3 and DDPG it has nothing but a mean
+            means = actor(seen, True) if self.algo in ("sac", "tqc") else actor(seen)
         return means, torch.full_like(means, 0.1), torch.zeros(len(means))
 
 

@@ -26,6 +26,7 @@ from qpd.recipe.training_phases import DistillSettings, FinetuneSettings, Traini
 from qpd.replay.play_stream import PlayStream
 from qpd.students import Student, architecture_for
 from qpd.students.size_grid import SIZE_GRID
+from qpd.training.compiled_backward import LEAST_UPDATES
 from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
 from qpd.training.step import TrainStep
@@ -55,7 +56,8 @@ class QpdTraining:
             settings = FinetuneSettings(batch_size=batch_size, **settings_of)
             self.module = QuantizedStudent(self.module, QuantizationConfig())
         optimizer = make_optimizer(self.module, settings, 1.0)
-        self.step = TrainStep(training_plan(settings, 3.0, actions), self.module, optimizer)
+        plan = training_plan(settings, 3.0, actions)
+        self.step = TrainStep(plan, self.module, optimizer, updates=LEAST_UPDATES)
         self.draw = self.memory.start_drawing(shared=self.step.reads_shared_frames)
         self.batches = self._endless(np.random.default_rng(0))
 

@@ -56,6 +56,17 @@ def normalised_sum_slopes(
     return tuple(w * total / loss if loss > 1e-7 else 0.0 for w, loss in weighted)
 
 
+def normalised_sum_slope_tensors(
+    actor_loss: Tensor, critic_loss: Tensor, actor_weight: float
+) -> tuple[Tensor, ...]:
+    """Return `normalised_sum_slopes` of losses that are scalar tensors, without reading them."""
+    if actor_weight >= 1.0:
+        return (torch.ones_like(actor_loss),)
+    total = actor_loss + critic_loss
+    weighted = ((actor_weight, actor_loss), (1.0 - actor_weight, critic_loss))
+    return tuple((w * total / loss).where(loss > 1e-7, 0.0) for w, loss in weighted)
+
+
 def _per_unit(loss: Tensor) -> Tensor:
     """Return loss / v(loss), or 1 outside the graph where the loss is too small to divide by."""
     value = loss.detach()

@@ -12,6 +12,7 @@ from qpd.losses.distillation import (
     critic_huber,
     critic_huber_gradient,
     normalised_sum,
+    normalised_sum_slope_tensors,
     normalised_sum_slopes,
 )
 from qpd.replay.sample import ReplaySample
@@ -70,6 +71,10 @@ class Objective:
         The critic's is left out if it has no weight.
         """
         return normalised_sum_slopes(actor, critic, self.actor_weight)
+
+    def slope_tensors(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, ...]:
+        """Return `slopes` of mean losses that are scalar tensors, without reading them."""
+        return normalised_sum_slope_tensors(actor, critic, self.actor_weight)
 
     def total_of(self, actor: float, critic: float) -> float:
         """Return the value of `total` for plain numbers: the sum of the losses with a weight."""

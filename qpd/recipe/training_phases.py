@@ -70,7 +70,9 @@ class TrainingPhase(RecipeSection):
         description="updates between two counts of the gradients' exponents; null = none",
     )
     compile: Literal["auto", "on", "off"] = Field(
-        "auto", description="torch.compile the training step; auto = on a GPU, where it pays"
+        "auto",
+        description="torch.compile the training step; auto = where it pays: on a GPU, and for "
+        "observations that are vectors in phases of 20,000 updates or more",
     )
     patience: int | None = Field(
         None,

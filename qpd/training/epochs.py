@@ -83,8 +83,11 @@ def train_together(
     epoch = max(trainee.state.epoch for trainee in trainees)
     if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
         return
+    samples = settings.samples_per_epoch or stream.memory.capacity
+    updates = settings.epochs * -(-samples // settings.batch_size)
     steps = [
-        TrainStep(t.plan, t.state.module, t.state.optimizer, t.state.scaling) for t in trainees
+        TrainStep(t.plan, t.state.module, t.state.optimizer, t.state.scaling, updates)
+        for t in trainees
     ]
     while epoch < settings.epochs:
         active = {

@@ -11,6 +11,46 @@ from torch import nn
 from qpd.recipe.training_phases import TrainingPhase
 
 
+class Adam(torch.optim.Adam):
+    """`torch.optim.Adam(fused=True)` to the bit, on a CPU without most of its Python.
+
+    The arithmetic of a small student's update takes some 10 us, and what PyTorch's own step does
+    around it ten times as long: a quarter of a compiled step.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Update the parameters that have gradients."""
+        calls = []
+        for group in self.param_groups:
+            chosen = [each for each in group["params"] if each.grad is not None]
+            states = [self.state[each] for each in chosen]
+            if not all(states) or not all(each.is_cpu for each in chosen):
+                super().step(closure)  # it makes the states of new parameters
+                return
+            calls.append((group, chosen, states))
+        for group, chosen, states in calls:
+            steps = [state["step"] for state in states]
+            torch._foreach_add_(steps, 1.0)
+            torch._fused_adam_(
+                chosen,
+                [each.grad for each in chosen],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
+
+    step.hooked = True  # type: ignore[attr-defined]  # else PyTorch puts a profiler's hooks around it
+
+
 def make_optimizer(
     module: nn.Module, settings: TrainingPhase, head_factor: float = 1.0
 ) -> torch.optim.Optimizer:
@@ -45,7 +85,7 @@ def make_optimizer(
     common: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
     # fused: one kernel for all parameters, instead of several small operations for each.
     if settings.optimizer == "adam":
-        return torch.optim.Adam(options, fused=True, **common)
+        return Adam(options, fused=True, **common)
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, fused=True, **common)
     if settings.optimizer == "rmsprop":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +12,12 @@ from qpd.losses.ppo import clipped_objective
 from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
 from qpd.students import StudentOutputs
-from qpd.training.dense_pass import dense_pass
+from qpd.training.compiled_backward import CompiledBackward, can_compile
 from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.plan import PhasePlan
 
 Losses = Callable[[ReplaySample], tuple[Tensor, Tensor, Tensor]]
-
-
-class Passes(Protocol):
-    """The forward pass of a network, and the backward pass that leaves its parameters gradients."""
-
-    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return outputs `[batch, num_outputs]` and values `[batch]`."""
-
-    def backward(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        """Go back from the loss's gradients by `outputs`; it may leave out that by the values."""
 
 
 def phase_losses(
@@ -46,7 +35,7 @@ def phase_losses(
 
 
 def backward(
-    passes: Passes, sample: ReplaySample, objective: Objective, dtype: torch.dtype
+    passes: MixedPrecision, sample: ReplaySample, objective: Objective, dtype: torch.dtype
 ) -> Tensor:
     """Add the gradients of Eq. 2 by a batch, on a CPU; returns total, actor and critic loss, `[3]`.
 
@@ -70,11 +59,12 @@ def backward(
 class TrainStep:
     """Update `module` by `plan`; a call takes a sample on the module's device.
 
-    With `compile` on (auto: on a GPU) forward and backward pass are compiled for the first batch's
-    size, on a GPU as CUDA graphs; batches of another size, such as an epoch's last, take the plain
-    way. On a CPU compiling does not pay: a compiled step multiplies what observations share again.
-    `scaling` is the phase's, begun anew if it is None; where the recipe scales losses or counts
-    gradients, nothing is compiled.
+    With `compile` on forward and backward pass are compiled for the first batch's size, on a GPU as
+    CUDA graphs; batches of another size, such as an epoch's last, take the plain way. auto compiles
+    on a GPU, and on a CPU the steps of vectors if there are enough `updates` in the phase to repay
+    it; of images a compiled step multiplies what observations share again. `scaling` is the
+    phase's, begun anew if it is None; where the recipe scales losses or counts gradients, nothing
+    is compiled.
     """
 
     def __init__(
@@ -83,6 +73,7 @@ class TrainStep:
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         scaling: GradientScaling | None = None,
+        updates: int = 0,
     ) -> None:
         self._plan, self._module, self._optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
@@ -92,14 +83,15 @@ class TrainStep:
         self._mixed = MixedPrecision(module, plan.settings, scaling)
         wanted = plan.settings.compile if self._mixed.is_plain else "off"
         self._compiled: Losses | None = None
-        if wanted == "on" or (wanted == "auto" and self._device.type == "cuda"):
+        self._traced: CompiledBackward | None = None
+        on_cpu, is_rewarded = self._device.type == "cpu", plan.reward is not None
+        if on_cpu and not is_rewarded and can_compile(module, wanted, updates):
+            self._traced = CompiledBackward(self._mixed, plan.objective, self._dtype)
+        elif wanted == "on" or (wanted == "auto" and not on_cpu):
             # fullgraph: a graph that breaks would be slow without a word.
-            mode = "reduce-overhead" if self._device.type == "cuda" else None
+            mode = None if on_cpu else "reduce-overhead"
             self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, mode=mode)
         self._compiled_size = 0
-        self._dense: Passes | None = None
-        if self._mixed.is_plain and plan.reward is None and self._device.type == "cpu":
-            self._dense = dense_pass(module, self._dtype)
 
     @property
     def reads_shared_frames(self) -> bool:
@@ -131,12 +123,11 @@ class TrainStep:
         return losses
 
     def _backward(self, sample: ReplaySample) -> Tensor:
+        if self._traced is not None and self._traced.takes(sample):
+            return self._traced(sample)
         plain = self._compiled is None and self._plan.reward is None
         if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
-            objective = self._plan.objective
-            if self._dense is not None:
-                return backward(self._dense, sample, objective, torch.float32)
-            return backward(self._mixed, sample, objective, self._dtype)
+            return backward(self._mixed, sample, self._plan.objective, self._dtype)
         if not self._mixed.is_plain:
             return self._scaled_backward(sample)
         losses: Losses = self._losses
