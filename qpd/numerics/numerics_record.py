@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from qpd.machine.description import cxx_compiler
 from qpd.numerics.precision import has_bfloat16_units
 
 
@@ -22,6 +23,9 @@ class NumericsRecord(BaseModel):
     device: str = Field(description="the processor's or the GPU's name", max_length=200)
     bfloat16: bool = Field(description="whether `precision: auto` is bfloat16 there")
     threads: int = Field(ge=1, le=2**20, description="PyTorch's, within one operation")
+    compiler: bool | None = Field(
+        None, description="whether `compile: auto` finds a C++ compiler; null: of earlier versions"
+    )
 
     def differences(self, now: NumericsRecord) -> str:
         """Describe how `now` differs, such as `2 threads (1 before)`; empty if it does not."""
@@ -34,6 +38,8 @@ class NumericsRecord(BaseModel):
             )
         if now.threads != self.threads:
             found.append(f"{now.threads} threads ({self.threads} before)")
+        if None not in (now.compiler, self.compiler) and now.compiler != self.compiler:
+            found.append("a C++ compiler (none before)" if now.compiler else "no C++ compiler")
         return ", ".join(found)
 
 
@@ -43,7 +49,10 @@ def record_numerics(device: torch.device) -> NumericsRecord:
     # A sum over n threads has n partial sums, so its last bits depend on their number.
     threads = torch.get_num_threads()
     return NumericsRecord(
-        device=name[:200], bfloat16=has_bfloat16_units(device.type), threads=threads
+        device=name[:200],
+        bfloat16=has_bfloat16_units(device.type),
+        threads=threads,
+        compiler=cxx_compiler() is not None,
     )
 
 

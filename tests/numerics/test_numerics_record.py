@@ -27,6 +27,11 @@ def test_differences_are_told_in_words() -> None:
     assert began.differences(now) == (
         "Xeon (EPYC before), float32 (bfloat16 before), 4 threads (1 before)"
     )
+    with_compiler = began.model_copy(update={"compiler": True})
+    without = began.model_copy(update={"compiler": False})
+    assert began.differences(with_compiler) == "", "a record of an earlier version"
+    assert with_compiler.differences(without) == "no C++ compiler"
+    assert without.differences(with_compiler) == "a C++ compiler (none before)"
 
 
 def test_going_on_with_other_threads_is_told_and_the_beginning_is_kept(
