@@ -28,8 +28,8 @@ from qpd.training.mixed_precision import MixedPrecision
 LEAST_UPDATES = 20_000
 
 
-class CompilerMissingError(UserError, RuntimeError):
-    """A recipe asks for a compiled step, and there is no compiler."""
+class CompileError(UserError, RuntimeError):
+    """A step cannot be compiled: there is no C++ compiler, or it fails."""
 
     code = ErrorCode.PACKAGE_MISSING
 
@@ -37,7 +37,7 @@ class CompilerMissingError(UserError, RuntimeError):
 def can_compile(module: nn.Module, wanted: str, updates: int) -> bool:
     """Tell whether the steps of `module` are compiled; `wanted` is the recipe's auto, on or off.
 
-    Raises CompilerMissingError where that is on.
+    Raises CompileError where that is on, and there is no compiler.
     """
     student = module.student if isinstance(module, QuantizedStudent) else module
     if wanted == "off" or not isinstance(student, Student) or student.architecture.is_image:
@@ -45,7 +45,7 @@ def can_compile(module: nn.Module, wanted: str, updates: int) -> bool:
     if cxx_compiler() is not None:
         return wanted == "on" or updates >= LEAST_UPDATES
     if wanted == "on":
-        raise CompilerMissingError("compile: on needs a C++ compiler: g++, clang++ or c++")
+        raise CompileError("compile: on needs a C++ compiler: g++, clang++ or c++")
     return False
 
 
@@ -65,7 +65,10 @@ class CompiledBackward:
         return self._size in (0, len(sample.values))
 
     def __call__(self, sample: ReplaySample) -> Tensor:
-        """Set the parameters' gradients; returns total, actor and critic loss, `[3]`."""
+        """Set the parameters' gradients; returns total, actor and critic loss, `[3]`.
+
+        Raises CompileError on the first call.
+        """
         arguments = (sample.inputs, sample.labels, sample.values)
         if self._function is None:
             self._size = len(sample.values)
@@ -79,16 +82,20 @@ class CompiledBackward:
 
     def _compiled(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         self._run(*arguments)
-        # Not a critic without weight, nor ranges that do not learn.
+        # What learns: not a critic without weight, nor ranges that do not learn.
         self._learning = [each for each in self._all if each.grad is not None]
         self._forget()
         traced = make_fx(lambda *given: self._run(*given))(*arguments)
         self._forget()
         # fullgraph: a graph that breaks would be slow without a word.
         compiled: Callable[..., Any] = torch.compile(traced, fullgraph=True, dynamic=False)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch's, of itself
-            compiled(*arguments)
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # PyTorch's, of itself
+                compiled(*arguments)
+        except Exception as error:  # the compiler's own, of many kinds
+            lines = [line for line in str(error).splitlines() if line.strip()] or [repr(error)]
+            raise CompileError(f"torch.compile failed: {' '.join(lines[:2])}") from error
         return compiled
 
     def _forget(self) -> None:

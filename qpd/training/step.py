@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -12,7 +13,7 @@ from qpd.losses.ppo import clipped_objective
 from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
 from qpd.students import StudentOutputs
-from qpd.training.compiled_backward import CompiledBackward, can_compile
+from qpd.training.compiled_backward import CompiledBackward, CompileError, can_compile
 from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.plan import PhasePlan
@@ -124,7 +125,13 @@ class TrainStep:
 
     def _backward(self, sample: ReplaySample) -> Tensor:
         if self._traced is not None and self._traced.takes(sample):
-            return self._traced(sample)
+            try:
+                return self._traced(sample)
+            except CompileError as error:
+                if self._plan.settings.compile == "on":
+                    raise
+                warnings.warn(f"{error}; training goes on without it", stacklevel=1)
+                self._traced = None
         plain = self._compiled is None and self._plan.reward is None
         if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
             return backward(self._mixed, sample, self._plan.objective, self._dtype)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from qpd.students.size_grid import architecture_for
 from qpd.training.compiled_backward import (
     LEAST_UPDATES,
     CompiledBackward,
-    CompilerMissingError,
+    CompileError,
     can_compile,
 )
 from qpd.training.mixed_precision import MixedPrecision
@@ -110,5 +113,34 @@ def test_without_a_compiler(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     assert not can_compile(student("relu", False), "auto", LEAST_UPDATES)
-    with pytest.raises(CompilerMissingError, match=r"^compile: on needs a C\+\+ compiler: g\+\+"):
+    with pytest.raises(CompileError, match=r"^compile: on needs a C\+\+ compiler: g\+\+"):
         can_compile(student("relu", False), "on", 1)
+
+
+# A step that auto compiles, with a compiler that fails.
+BROKEN = """
+import torch
+from tests.training.test_compiled_backward import batch, student, ARM
+from qpd.recipe.training_phases import DistillSettings
+from qpd.training.compiled_backward import LEAST_UPDATES
+from qpd.training.optimizer import make_optimizer
+from qpd.training.plan import PhasePlan
+from qpd.training.step import TrainStep
+module = student("relu", False)
+for wanted in ("auto", "on"):
+    settings = DistillSettings(compile=wanted)
+    plan = PhasePlan("distill", settings, ARM, 0.5, 1.0, 1.0, 1, None, None, "return")
+    step = TrainStep(plan, module, make_optimizer(module, settings), None, LEAST_UPDATES)
+    print([bool(step(batch(ARM, seed)).isfinite().all()) for seed in (0, 1)], flush=True)
+"""
+
+
+def test_a_compiler_that_fails(tmp_path: Path) -> None:
+    """auto goes on without it, and says so; on is an error."""
+    env = os.environ | {"CXX": "false", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[True, True]\n"
+    assert "; training goes on without it" in done.stderr
+    assert "CompileError: torch.compile failed: " in done.stderr and done.returncode == 1
