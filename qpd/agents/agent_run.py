@@ -23,6 +23,7 @@ from qpd.environments.source import EnvironmentSource
 from qpd.evaluation.games import EvaluationResult
 from qpd.files.atomic import write_safetensors
 from qpd.integer.integer_student import IntegerStudent, integer_student
+from qpd.machine.description import cxx_compiler
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.agent_recipe import CONTINUOUS_RECIPE, IMAGE_RECIPE, VECTOR_RECIPE
 from qpd.phases.quantize import CALIBRATED_NAME, PREPROCESSING, quantization_config
@@ -147,7 +148,7 @@ def write_agent_run(
                 environment=environment.to_json() if environment.additions() else None,
             )
         )
-        run.record_arithmetic(record_numerics(torch.device("cpu")))
+        run.record_arithmetic(record_numerics(torch.device("cpu"), cxx_compiler() is not None))
         about = {"recipe": agent.recipe.name, "env_id": environment.env_id, "method": "agent"}
         actions = agent.integers.actions
         save_student(run.distilled_file, agent.student, actions, {**about, "phase": "distill"})

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from qpd.machine.description import cxx_compiler
 from qpd.numerics.precision import has_bfloat16_units
 
 
@@ -43,8 +42,8 @@ class NumericsRecord(BaseModel):
         return ", ".join(found)
 
 
-def record_numerics(device: torch.device) -> NumericsRecord:
-    """Record the numerics of this process."""
+def record_numerics(device: torch.device, compiler: bool) -> NumericsRecord:
+    """Record the numerics of this process; `compiler`: there is one for C++."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     # A sum over n threads has n partial sums, so its last bits depend on their number.
     threads = torch.get_num_threads()
@@ -52,7 +51,7 @@ def record_numerics(device: torch.device) -> NumericsRecord:
         device=name[:200],
         bfloat16=has_bfloat16_units(device.type),
         threads=threads,
-        compiler=cxx_compiler() is not None,
+        compiler=compiler,
     )
 
 

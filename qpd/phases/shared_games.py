@@ -14,6 +14,7 @@ from qpd.actions import ActingRule
 from qpd.files.atomic import to_plain, write_json
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
+from qpd.machine.description import cxx_compiler
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.student_run import StudentRun
 from qpd.runs.manifest import Evaluation
@@ -58,6 +59,7 @@ class SharedGames:
 def _games(student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any]:
     """Return everything that decides which games are played."""
     recipe, manifest = student.recipe, student.run.manifest
+    numerics = record_numerics(student.prepared.device, cxx_compiler() is not None)
     return {
         "policy": policy,
         "environment": student.prepared.env_id,
@@ -66,7 +68,7 @@ def _games(student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any]
         "seed": recipe.seed,
         "episodes": recipe.evaluation.episodes,
         "num_envs": recipe.evaluation.num_envs,
-        "arithmetic": record_numerics(student.prepared.device).model_dump(),
+        "arithmetic": numerics.model_dump(),
         "versions": manifest.versions,
         "git_commit": manifest.git_commit,
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from qpd.actions import Discrete
 from qpd.environments.registry import environment_spec
+from qpd.machine.description import cxx_compiler
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.play import Play
 from qpd.phases.preparation import Prepared, prepare, recipe_architecture
@@ -160,7 +161,7 @@ def _begin(
             environment=environment.to_json() if environment.additions() else None,
         )
     )
-    now = record_numerics(prepared.device)
+    now = record_numerics(prepared.device, cxx_compiler() is not None)
     changed = run.record_arithmetic(now).differences(now)
     if changed and any(record.state != "done" for record in run.manifest.phases.values()):
         progress.warning(f"resumes with {changed}: results then match no other run")

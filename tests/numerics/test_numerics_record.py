@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from qpd.machine.description import cxx_compiler
 from qpd.numerics.numerics_record import NumericsRecord, record_numerics
 from qpd.runs.run_directory import RunDirectory
 from tests.tiny_run import Follower, Interrupt, recipe_of, work, write_teacher
@@ -56,4 +57,6 @@ def test_going_on_with_other_threads_is_told_and_the_beginning_is_kept(
     work(tmp_path / "alone", recipe, alone)
     assert not any("resumes with" in note for note in alone.notes)
     with RunDirectory.open(tmp_path / "alone", read_only=True) as run:
-        assert run.manifest.arithmetic == record_numerics(torch.device("cpu"))
+        assert run.manifest.arithmetic == record_numerics(
+            torch.device("cpu"), cxx_compiler() is not None
+        )
