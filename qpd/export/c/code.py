@@ -131,7 +131,10 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
     # One unit of the logits in bits, as a 32-bit fraction: qpd_sample takes powers of 2, not of e.
     scale = min(round(student.output_scale / log(2) * 2**32), 2**32 - 1)
     # The VNNI path keeps weights 16 outputs abreast, and for conv1 the sums over frames as well.
-    prepared = sum(-(-len(y.weight) // 16) * 16 * prod(y.weight.shape[1:]) for y in student.layers)
+    # Inputs are multiplied 4 at a time.
+    prepared = sum(
+        -(-len(y.weight) // 16) * 16 * -(-prod(y.weight.shape[1:]) // 4) * 4 for y in student.layers
+    )
     if student.architecture.is_image:
         prepared += -(-len(student.layers[0].weight) // 16) * 16 * 64 * 2
     space = student.actions

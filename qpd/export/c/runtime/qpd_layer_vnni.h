@@ -183,7 +183,8 @@ static void qpd_vnni_prepare(uint8_t *even, uint8_t *odd)
         return;
     }
     for (uint32_t i = 0; i < QPD_LAYERS; ++i) {
-        if (qpd_layers[i].row_bytes % 4 == 0) {
+        if (qpd_layers[i].row_bytes % 4 == 0 ||
+            qpd_layers[i].row_bytes == qpd_layers[i].inputs) { /* a linear layer may have a rest */
             qpd_vnni.layer_weights[i] = to;
             to = qpd_lay_out(&qpd_layers[i], to);
         }

@@ -93,6 +93,14 @@ QPD_INLINE __m512i qpd_broadcast(const uint8_t *x)
     return _mm512_set1_epi32(word);
 }
 
+/* The last 1 to 3 inputs of a layer, and zeros: there is nothing to read behind them. */
+QPD_INLINE __m512i qpd_last(const uint8_t *x, uint32_t count)
+{
+    int32_t word = 0;
+    memcpy(&word, x, count);
+    return _mm512_set1_epi32(word);
+}
+
 /* Adds the products of one run of 4 * words bytes of P patches and B blocks of weights. */
 QPD_INLINE void qpd_run(__m512i *acc, const uint8_t *const *x, size_t at, const int8_t *w,
                         size_t block_bytes, uint32_t words, const uint32_t P, const uint32_t B)
@@ -263,7 +271,8 @@ QPD_INLINE void qpd_linear_group(const struct qpd_layer *layer, const int8_t *we
                                  const uint8_t *x, uint32_t block, int32_t sum, uint8_t *levels,
                                  int32_t *logits, const uint32_t B, const uint32_t H)
 {
-    const uint32_t words = layer->inputs / 4;
+    const uint32_t whole = layer->inputs / 4, rest = layer->inputs % 4;
+    const uint32_t words = whole + (rest != 0);
     const int8_t *w = weights + (size_t)block * words * 64;
     __m512i acc[8];
 #pragma GCC unroll 8
@@ -271,7 +280,7 @@ QPD_INLINE void qpd_linear_group(const struct qpd_layer *layer, const int8_t *we
         acc[a] = _mm512_setzero_si512();
     }
     uint32_t i = 0;
-    for (; i + H <= words; i += H) {
+    for (; i + H <= whole; i += H) {
 #pragma GCC unroll 8
         for (uint32_t h = 0; h < H; ++h) {
             const __m512i input = qpd_broadcast(x + 4 * (i + h));
@@ -284,10 +293,11 @@ QPD_INLINE void qpd_linear_group(const struct qpd_layer *layer, const int8_t *we
         }
     }
     for (; i < words; ++i) {
+        const __m512i input = i < whole ? qpd_broadcast(x + 4 * i) : qpd_last(x + 4 * i, rest);
 #pragma GCC unroll 4
         for (uint32_t b = 0; b < B; ++b) {
             const int8_t *at = w + ((size_t)b * words + i) * 64;
-            acc[b] = _mm512_dpbusd_epi32(acc[b], qpd_broadcast(x + 4 * i), _mm512_loadu_si512(at));
+            acc[b] = _mm512_dpbusd_epi32(acc[b], input, _mm512_loadu_si512(at));
         }
     }
 #pragma GCC unroll 4
@@ -326,18 +336,18 @@ static void qpd_linear_vnni(const struct qpd_layer *layer, const int8_t *weights
     }
 }
 
-/* [block of 16 outputs][inputs / 4][16][4] from rows of weights; returns the end. */
+/* [block of 16 outputs][inputs / 4, rounded up][16][4] from rows of weights; returns the end. */
 static int8_t *qpd_lay_out(const struct qpd_layer *layer, int8_t *to)
 {
     static int8_t buffer[QPD_UNPACKED_BYTES];
-    const uint32_t n = layer->inputs;
+    const uint32_t n = layer->inputs, words = (n + 3) / 4;
     for (uint32_t o = 0; o < layer->outputs; ++o) {
         const int8_t *row = qpd_weight_row(layer, o, buffer);
         for (uint32_t i = 0; i < n; ++i) {
-            to[((o / 16 * (n / 4) + i / 4) * 16 + o % 16) * 4 + i % 4] = row[i];
+            to[((o / 16 * words + i / 4) * 16 + o % 16) * 4 + i % 4] = row[i];
         }
     }
-    return to + (layer->outputs + 15u) / 16u * 16u * n;
+    return to + (layer->outputs + 15u) / 16u * 64u * words;
 }
 
 /* conv1's weights summed over the four frames, as 4 * quarter + rest (0..3): int8 both. */
