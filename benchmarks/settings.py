@@ -23,10 +23,11 @@ from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
 from qpd.actions import Discrete
 from qpd.losses.distillation import critic_huber
+from qpd.phases.preparation import recipe_architecture
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
-from qpd.students import Student, architecture_for
+from qpd.students import Student
 from qpd.training.dormant_units import dormant_units, recycle_dormant_units
 from qpd.training.optimizer import learning_rate, make_optimizer
 from qpd.training.step import TrainStep
@@ -38,8 +39,7 @@ RECYCLINGS = 10  # all in the first half, as a run of 20 epochs would have them
 def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) -> Student:
     """Run phase 1 on the transitions at `rows` only."""
     settings = recipe.distill
-    assert recipe.student.size is not None
-    student = Student(architecture_for(recipe.student.size, (4, 84, 84), 4), recipe.seed)
+    student = Student(recipe_architecture(recipe, (4, 84, 84), Discrete(4)), recipe.seed)
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
     optimizer = make_optimizer(student, settings, Discrete(4).output_scale(memory.labels(), tau))
