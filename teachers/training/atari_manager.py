@@ -9,6 +9,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from qpd.numerics.precision import compute_precision
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
+from qpd.teachers.training.blocked_frames import use_blocked_frames
 from qpd.teachers.training.manager import TrainingManager
 
 # One Atari game is too few for a vector environment. DQN keeps the zoo's ratio of updates to steps:
@@ -30,7 +31,9 @@ class AtariManager(TrainingManager):
         if compute_precision("auto", model.device) == torch.bfloat16:
             for module in model.policy.modules():
                 if isinstance(module, NatureCNN):
-                    _use_bfloat16(module)
+                    use_bfloat16(module)
+            if model.device.type == "cpu":
+                use_blocked_frames(model)
 
 
 def fuse_adam(model: BaseAlgorithm) -> None:
@@ -41,7 +44,7 @@ def fuse_adam(model: BaseAlgorithm) -> None:
             group["fused"] = True
 
 
-def _use_bfloat16(extractor: NatureCNN) -> None:
+def use_bfloat16(extractor: NatureCNN) -> None:
     """Run the convolutions and the large linear layer in bfloat16; weights and heads stay float32.
 
     Replaces `forward` of this one object, so that what SB3 saves is what it always saves.
