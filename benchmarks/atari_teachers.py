@@ -1,10 +1,10 @@
-"""Agent steps per second of training on Breakout: Stable-Baselines3's arithmetic, and `qpd train`'s.
+"""Agent steps per second of training on Breakout: SB3's arithmetic, and that of `qpd train`.
 
     python -m benchmarks.atari_teachers [--algos ppo,a2c,dqn] [--rounds 5] [--threads 1]
 
-All ways play QPD's vector environment, with the RL Zoo's settings; playing, storing and learning are
-included. Autocast alone is how `qpd train` learned before frames were read as bytes. The ways take
-turns in one process; medians of rounds.
+All ways play QPD's vector environment, with the RL Zoo's settings; playing, storing and learning
+are included. Autocast alone is how `qpd train` learned before frames were read as bytes. The ways
+take turns in one process; medians of rounds.
 """
 
 from __future__ import annotations

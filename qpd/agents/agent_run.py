@@ -38,6 +38,7 @@ from qpd.runs.manifest import EvaluatedPolicy, TeacherRecord
 from qpd.runs.results import metrics_checksum
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import MAX_PARAMETERS, save_student
+from qpd.student_files.origin import environment_origin
 from qpd.student_files.quantized import save_integer_student
 from qpd.students import Student
 from qpd.teachers import Teacher
@@ -159,6 +160,7 @@ def write_agent_run(
             "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
             "preprocessing": PREPROCESSING if agent.student.architecture.stacks_frames else "none",
             "scheme": agent.recipe.quantize.scheme,
+            **environment_origin(environment),
         }
         for file in (run.ptq_file, run.quantized_file):
             save_integer_student(file, agent.integers, origin)

@@ -20,15 +20,19 @@ from qpd.student_files.origin import acting_hint
 from qpd.version import __version__, pip_install
 
 
-def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
+def golden_npz(
+    source: ExportSource, golden: GoldenVectors, shown: Mapping[str, np.ndarray] | None = None
+) -> bytes:
     """Return the bytes of golden.npz: `observations`, `logits` (int32) and their `logit_scale`.
+
+    With `shown`, these arrays stand in place of `observations`.
 
     Unless actions are one choice, there are `actions` as the environment takes them, and where they
     are continuous their `codes`, uint8, and `action_bits`; `choices` counts those of each part.
     `logits` are the head's accumulators.
     """
     file, student = io.BytesIO(), source.student
-    answers: dict[str, Any] = {}
+    answers: dict[str, Any] = dict(shown or {"observations": golden.observations})
     if not isinstance(student.actions, Discrete):
         answers["actions"] = environment_actions(student, golden.logits)
     if isinstance(student.actions, Box):
@@ -38,7 +42,6 @@ def golden_npz(source: ExportSource, golden: GoldenVectors) -> bytes:
         answers["choices"] = np.array(student.actions.nvec)
     np.savez_compressed(
         file,
-        observations=golden.observations,
         logits=golden.logits,
         logit_scale=np.float32(student.output_scale),
         **answers,

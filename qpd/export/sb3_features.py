@@ -43,17 +43,22 @@ class IntegerFeatures(BaseFeaturesExtractor):
         self._engine: IntegerEngine | None = None
         self.register_load_state_dict_post_hook(_forget_engine)
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Tensor | dict[str, Tensor]) -> Tensor:
         """Return logits, or continuous actions, flat, float32 `[batch, n]`.
 
-        Observations are levels or vectors, both as SB3's floats.
+        Observations are levels or vectors as SB3's floats, or the parts of a Dict.
         """
         if self._engine is None:
             arrays = {name: self.get_buffer(buffer_name(name)).cpu().numpy() for name in self.names}
             self._engine = IntegerEngine(unpack_student(self.metadata, arrays))
-        is_image = self._engine.student.architecture.is_image
+        if isinstance(observations, dict):  # in the order of CombinedExtractor
+            keys = self._observation_space.spaces  # type: ignore[attr-defined]
+            observations = torch.cat([observations[key].flatten(1) for key in keys], dim=1)
         # SB3 casts frames to float32, which holds 0..255 exactly: the way back loses nothing.
-        inputs = observations.to(torch.uint8 if is_image else torch.float32)
+        if self._engine.student.architecture.is_image:
+            inputs = observations.to(torch.uint8)
+        else:
+            inputs = observations.to(torch.float32).flatten(1)
         outputs, actions = self._engine(inputs.cpu().numpy()), self._engine.actions
         if isinstance(actions, Box):
             rule = ActingRule("greedy")

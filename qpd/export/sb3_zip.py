@@ -10,18 +10,18 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
-from qpd.environments.registry import EnvironmentConfigError, environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.export.action_texts import sb3_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.environment_code import environment_code
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
-from qpd.student_files.origin import imitates_policy
+from qpd.export.sb3_observations import golden_in_space, observation_space
+from qpd.student_files.origin import imitates_policy, student_environment
 from qpd.student_files.quantized import pack_student
 from qpd.version import pip_install
 
@@ -34,9 +34,11 @@ def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     algo = sb3_algorithm(source)
     fields = {"algo": algo, **model_metadata(source), **sb3_texts(source.student)}
     kind = "atari" if source.student.architecture.is_image else "vector"
+    fields |= environment_code(student_environment(source.about))
+    golden, shown = golden_in_space(source, golden, observation_space(source))
     return {
         "student.zip": sb3_zip(source),
-        "golden.npz": golden_npz(source, golden),
+        "golden.npz": golden_npz(source, golden, shown),
         "selftest.py": bundle_text("sb3_selftest.py", {"ALGO": algo}),
         "README.md": bundle_text(f"sb3_{kind}.md", fields),
     }
@@ -55,9 +57,9 @@ def sb3_zip(source: ExportSource) -> bytes:
     except ImportError as error:
         message = f"the sb3 export needs stable_baselines3: {pip_install('train')}"
         raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
-    is_image = source.student.architecture.is_image
+    seen = observation_space(source)
     common: dict[str, Any] = {
-        "policy": "CnnPolicy" if is_image else "MlpPolicy",
+        "policy": _policy_name(source, seen),
         # No environment and no setup yet: spaces are set below, which needs none installed.
         "env": None,
         "policy_kwargs": _policy_kwargs(source),
@@ -70,7 +72,8 @@ def sb3_zip(source: ExportSource) -> bytes:
     else:
         # The default buffer of a million observations would be allocated at once.
         model = DQN(buffer_size=1, **common)
-    model.observation_space, model.action_space = _spaces(source)
+    model.observation_space = seen
+    model.action_space = action_space(source.student.actions)
     model.n_envs = 1
     model._setup_model()
     if sb3_algorithm(source) == "DQN":
@@ -101,23 +104,10 @@ def _policy_kwargs(source: ExportSource) -> dict[str, Any]:
     }
 
 
-def _spaces(source: ExportSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Return observation and action space, the environment's own if it is known here.
-
-    SB3 compares them with those of the environment that a user passes to `load`.
-    """
-    architecture, space = source.student.architecture, source.student.actions
-    if architecture.is_image:
-        return spaces.Box(0, 255, architecture.observation_shape, np.uint8), action_space(space)
-    try:
-        environment_spec(str(source.about.get("env_id")))
-        env = gymnasium.make(str(source.about["env_id"]), disable_env_checker=True)
-        observations = env.observation_space
-        env.close()
-        return observations, action_space(space)
-    except EnvironmentConfigError:
-        shape = architecture.observation_shape
-        return spaces.Box(-np.inf, np.inf, shape, np.float32), action_space(space)
+def _policy_name(source: ExportSource, seen: spaces.Space[Any]) -> str:
+    if source.student.architecture.is_image:
+        return "CnnPolicy"
+    return "MultiInputPolicy" if isinstance(seen, spaces.Dict) else "MlpPolicy"
 
 
 def action_space(actions: ActionSpace) -> spaces.Space[Any]:

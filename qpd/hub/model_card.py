@@ -8,6 +8,7 @@ from typing import Any
 from qpd.actions import Box
 from qpd.environments.registry import atari_rom
 from qpd.export.action_texts import c_texts, onnx_texts, sb3_texts
+from qpd.export.environment_code import environment_code
 from qpd.export.runtime_files import bundle_text
 from qpd.hub.action_words import acting_in_words, actions_in_words
 from qpd.hub.card_story import files_table, limits, origin
@@ -252,6 +253,7 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         **onnx_texts(export.student),
         **c_texts(export.student),
         **sb3_texts(export.student),
+        **environment_code(source.environment),
         "c_sources": " ".join(f"c/{name}" for name in program_sources(export)),
     }
     # Two texts, as the environments are made in different ways.

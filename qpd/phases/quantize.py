@@ -26,7 +26,7 @@ from qpd.runs.checkpoint import CheckpointError
 from qpd.runs.progress import Progress
 from qpd.runs.results import distilled_student
 from qpd.runs.run_directory import RunDirectory
-from qpd.student_files.origin import student_actions
+from qpd.student_files.origin import environment_origin, student_actions
 from qpd.student_files.quantized import save_integer_student
 
 CALIBRATED_NAME = "calibrated.safetensors"
@@ -95,6 +95,7 @@ def save_quantized(
         "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
         "preprocessing": PREPROCESSING if prepared.architecture.stacks_frames else "none",
         "scheme": student.recipe.quantize.scheme,
+        **environment_origin(prepared.environment),
     }
     if kind == "ptq":
         save_integer_student(run.ptq_file, quantized, origin)

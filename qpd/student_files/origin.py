@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
+from qpd.environments.source import EnvironmentSource
 from qpd.files.json_input import parse_json, read_json
 from qpd.student_files.distilled import (
     StudentFileError,
@@ -19,8 +20,8 @@ from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
 def student_origin(file: Path) -> dict[str, Any]:
     """Read `env_id`, `recipe`, `phase`, `teacher` and more of the student in `file`.
 
-    `algo`, its teacher's, is added also if only the manifest beside the file knows it. Raises
-    StudentFileError.
+    `algo`, its teacher's, and `environment`, what is done to its environment, are added also if
+    only the manifest beside the file knows them. Raises StudentFileError.
     """
     try:
         about = parse_json(read_metadata(file).get("about", "{}"))
@@ -33,16 +34,35 @@ def student_origin(file: Path) -> dict[str, Any]:
         raise StudentFileError(f"{file}: is not a student's file: about is {type(about).__name__}")
     teacher = about.get("teacher")
     algo = teacher.get("algo") if isinstance(teacher, dict) else None
-    # Not every student's file names the algorithm; a run's manifest always does.
-    algo = algo or _teacher_algo(file.parent / "manifest.json")
-    return about | ({"algo": algo} if algo else {})
+    # Not every student's file names these; a run's manifest always does.
+    recorded = _recorded_teacher(file.parent / "manifest.json")
+    algo = algo or recorded.get("algo")
+    environment = about.get("environment") or recorded.get("environment")
+    about |= {"algo": str(algo)} if algo else {}
+    return about | ({"environment": environment} if environment else {})
 
 
-def _teacher_algo(manifest: Path) -> str | None:
+def _recorded_teacher(manifest: Path) -> dict[str, Any]:
     try:
-        return str(read_json(manifest)["teacher"]["algo"])
+        return dict(read_json(manifest)["teacher"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return {}
+
+
+def environment_origin(environment: EnvironmentSource) -> dict[str, Any]:
+    """Return what a student's file says of its environment beside the id, if it is not plain."""
+    return {"environment": environment.to_json()} if environment.additions() else {}
+
+
+def student_environment(about: dict[str, Any]) -> EnvironmentSource:
+    """Return the environment that a student plays, with all that is done to it, by its origin.
+
+    Raises EnvironmentConfigError where its file says something that is no environment.
+    """
+    known = about.get("environment")
+    if isinstance(known, dict):
+        return EnvironmentSource.from_json(known)
+    return EnvironmentSource(str(about.get("env_id", "unknown")))
 
 
 def student_actions(file: Path) -> ActionSpace:

@@ -1,0 +1,43 @@
+"""Python code that makes a student's environment, as READMEs and cards show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from qpd.environments.source import EnvironmentSource
+
+
+def environment_code(source: EnvironmentSource) -> dict[str, str]:
+    """Return the fields `environment_imports` and `make_environment`: lines of Python.
+
+    The environment is `env` in the end: monitored, in its wrappers, its observations stacked by
+    Stable-Baselines3's VecFrameStack.
+    """
+    imports, lines = (
+        [],
+        [f"env = gymnasium.make({_literal(source.env_id)}{_arguments(source.kwargs)})"],
+    )
+    for wrapper in source.wrappers:
+        module, _, name = wrapper.name.rpartition(".")
+        imports.append(f"from {module} import {name}")
+        lines.append(f"env = {name}(env{_arguments(wrapper.kwargs)})")
+    if source.frame_stack > 1:
+        imports.append("from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack")
+        count = source.frame_stack
+        lines.append(f"env = VecFrameStack(DummyVecEnv([lambda: Monitor(env)]), {count})")
+    else:
+        lines[-1] = f"env = Monitor({lines[-1].removeprefix('env = ')})"
+    return {
+        "environment_imports": "".join(f"{line}\n" for line in dict.fromkeys(imports)),
+        "make_environment": "\n".join(lines),
+    }
+
+
+def _arguments(kwargs: Mapping[str, Any]) -> str:
+    return "".join(f", {name}={_literal(value)}" for name, value in kwargs.items())
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -1,0 +1,77 @@
+"""What an exported Stable-Baselines3 agent observes: its space, and golden vectors in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from qpd.environments.errors import EnvironmentConfigError
+from qpd.environments.making import make_one
+from qpd.environments.observation import ShownObservations
+from qpd.export.bundle import ExportSource, GoldenVectors, golden_vectors
+from qpd.student_files.origin import student_environment
+
+Space = gymnasium.Space[Any]
+
+
+def observation_space(source: ExportSource) -> Space:
+    """Return the environment's own space, in its wrappers and stacked, if it is known here.
+
+    SB3 compares it with that of the environment that a user passes to `load`. Where the environment
+    cannot be made here, or shows something else than the student reads, it is what the student
+    reads: a flat Box of float32, or images of uint8.
+    """
+    shape = source.student.architecture.observation_shape
+    if source.student.architecture.is_image:
+        return spaces.Box(0, 255, shape, np.uint8)
+    try:
+        found = _shown_space(source)
+        if ShownObservations(found, source.name).shape == shape:
+            return found
+    except EnvironmentConfigError:
+        pass
+    return spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def golden_in_space(
+    source: ExportSource, golden: GoldenVectors, space: Space
+) -> tuple[GoldenVectors, dict[str, np.ndarray]]:
+    """Return golden vectors, and arrays with their observations as `space` has them.
+
+    Boxes hold the given ones. One-hot numbers and the parts of a Dict must be valid ones, so that
+    other observations, drawn from the space, take the place of the given. The arrays are named
+    `observations`, or `observations.KEY` for each part of a Dict.
+    """
+    count = len(golden.observations)
+    if isinstance(space, spaces.Box):
+        return golden, {"observations": golden.observations.reshape(count, *space.shape)}
+    space.seed(0)
+    drawn: list[Any] = [space.sample() for _ in range(count)]
+    shown = ShownObservations(space, source.name)
+    flat = np.zeros((count, *shown.shape), np.float32)
+    for observation, row in zip(drawn, flat, strict=True):
+        shown.push(observation, row)
+    arrays = {"observations": np.array(drawn)}
+    if isinstance(space, spaces.Dict):
+        arrays = {
+            f"observations.{key}": np.stack([observation[key] for observation in drawn])
+            for key in space.spaces
+        }
+    return golden_vectors(source.student, observations=flat), arrays
+
+
+def _shown_space(source: ExportSource) -> Space:
+    from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
+
+    environment = student_environment(source.about)
+    env = make_one(environment)
+    found = env.observation_space
+    env.close()
+    if environment.frame_stack == 1:
+        return found
+    if not isinstance(found, spaces.Box):  # SB3 stacks each part of a Dict, QPD their sequence
+        raise EnvironmentConfigError(f"{environment}: stacks no Box")
+    return StackedObservations(1, environment.frame_stack, found).stacked_observation_space

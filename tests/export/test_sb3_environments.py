@@ -1,0 +1,110 @@
+"""Exported SB3 agents in environments with wrappers, stacks, and spaces that are no flat Box."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from stable_baselines3 import DQN
+
+from benchmarks.random_students import random_student
+from qpd.actions import ActionSpace, Box, Discrete, MultiDiscrete
+from qpd.environments.observation import ShownObservations
+from qpd.environments.source import EnvironmentSource, wrappers_of
+from qpd.export.bundle import ExportSource, golden_vectors
+from qpd.export.sb3_zip import export_sb3
+from qpd.integer.integer_student import IntegerEngine
+from qpd.students import StudentArchitecture
+from tests.environments import custom_environments
+from tests.phases import own_environments
+
+TIME = "sb3_contrib.common.wrappers.TimeFeatureWrapper"
+TORQUE = Box((-2.0,), (2.0,), shape=(1,))
+ARM = Box((-1.0, 0.0, -2.0, 1.0), (3.0, 3.0, 3.0, 3.0), shape=(2, 2))
+OWN, CUSTOM = own_environments.__name__, custom_environments.__name__
+# what is played -> features of the student, its actions, the shape of an observation
+CASES: dict[str, tuple[EnvironmentSource, int, ActionSpace, Any]] = {
+    "wrapped": (EnvironmentSource("Pendulum-v1", {"g": 5.0}, wrappers_of([TIME])), 4, TORQUE, (4,)),
+    "stacked": (EnvironmentSource("Pendulum-v1", {}, (), 3), 9, TORQUE, (9,)),
+    "one-hot": (EnvironmentSource("FrozenLake-v1"), 16, Discrete(4), ()),
+    "dict": (EnvironmentSource(f"{OWN}:Keys-v0"), 11, MultiDiscrete((2, 3)), None),
+    "square": (EnvironmentSource(f"{CUSTOM}:Arm-v0"), 4, ARM, (2, 2)),
+}
+
+
+@pytest.fixture(autouse=True)
+def allow_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QPD_IMPORT", f"{OWN},{CUSTOM}")
+
+
+def exported(name: str, folder: Path) -> tuple[ExportSource, Path]:
+    source, features, actions, _ = CASES[name]
+    architecture = StudentArchitecture((features,), actions.num_outputs, (), (12,))
+    student = random_student(architecture, actions=actions)
+    about = {"env_id": source.env_id, "teacher": {"algo": "ppo"}, "environment": source.to_json()}
+    made = ExportSource(student, about, name)
+    for file, content in export_sb3(made, golden_vectors(student)).items():
+        (folder / file).write_bytes(content)
+    return made, folder
+
+
+@pytest.mark.filterwarnings("ignore:.*not within the observation space")  # Countdown's own
+@pytest.mark.parametrize("name", CASES)
+def test_the_agent_acts_in_its_environment_as_the_readme_makes_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, folder = exported(name, tmp_path)
+    monkeypatch.chdir(folder)
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    code = code.replace("print(evaluate", "#")  # a game of Pendulum takes a second; steps do
+    said, names = io.StringIO(), dict[str, Any]()
+    with redirect_stdout(said):
+        exec(code, names)  # the README's own words
+    env, model = names["env"], names["model"]
+    shape = CASES[name][3]
+    assert shape is None or env.observation_space.shape == shape
+    model.set_env(env)  # SB3 compares the spaces
+    vector = model.get_env()
+    seen, engine = vector.reset(), IntegerEngine(source.student)
+    rule = engine.actions.rule("greedy", on_atari=False, epsilon=0.0, sharpness=1.0)
+    shown = ShownObservations(env.observation_space, name)
+    for _ in range(20):
+        actions, _ = model.predict(seen, deterministic=True)
+        row = np.zeros((1, *shown.shape), np.float32)
+        first = {key: part[0] for key, part in seen.items()} if name == "dict" else seen[0]
+        shown.push(first, row[0])
+        wanted = engine.actions.act(engine(row), rule, np.random.default_rng(0))
+        np.testing.assert_array_equal(actions, wanted)
+        seen, *_ = vector.step(actions)
+
+
+@pytest.mark.parametrize("name", ["stacked", "one-hot", "dict"])
+def test_its_golden_vectors_are_observations_of_its_space(name: str, tmp_path: Path) -> None:
+    _, folder = exported(name, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "selftest.py"], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, "16 with the same action" in done.stdout) == (0, True), done.stderr
+    with np.load(folder / "golden.npz") as file:
+        golden = dict(file)
+    if name == "one-hot":
+        assert golden["observations"].shape == (16,) and golden["observations"].dtype.kind == "i"
+    if name == "dict":
+        assert "observations" not in golden and "observations.b" in golden
+
+
+def test_an_environment_that_cannot_be_made_leaves_a_flat_box(tmp_path: Path) -> None:
+    architecture = StudentArchitecture((5,), 2, (), (8,))
+    student = random_student(architecture, actions=Discrete(2))
+    source = ExportSource(student, {"env_id": "nowhere:Gone-v0", "algo": "dqn"}, "gone")
+    files = export_sb3(source, golden_vectors(student))
+    model = DQN.load(io.BytesIO(files["student.zip"]), device="cpu")
+    assert model.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
