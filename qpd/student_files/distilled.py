@@ -56,11 +56,12 @@ def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
 
 def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
     """Invert `architecture_to_json`; raises ValueError, KeyError or TypeError for anything else."""
+    observation_shape = _sizes(data["observation_shape"])
     stacks_frames = data.get("stacks_frames")
     if stacks_frames is not None and type(stacks_frames) is not bool:
         raise ValueError("stacks_frames is neither true nor false")
     return StudentArchitecture(
-        _sizes(data["observation_shape"]),
+        observation_shape,
         _sizes([data["num_actions"]])[0],
         _sizes(data["conv_channels"]),
         _sizes(data["hidden"]),
