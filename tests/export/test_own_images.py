@@ -1,9 +1,11 @@
 """Exports of students of own images: any size and number of channels, on a stack or not."""
 
+import dataclasses
 import shutil
 import struct
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,14 @@ import pytest
 
 from benchmarks.random_students import random_student
 from qpd.actions import Box, Discrete
+from qpd.bench.models import run_model, size_name
+from qpd.bench.teachers import group_by_teacher
+from qpd.commands.export import EXPORTERS
 from qpd.export.bundle import ExportSource, golden_vectors, write_bundle
 from qpd.export.c.code import export_c
 from qpd.export.litert_flatbuffer import export_litert
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
+from qpd.student_files.quantized import save_integer_student
 from qpd.students import StudentArchitecture
 from tests.export.test_bin_export import check_reader, exported, reader
 from tests.export.test_c_export import KERNELS, WARNINGS, c_logits, compiled, write
@@ -145,3 +151,39 @@ def test_litert_gives_the_engines_logits(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     shape = ", ".join(map(str, student.architecture.observation_shape))
     assert f"uint8 [batch, {shape}]" in (tmp_path / "litert" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("target", ["onnx", "litert", "bin", "sb3"])
+def test_no_bundle_takes_an_image_for_ataris_frames(target: str) -> None:
+    module, function = EXPORTERS[target].split(":")
+    needed = {"onnx": "onnx", "litert": "ai_edge_litert", "sb3": "stable_baselines3"}
+    pytest.importorskip(needed.get(target, "numpy"))
+    export = getattr(import_module(module), function)
+    student = student_of("wide")
+    source = ExportSource(student, {"algo": "dqn", "env_id": "Mine-v0"}, "mine")
+    readme = export(source, golden_vectors(student, 0, 2))["README.md"].decode()
+    for word in ("Atari", "atari", "84", "frames", "probability 0.01", "emulator"):
+        assert word not in readme, word
+    if target == "sb3":
+        assert 'gymnasium.make("Mine-v0")' in readme and "DQN.load" in readme
+    else:
+        assert "Mine-v0's image as it is, 3x40x48 channels first, uint8 0..255" in readme
+        assert "take the argmax" in readme
+
+
+def test_the_bench_times_images_on_images(tmp_path: Path) -> None:
+    stack = random_student(StudentArchitecture((4, 84, 84), 3, (16, 16, 16), (32,)))
+    frames = np.zeros((16, 4, 84, 84), np.uint8)
+    for name, student in (("wide", student_of("wide")), ("cameras", student_of("cameras"))):
+        save_integer_student(tmp_path / f"{name}.safetensors", student, {})
+        model = run_model(tmp_path / f"{name}.safetensors")
+        timed = model.timed_on(frames)
+        assert timed.shape[1:] == student.architecture.observation_shape
+        np.testing.assert_array_equal(timed, model.observations)
+        (group,), (note,) = group_by_teacher([model])  # no teacher of other images beside it
+        assert group.teacher is None and "no ratio" in note
+    save_integer_student(tmp_path / "stack.safetensors", stack, {})
+    model = run_model(tmp_path / "stack.safetensors")
+    assert model.timed_on(frames) is frames and model.size == "XXS"
+    own = dataclasses.replace(stack.architecture, stacks_frames=False)
+    assert size_name(own) == "XXS"
