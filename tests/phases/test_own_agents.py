@@ -65,6 +65,7 @@ def test_from_zip_to_device(
     folder = tmp_path / "c"
     code, _, err = call(capsys, "export", tmp_path / "run", "--format", "c", "-o", folder)
     assert code == 0, err
+    assert not (folder / "qpd_preprocess.c").exists()  # which is Atari's
     done = subprocess.run(["make", "test"], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "ok" in done.stdout, done.stdout + done.stderr
     # What the integers answer are actions that the environment takes.

@@ -269,8 +269,9 @@ QPD_INLINE __m512i qpd_add_bytes(__m512i sums, const uint8_t *x, uint32_t n)
 
 static int32_t qpd_patch_sum(const struct qpd_layer *layer, const uint8_t *x)
 {
+    const uint32_t planes = QPD_OWN_IMAGE ? (uint32_t)layer->planes : 1; /* frames sum up cells */
     __m512i sums = _mm512_setzero_si512();
-    for (uint32_t plane = 0; plane < layer->planes; ++plane) {
+    for (uint32_t plane = 0; plane < planes; ++plane) {
         const uint8_t *from = x + (size_t)plane * layer->plane_stride;
         for (uint32_t row = 0; row < layer->rows; ++row, from += layer->row_stride) {
             sums = qpd_add_bytes(sums, from, layer->row_bytes);
