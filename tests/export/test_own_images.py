@@ -39,6 +39,7 @@ STUDENTS = {
     "five layers": (StudentArchitecture((5, 87, 91), 3, (4, 8, 8, 20, 17), (5,)), 8, 8),
     "one patch of many": (StudentArchitecture((1, 100, 84), 3, (4, 4, 4, 4, 5), (5,)), 8, 8),
     "cameras": (CAMERAS, 8, 8),
+    "planes beyond 16 bits": (StudentArchitecture((2, 250, 264), 3, (4, 4, 4), (5,)), 8, 8),
 }
 
 
