@@ -82,7 +82,7 @@ def main() -> None:
         stream.fill()
         observations = stacked_observations(stream)
         stream.close()
-        memory = ReplayMemory(CAPACITY, 64, (4, 84, 84), Discrete(4), device=device)
+        memory = ReplayMemory(CAPACITY, 64, (4, 84, 84), 4, Discrete(4), device=device)
         fill(memory, CAPACITY, observations, 64)
         teacher.to(device)
         for batch in arguments.batch:

@@ -97,7 +97,7 @@ def main() -> None:
         before = resident_bytes()
         spare = arguments.capacity // 10 + 64  # what a refresh of 10% asks for
         file = Path(folder) / "full.bin"
-        memory = ReplayMemory(arguments.capacity, 64, (4, 84, 84), Discrete(4), file, spare)
+        memory = ReplayMemory(arguments.capacity, 64, (4, 84, 84), 4, Discrete(4), file, spare)
         # Past the end once, so that every page of the file has been touched.
         fill(memory, arguments.capacity + spare + 256, observations, 64)
         # The votes on the background are part of what a full memory keeps.

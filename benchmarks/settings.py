@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.breakout_play import teacher_play
+from benchmarks.breakout_play import ENV_ID, teacher_play
 from benchmarks.timing import parse_arguments, print_rates
 from benchmarks.training import training_plan
 from qpd.actions import Discrete
+from qpd.environments.registry import environment_spec
 from qpd.losses.distillation import critic_huber
 from qpd.phases.preparation import recipe_architecture
 from qpd.recipe.loading import load_recipe
@@ -39,7 +40,7 @@ RECYCLINGS = 10  # all in the first half, as a run of 20 epochs would have them
 def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) -> Student:
     """Run phase 1 on the transitions at `rows` only."""
     settings = recipe.distill
-    student = Student(recipe_architecture(recipe, (4, 84, 84), Discrete(4)), recipe.seed)
+    student = Student(recipe_architecture(recipe, environment_spec(ENV_ID)), recipe.seed)
     student.set_value_range(*memory.value_moments())
     tau = settings.temperature or 3.0
     optimizer = make_optimizer(student, settings, Discrete(4).output_scale(memory.labels(), tau))

@@ -50,6 +50,8 @@ class StudentArchitecture:
     `observation_shape` is `(channels, height, width)` with `conv_channels` given, the three Nature
     convolutions and up to two more, or `(features,)` without. `activation`, a name in
     `qpd.students.activations`, follows each hidden layer; students of images have ReLU.
+    `stacks_frames`: observations are Atari's stacks of four frames, which are kept frame by frame.
+    By default (4, 84, 84) is such a stack; False where it is an image of another kind.
     Raises ValueError where these do not fit together.
     """
 
@@ -58,8 +60,17 @@ class StudentArchitecture:
     conv_channels: tuple[int, ...]
     hidden: tuple[int, ...]
     activation: str = "relu"
+    stacks_frames: bool | None = None
 
     def __post_init__(self) -> None:
+        may_stack = self.observation_shape == STACKED_FRAMES
+        if self.stacks_frames is None:
+            object.__setattr__(self, "stacks_frames", may_stack)
+        if self.stacks_frames and not may_stack:
+            raise ValueError(
+                f"observations of shape {self.observation_shape}: a stack of frames has "
+                f"{STACKED_FRAMES}"
+            )
         is_image = len(self.observation_shape) == 3
         counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if is_image else range(1)
         if len(self.conv_channels) not in counts:
@@ -107,11 +118,6 @@ class StudentArchitecture:
         if self.activation == "relu":
             return 0
         return 1 if self.function.high is not None else len(self.hidden)
-
-    @property
-    def stacks_frames(self) -> bool:
-        """Whether observations are Atari's stacks of four frames, which are kept frame by frame."""
-        return self.observation_shape == STACKED_FRAMES
 
     def _convolutions(self) -> Iterator[LayerShape]:
         channels, *sides = self.observation_shape

@@ -20,10 +20,15 @@ _MLP_SIZE = re.compile(r"mlp((?:-[1-9]\d*)+)")
 
 
 def architecture_for(
-    size: str, observation_shape: tuple[int, ...], num_outputs: int, activation: str = "relu"
+    size: str,
+    observation_shape: tuple[int, ...],
+    num_outputs: int,
+    activation: str = "relu",
+    stacks_frames: bool | None = None,
 ) -> StudentArchitecture:
     """Return the architecture named `size`: one of the grid, or `mlp-64-64` for two hidden layers.
 
+    `stacks_frames` is as in StudentArchitecture.
     Raises ValueError for an unknown name, or one that does not fit the observations.
     """
     if match := _MLP_SIZE.fullmatch(size):
@@ -33,4 +38,6 @@ def architecture_for(
         raise ValueError(f"unknown student size {size!r}: one of {', '.join(SIZE_GRID)}, mlp-64")
     conv_channels, linear = SIZE_GRID[size]
     shape = tuple(observation_shape)
-    return StudentArchitecture(shape, num_outputs, conv_channels, (linear,), activation)
+    return StudentArchitecture(
+        shape, num_outputs, conv_channels, (linear,), activation, stacks_frames
+    )

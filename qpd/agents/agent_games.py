@@ -44,6 +44,7 @@ class AgentGames:
             "auto", on_atari=spec.is_atari, epsilon=0.01, sharpness=1.0
         )
         self.episodes, self.seed = episodes, seed
+        self.stacks_frames = spec.frame_stack > 1
         self._source, self._actions = source, teacher.actions
         self._env: VectorEnvironment | None = None
 

@@ -62,17 +62,19 @@ def integer_agent(
     activation_bits: int,
     episodes: int,
     seed: int,
+    stacks_frames: bool | None = None,
 ) -> IntegerAgent:
     """Return the integers of an agent, calibrated on `states`, observations `[n, ...]`.
 
     Phase 2's own quantizers: odd integers, inputs in 8 bits with a range for each feature. The
     weights have a scale for each output channel, or `per` tensor one; `per` column the layer before
     also takes over the scales of input columns (`balance`). Biases lose the weights' mean error
-    (`correct_biases`). Raises AgentQuantizationError.
+    (`correct_biases`). `stacks_frames` is as in StudentArchitecture. Raises
+    AgentQuantizationError.
     """
     seen = torch.from_numpy(states)
     low, high = (torch.zeros(1), torch.ones(1)) if teacher.is_image else input_range(seen)
-    student = agent_student(teacher, low, high)
+    student = agent_student(teacher, low, high, stacks_frames)
     if student.architecture.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         raise AgentQuantizationError(
             f"{teacher.source}: {student.architecture.num_parameters:,} parameters of its actor; "

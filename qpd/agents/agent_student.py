@@ -46,12 +46,14 @@ def why_no_student(teacher: Teacher) -> str | None:
     return None
 
 
-def agent_student(teacher: Teacher, low: Tensor, high: Tensor) -> Student:
+def agent_student(
+    teacher: Teacher, low: Tensor, high: Tensor, stacks_frames: bool | None = None
+) -> Student:
     """Return the student that computes the agent's outputs; its critic is zero.
 
     `low` and `high`, float32 `[features]`, are the input range of vectors, beyond which inputs are
-    clipped (ignored for images); statistics of VecNormalize clip too. Raises
-    AgentQuantizationError.
+    clipped (ignored for images); statistics of VecNormalize clip too. `stacks_frames` is as in
+    StudentArchitecture. Raises AgentQuantizationError.
     """
     reason = why_no_student(teacher)
     if reason is not None:
@@ -65,6 +67,7 @@ def agent_student(teacher: Teacher, low: Tensor, high: Tensor) -> Student:
         tuple(len(layer.weight) for layer in convolutions),
         tuple(len(layer.weight) for layer in layers[len(convolutions) : -1]),
         activation_of_module(layers[0].activation or "ReLU") or "relu",
+        stacks_frames,
     )
     assert len(convolutions) in (0, NATURE_CONVOLUTIONS)
     student = Student(architecture).requires_grad_(False)

@@ -56,17 +56,22 @@ def arithmetic_of(teacher: Teacher, precision: Precision) -> Arithmetic:
 
 
 def quantize_agent(
-    teacher: Teacher, precision: Precision, states: np.ndarray, episodes: int, seed: int
+    teacher: Teacher,
+    precision: Precision,
+    states: np.ndarray,
+    episodes: int,
+    seed: int,
+    stacks_frames: bool | None = None,
 ) -> QuantizedAgent:
     """Quantize an agent; `states` `[n, ...]` are what it visits in fp32.
 
-    Raises HalfRangeError and AgentQuantizationError.
+    `stacks_frames` is as in StudentArchitecture. Raises HalfRangeError and AgentQuantizationError.
     """
     quantizer, bits = precision.quantizer, precision.activation_bits
     assert quantizer is not None
     if arithmetic_of(teacher, precision) == "integers":
         assert bits is not None
-        agent = integer_agent(teacher, states, quantizer, bits, episodes, seed)
+        agent = integer_agent(teacher, states, quantizer, bits, episodes, seed, stacks_frames)
         policy: Policy = IntegerEngine(agent.integers)
         layers, num_bytes = _integer_layers(agent), _integer_bytes(agent)
     else:

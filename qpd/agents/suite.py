@@ -282,7 +282,14 @@ class _AgentAtWork:
             assert known is not None
             return known
         try:
-            made = quantize_agent(teacher, precision, self._visited(), suite.episodes, suite.seed)
+            made = quantize_agent(
+                teacher,
+                precision,
+                self._visited(),
+                suite.episodes,
+                suite.seed,
+                self._games.stacks_frames,
+            )
         except (HalfRangeError, AgentQuantizationError) as error:
             empty = Cell(precision.name, precision.scheme, precision.per)
             cell = replace(empty, why_not=str(error).splitlines()[0])

@@ -28,7 +28,7 @@ NUM_OBSERVATIONS = 8
 class BenchModel:
     """A student in float and in integers, with its golden vectors.
 
-    `observations` are uint8 `[n, 4, 84, 84]` or float32 `[n, features]`; `integer_outputs`, int32
+    `observations` are uint8 `[n, c, h, w]` or float32 `[n, features]`; `integer_outputs`, int32
     `[n, num_outputs]`, are the integers' accumulators of the head. `path` is where it was loaded
     from, None for a random student.
     """
@@ -42,8 +42,8 @@ class BenchModel:
     path: Path | None = None
 
     def timed_on(self, frames: np.ndarray) -> np.ndarray:
-        """Return the observations to time: `frames`, or golden vectors for vector observations."""
-        return frames if self.student.architecture.is_image else self.observations
+        """Return what to time: `frames` if it sees Atari's, else its golden vectors."""
+        return frames if self.student.architecture.stacks_frames else self.observations
 
     @property
     def actions(self) -> ActionSpace:
@@ -95,7 +95,10 @@ def size_name(architecture: StudentArchitecture) -> str | None:
     """Return the grid's name for the architecture, whatever its number of actions, or None."""
     for name in SIZE_GRID:
         if architecture.is_image and architecture == architecture_for(
-            name, architecture.observation_shape, architecture.num_outputs
+            name,
+            architecture.observation_shape,
+            architecture.num_outputs,
+            stacks_frames=architecture.stacks_frames,
         ):
             return name
     return None

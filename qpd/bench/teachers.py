@@ -96,7 +96,7 @@ def _teacher_beside(model: BenchModel) -> tuple[BenchTeacher | None, str | None]
             return teacher_of_run(model.path), None
         except UserError as error:
             why = f"its teacher cannot be timed: {error.lines[0]}"
-    if not model.student.architecture.is_image:
+    if not model.student.architecture.stacks_frames:  # all that the embedded teacher sees
         return None, f"no ratio: {why}"
     embedded = embedded_teacher()
     return embedded, f"ratios to the embedded {embedded.name.removeprefix('teacher ')}: {why}"

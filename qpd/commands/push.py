@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from importlib import import_module
 from importlib.util import find_spec
@@ -41,7 +42,8 @@ def push(
     formats: Annotated[
         str | None,
         typer.Option(
-            "--formats", help="some of c,onnx,litert,sb3,bin; default: all that are installed"
+            "--formats",
+            help="some of c,onnx,litert,sb3,bin; default: all that are installed and can be made",
         ),
     ] = None,
     video: Annotated[bool, typer.Option(help="film a game")] = True,
@@ -49,7 +51,13 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Publish a quantized student on the Hugging Face hub, with a model card."""
-    from qpd.hub.contents import can_be_filmed, check_new, load_push_source, write_hub_folder
+    from qpd.hub.contents import (
+        can_be_filmed,
+        check_new,
+        load_push_source,
+        made_exports,
+        write_hub_folder,
+    )
     from qpd.hub.model_card import model_card
     from qpd.hub.push import check_repo_id, hub_client, upload
 
@@ -58,13 +66,18 @@ def push(
     source = load_push_source(run)
     is_filmed = video and can_be_filmed(source)
     client = None if dry_run else hub_client(repo)
-    card = model_card(source, repo, list(exporters), is_filmed)
     kept = output or (run / "hub" if dry_run else None)
     if kept is not None:
         check_new(kept)
+    exports, left_out = made_exports(source, exporters)
+    for name, why in left_out.items():
+        if formats is not None:  # it was asked for by name
+            raise why
+        print(f"{name}: left out: {why}", file=sys.stderr)
+    card = model_card(source, repo, list(exports), is_filmed)
     with tempfile.TemporaryDirectory() as temporary:
         folder = kept or Path(temporary) / "hub"
-        write_hub_folder(folder, source, card, exporters, is_filmed)
+        write_hub_folder(folder, source, card, exports, is_filmed)
         address = None if client is None else upload(client, folder, repo, private)
         if as_json or not quiet:
             _print(folder, repo, address, kept is not None, as_json)

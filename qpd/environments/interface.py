@@ -32,8 +32,8 @@ class EnvironmentSpec:
     """Sizes of observations and actions, which a network must fit.
 
     ``actions`` says nothing of what a policy's outputs mean: its own space does.
-    ``observation_shape`` is (4, 84, 84) uint8 for Atari and (d,) float32 elsewhere;
-    ``frame_stack`` is 4 for Atari and 1 elsewhere.
+    ``observation_shape`` is (4, 84, 84) uint8 for Atari, elsewhere (d,) float32 or, of images,
+    (channels, height, width) uint8. ``frame_stack`` is 4 for Atari and 1 elsewhere.
     """
 
     env_id: str

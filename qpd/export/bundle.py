@@ -111,16 +111,6 @@ def _structured_images(rng: np.random.Generator, n: int, shape: tuple[int, ...])
     return frames
 
 
-def check_frames(student: IntegerStudent, what: str) -> None:
-    """Raise ExportError for images that are not Atari's, of which `what` knows nothing."""
-    architecture = student.architecture
-    if architecture.is_image and not architecture.stacks_frames:
-        raise ExportError(
-            f"{what} takes no images of shape {architecture.observation_shape}, but Atari's "
-            "(4, 84, 84); --format onnx and --format sb3 take any"
-        )
-
-
 def _vectors_in_range(student: IntegerStudent, rng: np.random.Generator, n: int) -> np.ndarray:
     """Draw vectors up to a tenth beyond the input range on either side: float32 `[n, features]`.
 

@@ -17,7 +17,7 @@ import numpy as np
 from qpd.actions import Box
 from qpd.errors.codes import ErrorCode
 from qpd.export.action_texts import litert_texts
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
@@ -31,22 +31,23 @@ RELU6_TOP = 6.0
 
 def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     """Return the bundle's files by name. Raises ExportError without the ai-edge-litert package."""
-    check_frames(source.student, "the LiteRT export")
     metadata = model_metadata(source)
-    kind = "frames" if source.student.architecture.is_image else "vectors"
+    kind = "images" if source.student.architecture.is_image else "vectors"
+    shape = ", ".join(map(str, source.student.architecture.observation_shape))
+    fields = {**metadata, **litert_texts(source.student), "shape": shape}
     return {
         "student.tflite": litert_model(source, metadata),
         "golden.npz": golden_npz(source, golden),
         "selftest.py": bundle_text("litert_selftest.py", {}),
-        "README.md": bundle_text(f"litert_{kind}.md", {**metadata, **litert_texts(source.student)}),
+        "README.md": bundle_text(f"litert_{kind}.md", fields),
     }
 
 
 def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
     """Return the bytes of the .tflite file.
 
-    Input int8 `[1, 84, 84, 4]` (frames ^ 128) or float32 `[1, features]`, output float32 logits
-    `[1, num_outputs]`, or continuous actions `[1, *shape]` and their codes, uint8
+    Input int8 `[1, height, width, channels]` (pixels ^ 128) or float32 `[1, features]`, output
+    float32 logits `[1, num_outputs]`, or continuous actions `[1, *shape]` and their codes, uint8
     `[1, num_outputs]`; the first dimension may be resized.
     """
     graph = _Graph(source)
@@ -199,14 +200,21 @@ def _encode(graph: _Graph) -> tuple[int, float]:
     return graph.operator("QUANTIZE", [value], levels, graph.schema.QuantizeOptionsT()), 1.0
 
 
-def _merged_pixels(layer: IntegerLayer) -> int:
+def _merged_pixels(layer: IntegerLayer, columns: int) -> int:
     """Return how many neighbours in a row are read as one pixel with that many times the channels.
 
-    A convolution whose stride divides its kernel (8x8 by 4 over the frames) equals one over merged
-    pixels (8x2 by 4x1); kernels that multiply 8 channels at once then waste none.
+    A convolution whose stride divides its kernel (8x8 by 4 over the image) equals one over merged
+    pixels (8x2 by 4x1); kernels that multiply 8 channels at once then waste none. Of an image with
+    columns left over, none are merged.
     """
     kernel, stride = layer.shape.weight_shape[-1], layer.shape.stride
-    return stride if layer.shape.name == "conv1" and kernel % stride == 0 else 1
+    divides = kernel % stride == 0 and columns % stride == 0
+    return stride if layer.shape.name == "conv1" and divides else 1
+
+
+def _channels_merged(layer: IntegerLayer, inputs: tuple[int, ...]) -> int:
+    """Return how many pixels are one in `inputs`, the channels-last shape that the layer reads."""
+    return inputs[3] // layer.shape.weight_shape[1] if layer.shape.kind == "conv" else 1
 
 
 def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
@@ -226,11 +234,12 @@ def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: flo
     return graph.operator("CONCATENATION", [levels, complement], both, options)
 
 
-def _image_inputs(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
-    """Reshape `levels` `[1, h, n * w, c]` to rows of x and 255 - x in turn, pixels merged."""
+def _image_inputs(graph: _Graph, layer: IntegerLayer, levels: int, scale: float, parts: int) -> int:
+    """Reshape `levels` `[1, h, parts * w, c]` to rows of x and 255 - x in turn, pixels merged."""
     _, height, width, channels = graph.shape(levels)
-    merged, side = _merged_pixels(layer), height
-    shape = (1, height * width // side, side // merged, channels * merged)
+    columns = width // parts
+    merged = _merged_pixels(layer, columns)
+    shape = (1, height * parts, columns // merged, channels * merged)
     if shape == graph.shape(levels):
         return levels
     # -1 leaves the batch open, which users may resize.
@@ -249,7 +258,7 @@ def _weight_in_reading_order(
     """
     if len(inputs) == 2:
         return weight
-    out, merged = len(weight), _merged_pixels(layer)
+    out, merged = len(weight), _channels_merged(layer, inputs)
     channels = inputs[3] // merged
     size = layer.shape.weight_shape[2:] if layer.shape.kind == "conv" else (-1, inputs[2])
     split = weight.reshape(out, parts, channels, *size).transpose(0, 3, 1, 4, 2)
@@ -276,9 +285,9 @@ def _hidden_layer(
     name, signed, schema = layer.shape.name, signed_layer(layer), graph.schema
     if signed.reads_complement:
         levels = _with_complement(graph, layer, levels, scale)
-    if len(graph.shape(levels)) == 4:
-        levels = _image_inputs(graph, layer, levels, scale)
     parts = 2 if signed.reads_complement else 1
+    if len(graph.shape(levels)) == 4:
+        levels = _image_inputs(graph, layer, levels, scale, parts)
     weight = _weight_in_reading_order(layer, signed.weight, graph.shape(levels), parts)
     next_scale = 1.0 if layer.levels == TOP else _clipping_scale(layer.levels)
     weight_scale = requantization_gain(layer).astype(np.float64) * next_scale / scale
@@ -299,7 +308,7 @@ def _hidden_layer(
         # stride wide.
         options.strideH, options.strideW = (
             parts * layer.shape.stride,
-            layer.shape.stride // _merged_pixels(layer),
+            layer.shape.stride // _channels_merged(layer, graph.shape(levels)),
         )
     channels, *sides = layer.shape.output_shape
     output = graph.tensor(f"{name}_levels", (1, *sides, channels), np.int8, next_scale)

@@ -60,22 +60,33 @@ def bundle_text(name: str, fields: Mapping[str, str]) -> bytes:
 def model_metadata(source: ExportSource) -> dict[str, str]:
     """Return a model file's metadata as text: origin, preprocessing, meaning of the outputs."""
     student, env_id = source.student, str(source.about.get("env_id", "unknown"))
-    frames = (
-        "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the last"
-        " two of 4 emulator frames, area resize), oldest first, uint8 0..255, not divided by 255"
-    )
+    is_atari = bool(student.architecture.stacks_frames)
     names = action_names(env_id) if isinstance(student.actions, Discrete) else None
     return {
         "student": source.name,
         "env_id": env_id,
-        "preprocessing": frames if student.architecture.is_image else f"{env_id}'s vector as it is",
+        "preprocessing": _preprocessing(student, env_id),
         "logit_scale": repr(student.output_scale),
         "actions": json.dumps(names) if names else _actions_in_words(student),
-        "acting": acting_hint(source.about, student.actions, student.architecture.is_image),
+        "acting": acting_hint(source.about, student.actions, is_atari),
         **_actions_in_numbers(student),
         "weight_bits": json.dumps([layer.bits for layer in student.layers]),
         "qpd_version": __version__,
     }
+
+
+def _preprocessing(student: IntegerStudent, env_id: str) -> str:
+    """Return how observations are made, in words."""
+    if student.architecture.stacks_frames:
+        return (
+            "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
+            "last two of 4 emulator frames, area resize), oldest first, uint8 0..255, not divided "
+            "by 255"
+        )
+    if student.architecture.is_image:
+        size = "x".join(map(str, student.architecture.observation_shape))
+        return f"{env_id}'s image as it is, {size} channels first, uint8 0..255, not divided by 255"
+    return f"{env_id}'s vector as it is"
 
 
 def _actions_in_words(student: IntegerStudent) -> str:

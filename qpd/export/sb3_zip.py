@@ -33,7 +33,7 @@ def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     """Return the bundle's files by name. Raises ExportError without stable_baselines3."""
     algo = sb3_algorithm(source)
     fields = {"algo": algo, **model_metadata(source), **sb3_texts(source.student)}
-    kind = "atari" if source.student.architecture.is_image else "vector"
+    kind = "atari" if source.student.architecture.stacks_frames else "vector"
     fields |= environment_code(student_environment(source.about))
     golden, shown = golden_in_space(source, golden, observation_space(source))
     return {

@@ -100,7 +100,7 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         "measured here.",
         "- The epoch was chosen on games other than those reported.",
         f"- It was played on {env_id} only{_additions(source)}, with QPD's preprocessing"
-        f"{_frame_cap(source)}; no other version of the game, no sticky actions, no noise.",
+        f"{_frame_cap(source)}; {_untried(source)}.",
         "- The return is that of the integers as QPD executes them. C executes the same integers; "
         "ONNX Runtime and LiteRT may round a level the other way (their selftest.py shows it).",
         "- Speed and memory were not measured for this card: `qpd bench .` does, on your device.",
@@ -117,6 +117,12 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         lines.append("- There is no video here.")
     lines.append("- QPD states no licence for it; whoever published it should.")
     return "\n".join(["## Limits", "", *lines])
+
+
+def _untried(source: PushSource) -> str:
+    if atari_rom(source.teacher.env_id) is None:
+        return "no other version of it, no noise on observations or actions"
+    return "no other version of the game, no sticky actions, no noise"
 
 
 def _additions(source: PushSource) -> str:

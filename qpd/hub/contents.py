@@ -17,6 +17,7 @@ from qpd.errors.user_error import UserError
 from qpd.evaluation.filmed_game import check_drawable
 from qpd.evaluation.video import record_gif
 from qpd.export.bundle import (
+    ExportError,
     ExportSource,
     GoldenVectors,
     golden_vectors,
@@ -136,21 +137,38 @@ def can_be_filmed(source: PushSource) -> bool:
     return True
 
 
+def made_exports(
+    source: PushSource, exporters: Mapping[str, Exporter]
+) -> tuple[dict[str, Mapping[str, bytes]], dict[str, ExportError]]:
+    """Return the files of each format that can be made, and why the others cannot, by its name."""
+    # One set of vectors for all formats: a reader may compare the bundles with each other.
+    golden = golden_vectors(source.export.student)
+    made: dict[str, Mapping[str, bytes]] = {}
+    left_out: dict[str, ExportError] = {}
+    for name, exporter in exporters.items():
+        try:
+            made[name] = exporter(source.export, golden)
+        except ExportError as error:
+            left_out[name] = error
+    return made, left_out
+
+
 def write_hub_folder(
-    folder: Path, source: PushSource, card: str, exporters: Mapping[str, Exporter], video: bool
+    folder: Path,
+    source: PushSource,
+    card: str,
+    exports: Mapping[str, Mapping[str, bytes]],
+    video: bool,
 ) -> None:
     """Write everything that is published into `folder`, which must be new or empty.
 
-    `exporters` are by format name: `sb3` becomes a zip beside the card, any other a folder. With
-    `video` a game is played and filmed. Afterwards the folder is either as it was or complete.
-    Raises HubPushError if it holds something, ExportError, OSError.
+    `exports` are files by format name: `sb3` becomes a zip beside the card, any other a folder.
+    With `video` a game is played and filmed. Afterwards the folder is either as it was or complete.
+    Raises HubPushError if it holds something, OSError.
     """
     with new_hub_folder(folder) as fresh:
         _write_run_files(fresh, source)
-        # One set of vectors for all formats: a reader may compare the bundles with each other.
-        golden = golden_vectors(source.export.student)
-        for name, exporter in exporters.items():
-            files = exporter(source.export, golden)
+        for name, files in exports.items():
             if name == "sb3":
                 write_bytes(fresh / source.zip_name, files["student.zip"])
             else:

@@ -202,7 +202,7 @@ def _student(source: PushSource) -> str:
     env_id = source.teacher.env_id
     is_atari = atari_rom(env_id) is not None
     shape = student.architecture.observation_shape
-    if is_atari and student.architecture.is_image:
+    if student.architecture.stacks_frames:
         inputs = (
             "4 grey frames of 84x84 as Stable-Baselines3's AtariWrapper makes them (maximum of the "
             "last two of 4 emulator frames, area resize), oldest first, uint8 0 to 255, not "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from qpd.environments.registry import atari_rom
 from qpd.hub.action_words import actions_in_words
 from qpd.hub.markdown import code, escape
 from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
@@ -136,7 +137,7 @@ def _usage(page: TeacherPage) -> str:
         ]
     again = f"--episodes {measured.episodes} --seed {measured.seed}"
     lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # evaluate it again"]
-    if page.agent.teacher.is_image:
+    if atari_rom(page.agent.env_id) is not None:
         lines.append(f"qpd run quickstart --teacher {page.zip_name}  # make a small student of it")
     lines.append("```")
     return "\n".join(lines)
@@ -168,8 +169,8 @@ def _training(page: TeacherPage) -> str:
 
 def _limits(page: TeacherPage) -> str:
     measured = page.measured
-    is_image = page.agent.teacher.is_image
-    preprocessing = ", with the preprocessing of Stable-Baselines3's wrappers" if is_image else ""
+    is_atari = atari_rom(page.agent.env_id) is not None
+    preprocessing = ", with the preprocessing of Stable-Baselines3's wrappers" if is_atari else ""
     lines = [
         "- The return is that of one training run; the variation between seeds was not "
         "measured here.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from qpd.actions import ActionSpace, Discrete
+from qpd.environments.interface import EnvironmentSpec
 from qpd.environments.registry import environment_spec
 from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
@@ -60,7 +61,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     misfit = spec.misfit(teacher.observation_shape, teacher.actions)
     if misfit is not None:
         raise PreparationError(f"teacher {teacher.source} {misfit}")
-    _check_actions(recipe, teacher)
+    _check_actions(recipe, teacher, spec.is_atari)
     if recipe.finetune.reward is not None and teacher.normalization is not None:
         raise PreparationError(
             f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
@@ -68,13 +69,13 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
             ErrorCode.RECIPE_CONTRADICTION,
         )
     chosen = choose_device(device)
-    _check_memory(recipe, spec.observation_shape, teacher.actions)
-    architecture = recipe_architecture(recipe, spec.observation_shape, spec.actions)
+    _check_memory(recipe, spec.frame_stack, teacher.actions)
+    architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
     return Prepared(teacher, played.source, architecture, chosen, played.notes)
 
 
-def _check_actions(recipe: Recipe, teacher: Teacher) -> None:
+def _check_actions(recipe: Recipe, teacher: Teacher, is_atari: bool) -> None:
     """Raise PreparationError for settings that mean nothing for the teacher's actions."""
     actions, collection = teacher.actions, recipe.collection
     if recipe.finetune.reward is not None and not isinstance(actions, Discrete):
@@ -89,17 +90,17 @@ def _check_actions(recipe: Recipe, teacher: Teacher) -> None:
     )
     for section, acting, epsilon, sharpness in settings:
         try:
-            actions.rule(acting, on_atari=teacher.is_image, epsilon=epsilon, sharpness=sharpness)
+            actions.rule(acting, on_atari=is_atari, epsilon=epsilon, sharpness=sharpness)
         except ValueError as error:
             raise PreparationError(
                 f"recipe {recipe.name}: {section}: {error}", ErrorCode.RECIPE_CONTRADICTION
             ) from error
 
 
-def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], actions: ActionSpace) -> None:
+def _check_memory(recipe: Recipe, frame_stack: int, actions: ActionSpace) -> None:
     """Raise PreparationError if the replay cannot fit; its frames lie in a file on the disk."""
     capacity, there = recipe.replay.capacity, total_memory()
-    needed = capacity * column_bytes(observation_shape, actions)
+    needed = capacity * column_bytes(frame_stack, actions)
     if there is not None and needed > there:
         raise PreparationError(
             f"recipe {recipe.name}: replay.capacity: {capacity:,} transitions need "
@@ -108,23 +109,26 @@ def _check_memory(recipe: Recipe, observation_shape: tuple[int, ...], actions: A
         )
 
 
-def recipe_architecture(
-    recipe: Recipe, observation_shape: tuple[int, ...], actions: ActionSpace
-) -> StudentArchitecture:
-    """Return the student that the recipe describes, for these observations and actions."""
-    student = recipe.student
+def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchitecture:
+    """Return the student that the recipe describes, for an environment's sizes."""
+    student, stacks_frames = recipe.student, spec.frame_stack > 1
     try:
         if student.size is not None:
             found = architecture_for(
-                student.size, observation_shape, actions.num_outputs, student.activation
+                student.size,
+                spec.observation_shape,
+                spec.actions.num_outputs,
+                student.activation,
+                stacks_frames,
             )
         else:
             found = StudentArchitecture(
-                observation_shape,
-                actions.num_outputs,
+                spec.observation_shape,
+                spec.actions.num_outputs,
                 student.conv_channels or (),
                 student.hidden or (),
                 student.activation,
+                stacks_frames,
             )
     except ValueError as error:
         raise PreparationError(

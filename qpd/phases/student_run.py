@@ -125,7 +125,7 @@ def open_students(
     fitting = {
         label: dataclasses.replace(
             prepared,
-            architecture=recipe_architecture(recipe, spec.observation_shape, spec.actions),
+            architecture=recipe_architecture(recipe, spec),
         )
         for label, recipe in members.items()
     }

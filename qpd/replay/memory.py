@@ -22,7 +22,6 @@ from qpd.actions import ActionSpace
 from qpd.environments.transition import TransitionBatch
 from qpd.files.tensors import DamagedFileError
 from qpd.replay.sample import ReplaySample
-from qpd.students.architecture import STACKED_FRAMES
 from qpd.students.shared_background import MultipliedBlocks, SharedBackground, SharedFrames
 from qpd.students.student import space_to_depth
 
@@ -31,9 +30,8 @@ _RANGE_SAMPLE, _BEYOND_RANGE = 100_000, 1 / 2000  # observations; share beyond e
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 
-def column_bytes(observation_shape: tuple[int, ...], actions: ActionSpace) -> int:
+def column_bytes(frame_stack: int, actions: ActionSpace) -> int:
     """Return the bytes of memory per transition, apart from its frame, which a file holds."""
-    frame_stack = observation_shape[0] if observation_shape == STACKED_FRAMES else 1
     floats = actions.num_labels + 3  # labels; value, log probability, advantage
     action = actions.empty(1).nbytes
     return 4 * floats + action + 4 * frame_stack + 4  # rows of the stack; checksum
@@ -42,6 +40,8 @@ def column_bytes(observation_shape: tuple[int, ...], actions: ActionSpace) -> in
 class ReplayMemory:
     """A ring of `capacity` transitions from `num_envs` streams.
 
+    `frame_stack` is the environment's: Atari's 4 come a frame at a time and are stored so; of 1,
+    whatever their shape, observations are stored whole.
     With `frame_file` the observations live in that file, memory-mapped: what a crash leaves there
     is what a resumed run reads. Only what `state_dict` returns must be saved beside it. The next
     `spare` transitions added overwrite nothing that can be drawn now, so that a state saved before
@@ -54,6 +54,7 @@ class ReplayMemory:
         capacity: int,
         num_envs: int,
         observation_shape: tuple[int, ...],
+        frame_stack: int,
         actions: ActionSpace,
         frame_file: Path | None = None,
         spare: int = 0,
@@ -64,9 +65,7 @@ class ReplayMemory:
         self.capacity, self.num_envs = capacity, num_envs
         self.actions = actions
         is_image = len(observation_shape) == 3
-        # Only these come a frame at a time; other images are stored whole.
-        self.stacks_frames = observation_shape == STACKED_FRAMES
-        self.frame_stack = observation_shape[0] if self.stacks_frames else 1
+        self.frame_stack, self.stacks_frames = frame_stack, frame_stack > 1
         # The oldest transition kept may be stacked upon frames of up to three vector steps before.
         margin = num_envs * self.frame_stack if self.stacks_frames else 0
         self._ring_rows = capacity + margin + spare

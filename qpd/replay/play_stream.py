@@ -72,6 +72,7 @@ class PlayStream:
             recipe.replay.capacity,
             settings.num_envs,
             self.env.spec.observation_shape,
+            self.env.spec.frame_stack,
             teacher.actions,
             frame_file,
             spare,

@@ -18,6 +18,7 @@ from qpd.files.bounded_read import TooLargeError, open_regular
 from qpd.files.json_input import parse_json
 from qpd.files.tensors import DamagedFileError, read_tensors
 from qpd.students import Student, StudentArchitecture
+from qpd.students.architecture import STACKED_FRAMES
 
 FORMAT = "qpd-float-student"
 FORMAT_VERSION = 1  # of ReLU students; the next one names another function of hidden layers
@@ -36,7 +37,10 @@ class StudentFileError(UserError, ValueError):
 
 
 def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
-    """Return the fields of an architecture as plain data; ReLU goes without saying."""
+    """Return the fields of an architecture as plain data.
+
+    ReLU goes without saying, and so does that images of 4x84x84 are Atari's stacked frames.
+    """
     fields: dict[str, Any] = {
         "observation_shape": list(architecture.observation_shape),
         "num_actions": architecture.num_outputs,
@@ -45,17 +49,24 @@ def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
     }
     if architecture.activation != "relu":
         fields["activation"] = architecture.activation
+    if architecture.observation_shape == STACKED_FRAMES and not architecture.stacks_frames:
+        fields["stacks_frames"] = False
     return fields
 
 
 def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
     """Invert `architecture_to_json`; raises ValueError, KeyError or TypeError for anything else."""
+    observation_shape = _sizes(data["observation_shape"])
+    stacks_frames = data.get("stacks_frames")
+    if stacks_frames is not None and type(stacks_frames) is not bool:
+        raise ValueError("stacks_frames is neither true nor false")
     return StudentArchitecture(
-        _sizes(data["observation_shape"]),
+        observation_shape,
         _sizes([data["num_actions"]])[0],
         _sizes(data["conv_channels"]),
         _sizes(data["hidden"]),
         str(data.get("activation", "relu")),
+        stacks_frames,
     )
 
 

@@ -71,7 +71,7 @@ def test_files_of_others_are_read_unchecked(tmp_path: Path) -> None:
 def filled(file: Path) -> ReplayMemory:
     """A memory that has come round: 3 streams of images, 40 transitions kept of 60."""
     memory, rng = (
-        ReplayMemory(40, 3, (4, 84, 84), Discrete(2), file, spare=6),
+        ReplayMemory(40, 3, (4, 84, 84), 4, Discrete(2), file, spare=6),
         np.random.default_rng(0),
     )
     for step in range(20):
@@ -87,7 +87,7 @@ def filled(file: Path) -> ReplayMemory:
 def test_frames_are_compared_with_their_checksums(tmp_path: Path) -> None:
     memory = filled(tmp_path / "replay.bin")
     memory.check_frames()
-    again = ReplayMemory(40, 3, (4, 84, 84), Discrete(2), tmp_path / "replay.bin", spare=6)
+    again = ReplayMemory(40, 3, (4, 84, 84), 4, Discrete(2), tmp_path / "replay.bin", spare=6)
     again.load_state_dict(memory.state_dict())
     again.check_frames()
     data = np.memmap(tmp_path / "replay.bin", np.uint8, "r+").reshape(-1, 21 * 21 * 16)

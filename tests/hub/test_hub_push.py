@@ -17,6 +17,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
+from qpd.export.bundle import ExportError
 from tests.command_line import call
 
 ROOT = Path(__file__).parents[2]
@@ -221,6 +222,25 @@ def test_what_the_hub_refuses(hub: FakeHub, push_here: Push) -> None:
     line = refused(push_here(hub.address, "hf_good", *arguments))
     assert "this token may not write there: it needs write access to me" in line
     assert hub.files == {}
+
+
+def test_formats_that_cannot_be_made_are_left_out_unless_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(source: object, golden: object) -> dict[str, bytes]:
+        raise ExportError("the C export has no room")
+
+    monkeypatch.setattr("qpd.export.c.code.export_c", refuse)
+    folder = tmp_path / "hub"
+    options = ("--dry-run", "--no-video", "-o", folder)
+    code, _, err = call(capsys, "push", RUN, "me/x", *options)
+    assert code == 0 and err.splitlines()[-1] == "c: left out: the C export has no room"
+    card = (folder / "README.md").read_text()
+    assert not (folder / "c").exists() and "| `c/` |" not in card and "### C\n" not in card
+    assert (folder / "bin" / "student.bin").is_file() and "| `bin/` |" in card
+    shutil.rmtree(folder)
+    code, _, err = call(capsys, "push", RUN, "me/x", *options, "--formats", "c,bin")
+    assert code == 2 and "the C export has no room" in err and not folder.exists()
 
 
 def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

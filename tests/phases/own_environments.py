@@ -63,6 +63,22 @@ class Rgb(_Shown):
         return float(action == (self.number >= 4))
 
 
+class Cameras(_Shown):
+    """Four cameras with the shape of Atari's stack of frames; each shows the number elsewhere."""
+
+    observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = spaces.Box(np.float32([-1]), np.float32([1]))
+
+    def show(self) -> Any:
+        images = np.zeros((4, 84, 84), np.uint8)
+        for camera, image in enumerate(images):
+            image[10 * self.number : 10 * self.number + 9, 20 * camera :] = 50 * (camera + 1)
+        return images
+
+    def pay(self, action: Any) -> float:
+        return -abs(float(action[0]) - self.number / 7)
+
+
 class Aim(_Shown):
     """Bits in, two torques of unlike bounds out."""
 
@@ -76,5 +92,5 @@ class Aim(_Shown):
         return -abs(float(action[0]) - self.number / 4 + 1) - abs(float(action[1]) - 2)
 
 
-for kind in (Keys, Rgb, Aim):
+for kind in (Keys, Rgb, Cameras, Aim):
     gymnasium.register(f"{kind.__name__}-v0", kind)

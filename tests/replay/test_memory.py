@@ -35,6 +35,11 @@ class Stored:
     value: float
 
 
+def stack_of(shape: tuple[int, ...]) -> int:
+    """Return the frame stack of an environment with such observations: Atari's, or none."""
+    return 4 if shape == FRAMES else 1
+
+
 class Streams:
     """Random play in `num_envs` environments, with random ends of episodes and forced steps."""
 
@@ -107,7 +112,7 @@ def test_stacks_equal_those_of_a_naive_memory(
     num_envs: int, spare: int, num_steps: int, end: float, seed: int
 ) -> None:
     capacity = num_envs + spare
-    memory = ReplayMemory(capacity, num_envs, FRAMES, Discrete(ACTIONS))
+    memory = ReplayMemory(capacity, num_envs, FRAMES, 4, Discrete(ACTIONS))
     streams, naive = Streams(num_envs, seed), []
     for step in range(num_steps):
         batch, stored = streams.step(end)
@@ -120,7 +125,7 @@ def test_stacks_equal_those_of_a_naive_memory(
 
 @pytest.mark.parametrize("shape", [FRAMES, (4,)])
 def test_an_epoch_draws_every_transition_once_in_random_order(shape: tuple[int, ...]) -> None:
-    memory = ReplayMemory(100, 4, shape, Discrete(ACTIONS))
+    memory = ReplayMemory(100, 4, shape, stack_of(shape), Discrete(ACTIONS))
     fill_with_ids(memory, 130, shape)
     orders = []
     for seed in (1, 1, 2):
@@ -140,11 +145,15 @@ def test_a_copy_on_a_device_gives_the_same_and_is_restored(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     device = torch.device("cpu:0")  # not the plain CPU: the memory keeps a copy there
-    plain = ReplayMemory(100, 4, shape, Discrete(ACTIONS))
-    copied = ReplayMemory(100, 4, shape, Discrete(ACTIONS), tmp_path / "a.bin", device=device)
+    plain = ReplayMemory(100, 4, shape, stack_of(shape), Discrete(ACTIONS))
+    copied = ReplayMemory(
+        100, 4, shape, stack_of(shape), Discrete(ACTIONS), tmp_path / "a.bin", device=device
+    )
     for memory in (plain, copied):
         fill_with_ids(memory, 130, shape)
-    restored = ReplayMemory(100, 4, shape, Discrete(ACTIONS), tmp_path / "a.bin", device=device)
+    restored = ReplayMemory(
+        100, 4, shape, stack_of(shape), Discrete(ACTIONS), tmp_path / "a.bin", device=device
+    )
     restored.load_state_dict(copied.state_dict())
     rows = torch.from_numpy(plain.transition_rows())
     expected = plain.gather(rows)
@@ -169,11 +178,30 @@ def fill_with_ids(memory: ReplayMemory, count: int, shape: tuple[int, ...]) -> N
         memory.add(TransitionBatch(observations, np.zeros_like(streams), streams, zeros, values))
 
 
+@pytest.mark.parametrize("shape", [FRAMES, (3, 40, 48)])
+def test_images_that_are_no_stack_come_back_channel_by_channel(shape: tuple[int, ...]) -> None:
+    # Four cameras, or RGB and depth, have the shape of Atari's stack: the environment knows.
+    memory, rng, seen = (
+        ReplayMemory(20, 3, shape, 1, Discrete(ACTIONS)),
+        np.random.default_rng(0),
+        [],
+    )
+    for step in range(9):
+        images = rng.integers(0, 256, (3, *shape), dtype=np.uint8)
+        zeros = torch.zeros(3, ACTIONS), torch.zeros(3)
+        memory.add(TransitionBatch(images, np.full(3, min(step, 3)), np.arange(3), *zeros))
+        seen += list(images)
+    found = everything(memory).observations.numpy()
+    assert found.shape == (20, *shape)
+    for channel in range(shape[0]):
+        np.testing.assert_array_equal(found[:, channel], np.stack(seen[-20:])[:, channel])
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(3, 30), st.integers(1, 25), st.integers(0, 2**31))
 def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    memory = ReplayMemory(capacity, 3, (5,), Discrete(ACTIONS))
+    memory = ReplayMemory(capacity, 3, (5,), 1, Discrete(ACTIONS))
     naive: list[Stored] = []
     for _ in range(num_steps):
         streams = np.flatnonzero(rng.random(3) < 0.8)
@@ -201,7 +229,7 @@ def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int,
 def test_frames_of_real_breakout_come_back_stacked(tmp_path: Path) -> None:
     env = make_vector_env("BreakoutNoFrameskip-v4", 4, num_threads=1, max_frames=200)
     env.reset(3)
-    memory = ReplayMemory(150, 4, FRAMES, Discrete(4), tmp_path / "replay.bin")
+    memory = ReplayMemory(150, 4, FRAMES, 4, Discrete(4), tmp_path / "replay.bin")
     rng, naive, ends = np.random.default_rng(0), [], 0
     for step in range(110):
         rows = np.flatnonzero(env.acting)
@@ -219,13 +247,13 @@ def test_frames_of_real_breakout_come_back_stacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [FRAMES, (4,)])
 def test_frame_file_and_state_restore_the_memory(shape: tuple[int, ...], tmp_path: Path) -> None:
     file = tmp_path / "replay.bin"
-    memory = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file)
-    twin = ReplayMemory(40, 4, shape, Discrete(ACTIONS))  # never interrupted
+    memory = ReplayMemory(40, 4, shape, stack_of(shape), Discrete(ACTIONS), file)
+    twin = ReplayMemory(40, 4, shape, stack_of(shape), Discrete(ACTIONS))  # never interrupted
     for one in (memory, twin):
         fill_with_ids(one, 71, shape)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     del memory
-    restored = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file)
+    restored = ReplayMemory(40, 4, shape, stack_of(shape), Discrete(ACTIONS), file)
     restored.load_state_dict(state)
     for one in (restored, twin):
         fill_with_ids(one, 90, shape)
@@ -237,12 +265,12 @@ def test_frame_file_and_state_restore_the_memory(shape: tuple[int, ...], tmp_pat
 
 def test_restored_streams_go_on_within_their_episodes(tmp_path: Path) -> None:
     file = tmp_path / "replay.bin"
-    memory, streams = ReplayMemory(30, 3, FRAMES, Discrete(ACTIONS), file), Streams(3, 0)
+    memory, streams = ReplayMemory(30, 3, FRAMES, 4, Discrete(ACTIONS), file), Streams(3, 0)
     naive: list[Stored] = []
     for step in range(25):
         if step == 15:  # in the middle of episodes
             state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
-            memory = ReplayMemory(30, 3, FRAMES, Discrete(ACTIONS), file)
+            memory = ReplayMemory(30, 3, FRAMES, 4, Discrete(ACTIONS), file)
             memory.load_state_dict(state)
         batch, stored = streams.step(end=0.05)
         memory.add(batch)
@@ -252,13 +280,13 @@ def test_restored_streams_go_on_within_their_episodes(tmp_path: Path) -> None:
 
 def test_a_frame_file_of_another_size_is_begun_anew(tmp_path: Path) -> None:
     file = tmp_path / "replay.bin"
-    fill_with_ids(ReplayMemory(40, 4, FRAMES, Discrete(ACTIONS), file), 40, FRAMES)
-    ReplayMemory(20, 4, FRAMES, Discrete(ACTIONS), file)
+    fill_with_ids(ReplayMemory(40, 4, FRAMES, 4, Discrete(ACTIONS), file), 40, FRAMES)
+    ReplayMemory(20, 4, FRAMES, 4, Discrete(ACTIONS), file)
     assert not np.fromfile(file, np.uint8).any()
 
 
 def test_an_empty_step_changes_nothing() -> None:
-    memory = ReplayMemory(8, 2, FRAMES, Discrete(ACTIONS))
+    memory = ReplayMemory(8, 2, FRAMES, 4, Discrete(ACTIONS))
     none = np.zeros(0, np.int64)
     memory.add(
         TransitionBatch(
@@ -273,7 +301,7 @@ def test_the_papers_memory_takes_4_gigabytes() -> None:
     # and a bit for each of a frame's blocks are 108 bytes. Bytes grow linearly with the rows: two
     # small memories tell the rate.
     small, large = (
-        ReplayMemory(n, 4, FRAMES, Discrete(4), spare=n // 10).num_bytes for n in (100, 1100)
+        ReplayMemory(n, 4, FRAMES, 4, Discrete(4), spare=n // 10).num_bytes for n in (100, 1100)
     )
     per_transition = (large - small) / 1000
     assert per_transition == pytest.approx(1.1 * (7056 + 108))
@@ -284,13 +312,13 @@ def test_the_papers_memory_takes_4_gigabytes() -> None:
 def test_spare_rows_keep_what_a_checkpoint_draws(shape: tuple[int, ...], tmp_path: Path) -> None:
     # What a killed process added after the last checkpoint must not show in what it restores.
     file = tmp_path / "replay.bin"
-    memory = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file, spare=14)
+    memory = ReplayMemory(40, 4, shape, stack_of(shape), Discrete(ACTIONS), file, spare=14)
     fill_with_ids(memory, 173, shape)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     before = everything(memory)
     fill_with_ids(memory, 173 + 14, shape)
     del memory
-    restored = ReplayMemory(40, 4, shape, Discrete(ACTIONS), file, spare=14)
+    restored = ReplayMemory(40, 4, shape, stack_of(shape), Discrete(ACTIONS), file, spare=14)
     restored.load_state_dict(state)
     after = everything(restored)
     assert torch.equal(after.observations, before.observations)
@@ -301,7 +329,7 @@ def test_spare_rows_keep_what_a_checkpoint_draws(shape: tuple[int, ...], tmp_pat
 @pytest.mark.parametrize(("capacity", "num_envs"), [(0, 1), (4, 0)])
 def test_an_empty_memory_is_refused(capacity: int, num_envs: int) -> None:
     with pytest.raises(ValueError, match="replay of"):
-        ReplayMemory(capacity, num_envs, FRAMES, Discrete(ACTIONS))
+        ReplayMemory(capacity, num_envs, FRAMES, 4, Discrete(ACTIONS))
 
 
 def test_transitions_must_have_one_row_each() -> None:
@@ -311,7 +339,7 @@ def test_transitions_must_have_one_row_each() -> None:
 
 
 def test_labels_are_those_of_what_is_held() -> None:
-    memory = ReplayMemory(2, 1, (4,), Discrete(2))
+    memory = ReplayMemory(2, 1, (4,), 1, Discrete(2))
     none, one = np.zeros((1, 4), np.float32), np.zeros(1, np.int64)
     for age, row in enumerate([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]):
         memory.add(TransitionBatch(none, one + age, one, torch.tensor([row]), torch.zeros(1)))
@@ -320,7 +348,7 @@ def test_labels_are_those_of_what_is_held() -> None:
 
 def test_rare_extremes_do_not_widen_the_range_of_a_feature() -> None:
     # 4,000 values of -1 to 1, and one far out at each end: an ordinary one of 2,000 may lie beyond.
-    memory = ReplayMemory(4002, 1, (2,), Discrete(2))
+    memory = ReplayMemory(4002, 1, (2,), 1, Discrete(2))
     values = np.linspace(-1.0, 1.0, 4002)
     values[[0, -1]] = -1e6, 1e9
     rows = np.random.default_rng(0).permutation(values).astype(np.float32)
@@ -339,7 +367,7 @@ def test_a_disk_without_room_is_named_with_the_key(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(OSError) as caught:
-            ReplayMemory(100, 4, (7,), Discrete(ACTIONS), tmp_path / "replay.bin")
+            ReplayMemory(100, 4, (7,), 1, Discrete(ACTIONS), tmp_path / "replay.bin")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.errno == errno.EFBIG

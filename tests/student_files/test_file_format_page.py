@@ -37,7 +37,8 @@ def observations(student: IntegerStudent, count: int) -> np.ndarray:
     """Random frames, or vectors of which some lie beyond the range, and on halves of a level."""
     rng = np.random.default_rng(1)
     if student.input_low is None or student.input_high is None:
-        return rng.integers(0, 256, (count, 4, 84, 84), dtype=np.uint8)
+        shape = student.architecture.observation_shape
+        return rng.integers(0, 256, (count, *shape), dtype=np.uint8)
     low, high = student.input_low, student.input_high
     halves = rng.integers(-20, 530, (count, len(low))) / np.float32(510)
     values = (low + halves * (high - low)).astype(np.float32)
@@ -58,6 +59,7 @@ STUDENTS = {
     "frames, 5 bits, four convolutions": StudentArchitecture(
         (4, 84, 84), 6, (9, 12, 6, 7), (33, 12)
     ),
+    "images of one's own, not square": StudentArchitecture((3, 41, 54), 3, (9, 12, 6), (33,)),
 }
 
 

@@ -42,7 +42,7 @@ class Student:
     layers: list
     top: int
     logit_scale: float
-    low: np.ndarray  # empty where observations are frames
+    low: np.ndarray  # empty where observations are images
     high: np.ndarray
     kind: int
     action_low: np.ndarray  # empty unless actions are continuous
@@ -60,9 +60,9 @@ def load(path: str | os.PathLike) -> Student:
         raise ValueError(f"{path}: not a student.bin")
     (_, version, count, convs, top, features, outputs_count, size, scale, kind, bits, numbers,
      crc) = HEADER.unpack_from(data)  # fmt: skip
-    if version not in (1, 2, 3, 4) or kind > MULTI_BINARY:
+    if version not in (1, 2, 3, 4, 5) or kind > MULTI_BINARY:
         raise ValueError(
-            f"{path}: version {version}, kind {kind}: this reader knows 1 to 4, 0 to 3"
+            f"{path}: version {version}, kind {kind}: this reader knows 1 to 5, 0 to 3"
         )
     if len(data) != 32 + size or zlib.crc32(data[:28] + data[32:]) != crc:
         raise ValueError(f"{path}: damaged: {len(data)} bytes, of the wrong length or checksum")
@@ -80,8 +80,9 @@ def load(path: str | os.PathLike) -> Student:
     action_low, action_high = take("<f4", of_box), take("<f4", of_box)
     thresholds = take("<i4", 2**bits - 1 if kind == BOX else 0)
     choices = take("<u4", numbers if kind == MULTI_DISCRETE else 0).astype(np.int64)
+    inputs, *sides = take("<u4", 3).tolist() if version == 5 else (features or 4, 84, 84)
     input_bits, is_even = take("u1", 4).tolist()[:2] if version == 4 else (8, 0)
-    num_tables = int(take("<u4", 1)[0]) if version >= 3 else 0
+    num_tables = int(take("<u4", 1)[0]) if version in (3, 4) else 0
     if num_tables not in (0, 1, count - 1):
         raise ValueError(f"{path}: {num_tables} tables for {count} layers")
     tables = [take("u1", 1024).astype(np.int64) for _ in range(num_tables)]
@@ -90,14 +91,14 @@ def load(path: str | os.PathLike) -> Student:
     multipliers = [take("<i4", out).astype(np.int64) for out in outputs[:-1]]
     shifts = [take("u1", out).astype(np.int64) for out in outputs[:-1]]
     none = np.zeros(0, np.int64)
-    layers, inputs, side = [], features or 4, 84
+    layers = []
     for i, (out, bits, geometry) in enumerate(table):
         kernel, stride = divmod(geometry, 16)
         if kernel:
             inputs *= kernel * kernel
-            side = (side - kernel) // stride + 1
+            sides = [(side - kernel) // stride + 1 for side in sides]
         elif i == convs and convs:
-            inputs *= side * side
+            inputs *= sides[0] * sides[1]
         row_bytes = (inputs * bits + 7) // 8
         packed = take("u1", out * row_bytes).reshape(out, row_bytes)
         last = i == count - 1
@@ -133,7 +134,7 @@ def _weights(packed: np.ndarray, bits: int, inputs: int, zero: int) -> np.ndarra
 
 
 def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
-    """Turn float32 vectors into levels from 0 on; NaN becomes 0. Frames are levels already."""
+    """Turn float32 vectors into levels from 0 on; NaN becomes 0. Images are levels already."""
     if not len(student.low):
         return observations
     with np.errstate(over="ignore", invalid="ignore"):
@@ -142,15 +143,15 @@ def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
 
 
 def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
-    """Map uint8 frames `[batch, 4, 84, 84]` or float32 vectors to int32 `[batch, outputs]`."""
+    """Map uint8 images `[batch, c, h, w]` or float32 vectors to int32 `[batch, outputs]`."""
     levels = levels_of(student, observations).astype(np.int64)
     for i, layer in enumerate(student.layers):
         if layer.kernel:
-            # Windows of a [batch, frame, row, column] or [batch, row, column, channel] image.
+            # Windows of a [batch, channel, row, column] or [batch, row, column, channel] image.
             axes = (2, 3) if i == 0 else (1, 2)
             size = (layer.kernel, layer.kernel)
             windows = np.lib.stride_tricks.sliding_window_view(levels, size, axes)
-            if i == 0:  # -> [batch, y, x, frame, row, column]
+            if i == 0:  # -> [batch, y, x, channel, row, column]
                 windows = windows.transpose(0, 2, 3, 1, 4, 5)
             else:  # -> [batch, y, x, row, column, channel]
                 windows = windows.transpose(0, 1, 2, 4, 5, 3)

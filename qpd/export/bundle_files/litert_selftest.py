@@ -44,7 +44,7 @@ def compare(outputs: list, golden: dict) -> tuple:
 
 
 def outputs_of(observations: np.ndarray) -> list:
-    """Return the model's outputs, one observation at a time; frames go in as int8 x - 128, HWC."""
+    """Return the model's outputs, one observation at a time; images go in as int8 x - 128, HWC."""
     if observations.ndim == 4:
         observations = np.ascontiguousarray(observations.transpose(0, 2, 3, 1) ^ 128).view(np.int8)
     interpreter = Interpreter(str(FOLDER / "student.tflite"), num_threads=1)

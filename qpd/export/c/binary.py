@@ -14,8 +14,9 @@ import numpy as np
 
 from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.export.action_texts import bin_texts
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.c.code import packed_weights
+from qpd.export.c.geometry import is_own_image
 from qpd.export.c.sizes import c_constant_bytes
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.integer.integer_student import IntegerStudent
@@ -24,8 +25,9 @@ from qpd.version import __version__
 MAGIC = b"QPDB"
 # Version 2 says what the outputs mean; a single choice among several needs no more than version 1.
 # Version 3 has tables, whatever the outputs mean; version 4 may, and says how wide inputs are and
-# whether weights are even.
+# whether weights are even. Version 5 says how large an image is; before, all were 4 of 84x84.
 ONE_CHOICE_VERSION, ACTIONS_VERSION, TABLES_VERSION, WIDE_VERSION = 1, 2, 3, 4
+OWN_IMAGE_VERSION = 5
 HEADER = struct.Struct("<4s4B2HId2BHI")  # 32 bytes, the CRC last
 KINDS = {Discrete: 0, Box: 1, MultiDiscrete: 2, MultiBinary: 3}
 LAYER = struct.Struct("<H2B")
@@ -37,7 +39,6 @@ def export_bin(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     Raises ExportError for a student too wide for the format.
     """
     student = source.student
-    check_frames(student, "student.bin")
     packed = binary_student(student)
     texts = files("qpd.export").joinpath("bundle_files")
     fields = {
@@ -77,6 +78,7 @@ def binary_student(student: IntegerStudent) -> bytes:
         *table,
         *(x.astype("<f4").tobytes() for x in ranges),
         *_actions(student),
+        *_image_sides(student),
         *_tables(student),
         *(layer.bias.astype("<i4").tobytes() for layer in layers),
         *(x.multiplier.astype("<i4").tobytes() for x in layers if x.multiplier is not None),
@@ -105,9 +107,18 @@ def binary_student(student: IntegerStudent) -> bytes:
 def _version(student: IntegerStudent) -> int:
     if student.input_bits != 8 or student.has_zero_weight:
         return WIDE_VERSION
+    if is_own_image(student):  # these have 8 bits, odd weights and no tables
+        return OWN_IMAGE_VERSION
     if student.tables:
         return TABLES_VERSION
     return ONE_CHOICE_VERSION if isinstance(student.actions, Discrete) else ACTIONS_VERSION
+
+
+def _image_sides(student: IntegerStudent) -> list[bytes]:
+    """Return channels, height and width of own images; nothing for other observations."""
+    if not is_own_image(student):
+        return []
+    return [np.array(student.architecture.observation_shape, "<u4").tobytes()]
 
 
 def _tables(student: IntegerStudent) -> list[bytes]:

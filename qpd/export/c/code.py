@@ -8,10 +8,11 @@ from math import log, prod
 import numpy as np
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, check_frames
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.c.action_tables import action_tables
 from qpd.export.c.arrays import c_array, c_float
 from qpd.export.c.description import actions, agent, can_sample, features, inputs
+from qpd.export.c.geometry import geometry, is_own_image
 from qpd.export.c.golden import c_golden_vectors, golden_header
 from qpd.export.c.readme import c_readme
 from qpd.export.c.sizes import (
@@ -20,7 +21,6 @@ from qpd.export.c.sizes import (
     buffer_sizes,
     c_constant_bytes,
     flash_arena_bytes,
-    output_side,
     strip_outputs,
 )
 from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
@@ -34,7 +34,6 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
     Raises ExportError for a student whose numbers do not fit the runtime's types.
     """
     student = source.student
-    check_frames(student, "the C export")
     _check(student)
     exported = {
         entry.name: entry.read_bytes()
@@ -43,7 +42,7 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
     }
     if student.architecture.is_image:
         del exported["qpd_encode.c"]
-    else:
+    if not student.architecture.stacks_frames:
         del exported["qpd_preprocess.c"], exported["qpd_preprocess.h"]
     if not can_sample(source):
         del exported["qpd_sample.c"]
@@ -62,8 +61,8 @@ def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -
 def weight_rows(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
     """Return the weights' levels int32 `[out, inputs]`, inputs in the runtime's reading order.
 
-    The first convolution reads (frame, row, column), all others (row, column, channel): the runtime
-    keeps activations channels-last.
+    The first convolution reads (channel, row, column), all others (row, column, channel): the
+    runtime keeps activations channels-last.
     """
     out, weight = layer.weight.shape[0], student.weight_levels(layer)
     if layer.shape.name == "conv1":
@@ -96,33 +95,9 @@ def _check(student: IntegerStudent) -> None:
         if layer.largest_accumulator > INT32_MAX:
             raise ExportError(f"{name}: accumulators may exceed int32: the C runtime has no more")
         # qpd_layer.h keeps them in uint16, as every layer's struct lies in a microcontroller's
-        # flash.
-        if max(_geometry(layer).values()) > 65535:
+        # flash; those of own images, which may be large, in uint32.
+        if not is_own_image(student) and max(geometry(student, layer).values()) > 65535:
             raise ExportError(f"{name}: rows beyond 65,535 bytes do not fit the C runtime")
-
-
-def _geometry(layer: IntegerLayer) -> dict[str, int]:
-    """Return where the layer's patches lie in its input, in bytes; see qpd_layer.h."""
-    if layer.shape.kind == "linear":
-        width = layer.weight.shape[1]
-        return dict(
-            planes=1, rows=1, row_bytes=width, plane_stride=0, row_stride=0, step_x=0, step_y=0
-        )
-    kernel, stride, channels = layer.weight.shape[2], layer.shape.stride, layer.weight.shape[1]
-    if layer.shape.name == "conv1":  # frames, one after the other
-        planes, row, pixel, plane_stride = channels, 84, 1, 84 * 84
-    else:
-        side = (output_side(layer) - 1) * stride + kernel  # 20 and 9: no column is left over
-        planes, row, pixel, plane_stride = 1, side * channels, channels, 0
-    return dict(
-        planes=planes,
-        rows=kernel,
-        row_bytes=kernel * pixel,
-        plane_stride=plane_stride,
-        row_stride=row,
-        step_x=stride * pixel,
-        step_y=stride * row,
-    )
 
 
 def _student_header(source: ExportSource, num_golden: int) -> str:
@@ -135,7 +110,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
     prepared = sum(
         -(-len(y.weight) // 16) * 16 * -(-prod(y.weight.shape[1:]) // 4) * 4 for y in student.layers
     )
-    if student.architecture.is_image:
+    if student.architecture.stacks_frames:
         prepared += -(-len(student.layers[0].weight) // 16) * 16 * 64 * 2
     space = student.actions
     rows = {
@@ -146,6 +121,8 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
         "QPD_SAMPLES": int(can_sample(source)),
         "QPD_LAYERS": len(student.layers),
         "QPD_IMAGE": int(student.architecture.is_image),
+        "QPD_OWN_IMAGE": int(is_own_image(student)),
+        **_image_sides(student),
         **({} if student.architecture.is_image else {"QPD_INPUT_TOP": student.input_levels}),
         "QPD_ZERO_WEIGHT": int(student.has_zero_weight),
         "QPD_TABLES": len(student.tables),
@@ -181,6 +158,13 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
             "",
         ]
     )
+
+
+def _image_sides(student: IntegerStudent) -> dict[str, int]:
+    if not is_own_image(student):
+        return {}
+    names = ("QPD_CHANNELS", "QPD_HEIGHT", "QPD_WIDTH")
+    return dict(zip(names, student.architecture.observation_shape, strict=True))
 
 
 def _action_kind(space: ActionSpace) -> dict[str, int]:
@@ -236,8 +220,7 @@ def _layers_header(student: IntegerStudent) -> str:
             outputs=len(layer.weight),
             bits=layer.bits,
             top=layer.levels,
-            **_geometry(layer),
-            side=output_side(layer),
+            **geometry(student, layer),
         )
         table.append("    {" + ", ".join(f".{key} = {value}" for key, value in fields.items()))
     body = "},\n".join(table)

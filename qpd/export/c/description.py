@@ -7,6 +7,7 @@ from qpd.environments.feature_names import feature_names
 from qpd.environments.registry import action_names
 from qpd.errors.terminal_text import printable
 from qpd.export.bundle import ExportSource
+from qpd.export.c.geometry import is_own_image
 from qpd.student_files.origin import imitates_policy, teacher_algo
 
 
@@ -19,8 +20,10 @@ def agent(source: ExportSource) -> str:
 
 
 def inputs(source: ExportSource) -> str:
-    """Return `4 frames of 84x84` or `8 features`."""
+    """Return `4 frames of 84x84`, `an image of 3x64x64` or `8 features`."""
     architecture = source.student.architecture
+    if is_own_image(source.student):
+        return f"an image of {'x'.join(map(str, architecture.observation_shape))}"
     if architecture.is_image:
         return "{} frames of {}x{}".format(*architecture.observation_shape)
     number = architecture.observation_shape[0]
@@ -53,13 +56,14 @@ def features(source: ExportSource) -> tuple[str, ...] | None:
 def program_sources(source: ExportSource) -> list[str]:
     """Return the C files that a program with this student compiles.
 
-    The last makes observations.
+    The last makes observations, which own images are already.
     """
     names = ["qpd_network.c"]
     names += ["qpd_sample.c"] * can_sample(source)
     names += ["qpd_actions.c"] * (not isinstance(source.student.actions, Discrete))
-    is_image = source.student.architecture.is_image
-    return [*names, "qpd_preprocess.c" if is_image else "qpd_encode.c"]
+    architecture = source.student.architecture
+    names += ["qpd_preprocess.c"] * bool(architecture.stacks_frames)
+    return names + ["qpd_encode.c"] * (not architecture.is_image)
 
 
 def can_sample(source: ExportSource) -> bool:

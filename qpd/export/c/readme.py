@@ -13,6 +13,7 @@ from qpd.export.c.description import (
     inputs,
     program_sources,
 )
+from qpd.export.c.geometry import is_own_image
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -34,6 +35,11 @@ beyond their range or were NaN: a program that wants to stop then can."""
 _SCREENS = """\
 frames uint8 [4][84][84], oldest first (no scaling). `qpd_preprocess.c` makes them from an
 emulator's 210x160 RGB screens."""
+_IMAGE = """\
+uint8 [@CHANNELS@][@HEIGHT@][@WIDTH@], that is `[QPD_CHANNELS][QPD_HEIGHT][QPD_WIDTH]` (no scaling):
+the environment's image, channels first, as Stable-Baselines3 has it. The level of channel c, row y,
+column x is `observation[(c * QPD_HEIGHT + y) * QPD_WIDTH + x]`. No frames are stacked: one image,
+one action."""
 _ONE_CHOICE = """\
     #include "qpd.h"
     int32_t logits[QPD_ACTIONS];
@@ -136,7 +142,7 @@ def _use(source: ExportSource) -> tuple[str, str]:
     if isinstance(space, Discrete):
         acting = _SAMPLE
         if not can_sample(source):
-            acting = _Q_VALUES + _EPSILON * student.architecture.is_image
+            acting = _Q_VALUES + _EPSILON * bool(student.architecture.stacks_frames)
         return _ONE_CHOICE.replace("@ACTING@", acting), _LOGITS
     one_call = "" if student.architecture.is_image else _ONE_CALL
     if isinstance(space, Box):
@@ -150,7 +156,17 @@ def _use(source: ExportSource) -> tuple[str, str]:
 
 
 def _observation(source: ExportSource) -> str:
-    """Return how observations are made: from screens, or each feature from its range."""
+    """Return how observations are made: images as they are, from screens, or from features."""
+    if is_own_image(source.student):
+        sides = zip(
+            ("CHANNELS", "HEIGHT", "WIDTH"),
+            source.student.architecture.observation_shape,
+            strict=True,
+        )
+        text = _IMAGE
+        for name, size in sides:
+            text = text.replace(f"@{name}@", str(size))
+        return text
     low, high, names = source.student.input_low, source.student.input_high, features(source)
     if low is None or high is None:
         return _SCREENS

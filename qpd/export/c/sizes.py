@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
+from qpd.export.c.geometry import is_whole, positions
 from qpd.integer.constant_bytes import constant_bytes
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.integer.integer_student import IntegerStudent
 
 STRIP = 10  # patches gathered at once: more unpack packed weights less often, but cost RAM
 
@@ -37,14 +38,15 @@ def flash_arena_bytes(student: IntegerStudent) -> int:
 
 def strip_outputs(student: IntegerStudent) -> int:
     """Return the dot products in the largest strip, outputs rounded up to fours."""
-    return max(-(-len(y.weight) // 4) * 4 * min(STRIP, output_side(y)) for y in student.layers)
+    return max(-(-len(y.weight) // 4) * 4 * min(STRIP, positions(y)[1]) for y in student.layers)
 
 
 def buffer_sizes(student: IntegerStudent) -> dict[str, int]:
     """Return the bytes of the runtime's buffers, rounded up to multiples of 4."""
     # Layers alternate between two buffers; the head writes to the caller's logits instead.
     written = [prod(layer.shape.output_shape) for layer in student.layers[:-1]]
-    patches = [prod(layer.weight.shape[1:]) for layer in student.layers if output_side(layer) > 1]
+    gathered = [layer for layer in student.layers if not is_whole(student, layer)]
+    patches = [prod(layer.weight.shape[1:]) for layer in gathered]
     rows = [prod(layer.weight.shape[1:]) for layer in student.layers]
     unpacked = [row for row, layer in zip(rows, student.layers, strict=True) if layer.bits < 8]
 
@@ -58,8 +60,3 @@ def buffer_sizes(student: IntegerStudent) -> dict[str, int]:
         "QPD_UNPACKED_BYTES": room(unpacked),
         "QPD_ROW_BYTES": room(rows),
     }
-
-
-def output_side(layer: IntegerLayer) -> int:
-    """Return the rows and columns of a layer's output: 1 for a linear layer."""
-    return layer.shape.output_shape[1] if layer.shape.kind == "conv" else 1

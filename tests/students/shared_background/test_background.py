@@ -71,7 +71,7 @@ def assert_draws_are_right(memory: ReplayMemory) -> None:
 
 def test_draws_tell_what_differs_whenever_it_was_added(tmp_path: Path) -> None:
     memory = ReplayMemory(
-        CAPACITY, STREAMS, (4, 84, 84), Discrete(4), tmp_path / "frames", spare=30
+        CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4), tmp_path / "frames", spare=30
     )
     play(memory, 40, 1)
     rows = torch.from_numpy(memory.transition_rows())
@@ -85,7 +85,7 @@ def test_draws_tell_what_differs_whenever_it_was_added(tmp_path: Path) -> None:
 
 def test_what_an_epoch_draws_is_right_while_others_are_added(tmp_path: Path) -> None:
     memory = ReplayMemory(
-        CAPACITY, STREAMS, (4, 84, 84), Discrete(4), tmp_path / "frames", spare=40
+        CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4), tmp_path / "frames", spare=40
     )
     play(memory, 90, 1)
     memory.start_drawing(shared=True)
@@ -104,7 +104,7 @@ def test_what_an_epoch_draws_is_right_while_others_are_added(tmp_path: Path) -> 
 
 
 def test_between_votes_only_new_frames_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4))
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4))
     play(memory, CAPACITY // STREAMS, 1)
     memory.start_drawing(shared=True)
     compared: list[int] = []
@@ -121,7 +121,7 @@ def test_between_votes_only_new_frames_are_compared(monkeypatch: pytest.MonkeyPa
 
 
 def test_there_is_a_vote_once_the_memory_is_another(tmp_path: Path) -> None:
-    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4))
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4))
     memory.start_drawing(shared=True)  # nothing to vote on
     play(memory, CAPACITY // STREAMS, 1)
     memory.start_drawing(shared=True)
@@ -137,7 +137,7 @@ def test_there_is_a_vote_once_the_memory_is_another(tmp_path: Path) -> None:
 
 def test_a_restored_memory_draws_and_votes_like_one_never_interrupted(tmp_path: Path) -> None:
     def filled(file: Path | None) -> ReplayMemory:
-        memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4), file)
+        memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4), file)
         play(memory, CAPACITY // STREAMS, 1)
         memory.start_drawing(shared=True)
         play(memory, 40, 2)
@@ -146,7 +146,7 @@ def test_a_restored_memory_draws_and_votes_like_one_never_interrupted(tmp_path: 
     twin, memory = filled(None), filled(tmp_path / "frames")
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     del memory
-    restored = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4), tmp_path / "frames")
+    restored = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4), tmp_path / "frames")
     restored.load_state_dict(state)
     for one in (restored, twin):
         assert_draws_are_right(one)
@@ -158,7 +158,7 @@ def test_a_restored_memory_draws_and_votes_like_one_never_interrupted(tmp_path: 
 
 
 def test_a_checkpoint_from_before_there_were_backgrounds_is_read(tmp_path: Path) -> None:
-    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4), tmp_path / "frames")
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4), tmp_path / "frames")
     play(memory, CAPACITY // STREAMS, 1)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     assert "background" not in state
@@ -167,7 +167,7 @@ def test_a_checkpoint_from_before_there_were_backgrounds_is_read(tmp_path: Path)
 
 
 def test_vectors_have_no_background() -> None:
-    memory = ReplayMemory(20, 1, (3,), Discrete(2))
+    memory = ReplayMemory(20, 1, (3,), 1, Discrete(2))
     none = np.zeros(1, np.int64)
     observation = np.ones((1, 3), np.float32)
     memory.add(TransitionBatch(observation, none, none, torch.zeros(1, 2), torch.zeros(1)))
@@ -178,7 +178,7 @@ def test_vectors_have_no_background() -> None:
 
 @pytest.mark.parametrize("share", ["much in common", "nothing in common"])
 def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
-    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4))
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4))
     play(memory, CAPACITY // STREAMS, 1)
     draw = memory.start_drawing(shared=True)
     if share == "nothing in common":  # as where the vote was on other scenes
@@ -202,7 +202,7 @@ def test_a_student_learns_the_same_from_a_draw(share: str) -> None:
 
 
 def test_a_memory_tells_what_its_batches_multiply() -> None:
-    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), Discrete(4))
+    memory = ReplayMemory(CAPACITY, STREAMS, (4, 84, 84), 4, Discrete(4))
     play(memory, CAPACITY // STREAMS, 1)
     assert memory.multiplied_blocks(96) is None  # nobody has voted: no draws were shared
     draw = memory.start_drawing(shared=True)

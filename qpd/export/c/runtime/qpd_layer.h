@@ -2,7 +2,7 @@
  * a patch with rows of weights; a linear layer has one patch.
  *
  * A patch is `planes` x `rows` runs of `row_bytes` contiguous bytes: for the first convolution
- * 4 frames x 8 rows x 8 pixels, for the others (height, width, channel) 1 x kernel x
+ * channels (4 frames) x 8 rows x 8 pixels, for the others (height, width, channel) 1 x kernel x
  * kernel * channels. Weights lie in the same order, one row per output.
  *
  * Weights are levels n of the odd integers 2n - M, M = 2^bits - 1. With m = n - 2^(bits-1), which
@@ -30,12 +30,36 @@ struct qpd_layer {
     uint16_t outputs;
     uint8_t bits;
     uint8_t top; /* largest level of the activations */
+#if QPD_OWN_IMAGE /* as below, but of any size, and `down` patches per column of the output */
+    uint32_t planes, rows, row_bytes, plane_stride, row_stride, side, down, step_x, step_y;
+#else
     uint8_t planes, rows;
     uint16_t row_bytes;
     uint16_t plane_stride, row_stride; /* bytes from plane to plane and row to row of the input */
     uint16_t side;                     /* patches per row and column of the output */
     uint16_t step_x, step_y;           /* bytes from patch to patch */
+#endif
 };
+
+/* Patches per column of the output. */
+static inline uint32_t qpd_down(const struct qpd_layer *layer)
+{
+#if QPD_OWN_IMAGE
+    return layer->down;
+#else
+    return layer->side;
+#endif
+}
+
+/* Whether the layer's single patch is its input: a linear layer, or a convolution of such a size. */
+static inline int qpd_is_whole(const struct qpd_layer *layer)
+{
+#if QPD_OWN_IMAGE
+    return layer->row_bytes == layer->inputs;
+#else
+    return layer->side == 1;
+#endif
+}
 
 /* clamp((acc * multiplier + 2^(shift - 1)) >> shift, 0, top); a negative acc gives 0. */
 static inline uint8_t qpd_requantize(int32_t acc, int32_t multiplier, uint8_t shift, uint8_t top)

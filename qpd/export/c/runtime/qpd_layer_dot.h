@@ -102,11 +102,11 @@ static void qpd_strip(const struct qpd_layer *layer, const uint8_t *patches, uin
 static void qpd_layer_dot(const struct qpd_layer *layer, const uint8_t *input, uint8_t *levels,
                           int32_t *logits, struct qpd_scratch *scratch)
 {
-    if (layer->side == 1) { /* a linear layer's patch is its input */
+    if (qpd_is_whole(layer)) {
         qpd_strip(layer, input, 0, 1, scratch, levels, logits);
         return;
     }
-    for (uint32_t y = 0; y < layer->side; ++y) {
+    for (uint32_t y = 0; y < qpd_down(layer); ++y) {
         for (uint32_t x = 0; x < layer->side; x += QPD_STRIP) {
             const uint32_t rest = layer->side - x, count = rest < QPD_STRIP ? rest : QPD_STRIP;
             const uint8_t *from = input + y * layer->step_y + x * layer->step_x;

@@ -4,7 +4,7 @@
  * keep their accumulators in registers and broadcast 4 input bytes each. Three exact savings:
  * a patch of zeros (the black of most games) gives a vector that is known beforehand; where the
  * four frames of a patch are the same, conv1 multiplies one frame with the sum of their weights;
- * and sums of patches come from sums over 4x4 cells. */
+ * and sums of patches come from sums over 4x4 cells. Of own images every patch is multiplied. */
 #ifndef QPD_LAYER_VNNI_H
 #define QPD_LAYER_VNNI_H
 
@@ -157,6 +157,27 @@ static void qpd_conv_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
     qpd_conv_patches(&work);
 }
 
+/* A convolution of an own image, QPD_MOST_PATCHES patches at a time. */
+static void qpd_image_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
+{
+    const struct qpd_layer *layer = &qpd_layers[i];
+    const uint32_t side = layer->side, all = side * qpd_down(layer);
+    struct qpd_work work = {layer, input, qpd_vnni.layer_weights[i], qpd_vnni.moving,
+                            qpd_vnni.sums, levels, 0};
+    for (uint32_t first = 0; first < all; first += work.count) {
+        work.count = all - first < QPD_MOST_PATCHES ? all - first : QPD_MOST_PATCHES;
+        work.levels = levels + (size_t)first * layer->outputs;
+        for (uint32_t j = 0; j < work.count; ++j) {
+            const uint32_t y = (first + j) / side, x = (first + j) % side;
+            const uint32_t offset = y * layer->step_y + x * layer->step_x;
+            qpd_vnni.moving[j].offset = offset;
+            qpd_vnni.moving[j].position = j;
+            qpd_vnni.sums[j] = qpd_patch_sum(layer, input + offset);
+        }
+        qpd_conv_patches(&work);
+    }
+}
+
 /* Layer i where this file can do it; else returns 0. */
 static int qpd_layer_vnni(uint32_t i, const uint8_t *input, uint8_t *levels, int32_t *logits)
 {
@@ -165,8 +186,10 @@ static int qpd_layer_vnni(uint32_t i, const uint8_t *input, uint8_t *levels, int
         memset(qpd_vnni.dead_rows, 0, sizeof qpd_vnni.dead_rows);
         return 0;
     }
-    if (layer->side == 1) {
+    if (qpd_is_whole(layer)) {
         qpd_linear_vnni(layer, qpd_vnni.layer_weights[i], input, levels, logits);
+    } else if (QPD_OWN_IMAGE) {
+        qpd_image_vnni(i, input, levels);
     } else if (i == 0) {
         qpd_frames_vnni(layer, input, levels);
     } else {
@@ -189,7 +212,7 @@ static void qpd_vnni_prepare(uint8_t *even, uint8_t *odd)
             to = qpd_lay_out(&qpd_layers[i], to);
         }
     }
-    if (QPD_IMAGE) {
+    if (QPD_IMAGE && !QPD_OWN_IMAGE) {
         static const uint8_t zeros[QPD_INPUT_BYTES];
         uint8_t *known = qpd_vnni.dead_levels;
         const uint8_t *input = zeros;

@@ -180,10 +180,20 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
                 qpd_run(acc, x, plane * 7056 + row * 84, w, block_bytes, 2, P, B);
             }
         }
+#if QPD_OWN_IMAGE
+        for (uint32_t plane = 0; plane < layer->planes; ++plane) {
+            const size_t at = (size_t)plane * layer->plane_stride;
+            for (uint32_t row = 0; row < layer->rows; ++row, w += 16 * layer->row_bytes) {
+                qpd_run(acc, x, at + row * layer->row_stride, w, block_bytes,
+                        layer->row_bytes / 4u, P, B);
+            }
+        }
+#else
         for (uint32_t row = 0; !frames && row < layer->rows; ++row, w += 16 * layer->row_bytes) {
             qpd_run(acc, x, (size_t)(row * layer->row_stride), w, block_bytes,
                     layer->row_bytes / 4u, P, B);
         }
+#endif
 #pragma GCC unroll 8
         for (uint32_t p = 0; p < P; ++p) {
             qpd_finish_patch(work, scales, acc + p * B, position[p], block, B, still);
@@ -259,9 +269,13 @@ QPD_INLINE __m512i qpd_add_bytes(__m512i sums, const uint8_t *x, uint32_t n)
 
 static int32_t qpd_patch_sum(const struct qpd_layer *layer, const uint8_t *x)
 {
+    const uint32_t planes = QPD_OWN_IMAGE ? (uint32_t)layer->planes : 1; /* frames sum up cells */
     __m512i sums = _mm512_setzero_si512();
-    for (uint32_t row = 0; row < layer->rows; ++row, x += layer->row_stride) {
-        sums = qpd_add_bytes(sums, x, layer->row_bytes);
+    for (uint32_t plane = 0; plane < planes; ++plane) {
+        const uint8_t *from = x + (size_t)plane * layer->plane_stride;
+        for (uint32_t row = 0; row < layer->rows; ++row, from += layer->row_stride) {
+            sums = qpd_add_bytes(sums, from, layer->row_bytes);
+        }
     }
     return (int32_t)_mm512_reduce_add_epi64(sums);
 }
