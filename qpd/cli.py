@@ -39,6 +39,7 @@ from qpd.commands.report import report
 from qpd.commands.select import select
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.commands.train import print_training, train
+from qpd.errors.termination import Terminated
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -198,7 +199,7 @@ def recipes(as_json: AsJson = False) -> None:
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise Terminated(128 + number)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from qpd.errors.termination import Terminated
+
 MODULE = "tests.environments.custom_environments"
 
 
@@ -94,6 +96,10 @@ class Broken(Countdown):
         if self.steps >= self.after and not self.unless.exists():
             if self.how == "raises":
                 raise RuntimeError("the motor\nis hot")
+            if self.how == "quits":
+                raise SystemExit("the operator has gone")
+            if self.how == "is terminated":
+                raise Terminated(143)  # what the command line makes of SIGTERM
             if self.how == "exits":
                 import os
 

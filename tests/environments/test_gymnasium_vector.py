@@ -18,6 +18,7 @@ from qpd.environments.making import make_one
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.environments.source import EnvironmentSource, Wrapper
 from qpd.environments.wrappers import TIME_FEATURE
+from qpd.errors.termination import Terminated
 from tests.environments.custom_environments import MODULE, Countdown
 from tests.environments.environment_record import (
     assert_same_record,
@@ -119,6 +120,7 @@ def test_what_no_seed_reaches_is_said_when_a_state_is_restored() -> None:
     ("how", "message"),
     [
         ("raises", "at step 5 of a game: RuntimeError: the motor is hot"),
+        ("quits", "at step 5 of a game: SystemExit: the operator has gone"),
         ("nan", "at step 5 of a game: its observation is not finite"),
         ("reward", "at step 5 of a game: its reward is not finite"),
         ("short", r"an observation of shape \(2,\), not 3 numbers"),
@@ -132,6 +134,15 @@ def test_a_failure_is_one_line(how: str, message: str, workers: int) -> None:
     with pytest.raises(EnvironmentRunError, match=message) as raised:
         play_recording(env, 5, seed=0)
     assert "\n" not in str(raised.value) and "Broken-v0" in str(raised.value)
+    env.close()
+
+
+def test_who_terminates_the_command_is_not_the_environment() -> None:
+    source = EnvironmentSource(f"{MODULE}:Broken-v0", {"how": "is terminated"})
+    env = make_vector_env(source, 4, workers=0)
+    env.reset(0)
+    with pytest.raises(Terminated):
+        play_recording(env, 5, seed=0)
     env.close()
 
 
