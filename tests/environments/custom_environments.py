@@ -76,6 +76,37 @@ class Unbounded(Countdown):
     action_space = spaces.Box(-np.inf, np.inf, (2,))
 
 
+class Bounded(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Bounds where an environment has none."""
+
+    action_space = spaces.Box(-2, 2, (2,))
+
+    def action(self, action: Any) -> Any:
+        return action
+
+
+class Sensors(Countdown):
+    """A Dict, whose keys gymnasium sorts."""
+
+    observation_space = spaces.Dict(
+        {
+            "speed": spaces.Box(-9, 9, (1,)),
+            "joint": spaces.Box(-9, 9, (3,)),
+            "mode": spaces.Discrete(25),
+            "on|off": spaces.MultiBinary(1),
+        }
+    )
+
+    def shown(self, action: Any) -> Any:
+        joint = np.float32([self.walk, 0, 1])
+        return {
+            "speed": joint[:1],
+            "joint": joint,
+            "mode": self.left,
+            "on|off": np.ones(1, np.int8),
+        }
+
+
 class Unseeded(Countdown):
     """Draws from a generator that no seed reaches."""
 
@@ -121,5 +152,5 @@ class Doubled(gymnasium.ObservationWrapper[Any, Any, Any]):
         return 2 * observation + self.plus
 
 
-for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken):
+for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken, Sensors):
     gymnasium.register(f"{environment.__name__}-v0", environment)

@@ -14,12 +14,13 @@ from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
+from qpd.environments.feature_names import part_names
 from qpd.environments.making import make_one
-from qpd.environments.registry import environment_spec, make_vector_env
-from qpd.environments.source import EnvironmentSource, Wrapper
+from qpd.environments.registry import environment_spec, feature_origin, make_vector_env
+from qpd.environments.source import EnvironmentSource, Wrapper, as_source
 from qpd.environments.wrappers import TIME_FEATURE
 from qpd.errors.termination import Terminated
-from tests.environments.custom_environments import MODULE, Countdown
+from tests.environments.custom_environments import MODULE, Countdown, Sensors, Unbounded
 from tests.environments.environment_record import (
     assert_same_record,
     play_recording,
@@ -158,6 +159,31 @@ def test_a_process_that_dies_is_one_line() -> None:
 def test_infinite_bounds_are_refused() -> None:
     with pytest.raises(EnvironmentConfigError, match="from -inf to inf: bounds must be finite"):
         environment_spec(f"{MODULE}:Unbounded-v0")
+
+
+def test_what_the_line_on_infinite_bounds_says_works() -> None:
+    source = EnvironmentSource(f"{MODULE}:Unbounded-v0", wrappers=(Wrapper(f"{MODULE}.Bounded"),))
+    env = make_vector_env(source, 2)
+    env.reset(0)
+    env.step(np.ones((2, 2), np.float32))
+    assert env.observations[:, 2].tolist() == [2.0, 2.0]
+    env.close()
+    with pytest.raises(EnvironmentConfigError, match=r"gymnasium\.ActionWrapper of your own\)$"):
+        environment_spec(f"{MODULE}:Unbounded-v0")
+    with pytest.raises(ValueError, match="unbounded"):  # so that this is not what it may say
+        gymnasium.wrappers.RescaleAction(Unbounded(), -1, 1)
+
+
+def test_the_parts_of_a_dict_have_names() -> None:
+    spec = environment_spec(lambda: Sensors())
+    assert spec.parts == (("joint", 3), ("mode", 25), ("on|off", 1), ("speed", 1))
+    names = part_names(feature_origin(as_source(lambda: Sensors()))["features"])
+    assert names is not None and (len(names),) == spec.observation_shape
+    assert names[:4] == ("joint[0]", "joint[1]", "joint[2]", "mode[0]")
+    assert names[-2:] == ("on_off", "speed")
+    assert feature_origin(as_source("CartPole-v1")) == {}
+    for wrong in ("abc", [], [["a"]], [["a", 0]], [["a", 10**9]], [[1, 1]], [["a", True]], {}):
+        assert part_names(wrong) is None
 
 
 def test_actions_reach_the_environment_in_their_own_shape() -> None:

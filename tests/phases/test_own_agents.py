@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,11 @@ def test_from_zip_to_device(
     code, _, err = call(capsys, "export", tmp_path / "run", "--format", target, "-o", folder)
     assert code == 0, err
     test = ["make", "test"] if target == "c" else [sys.executable, "selftest.py"]
+    if (name, target) == ("Keys", "c"):
+        rows = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+        named = [row.split("|")[2].strip() for row in rows if re.match(r"\| \d+ \| [ab]\[", row)]
+        assert named == [f"a[{i}]" for i in range(3)] + [f"b[{i}]" for i in range(8)]
+        assert "/* b[7] */" in (folder / "qpd_student.h").read_text(encoding="utf-8")
     done = subprocess.run(test, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "ok" in done.stdout, done.stdout + done.stderr
     # What the integers answer are actions that the environment takes.
