@@ -119,6 +119,8 @@ class Broken(Countdown):
 
     def __init__(self, how: str = "raises", unless: str = "/no/such/file", after: int = 5) -> None:
         super().__init__()
+        if how == "is not made":
+            raise SystemExit("no such\nport")
         self.how, self.unless, self.after, self.steps = how, Path(unless), after, 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

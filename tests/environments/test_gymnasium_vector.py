@@ -20,7 +20,7 @@ from qpd.environments.registry import environment_spec, feature_origin, make_vec
 from qpd.environments.source import EnvironmentSource, Wrapper, as_source
 from qpd.environments.wrappers import TIME_FEATURE
 from qpd.errors.termination import Terminated
-from tests.environments.custom_environments import MODULE, Countdown, Sensors, Unbounded
+from tests.environments.custom_environments import MODULE, Broken, Countdown, Sensors, Unbounded
 from tests.environments.environment_record import (
     assert_same_record,
     play_recording,
@@ -136,6 +136,13 @@ def test_a_failure_is_one_line(how: str, message: str, workers: int) -> None:
         play_recording(env, 5, seed=0)
     assert "\n" not in str(raised.value) and "Broken-v0" in str(raised.value)
     env.close()
+
+
+def test_an_environment_that_quits_as_it_is_made_is_one_line() -> None:
+    how = {"how": "is not made"}
+    for source in (EnvironmentSource(f"{MODULE}:Broken-v0", how), as_source(lambda: Broken(**how))):
+        with pytest.raises(EnvironmentConfigError, match="SystemExit: no such port"):
+            environment_spec(source)
 
 
 def test_who_terminates_the_command_is_not_the_environment() -> None:
