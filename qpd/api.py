@@ -214,6 +214,11 @@ def quantize_agents(
     per: Sequence[str] | None = None,
     episodes: int = 100,
     seed: int = 0,
+    env: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None = None,
+    frame_stack: int | None = None,
+    vecnormalize: AgentSource | None = None,
     output: str | os.PathLike[str] = DEFAULT_SUITE,
     progress: ProgressChoice = False,
 ) -> PrecisionTable:
@@ -226,6 +231,8 @@ def quantize_agents(
         schemes: affine, affine-literal, dorefa_scaled; default: see `qpd.agents.precision`.
         per: Weights that share a range: tensor, channel or column.
         episodes: Games, from the same starts for every precision; `seed` is theirs.
+        env: Environment id, if the agents' files don't name it. It, `env_kwargs`, `wrappers`,
+            `frame_stack` and `vecnormalize` are as in `evaluate`.
         output: The suite's folder; it holds a run directory of each agent in integers.
         progress: As in `run`.
 
@@ -233,7 +240,10 @@ def quantize_agents(
         A row for each agent and precision; where one fails, it says why.
     """
     asked = precisions_of(bits, activations, schemes, per)
-    suite = Suite(tuple(os.fspath(agent) for agent in agents), asked, episodes, seed)
+    names = tuple(os.fspath(agent) for agent in agents)
+    wish = _wish(env, env_kwargs, wrappers, frame_stack)
+    statistics = None if vecnormalize is None else os.path.abspath(vecnormalize)
+    suite = Suite(names, asked, episodes, seed, wish, statistics)
     with _shown(progress) as display:
         return measure(suite, Path(output), display)
 
@@ -313,8 +323,7 @@ def evaluate(
     if not isinstance(target, Target):
         source = target if isinstance(target, str) else Path(target)
         statistics = None if vecnormalize is None else Path(vecnormalize)
-        named = None if wrappers is None else wrappers_of(list(wrappers))
-        wish = EnvironmentWish(env, env_kwargs or {}, named, frame_stack)
+        wish = _wish(env, env_kwargs, wrappers, frame_stack)
         target = load_target(source, policy, wish, device, statistics)
     with _shown(progress) as display:
         for line in target.notes:
@@ -338,6 +347,16 @@ def evaluate(
     if as_recipe and target.run_path is not None:
         record(target, result)
     return result
+
+
+def _wish(
+    env: str | EnvironmentSource | Maker | None,
+    env_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None,
+    frame_stack: int | None,
+) -> EnvironmentWish:
+    named = None if wrappers is None else wrappers_of(list(wrappers))
+    return EnvironmentWish(env, env_kwargs or {}, named, frame_stack)
 
 
 def open_run(path: RunSource) -> RunDirectory:

@@ -24,6 +24,7 @@ from qpd.commands.output import (
     AsJson,
     Device,
     EnvKwargs,
+    EnvOption,
     FrameStack,
     Quiet,
     VecNormalize,
@@ -39,6 +40,7 @@ from qpd.commands.report import report
 from qpd.commands.select import select
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.commands.train import print_training, train
+from qpd.errors.termination import Terminated
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -106,6 +108,7 @@ def run(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
     frame_stack: FrameStack = None,
@@ -119,7 +122,7 @@ def run(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
+        overrides=[*(set_ or ()), *environment_overrides(env, env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,
@@ -137,6 +140,7 @@ def distill(
     output: Output = None,
     teacher: TeacherOption = None,
     vecnormalize: VecNormalize = None,
+    env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
     frame_stack: FrameStack = None,
@@ -150,7 +154,7 @@ def distill(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=[*(set_ or ()), *environment_overrides(env_kwargs, wrapper, frame_stack)],
+        overrides=[*(set_ or ()), *environment_overrides(env, env_kwargs, wrapper, frame_stack)],
         seed=seed,
         device=device,
         output=output,
@@ -198,7 +202,7 @@ def recipes(as_json: AsJson = False) -> None:
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise Terminated(128 + number)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -394,7 +394,11 @@ def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...
         return (num_inputs(network),), False
     if extractors:
         if space.dtype not in (None, "uint8"):
-            raise TeacherError(f"images of type {space.dtype} are not supported; expected uint8")
+            raise TeacherError(
+                f"images of type {space.dtype} are not supported; expected uint8: let the "
+                "environment show whole numbers from 0 to 255, and train with normalize_images, "
+                "SB3's default, which divides them by 255"
+            )
         # Some archives do not tell their observation space in plain text; the linear layer's size
         # confirms 84x84 just below.
         shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)

@@ -19,6 +19,7 @@ from qpd.analysis.figure_style import COLOURS, PAGE_WIDTH, new_figure
 from qpd.analysis.networks.action_labels import action_labels
 from qpd.analysis.networks.played_states import play_states
 from qpd.errors.codes import ErrorCode
+from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.target import TargetError, load_target
 from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS, algorithm_name
 
@@ -50,15 +51,15 @@ def teacher_outputs(
     num_states: int = 2000,
     temperatures: Sequence[float] = TEMPERATURES,
     *,
-    env_id: str | None = None,
+    env: EnvironmentWish | None = None,
     seed: int = 0,
 ) -> TeacherOutputs:
     """Let each teacher play, and collect its outputs in `num_states` of its states.
 
     `sources` are agents as `qpd evaluate` takes them, or run directories (for their teacher);
-    `env_id` is for agents whose files don't name theirs. Raises TargetError for a temperature that
-    is not positive and for continuous actions, and TargetError, TeacherError, RunDirectoryError or
-    EnvironmentConfigError for a source.
+    `env` is what the user says of the agents' environment. Raises TargetError for a temperature
+    that is not positive and for continuous actions, and TargetError, TeacherError,
+    RunDirectoryError or EnvironmentConfigError for a source.
     """
     import pandas as pd
 
@@ -71,7 +72,7 @@ def teacher_outputs(
             )
     raw, squashed = [], []
     for source in sources:
-        target = load_target(source, "teacher", env_id, "cpu")
+        target = load_target(source, "teacher", env, "cpu")
         teacher = target.teacher
         assert teacher is not None
         if isinstance(teacher.actions, Box):

@@ -45,10 +45,12 @@ class LayerDistribution:
     sqnr: dict[tuple[int, str], float]
 
 
-def layer_distributions(teacher: Teacher, progress: Progress) -> list[LayerDistribution]:
+def layer_distributions(
+    teacher: Teacher, wish: EnvironmentWish, progress: Progress
+) -> list[LayerDistribution]:
     """Return the acting layers of an agent; it plays 16 games for the activations."""
     actor = actor_of(teacher.network, teacher.activation)
-    games = AgentGames(teacher, environment_of(teacher, EnvironmentWish()).source, 1, 0)
+    games = AgentGames(teacher, environment_of(teacher, wish).source, 1, 0)
     try:
         states = games.visited_states(agent_policy(teacher, actor), progress)[:_MOST_STATES]
     finally:

@@ -38,20 +38,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLOAT_BITS = 32
+_AS_TOLD = EnvironmentWish()  # as the agents' files say
 _SEED = 2_000_000
 _GREEDY = ActingRule("greedy")
 _MEASURES = {"variance": "action variance", "entropy": "entropy, nats", "return": "return"}
 
 
-def exploration(runs: Sequence[Path], games: int, progress: Progress) -> pd.DataFrame:
+def exploration(
+    runs: Sequence[Path],
+    games: int,
+    progress: Progress,
+    wish: EnvironmentWish = _AS_TOLD,
+) -> pd.DataFrame:
     """Return a row for each checkpoint of trainings: return, variance, entropy.
 
-    `games` greedy games for each. `bits` are 32 of a float training; `is_quantized` says whether
-    the checkpoint plays in few bits already. `common_*` are on the float agent's states, NaN
-    without one of the same seed. Raises TargetError for a training without checkpoints, or whose
-    policy has no probabilities of single actions.
+    `games` greedy games for each, where `wish` and the agents' files say. `bits` are 32 of a float
+    training; `is_quantized` says whether the checkpoint plays in few bits already. `common_*` are
+    on the float agent's states, NaN without one of the same seed. Raises TargetError for a training
+    without checkpoints, or whose policy has no probabilities of single actions.
     """
-    trainings = [_Training(path) for path in runs]
+    trainings = [_Training(path, wish) for path in runs]
     common = {each.key: each for each in trainings if each.bits == FLOAT_BITS}
     rows = []
     for training in trainings:
@@ -151,7 +157,7 @@ def exploration_figure(table: pd.DataFrame) -> Figure:
 class _Training:
     """A training with its checkpoints, which can be played."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wish: EnvironmentWish) -> None:
         run = TrainingRun.open(path)
         self.path, self.manifest = path, run.manifest
         agents = sorted(path.glob("checkpoints/*/agent.zip"))
@@ -165,14 +171,14 @@ class _Training:
             self.checkpoints.append((run.phase.timesteps, run.agent_file))
         self.bits = run.recipe.quantization.bits or FLOAT_BITS
         self.key = (run.manifest.algo, run.manifest.env_id, run.manifest.seed)
-        final = load_teacher(path)
+        final = load_teacher(path, env_id=wish.env_id)
         if not isinstance(final.actions, Discrete) or final.actions.has_values:
             raise TargetError(
                 f"{path}: its policy has no probabilities of single actions; expected PPO, A2C or "
                 "TRPO on discrete actions",
                 ErrorCode.TEACHER_SETTINGS,
             )
-        self._source: EnvironmentSource = environment_of(final, EnvironmentWish()).source
+        self._source: EnvironmentSource = environment_of(final, wish).source
         self._last: np.ndarray | None = None
 
     def last_states(self, games: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from qpd.actions import Box
 from qpd.agents.agent_student import agent_student, student_actions_of
 from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.quantized_agent import input_range
+from qpd.environments.registry import feature_origin
 from qpd.environments.source import EnvironmentSource
 from qpd.evaluation.games import EvaluationResult
 from qpd.files.atomic import write_safetensors
@@ -153,6 +154,7 @@ def write_agent_run(
         )
         run.record_arithmetic(record_numerics(torch.device("cpu"), cxx_compiler() is not None))
         about = {"recipe": agent.recipe.name, "env_id": environment.env_id, "method": "agent"}
+        about |= feature_origin(environment)
         actions = agent.integers.actions
         save_student(run.distilled_file, agent.student, actions, {**about, "phase": "distill"})
         run.set_phase("distill", "done", method="agent", epochs=0)

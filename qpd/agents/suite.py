@@ -33,6 +33,7 @@ from qpd.files.atomic import remove_leftovers, write_json
 from qpd.files.json_input import read_json
 from qpd.quantization.weight_quantizer import HalfRangeError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
+from qpd.recipe.loading import override_lines, override_recipe
 from qpd.runs.manifest import new_origin
 from qpd.runs.played_environment import EnvironmentWish, PlayedEnvironment, environment_of
 from qpd.runs.progress import Progress
@@ -50,12 +51,17 @@ _FOLDERS_FAULT = (ErrorCode.RUN_DAMAGED, ErrorCode.RUN_OTHER_RECIPE)
 
 @dataclass(frozen=True)
 class Suite:
-    """What is asked for: agents (SB3 zips, zoo folders, hub ids), precisions, games, seed."""
+    """What is asked for: agents (SB3 zips, zoo folders, hub ids), precisions, games, seed.
+
+    `wish` and `vec_normalize` are what the user says of the agents beside their files.
+    """
 
     agents: tuple[str, ...]
     precisions: tuple[Precision, ...]
     episodes: int = 100
     seed: int = 0
+    wish: EnvironmentWish = EnvironmentWish()
+    vec_normalize: str | None = None
 
     def __post_init__(self) -> None:
         if not self.agents:
@@ -75,7 +81,15 @@ class Suite:
             "precisions": [precision.key for precision in self.precisions],
             "episodes": self.episodes,
             "seed": self.seed,
+            **({"settings": self.settings()} if self.settings() else {}),
         }
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the user says of the agents, as values of a recipe's keys."""
+        found = self.wish.recipe_values()
+        if self.vec_normalize is not None:
+            found["teacher.vecnormalize"] = self.vec_normalize
+        return found
 
 
 @dataclass(frozen=True)
@@ -116,10 +130,12 @@ def _refuse_none(failed: Sequence[AgentResult], all_of_them: Sequence[object]) -
 def _entries(suite: Suite) -> list[_Entry | AgentResult]:
     found: list[_Entry | AgentResult] = []
     names: dict[str, int] = {}
+    wish = suite.wish
+    wish.allow_modules()
     for source in suite.agents:
         try:
-            teacher = load_teacher(source)
-            environment = environment_of(teacher, EnvironmentWish())
+            teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=suite.vec_normalize)
+            environment = environment_of(teacher, wish)
         except UserError as error:
             found.append(AgentResult(source, why_not=" ".join(error.lines)))
             continue
@@ -168,7 +184,9 @@ def _opened(suite: Suite, folder: Path) -> Iterator[None]:
 
 def _refuse_another(suite: Suite, file: Path) -> None:
     before = _sealed_content(file)
-    for key, now in suite.to_json().items():
+    asked = suite.to_json()
+    for key in (*asked, *({"settings"} - asked.keys())):
+        now = asked.get(key)
         if before.get(key) != now:
             raise AgentQuantizationError(
                 f"{file.parent}: was made with other {key}: {_short(before.get(key))}, now "
@@ -302,7 +320,10 @@ class _AgentAtWork:
                 "ptq": self._games.result(cell.played),
             }
             source = self._entry.environment.source
-            write_agent_run(run, made.integers, teacher, source, games)  # type: ignore[arg-type]
+            settings = override_lines(suite.settings())
+            recipe = override_recipe(made.integers.recipe, settings)
+            integers = replace(made.integers, recipe=recipe)
+            write_agent_run(run, integers, teacher, source, games)  # type: ignore[arg-type]
         return cell
 
     def _lacks_run(self, precision: Precision, run: Path) -> bool:

@@ -13,6 +13,7 @@ from qpd.commands.output import (
     AsJson,
     Device,
     EnvKwargs,
+    EnvOption,
     FrameStack,
     Quiet,
     VecNormalize,
@@ -70,9 +71,7 @@ def evaluate(
             help="noise on each feature, in its standard deviations: 0,0.1,0.5",
         ),
     ] = None,
-    env: Annotated[
-        str | None, typer.Option(help="environment id, if the agent's files don't name it")
-    ] = None,
+    env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
     frame_stack: FrameStack = None,
@@ -174,9 +173,7 @@ def teacher_info(
     episodes: Annotated[
         int, typer.Option(min=0, max=MAX_EPISODES, help="games to play; 0 = none")
     ] = 20,
-    env: Annotated[
-        str | None, typer.Option(help="environment id, if the agent's files don't name it")
-    ] = None,
+    env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
     frame_stack: FrameStack = None,

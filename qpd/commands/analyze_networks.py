@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
+from qpd.commands.environment_options import environment_wish
+from qpd.commands.output import (
+    AsJson,
+    EnvKwargs,
+    EnvOption,
+    FrameStack,
+    WrapperOption,
+    print_json,
+    print_table,
+    print_text,
+    reason_lines,
+)
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_STATES
@@ -83,9 +94,10 @@ def analyze_outputs(
     temperatures: Annotated[
         str, typer.Option("--temperatures", help="divisors of the outputs before softmax")
     ] = "0.01,0.1,1,3,5",
-    env: Annotated[
-        str | None, typer.Option(help="environment id, if the agents' files don't name it")
-    ] = None,
+    env: EnvOption = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +107,8 @@ def analyze_outputs(
         from qpd.analysis.networks.teacher_outputs import draw_outputs, teacher_outputs
 
         taus = _numbers(temperatures)
-        found = teacher_outputs(teachers, states, taus, env_id=env, seed=seed)
+        wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+        found = teacher_outputs(teachers, states, taus, env=wish, seed=seed)
         keys = ["teacher", "algo", "temperature"]
         means = found.softmax.groupby(keys, sort=False)[["max_probability", "entropy"]].mean()
         with paper_style():

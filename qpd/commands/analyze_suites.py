@@ -11,7 +11,8 @@ from rich.console import Console
 
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analysis_output import Output, print_analysis, save_analysis
-from qpd.commands.output import AsJson, Quiet
+from qpd.commands.environment_options import environment_wish
+from qpd.commands.output import AsJson, EnvKwargs, EnvOption, FrameStack, Quiet, WrapperOption
 
 Suites = Annotated[
     list[Path], typer.Argument(help="folders of `qpd quantize AGENT... -o FOLDER`, or of such")
@@ -91,6 +92,10 @@ def analyze_losses(suites: Suites, output: Output = None, as_json: AsJson = Fals
 def analyze_weights(
     agents: Annotated[list[str], typer.Argument(help="SB3 zips, RL Zoo folders or hub ids")],
     output: Output = None,
+    env: EnvOption = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -109,11 +114,13 @@ def analyze_weights(
         from qpd.teachers.archive.agent_identity import agent_name
 
         display = SilentProgress() if quiet else TerminalProgress(Console(stderr=True))
+        wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+        wish.allow_modules()
         rows, figures = [], {}
         for source in agents:
-            teacher = load_teacher(source)
+            teacher = load_teacher(source, env_id=wish.env_id)
             name = agent_name(teacher.algo, teacher.env_id)
-            layers = layer_distributions(teacher, display)
+            layers = layer_distributions(teacher, wish, display)
             rows.append(distribution_rows(name, layers))
             figures[f"weights_{name}"] = partial(distributions_figure, name, layers)
         table = pd.concat(rows, ignore_index=True)
@@ -129,6 +136,10 @@ def analyze_exploration(
     runs: Annotated[list[Path], typer.Argument(help="trainings with train.keep_checkpoints=true")],
     games: Annotated[int, typer.Option(min=1, max=1000, help="greedy, of each checkpoint")] = 16,
     output: Output = None,
+    env: EnvOption = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -143,7 +154,9 @@ def analyze_exploration(
         from qpd.runs.progress import SilentProgress, TerminalProgress
 
         display = SilentProgress() if quiet else TerminalProgress(Console(stderr=True))
-        table = exploration(runs, games, display)
+        wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+        wish.allow_modules()
+        table = exploration(runs, games, display, wish)
         paired = paired_with_float(table)
         tables = {"exploration": table, "exploration_last": paired}
         written = save_analysis(tables, {"exploration": lambda: exploration_figure(table)}, output)

@@ -1,4 +1,4 @@
-"""`--env-kwargs`, `--wrapper` and `--frame-stack`: as a wish, and as settings of a recipe."""
+"""`--env`, `--env-kwargs`, `--wrapper`, `--frame-stack`: a wish, or settings of a recipe."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ def environment_wish(
 
 
 def environment_overrides(
-    env_kwargs: Sequence[str] | None, wrappers: Sequence[str] | None, frame_stack: int | None
+    env: str | None,
+    env_kwargs: Sequence[str] | None,
+    wrappers: Sequence[str] | None,
+    frame_stack: int | None,
 ) -> list[str]:
     """Return the options as assignments of a recipe's keys. Raises TargetError."""
     from qpd.recipe.loading import value_text
 
-    lines = [
+    lines = [] if env is None else [f"teacher.env={value_text(env)}"]
+    lines += [
         f"environment.kwargs.{key}={value_text(value)}"
         for key, value in _arguments(env_kwargs).items()
     ]

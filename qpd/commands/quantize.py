@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qpd.commands.completion import complete_setting
+from qpd.commands.environment_options import environment_wish
 from qpd.commands.output import (
     AsJson,
     Device,
+    EnvKwargs,
+    EnvOption,
+    FrameStack,
     Quiet,
+    VecNormalize,
+    WrapperOption,
     print_json,
     print_run,
     print_table,
@@ -19,6 +25,9 @@ from qpd.commands.output import (
     print_warnings,
     progress,
 )
+
+if TYPE_CHECKING:
+    from qpd.runs.played_environment import EnvironmentWish
 
 
 def quantize(
@@ -73,6 +82,11 @@ def quantize(
     seed: Annotated[
         int | None, typer.Option("--seed", help="of agents: seed of the games; default 0")
     ] = None,
+    env: EnvOption = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
+    vecnormalize: VecNormalize = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -87,10 +101,16 @@ def quantize(
         "per": per,
         "episodes": episodes,
         "seed": seed,
+        "env": env,
+        "env-kwargs": env_kwargs,
+        "wrapper": wrapper,
+        "frame-stack": frame_stack,
+        "vecnormalize": vecnormalize,
     }
     given = {name: value for name, value in asked.items() if value is not None}
     if _are_agents(targets, given, set_, device):
-        _quantize_agents(targets, given, output, quiet, as_json)
+        wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+        _quantize_agents(targets, given, wish, output, quiet, as_json)
         return
     from qpd import api
 
@@ -151,7 +171,12 @@ def _is_run(target: str, is_agent_asked: bool) -> bool:
 
 
 def _quantize_agents(
-    targets: list[str], given: dict[str, Any], output: Path | None, quiet: bool, as_json: bool
+    targets: list[str],
+    given: dict[str, Any],
+    wish: EnvironmentWish,
+    output: Path | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     from qpd import api
     from qpd.agents.precision import DEFAULT_BITS
@@ -166,6 +191,11 @@ def _quantize_agents(
         per=_parts(given.get("per")),
         episodes=given.get("episodes", 100),
         seed=given.get("seed", 0),
+        env=wish.env_id,
+        env_kwargs=wish.kwargs,
+        wrappers=None if wish.wrappers is None else [each.to_json() for each in wish.wrappers],
+        frame_stack=wish.frame_stack,
+        vecnormalize=given.get("vecnormalize"),
         output=output or DEFAULT_SUITE,
         progress=progress(quiet),
     )

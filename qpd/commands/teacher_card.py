@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.output import AsJson, Quiet, VecNormalize, print_json, print_table, progress
+from qpd.commands.environment_options import environment_wish
+from qpd.commands.output import (
+    AsJson,
+    EnvKwargs,
+    EnvOption,
+    FrameStack,
+    Quiet,
+    VecNormalize,
+    WrapperOption,
+    print_json,
+    print_table,
+    progress,
+)
 from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 
 if TYPE_CHECKING:
@@ -24,9 +36,10 @@ def teacher_card(
     half: Annotated[
         bool, typer.Option("--half", help="a small zip: float16, without the optimizer's state")
     ] = False,
-    env: Annotated[
-        str | None, typer.Option(help="environment id, if the agent's files don't name it")
-    ] = None,
+    env: EnvOption = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     vecnormalize: VecNormalize = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="seed of the games")] = 0,
     quiet: Quiet = False,
@@ -39,7 +52,8 @@ def teacher_card(
     from qpd.runs.target import play
 
     check_new(output)
-    agent = read_agent(source, env, vecnormalize)
+    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+    agent = read_agent(source, wish, vecnormalize)
     record = _training_record(agent)
     with progress(quiet) as display:
         page = write_teacher_folder(

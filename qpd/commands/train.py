@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,7 @@ def train(
             f"{algo}: name the environment, too: `qpd train {algo} ENV`", ErrorCode.COMMAND_LINE
         )
     changes = list(set_ or ())
-    changes += environment_overrides(env_kwargs, wrapper, frame_stack)
+    changes += environment_overrides(None, env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
     changes += _quantization(bits, quant_delay, per)
     changes += _precision(precision, plain)
@@ -163,7 +164,16 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
     rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
     print_table(["training", ""], [row for row in rows if row[1]])
     if summary["state"] == "done":
-        print_text(f"make a student of it: qpd run --teacher {path}")
+        print_text(f"make a student of it: {student_command(path)}")
+
+
+def student_command(path: Path) -> str:
+    """Return the command that makes a student of a training, as a shell takes it."""
+    from qpd.runs.played_environment import needed_options
+    from qpd.teachers.sources.teacher_source import find_teacher_files
+
+    needed = needed_options(find_teacher_files(path))
+    return shlex.join(["qpd", "run", "--teacher", str(path), *needed])
 
 
 _IN_TITLE = ("kind", "run", "algo", "env_id")

@@ -1,9 +1,12 @@
-"""What each feature of gymnasium's own environments is: their documentation's tables in short."""
+"""What each feature is: by gymnasium's documentation of its environments, and by a Dict's keys."""
 
 from __future__ import annotations
 
 import re
 
+_MOST_FEATURES = 100_000
+_LONGEST_KEY = 60
+_UNUSUAL = re.compile(r"[^A-Za-z0-9_. -]")
 NAMES = {
     "Acrobot": (
         "cosine of the first joint's angle",
@@ -26,6 +29,25 @@ NAMES = {
     ),
     "MountainCar": ("position", "velocity"),
 }
+
+
+def part_names(found: object) -> tuple[str, ...] | None:
+    """Return a name for each feature of a Dict: `joint[0]`, `joint[1]`, or `speed` for one alone.
+
+    `found` is what a file says, `[[key, size], ...]`; None where it says anything else.
+    """
+    names: list[str] = []
+    for part in found if isinstance(found, list) else []:
+        if not isinstance(part, list) or len(part) != 2:
+            return None
+        key, size = part
+        if not isinstance(key, str) or type(size) is not int or not 0 < size <= _MOST_FEATURES:
+            return None
+        key = _UNUSUAL.sub("_", key)[:_LONGEST_KEY]  # for a table, and a comment in C
+        names += [key] if size == 1 else [f"{key}[{i}]" for i in range(size)]
+        if len(names) > _MOST_FEATURES:
+            return None
+    return tuple(names) or None
 
 
 def feature_names(env_id: str) -> tuple[str, ...] | None:

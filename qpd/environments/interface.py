@@ -33,7 +33,8 @@ class EnvironmentSpec:
 
     ``actions`` says nothing of what a policy's outputs mean: its own space does.
     ``observation_shape`` is (4, 84, 84) uint8 for Atari, elsewhere (d,) float32 or, of images,
-    (channels, height, width) uint8. ``frame_stack`` is 4 for Atari and 1 elsewhere.
+    (channels, height, width) uint8. ``frame_stack`` is 4 for Atari and 1 elsewhere. ``parts`` are
+    those of a Dict: key and size.
     """
 
     env_id: str
@@ -42,6 +43,7 @@ class EnvironmentSpec:
     observation_dtype: str
     is_atari: bool
     frame_stack: int
+    parts: tuple[tuple[str, int], ...] = ()
 
     def misfit(self, observation_shape: tuple[int, ...], actions: ActionSpace) -> str | None:
         """Say in what a policy with these sizes does not fit; None if it does."""

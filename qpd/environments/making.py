@@ -17,6 +17,7 @@ from qpd.environments.named_modules import import_named
 from qpd.environments.source import EnvironmentSource
 from qpd.environments.wrappers import Environment, repeatable, wrapped
 from qpd.errors.codes import ErrorCode
+from qpd.errors.termination import Terminated
 from qpd.version import pip_install
 
 # Ours, beside gymnasium's; its module is imported when one is made.
@@ -91,7 +92,9 @@ def _from_function(source: EnvironmentSource) -> Environment:
     assert source.maker is not None
     try:
         env = source.maker()
-    except Exception as error:
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:
         raise EnvironmentConfigError(f"{source.env_id}: {one_line(error)}") from error
     if not isinstance(env, gymnasium.Env):
         raise EnvironmentConfigError(
@@ -121,7 +124,9 @@ def _make(
                 disable_env_checker=True,
                 **options,
             )
-    except Exception as error:  # of a user's own class: it may raise anything
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:  # of a user's own class: it may raise anything
         # gymnasium's own message names its extra, not ours.
         extra = next((name for name in _EXTRAS if f".{name}." in entry), None)
         if extra is not None and isinstance(error, gymnasium.error.DependencyNotInstalled):

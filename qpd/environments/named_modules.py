@@ -15,6 +15,7 @@ from typing import Any
 from qpd.environments.errors import EnvironmentConfigError, one_line
 from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
+from qpd.errors.termination import Terminated
 
 # A variable, as worker processes inherit it. Names of modules, separated by commas.
 IMPORT_VARIABLE = "QPD_IMPORT"
@@ -46,6 +47,8 @@ def import_named(module: str, place: str, *, is_known: bool = False) -> Any:
         sys.path.append("")
     try:
         return importlib.import_module(module)
+    except Terminated:
+        raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything
         code = ErrorCode.PACKAGE_MISSING if isinstance(error, ModuleNotFoundError) else None
         raise EnvironmentConfigError(

@@ -23,6 +23,7 @@ class ShownObservations:
     def __init__(self, space: gymnasium.Space[Any], name: str) -> None:
         """Raise EnvironmentConfigError, which names `name`, for a space that no policy sees."""
         self.dtype = "float32"
+        self.parts: tuple[tuple[str, int], ...] = ()  # key and size of each, of a Dict
         self._write: Callable[[Any, np.ndarray], None] = self._flat
         if isinstance(space, spaces.Discrete) and space.start == 0:
             self._offsets, size = np.zeros(1, np.int64), int(space.n)
@@ -46,6 +47,7 @@ class ShownObservations:
                 for (key, part), end in zip(parts, ends.tolist(), strict=True)
             ]
             size = int(ends[-1])
+            self.parts = tuple((str(key), part.shape[0]) for key, part in parts)
             self._write = self._combined
         else:
             raise EnvironmentConfigError(

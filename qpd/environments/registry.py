@@ -8,6 +8,7 @@ here. Other gymnasium environments need flat observations, or ones that SB3 flat
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import ale_py
 import gymnasium
@@ -42,6 +43,7 @@ __all__ = [
     "action_names",
     "as_source",
     "environment_spec",
+    "feature_origin",
     "make_vector_env",
 ]
 
@@ -57,6 +59,15 @@ gymnasium.register_envs(ale_py)
 def environment_spec(source: str | EnvironmentSource | Maker) -> EnvironmentSpec:
     """Return the sizes of an environment; raises EnvironmentConfigError if it cannot be used."""
     return _spec(as_source(source))
+
+
+def feature_origin(source: EnvironmentSource) -> dict[str, Any]:
+    """Return what a student's file says of its features: of a Dict, each key and its size.
+
+    `qpd.environments.feature_names` reads it.
+    """
+    parts = environment_spec(source).parts
+    return {"features": [list(part) for part in parts]} if parts else {}
 
 
 @lru_cache(maxsize=64)
@@ -181,4 +192,5 @@ def _gym_spec(source: EnvironmentSource) -> EnvironmentSpec:
         observation_dtype=shown.dtype,
         is_atari=False,
         frame_stack=1,
+        parts=shown.parts,
     )

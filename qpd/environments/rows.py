@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from qpd.environments.errors import EnvironmentRunError, one_line
+from qpd.environments.games import find_not_finite, game_failure
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource
@@ -112,8 +112,8 @@ class Rows:
             self._show.push(observation, self._arrays["observations"][row])
             arrays["rewards"][row] = float(reward)
             arrays["terminated"][row], arrays["truncated"][row] = terminated, truncated
-        except Exception as error:  # of a user's own class: it may raise anything
-            raise self._failed(row, one_line(error)) from error
+        except BaseException as error:  # of a user's own class: it may raise anything
+            raise game_failure(self._name, self._steps[row], error) from error
         if terminated or truncated:
             self._begin(row)
 
@@ -123,24 +123,17 @@ class Rows:
             observation, _ = self._envs[row].reset(seed=int(self._arrays["seeds"][row]))
             self._arrays["observations"][row] = 0  # older frames of a stack
             self._show.push(observation, self._arrays["observations"][row])
-        except Exception as error:
-            raise self._failed(row, one_line(error)) from error
+        except BaseException as error:
+            raise game_failure(self._name, self._steps[row], error) from error
 
     def _check(self, rows: list[int]) -> None:
         """Raise EnvironmentRunError where an observation or a reward is not finite."""
         # All at once: a check for each row would cost as much as a step of CartPole.
         arrays = self._arrays
-        observations, rewards = arrays["observations"][rows], arrays["rewards"][rows]
-        if np.isfinite(observations).all() and np.isfinite(rewards).all():
-            return
-        wrong = ~np.isfinite(observations).reshape(len(rows), -1).all(1)
-        what = "its observation is not finite" if wrong.any() else "its reward is not finite"
-        row = rows[int(np.flatnonzero(wrong | ~np.isfinite(rewards))[0])]
-        raise self._failed(row, f"{what} (NaN, infinite, or beyond float32)")
-
-    def _failed(self, row: int, reason: str) -> EnvironmentRunError:
-        at = f"step {self._steps[row]:,} of a game" if self._steps[row] else "the start of a game"
-        return EnvironmentRunError(f"{self._name}: at {at}: {reason}")
+        wrong = find_not_finite(arrays["observations"][rows], arrays["rewards"][rows])
+        if wrong is not None:
+            row = rows[wrong[0]]
+            raise game_failure(self._name, self._steps[row], wrong[1])
 
     def close(self) -> None:
         """Close the environments."""

@@ -28,6 +28,7 @@ from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.making import make_one
 from qpd.environments.rows import Layout, Rows
 from qpd.environments.source import EnvironmentSource
+from qpd.errors.termination import Terminated
 from qpd.machine.cores import usable_cores
 
 Mask = NDArray[np.bool_]
@@ -219,7 +220,9 @@ def step_seconds(source: EnvironmentSource) -> float:
             if terminated or truncated:
                 env.reset()
         return float(np.median(taken))
-    except Exception:  # of a user's own class: the play itself will say so
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except BaseException:  # of a user's own class: the play itself will say so
         return 0.0
     finally:
         env.close()

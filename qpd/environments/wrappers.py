@@ -14,6 +14,7 @@ from gymnasium import spaces
 from qpd.environments.errors import EnvironmentConfigError, one_line
 from qpd.environments.named_modules import import_named
 from qpd.environments.source import Wrapper
+from qpd.errors.termination import Terminated
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -135,7 +136,9 @@ def wrapped(env: Environment, wrapper: Wrapper, limit: int | None) -> Environmen
             found = _wrapper_class(wrapper)(env, **wrapper.kwargs)
     except EnvironmentConfigError:
         raise
-    except Exception as error:  # of a user's own class: it may raise anything
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:  # of a user's own class: it may raise anything
         raise EnvironmentConfigError(
             f"wrapper {wrapper} cannot be applied: {one_line(error)}"
         ) from error

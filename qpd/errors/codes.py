@@ -123,8 +123,8 @@ class ErrorCode(Enum):
     TEACHER_UNSUPPORTED = (
         "Q303",
         "The agent's algorithm, network or spaces are not supported",
-        "Use a PPO, A2C, TRPO, ARS, DQN, QR-DQN, SAC, TQC, TD3 or DDPG agent with CnnPolicy or "
-        "MlpPolicy, and finite bounds of its actions.",
+        "Use a PPO, A2C, TRPO, ARS, DQN, QR-DQN, SAC, TQC, TD3 or DDPG agent with CnnPolicy, "
+        "MlpPolicy, or MultiInputPolicy on vectors, and finite bounds of its actions.",
     )
     TEACHER_WRONG_ENVIRONMENT = (
         "Q304",

@@ -23,6 +23,7 @@ from qpd.environments.registry import (
     make_vector_env,
 )
 from qpd.environments.source import EnvironmentSource, as_source
+from qpd.errors.termination import Terminated
 from qpd.evaluation.decisions import Player, decide, undecided
 from qpd.machine.torch_threads import torch_threads
 
@@ -202,7 +203,9 @@ def _begin_rendered(
         observation, _ = env.reset(seed=episode_seed(seed, 0, 0))  # as the evaluation's first
         # Inside the try: some environments fail only when they render.
         return env, observation, _shrunk(env.render())
-    except Exception as error:  # of a user's own class, or of what draws it
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:  # of a user's own class, or of what draws it
         known = isinstance(error, EnvironmentConfigError)
         reason = str(error).removeprefix(f"{source.env_id}: ") if known else one_line(error)
         raise EnvironmentConfigError(

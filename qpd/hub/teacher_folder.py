@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import EvaluationResult
 from qpd.files.atomic import copy_file, write_bytes, write_json, write_text
@@ -13,6 +14,7 @@ from qpd.files.bounded_read import read_file
 from qpd.hub.contents import agent_file_name, new_hub_folder, zoo_results
 from qpd.hub.measured_return import MeasuredReturn
 from qpd.runs.manifest import date_now
+from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.runs.target import Target, load_target
 from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.archive.compact_agent import compact_agent
@@ -25,12 +27,13 @@ NORMALIZATION = "vecnormalize.pkl"
 
 @dataclass(frozen=True)
 class AgentFiles:
-    """An agent as its training left it; `env_id` is the environment to play it in."""
+    """An agent as its training left it; `env_id` names the `environment` to play it in."""
 
     files: TeacherFiles
     teacher: Teacher
     archive: Sb3Archive
     env_id: str
+    environment: EnvironmentSource
 
 
 @dataclass(frozen=True)
@@ -60,22 +63,26 @@ class TeacherPage:
     training: TrainingRecord | None
 
 
-def read_agent(source: str, env_id: str | None, vec_normalize: Path | None = None) -> AgentFiles:
-    """Read a zip file and what lies beside it.
+def read_agent(source: str, wish: EnvironmentWish, vec_normalize: Path | None = None) -> AgentFiles:
+    """Read a zip file and what lies beside it; `wish` is what the user says of the environment.
 
-    Raises TeacherError if it is no agent, or if nothing names its environment.
+    Raises TeacherError if it is no agent, or if nothing names its environment, and
+    EnvironmentConfigError where its files ask for what only the user may.
     """
+    wish.allow_modules()
     files = find_teacher_files(source, vec_normalize)
     # The hub keeps an unpacked copy beside the zip; a card is for the file that SB3 loads.
     if files.archive.is_dir():
         raise TeacherError(f"{files.archive}: is an unpacked agent; expected its zip file")
-    teacher = load_teacher(source, env_id=env_id, vec_normalize=vec_normalize)
+    teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
     if teacher.env_id is None:
         raise TeacherError(
             f"{source}: its files don't name the environment: name it with --env",
             ErrorCode.TEACHER_UNCLEAR,
         )
-    return AgentFiles(files, teacher, read_sb3_archive(files.archive), teacher.env_id)
+    environment = environment_of(teacher, wish).source
+    archive = read_sb3_archive(files.archive)
+    return AgentFiles(files, teacher, archive, teacher.env_id, environment)
 
 
 def write_teacher_folder(
@@ -101,8 +108,9 @@ def write_teacher_folder(
             copy_file(agent.files.vec_normalize, fresh / NORMALIZATION)
         if agent.files.quantization is not None:
             copy_file(agent.files.quantization, fresh / QUANTIZATION_FILE)
+        wish = EnvironmentWish(agent.environment)
         # The zip in the folder and not the agent in memory: float16 weights may act differently.
-        result = play(load_target(str(fresh / name), None, agent.env_id, "auto"))
+        result = play(load_target(str(fresh / name), None, wish, "auto"))
         measured = MeasuredReturn.from_json(result.to_json() | {"date": date_now()})
         page = TeacherPage(agent, name, len(content), half, measured, training)
         write_json(fresh / "results.json", zoo_results(measured))

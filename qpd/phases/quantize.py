@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from qpd.actions import Box
+from qpd.environments.registry import feature_origin
 from qpd.files.atomic import write_safetensors
 from qpd.files.tensors import DamagedFileError, read_tensors
 from qpd.integer.integer_student import IntegerStudent, integer_student
@@ -91,6 +92,7 @@ def save_quantized(
     origin = {
         "recipe": student.recipe.name,
         "env_id": prepared.env_id,
+        **feature_origin(prepared.environment),
         "phase": kind,
         "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
         "preprocessing": PREPROCESSING if prepared.architecture.stacks_frames else "none",

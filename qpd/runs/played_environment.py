@@ -6,6 +6,7 @@ anyone, is applied only where it is harmless (`qpd.environments.wrappers.is_know
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.recipe.schema import Recipe
 from qpd.teachers import Teacher
+from qpd.teachers.sources.teacher_source import TeacherFiles
+from qpd.teachers.sources.training_environment import TrainingEnvironment
 
 _PACKAGE = re.compile(r"gymnasium(\.envs)?|ale_py")
 
@@ -61,6 +64,17 @@ class EnvironmentWish:
         """Whether nothing but an id is asked for."""
         named = self.env is None or isinstance(self.env, str)
         return named and not self.kwargs and self.wrappers is None and self.frame_stack is None
+
+    def recipe_values(self) -> dict[str, Any]:
+        """Return it as values of a recipe's keys; see `recipe_wish`."""
+        found: dict[str, Any] = {} if self.env is None else {"teacher.env": self.env_id}
+        if self.kwargs:
+            found["environment.kwargs"] = dict(self.kwargs)
+        if self.wrappers is not None:
+            found["environment.wrappers"] = [each.to_json() for each in self.wrappers]
+        if self.frame_stack is not None:
+            found["environment.frame_stack"] = self.frame_stack
+        return found
 
 
 @dataclass(frozen=True)
@@ -139,12 +153,11 @@ def _with_files(teacher: Teacher, env_id: str, wish: EnvironmentWish) -> Environ
         # Their AtariWrapper and stack of four are what QPD's own emulators do.
         return EnvironmentSource(env_id, wish.kwargs, wish.wrappers or (), wish.frame_stack or 1)
     told = teacher.files.environment
-    # How to draw is no part of the game.
-    kwargs = {key: value for key, value in told.env_kwargs.items() if key != "render_mode"}
+    kwargs = _played_kwargs(told)
     _refuse_arguments(teacher, {key: kwargs[key] for key in kwargs if key not in wish.kwargs})
     wrappers = wish.wrappers
     if wrappers is None:
-        wrappers = tuple(Wrapper(each.name, each.kwargs) for each in told.env_wrapper)
+        wrappers = _told_wrappers(told)
         _refuse_wrappers(teacher, wrappers)
     stack = wish.frame_stack
     if stack is None:
@@ -167,9 +180,38 @@ def _stack_of(teacher: Teacher, name: str, kwargs: Mapping[str, Any]) -> int:
     )
 
 
-def _refuse_module(teacher: Teacher, env_id: str) -> None:
+def needed_options(files: TeacherFiles) -> list[str]:
+    """Return the words of a command line that allow what an agent's files alone may not."""
+    env_id, told = files.env_id or "", files.environment
+    words = ["--env", env_id] if _module_of(env_id) else []
+    for key, value in _played_kwargs(told).items():
+        if not _is_numeric(value):
+            words += ["--env-kwargs", f"{key}:{json.dumps(value)}"]
+    wrappers = _told_wrappers(told)
+    numeric = all(_is_numeric(each) for one in wrappers for each in one.kwargs.values())
+    if not numeric or not all(map(is_known, wrappers)):
+        for stated in (wrapper.to_json() for wrapper in wrappers):
+            words += ["--wrapper", stated if isinstance(stated, str) else json.dumps(stated)]
+    return words
+
+
+def _played_kwargs(told: TrainingEnvironment) -> dict[str, Any]:
+    # How to draw is no part of the game.
+    return {key: value for key, value in told.env_kwargs.items() if key != "render_mode"}
+
+
+def _told_wrappers(told: TrainingEnvironment) -> tuple[Wrapper, ...]:
+    return tuple(Wrapper(each.name, each.kwargs) for each in told.env_wrapper)
+
+
+def _module_of(env_id: str) -> str:
+    """Return the module that an id has imported, unless it is one that QPD imports itself."""
     module = env_id.rpartition(":")[0]
-    if module and not _PACKAGE.fullmatch(module):
+    return "" if _PACKAGE.fullmatch(module) else module
+
+
+def _refuse_module(teacher: Teacher, env_id: str) -> None:
+    if module := _module_of(env_id):
         raise EnvironmentConfigError(
             f"{teacher.source}: its files name the environment {env_id}, for which the module "
             f"{module} would be imported: if you trust it, give --env {env_id} (teacher.env)"

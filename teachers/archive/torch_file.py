@@ -9,6 +9,7 @@ the file is long.
 import io
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Iterable
 from math import prod
 from typing import Any
@@ -24,6 +25,7 @@ from qpd.teachers.archive.zip_input import open_zip, read_member
 # A convolution's weight has 4.
 _MAX_DIMENSIONS = 8
 _MAX_TENSORS = 10_000  # a NatureCNN's agent has some 30
+_MOST_NAMES = 3  # of one tensor: a shared extractor is the actor's, the critic's and the policy's
 _MAX_SETTINGS = 100_000  # of an optimizer: a number for each tensor, and a dozen more
 
 
@@ -31,11 +33,13 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
     """Return the tensors by name; they are views of one copy of their numbers.
 
     Raises ValueError, or another exception, where `content` is damaged, holds more than plain
-    tensors, or declares more than `max_elements` numbers (a view may repeat them).
+    tensors, or declares more than `max_elements` numbers. A view may repeat them, and then they
+    count each time; a whole tensor under several names, as of a shared extractor, counts once.
     """
     root, numbers = _read_file(content)
     storages = _Storages(numbers)
     tensors: dict[str, Tensor] = {}
+    names: Counter[tuple[int, int, tuple[int, ...]]] = Counter()
     num_elements = 0
     items = _items(root)
     if len(items) > _MAX_TENSORS:
@@ -44,7 +48,10 @@ def read_state_dict(content: bytes, max_elements: int) -> dict[str, Tensor]:
         if not isinstance(name, str):
             raise ValueError(f"the name of a tensor is of type {type(name).__name__}")
         flat, shape, stride, offset = _view(record, storages, name)
-        num_elements += prod(shape)  # a view of stride 0 can be far larger than its file
+        place = (flat.data_ptr(), offset, shape)
+        if not (_is_taken_as_it_is(flat, shape, stride) and 0 < names[place] < _MOST_NAMES):
+            num_elements += prod(shape)  # a view of stride 0 can be far larger than its file
+        names[place] += 1
         if num_elements > max_elements:
             raise ValueError(
                 f"it declares {num_elements:.4g} numbers; at most {max_elements} are read"
@@ -187,6 +194,12 @@ def _view(
     if 0 not in shape and last >= flat.numel():
         raise ValueError(f"{name[:100]!r} reaches beyond its storage")
     return flat, shape, stride, offset
+
+
+def _is_taken_as_it_is(flat: Tensor, shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Return whether a network needs no copy of such a view: float32, its numbers in a row."""
+    steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return flat.dtype == torch.float32 and stride == tuple(steps)
 
 
 def _is_call(record: Any, global_name: str, num_arguments: int) -> bool:

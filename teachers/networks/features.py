@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.networks.layers import convolution, linear, refuse_unknown
 
 NATURE_CNN_LAYERS = ((8, 4), (4, 2), (3, 1))  # (kernel, stride), Mnih et al. 2015
@@ -49,6 +50,13 @@ def extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
     # MlpPolicy's FlattenExtractor has no parameters.
     if not tensors:
         return nn.Flatten()
+    seen = sorted({key.split(".")[1] for key in tensors if key.startswith("extractors.")})
+    if seen:  # SB3's CombinedExtractor has parameters for images alone
+        raise TeacherError(
+            f"observations are a Dict with an image ({', '.join(seen)}): not supported; train the "
+            "agent on a Dict of vectors (gymnasium.wrappers.FilterObservation leaves parts out), "
+            "or on the image alone"
+        )
     refuse_unknown(tensors, ("cnn.0.", "cnn.2.", "cnn.4.", "linear.0."))
     return NatureCnn(tensors)
 

@@ -11,6 +11,7 @@ import io
 import os
 import pickle
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,9 +22,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from qpd.environments.source import wrappers_of
+from qpd.environments.source import EnvironmentSource, wrappers_of
 from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
+from qpd.teachers.training.checked_games import CheckedVecEnv
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.fast_learner import use_fast_learner
 from qpd.teachers.training.low_precision_sac import use_low_precision
@@ -122,7 +124,14 @@ class TrainingManager(ExperimentManager):
         return values.get("env_kwargs") or {}, wrappers_of(values.get("env_wrapper")), stack
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
-        """Create the environments as the zoo does, without its monitor files: ours can resume."""
+        """Create the environments as the zoo does, checked, without its monitor files.
+
+        Ours can resume. Raises EnvironmentConfigError.
+        """
+        kwargs, wrappers, stack = self.environment_settings()
+        source = EnvironmentSource(self._recipe.train.env, kwargs, wrappers, stack)
+        checked: Any = partial(CheckedVecEnv, name=str(source))  # the zoo does no more than call it
+        self.vec_env_class = checked
         return super().create_envs(n_envs, eval_env, no_log=True)
 
     def create_log_folder(self) -> None:

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from qpd.errors.termination import Terminated
+
 MODULE = "tests.environments.custom_environments"
 
 
@@ -74,6 +76,37 @@ class Unbounded(Countdown):
     action_space = spaces.Box(-np.inf, np.inf, (2,))
 
 
+class Bounded(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Bounds where an environment has none."""
+
+    action_space = spaces.Box(-2, 2, (2,))
+
+    def action(self, action: Any) -> Any:
+        return action
+
+
+class Sensors(Countdown):
+    """A Dict, whose keys gymnasium sorts."""
+
+    observation_space = spaces.Dict(
+        {
+            "speed": spaces.Box(-9, 9, (1,)),
+            "joint": spaces.Box(-9, 9, (3,)),
+            "mode": spaces.Discrete(25),
+            "on|off": spaces.MultiBinary(1),
+        }
+    )
+
+    def shown(self, action: Any) -> Any:
+        joint = np.float32([self.walk, 0, 1])
+        return {
+            "speed": joint[:1],
+            "joint": joint,
+            "mode": self.left,
+            "on|off": np.ones(1, np.int8),
+        }
+
+
 class Unseeded(Countdown):
     """Draws from a generator that no seed reaches."""
 
@@ -86,6 +119,8 @@ class Broken(Countdown):
 
     def __init__(self, how: str = "raises", unless: str = "/no/such/file", after: int = 5) -> None:
         super().__init__()
+        if how == "is not made":
+            raise SystemExit("no such\nport")
         self.how, self.unless, self.after, self.steps = how, Path(unless), after, 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -94,6 +129,10 @@ class Broken(Countdown):
         if self.steps >= self.after and not self.unless.exists():
             if self.how == "raises":
                 raise RuntimeError("the motor\nis hot")
+            if self.how == "quits":
+                raise SystemExit("the operator has gone")
+            if self.how == "is terminated":
+                raise Terminated(143)  # what the command line makes of SIGTERM
             if self.how == "exits":
                 import os
 
@@ -115,5 +154,5 @@ class Doubled(gymnasium.ObservationWrapper[Any, Any, Any]):
         return 2 * observation + self.plus
 
 
-for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken):
+for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken, Sensors):
     gymnasium.register(f"{environment.__name__}-v0", environment)

@@ -14,11 +14,13 @@ from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
+from qpd.environments.feature_names import part_names
 from qpd.environments.making import make_one
-from qpd.environments.registry import environment_spec, make_vector_env
-from qpd.environments.source import EnvironmentSource, Wrapper
+from qpd.environments.registry import environment_spec, feature_origin, make_vector_env
+from qpd.environments.source import EnvironmentSource, Wrapper, as_source
 from qpd.environments.wrappers import TIME_FEATURE
-from tests.environments.custom_environments import MODULE, Countdown
+from qpd.errors.termination import Terminated
+from tests.environments.custom_environments import MODULE, Broken, Countdown, Sensors, Unbounded
 from tests.environments.environment_record import (
     assert_same_record,
     play_recording,
@@ -119,6 +121,7 @@ def test_what_no_seed_reaches_is_said_when_a_state_is_restored() -> None:
     ("how", "message"),
     [
         ("raises", "at step 5 of a game: RuntimeError: the motor is hot"),
+        ("quits", "at step 5 of a game: SystemExit: the operator has gone"),
         ("nan", "at step 5 of a game: its observation is not finite"),
         ("reward", "at step 5 of a game: its reward is not finite"),
         ("short", r"an observation of shape \(2,\), not 3 numbers"),
@@ -135,6 +138,22 @@ def test_a_failure_is_one_line(how: str, message: str, workers: int) -> None:
     env.close()
 
 
+def test_an_environment_that_quits_as_it_is_made_is_one_line() -> None:
+    how = {"how": "is not made"}
+    for source in (EnvironmentSource(f"{MODULE}:Broken-v0", how), as_source(lambda: Broken(**how))):
+        with pytest.raises(EnvironmentConfigError, match="SystemExit: no such port"):
+            environment_spec(source)
+
+
+def test_who_terminates_the_command_is_not_the_environment() -> None:
+    source = EnvironmentSource(f"{MODULE}:Broken-v0", {"how": "is terminated"})
+    env = make_vector_env(source, 4, workers=0)
+    env.reset(0)
+    with pytest.raises(Terminated):
+        play_recording(env, 5, seed=0)
+    env.close()
+
+
 def test_a_process_that_dies_is_one_line() -> None:
     source = EnvironmentSource(f"{MODULE}:Broken-v0", {"how": "exits"})
     env = make_vector_env(source, 4, workers=2)
@@ -147,6 +166,31 @@ def test_a_process_that_dies_is_one_line() -> None:
 def test_infinite_bounds_are_refused() -> None:
     with pytest.raises(EnvironmentConfigError, match="from -inf to inf: bounds must be finite"):
         environment_spec(f"{MODULE}:Unbounded-v0")
+
+
+def test_what_the_line_on_infinite_bounds_says_works() -> None:
+    source = EnvironmentSource(f"{MODULE}:Unbounded-v0", wrappers=(Wrapper(f"{MODULE}.Bounded"),))
+    env = make_vector_env(source, 2)
+    env.reset(0)
+    env.step(np.ones((2, 2), np.float32))
+    assert env.observations[:, 2].tolist() == [2.0, 2.0]
+    env.close()
+    with pytest.raises(EnvironmentConfigError, match=r"gymnasium\.ActionWrapper of your own\)$"):
+        environment_spec(f"{MODULE}:Unbounded-v0")
+    with pytest.raises(ValueError, match="unbounded"):  # so that this is not what it may say
+        gymnasium.wrappers.RescaleAction(Unbounded(), -1, 1)
+
+
+def test_the_parts_of_a_dict_have_names() -> None:
+    spec = environment_spec(lambda: Sensors())
+    assert spec.parts == (("joint", 3), ("mode", 25), ("on|off", 1), ("speed", 1))
+    names = part_names(feature_origin(as_source(lambda: Sensors()))["features"])
+    assert names is not None and (len(names),) == spec.observation_shape
+    assert names[:4] == ("joint[0]", "joint[1]", "joint[2]", "mode[0]")
+    assert names[-2:] == ("on_off", "speed")
+    assert feature_origin(as_source("CartPole-v1")) == {}
+    for wrong in ("abc", [], [["a"]], [["a", 0]], [["a", 10**9]], [[1, 1]], [["a", True]], {}):
+        assert part_names(wrong) is None
 
 
 def test_actions_reach_the_environment_in_their_own_shape() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from stable_baselines3 import SAC
@@ -78,13 +80,28 @@ def test_plain_half_precision_fails_at_once_and_says_so(tmp_path: Path) -> None:
         trained(tmp_path / "run", **{"precision.methods": []})
 
 
+class Patient(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Takes an action that is no number for 0."""
+
+    def action(self, action: Any) -> Any:
+        return np.nan_to_num(action)
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "message"),
+    [
+        # Pendulum shows NaN from then on, which is not its own fault.
+        ([], "the agent's actions are no longer finite"),
+        ([f"{__name__}.Patient"], r"policy\.actor\.\S+ is no longer finite"),
+    ],
+)
 def test_numbers_that_are_no_longer_finite_are_noticed_where_sb3_does_not_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrappers: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As torch.compile leaves it for the rest of a process.
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", False)
-    with pytest.raises(qpd.UserError, match=r"policy\.actor\.\S+ is no longer finite"):
-        trained(tmp_path / "run", **{"precision.methods": []})
+    with pytest.raises(qpd.UserError, match=message):
+        trained(tmp_path / "run", **{"precision.methods": [], "environment.wrappers": wrappers})
 
 
 @pytest.mark.parametrize("left_out", ["softplus", "normal", "kahan_momentum", "kahan_gradients"])

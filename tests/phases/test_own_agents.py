@@ -66,6 +66,11 @@ def test_from_zip_to_device(
     code, _, err = call(capsys, "export", tmp_path / "run", "--format", "c", "-o", folder)
     assert code == 0, err
     assert not (folder / "qpd_preprocess.c").exists()  # which is Atari's
+    if name == "Keys":
+        rows = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+        named = [row.split("|")[2].strip() for row in rows if re.match(r"\| \d+ \| [ab]\[", row)]
+        assert named == [f"a[{i}]" for i in range(3)] + [f"b[{i}]" for i in range(8)]
+        assert "/* b[7] */" in (folder / "qpd_student.h").read_text(encoding="utf-8")
     done = subprocess.run(["make", "test"], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "ok" in done.stdout, done.stdout + done.stderr
     # What the integers answer are actions that the environment takes.

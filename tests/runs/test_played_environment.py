@@ -209,9 +209,10 @@ def test_options_are_the_zoos_spelling_and_plain_yaml() -> None:
     }  # fmt: skip
     assert wish.wrappers is not None
     assert [each.to_json() for each in wish.wrappers] == ["a.B", {"c.D": {"x": 1}}]
-    lines = environment_overrides(["g:1e-3"], ["a.B"], 4)
+    lines = environment_overrides("m:Own-v0", ["g:1e-3"], ["a.B"], 4)
     assert lines == [
-        "environment.kwargs.g=0.001", 'environment.wrappers=["a.B"]', "environment.frame_stack=4"
+        'teacher.env="m:Own-v0"', "environment.kwargs.g=0.001",
+        'environment.wrappers=["a.B"]', "environment.frame_stack=4",
     ]  # fmt: skip
     for wrong in ("gravity", "a-b:1", ":1"):
         with pytest.raises(TargetError, match="expected KEY:VALUE"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete
 from sb3_contrib import CrossQ, MaskablePPO, RecurrentPPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
-from stable_baselines3 import PPO, SAC
+from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecFrameStack
@@ -18,6 +20,7 @@ import qpd
 from qpd.phases.preparation import PreparationError
 from qpd.runs.target import TargetError
 from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers.archive.sb3_archive import MAX_TENSOR_ELEMENTS
 from tests.tiny_run import write_teacher
 
 
@@ -68,6 +71,41 @@ def test_crossq_is_named(tmp_path: Path) -> None:
     CrossQ("MlpPolicy", "Pendulum-v1", device="cpu", buffer_size=10).save(tmp_path / "a.zip")
     with pytest.raises(TeacherError, match=r"a\.zip: is a CrossQ agent"):
         load_teacher(tmp_path / "a.zip")
+
+
+class _Seen(gymnasium.Env):
+    """Shows what its space holds."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        self.observation_space = space
+
+
+def test_a_dict_with_an_image_is_named_and_so_is_what_works(tmp_path: Path) -> None:
+    space = Dict({"arm": Box(-1, 1, (3,)), "cam": Box(0, 255, (40, 40, 3), np.uint8)})
+    A2C("MultiInputPolicy", _Seen(space), device="cpu").save(tmp_path / "a.zip")
+    said = r"a\.zip: observations are a Dict with an image \(cam\): .*on a Dict of vectors"
+    with pytest.raises(TeacherError, match=said):
+        load_teacher(tmp_path / "a.zip")
+
+
+def test_images_in_floating_point_are_named_and_so_is_what_works(tmp_path: Path) -> None:
+    kwargs = {"normalize_images": False}
+    space = Box(0, 1, (3, 40, 40))
+    agent = A2C("CnnPolicy", _Seen(space), policy_kwargs=kwargs, device="cpu")
+    agent.save(tmp_path / "a.zip")
+    with pytest.raises(TeacherError, match="type float32 .* show whole numbers from 0 to 255"):
+        load_teacher(tmp_path / "a.zip")
+
+
+def test_a_large_shared_extractor_is_no_damage(tmp_path: Path) -> None:
+    """SB3 saves it three times, 23 million numbers each, more than are read of one file."""
+    agent = A2C("CnnPolicy", _Seen(Box(0, 255, (3, 216, 280), np.uint8)), device="cpu")
+    agent.save(tmp_path / "a.zip")
+    teacher = load_teacher(tmp_path / "a.zip")
+    assert teacher.num_parameters > MAX_TENSOR_ELEMENTS / 3
+    assert teacher.num_parameters == sum(each.numel() for each in agent.policy.parameters())
 
 
 def test_a_features_extractor_of_ones_own(tmp_path: Path) -> None:

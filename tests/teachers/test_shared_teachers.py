@@ -1,4 +1,9 @@
-"""Every third-party agent of the shared collection acts as SB3's own policy of its tensors does."""
+"""Every third-party agent of the shared collection acts as SB3's own policy of its tensors does.
+
+SB3's `load` reads 2 of these 61 zips: the others hold pickles of `gym`, gymnasium's predecessor.
+So SB3's constructors build the policies, whose `load_state_dict` takes the tensors
+(`build_sb3_policy`); `predict` is SB3's own.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,10 @@ import torch
 import yaml
 
 from qpd.actions import ActingRule, Box
+from qpd.environments.errors import EnvironmentConfigError
+from qpd.environments.registry import make_vector_env
+from qpd.errors.codes import ErrorCode
+from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.sb3_policy import build_sb3_policy
 from qpd.teachers.sources.environment_ids import RENAMED_ENVIRONMENTS
@@ -19,6 +28,7 @@ from qpd.teachers.sources.environment_ids import RENAMED_ENVIRONMENTS
 torch.set_num_threads(1)
 SHARED = Path(os.environ.get("QPD_SHARED_TEACHERS", Path(__file__).parents[3] / "shared"))
 ZIPS = sorted([*SHARED.glob("agents/*/*.zip"), *SHARED.glob("teachers/**/*.zip")])
+NUM_GAMES, NUM_STATES = 4, 1000
 GREEDY = ActingRule("greedy")
 DETERMINISTIC = ("ars", "td3", "ddpg")
 FEATURES = {"TimeFeatureWrapper": ("ppo-Ant-v3", "ppo-Swimmer-v3", "ppo-Walker2d-v3")}
@@ -32,15 +42,27 @@ def name_of(path: Path) -> str:
     return path.parent.name if path.parent.name != "breakout-ppo" else path.stem
 
 
-def observations_of(teacher: Teacher, count: int) -> np.ndarray:
-    """Observations of the size of those it was trained on, as its statistics have them."""
-    rng = np.random.default_rng(0)
-    if teacher.is_image:
-        return rng.integers(0, 256, (count, *teacher.observation_shape), dtype=np.uint8)
-    seen = rng.normal(size=(count, *teacher.observation_shape))
-    if teacher.normalization is not None:
-        seen = teacher.normalization.mean + seen * np.sqrt(teacher.normalization.var)
-    return seen.astype(np.float32)
+def visited(teacher: Teacher, count: int) -> np.ndarray:
+    """States of the agent's own games: `count` in all, of several games side by side."""
+    try:
+        played = environment_of(teacher, EnvironmentWish())
+        env = make_vector_env(played.source, NUM_GAMES, workers=0)
+    except EnvironmentConfigError as error:
+        if error.code != ErrorCode.PACKAGE_MISSING:
+            raise
+        pytest.skip(str(error))
+    env.reset(0)
+    states: list[np.ndarray] = []
+    while len(states) * NUM_GAMES < count:
+        states.append(env.observations.copy())
+        with torch.inference_mode():
+            labels = teacher(torch.from_numpy(env.observations)).labels.numpy()
+        actions = teacher.actions.act(labels, GREEDY, np.random.default_rng(0))
+        env.step(actions, env.acting)
+        while not env.acting.all():  # SB3's wrappers press a button
+            env.step(actions, ~env.acting)
+    env.close()
+    return np.concatenate(states)[:count]
 
 
 def config_of(path: Path) -> dict[str, object]:
@@ -57,7 +79,27 @@ def test_there_are_as_many_as_the_collection_says() -> None:
 
 
 @pytest.mark.parametrize("path", ZIPS, ids=name_of)
-def test_it_acts_as_sb3s_own_policy(path: Path) -> None:
+def test_it_acts_as_sb3s_own_policy_in_states_that_it_visits(path: Path) -> None:
+    teacher = load_teacher(path)
+    observations = visited(teacher, NUM_STATES)
+    with torch.inference_mode():
+        labels = teacher(torch.from_numpy(observations)).labels
+    chosen = teacher.actions.act(labels.numpy(), GREEDY, np.random.default_rng(0))
+    seen = observations
+    if teacher.normalization is not None:
+        seen = teacher.normalization.apply(observations)
+    expected, _ = build_sb3_policy(teacher).predict(seen, deterministic=True)
+    assert len(chosen) == len(expected) == NUM_STATES
+    assert len(np.unique(observations, axis=0)) > NUM_STATES / 4  # Breakout repeats itself
+    scale = np.ones(1)
+    if isinstance(teacher.actions, Box):
+        scale = np.subtract(teacher.actions.high, teacher.actions.low)
+    np.testing.assert_allclose(chosen / scale, expected / scale, rtol=0, atol=1e-6)
+    assert len(np.unique(chosen, axis=0)) > 1  # not all one action
+
+
+@pytest.mark.parametrize("path", ZIPS, ids=name_of)
+def test_it_is_what_its_files_say(path: Path) -> None:
     algo, env_id = re.split("-", name_of(path), maxsplit=1)
     teacher, config = load_teacher(path), config_of(path)
     assert teacher.algo == algo
@@ -71,23 +113,16 @@ def test_it_acts_as_sb3s_own_policy(path: Path) -> None:
         assert actions.squash == ("tanh" if tanh else "clip")
         assert actions.labels == ("deterministic" if algo in DETERMINISTIC else "gaussian")
         assert set(actions.high) == ({2.0} if "Pendulum" in env_id else {1.0})
-    observations = observations_of(teacher, 1000 if not teacher.is_image else 8)
+    observations = torch.from_numpy(visited(teacher, NUM_GAMES))
     with torch.inference_mode():
-        labels, values = teacher(torch.from_numpy(observations))
+        labels, values = teacher(observations)
     assert values.shape == (len(labels),) and bool((values == 0).all()) == (algo == "ars")
     assert teacher.judges_apart == (teacher.has_critic and not teacher.is_image)
     if teacher.judges_apart:
         with torch.inference_mode():
-            acted = teacher.act(torch.from_numpy(observations))
-            judged = teacher.judge(torch.from_numpy(observations), acted)
+            acted = teacher.act(observations)
+            judged = teacher.judge(observations, acted)
         assert torch.equal(acted, labels) and torch.equal(judged, values)
-    chosen = actions.act(labels.numpy(), GREEDY, np.random.default_rng(0))
-    seen = observations
-    if teacher.normalization is not None:
-        seen = teacher.normalization.apply(observations)
-    expected, _ = build_sb3_policy(teacher).predict(seen, deterministic=True)
-    np.testing.assert_allclose(chosen, expected, rtol=0, atol=1e-6)
-    assert np.std(chosen) > 0.1  # not all one action
     # The zoo's own words for the layers.
     arch = re.search(r"net_arch=\[(\d[\d, ]*)\]", str(config.get("policy_kwargs")))
     if arch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qpd.actions import Discrete
-from qpd.environments.feature_names import feature_names
+from qpd.environments.feature_names import feature_names, part_names
 from qpd.environments.registry import action_names
 from qpd.errors.terminal_text import printable
 from qpd.export.bundle import ExportSource
@@ -48,7 +48,8 @@ def actions(source: ExportSource) -> str:
 
 def features(source: ExportSource) -> tuple[str, ...] | None:
     """Return what each feature is; None for frames, and for environments that are not known."""
-    names = feature_names(str(source.about.get("env_id", "")))
+    names = part_names(source.about.get("features"))
+    names = names or feature_names(str(source.about.get("env_id", "")))
     is_all = names is not None and source.student.architecture.observation_shape == (len(names),)
     return names if is_all else None
 

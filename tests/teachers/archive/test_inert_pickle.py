@@ -165,6 +165,26 @@ def test_settings_of_an_optimizer_are_flat() -> None:
             read_param_groups(_saved({"state": {}, "param_groups": [wrong]}))
 
 
+def test_a_shared_tensor_counts_once() -> None:
+    """Of SB3's three names of a shared extractor; anything else might take more memory, or time."""
+    one, other = torch.ones(4, 5), torch.ones(20)
+    names = ("features_extractor", "pi_features_extractor", "vf_features_extractor")
+    shared = {name: one for name in names}
+    assert read_state_dict(_saved(shared), 20).keys() == shared.keys()
+    wide, half = torch.ones(1).expand(4, 5), one.half()
+    for more, count in (
+        ({"head": other}, 40),
+        ({"fourth": one}, 40),
+        ({"turned": one.T, "turned again": one.T}, 60),
+        ({"a": wide, "b": wide}, 60),  # a copy of it would be 20 numbers
+        ({"a": half, "b": half}, 60),  # a network has them in float32
+    ):
+        content = _saved(shared | more)
+        assert len(read_state_dict(content, count)) == 3 + len(more)
+        with pytest.raises(ValueError, match=f"declares {count} numbers"):
+            read_state_dict(content, count - 1)
+
+
 def test_a_pickle_of_ten_thousand_tensors_reads() -> None:
     one = torch.arange(6.0).reshape(2, 3)
     tensors = read_state_dict(_saved({f"layer.{n}": one for n in range(10_000)}), 60_000)
