@@ -23,6 +23,7 @@ from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference
 from qpd.student_files.quantized import save_integer_student
 from qpd.students import StudentArchitecture
 from tests.export.test_bin_export import check_reader, exported, reader
+from tests.export.test_c_actions import TARGETS
 from tests.export.test_c_export import KERNELS, WARNINGS, c_logits, compiled, write
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
@@ -75,6 +76,33 @@ def test_sanitizers_find_nothing_in_c(name: str, kernels: str, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     done = subprocess.run(["./test"], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "ok: 8" in done.stdout, done.stdout + done.stderr
+
+
+EMULATED = {
+    **{name: TARGETS[name] for name in ("aarch64", "armhf", "cortex-m4", "cortex-m0")},
+    "aarch64-i8mm": (
+        [*TARGETS["aarch64"][0], "-march=armv8.6-a"],
+        [*TARGETS["aarch64"][1], "-cpu", "max"],
+    ),
+}
+
+
+@pytest.mark.parametrize("target", EMULATED)
+@pytest.mark.parametrize("name", ["wide", "left over", "one patch"])
+def test_golden_vectors_pass_on_emulated_processors(name: str, target: str, tmp_path: Path) -> None:
+    compiler, runner = EMULATED[target]
+    for tool in (compiler[0], runner[0]):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    folder = write(tmp_path / "out", student_of(name))
+    sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c"]
+    command = [*compiler, "-std=c99", "-O2", "-o", "test", *sources]
+    subprocess.run(command, cwd=folder, check=True)
+    done = subprocess.run(
+        [*runner, "./test"], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    assert "ok: 8 golden vectors" in done.stdout + done.stderr
 
 
 def test_the_c_export_of_an_image_speaks_of_no_frames() -> None:
