@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -44,14 +44,18 @@ def network_policy(
 ) -> Policy:
     """Make a policy of a teacher or a float student: what such a module returns first.
 
-    It is multiplied by `factor`. With `dtype` bfloat16 it computes as training does under autocast.
+    A module that `judges_apart`, as teachers may, is asked to `act` alone: critics cost several
+    times as much. The outputs are multiplied by `factor`. With `dtype` bfloat16 it computes as
+    training does under autocast.
     """
     device = next(network.parameters()).device
     mixed = dtype != torch.float32
+    act: Any = network.act if getattr(network, "judges_apart", False) else None
 
     def outputs(observations: np.ndarray) -> np.ndarray:
         with torch.no_grad(), torch.autocast(device.type, dtype, enabled=mixed):
-            first = network(torch.from_numpy(observations).to(device))[0]
+            seen = torch.from_numpy(observations).to(device)
+            first = network(seen)[0] if act is None else act(seen)
         # .float() first: NumPy has no bfloat16.
         found: np.ndarray = first.float().cpu().numpy()
         return found * np.float32(factor)

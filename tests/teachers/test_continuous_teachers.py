@@ -18,6 +18,7 @@ from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
 from torch import nn
 
 from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
+from qpd.environments.policy import network_policy
 from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.teachers.agents_of_any_space import (
@@ -331,3 +332,21 @@ def test_damaged_agents_are_one_line(kind: Any, change: Change, said: str, tmp_p
     with pytest.raises(TeacherError, match=f"agent.zip: .*{said}") as caught:
         load_teacher(path)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("kind", [PPO, TQC, TD3])
+def test_a_teacher_that_plays_asks_no_critic(kind: Any, tmp_path: Path) -> None:
+    teacher = saved(made(kind), tmp_path / f"{kind.__name__}-X-v0.zip")
+    observations = observations_for(teacher)
+    with torch.inference_mode():
+        labels = teacher(torch.from_numpy(observations))[0].numpy()
+    network: Any = teacher.network
+
+    def judge(*args: Any) -> Any:
+        raise AssertionError("a critic was asked")
+
+    for part in (network.value_net, network.value_head) if kind is PPO else [network.critics]:
+        part.forward = judge
+    with pytest.raises(AssertionError, match="a critic was asked"):
+        teacher(torch.from_numpy(observations))
+    np.testing.assert_array_equal(network_policy(teacher, teacher.actions)(observations), labels)
