@@ -48,7 +48,10 @@ class StudentArchitecture:
     """A feed-forward student: convolutions (or none), hidden linear layers, actor head.
 
     `observation_shape` is `(channels, height, width)` with `conv_channels` given, the three Nature
-    convolutions and up to two more, or `(features,)` without. `activation`, a name in
+    convolutions and up to two more, or `(features,)` without. `image_shape` makes the first numbers
+    of a vector an image, `(channels, height, width)`: convolutions read it, and the first linear
+    layer reads what they make of it and then the features that follow it (SB3's
+    CombinedExtractor). Of images it is `observation_shape`. `activation`, a name in
     `qpd.students.activations`, follows each hidden layer; students of images have ReLU.
     `stacks_frames`: observations are Atari's stacks of four frames, which are kept frame by frame.
     By default (4, 84, 84) is such a stack; False where it is an image of another kind.
@@ -61,8 +64,22 @@ class StudentArchitecture:
     hidden: tuple[int, ...]
     activation: str = "relu"
     stacks_frames: bool | None = None
+    image_shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if len(self.observation_shape) not in (1, 3) or min(self.observation_shape) < 1:
+            raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
+        if self.is_image:
+            object.__setattr__(self, "image_shape", self.observation_shape)
+        elif self.image_shape is not None and (
+            len(self.image_shape) != 3
+            or min(self.image_shape) < 1
+            or prod(self.image_shape) >= self.observation_shape[0]
+        ):
+            raise ValueError(
+                f"an image of shape {self.image_shape} and features beside it do not fit "
+                f"observations of shape {self.observation_shape}"
+            )
         may_stack = self.observation_shape == STACKED_FRAMES
         if self.stacks_frames is None:
             object.__setattr__(self, "stacks_frames", may_stack)
@@ -71,41 +88,51 @@ class StudentArchitecture:
                 f"observations of shape {self.observation_shape}: a stack of frames has "
                 f"{STACKED_FRAMES}"
             )
-        is_image = len(self.observation_shape) == 3
-        counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if is_image else range(1)
+        has_image = self.image_shape is not None
+        counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if has_image else range(1)
         if len(self.conv_channels) not in counts:
             wanted = (
                 "images need three to five convolutions; sizes XXS to XXL have three"
-                if is_image
+                if has_image
                 else "vectors need none, as sizes mlp-N have them"
             )
             raise ValueError(
                 f"observations of shape {self.observation_shape} do not fit "
                 f"conv_channels={list(self.conv_channels)}: {wanted}"
             )
-        if len(self.observation_shape) not in (1, 3) or min(self.observation_shape) < 1:
-            raise ValueError(f"observations of shape {self.observation_shape}: need 1 or 3 axes")
         if not self.hidden or min((*self.hidden, *self.conv_channels)) < 1 or self.num_outputs < 1:
             raise ValueError("a student needs at least one hidden layer, and positive widths")
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"unknown activation {self.activation!r:.40}: one of {', '.join(ACTIVATIONS)}"
             )
-        if is_image and self.activation != "relu":
+        if has_image and self.activation != "relu":
             raise ValueError(
                 f"students of images have ReLU; remove activation={self.activation}, which is for "
                 "vectors"
             )
-        if is_image and min(min(s.output_shape) for s in self._convolutions()) < 1:
+        if has_image and min(min(s.output_shape) for s in self._convolutions()) < 1:
             raise ValueError(
-                f"images of shape {self.observation_shape} are too small for "
+                f"images of shape {self.image_shape} are too small for "
                 f"{len(self.conv_channels)} convolutions; three need 36x36, as in SB3's NatureCNN"
             )
 
     @property
     def is_image(self) -> bool:
-        """Whether observations are images."""
+        """Whether observations are images, and nothing else."""
         return len(self.observation_shape) == 3
+
+    @property
+    def joins_features(self) -> bool:
+        """Whether observations are vectors that begin with an image."""
+        return self.image_shape is not None and not self.is_image
+
+    @property
+    def num_features(self) -> int:
+        """How many numbers have an input range: all of a vector but its image."""
+        if self.is_image:
+            return 0
+        return self.observation_shape[0] - (prod(self.image_shape) if self.image_shape else 0)
 
     @property
     def function(self) -> Activation:
@@ -120,7 +147,9 @@ class StudentArchitecture:
         return 1 if self.function.high is not None else len(self.hidden)
 
     def _convolutions(self) -> Iterator[LayerShape]:
-        channels, *sides = self.observation_shape
+        if self.image_shape is None:
+            return
+        channels, *sides = self.image_shape
         for i, (width, kernel, stride) in enumerate(
             zip(self.conv_channels, KERNELS, STRIDES, strict=False), start=1
         ):
@@ -132,7 +161,7 @@ class StudentArchitecture:
     def layer_shapes(self) -> tuple[LayerShape, ...]:
         """Return all layers from the input to the head, which is named `actor`; no critic."""
         shapes = list(self._convolutions())
-        features = prod(shapes[-1].output_shape) if shapes else self.observation_shape[0]
+        features = self.num_features + (prod(shapes[-1].output_shape) if shapes else 0)
         for i, width in enumerate(self.hidden, start=1):
             shapes.append(LayerShape(f"linear{i}", "linear", (width, features), 1, (width,)))
             features = width

@@ -25,19 +25,22 @@ def architecture_for(
     num_outputs: int,
     activation: str = "relu",
     stacks_frames: bool | None = None,
+    image_shape: tuple[int, ...] | None = None,
 ) -> StudentArchitecture:
     """Return the architecture named `size`: one of the grid, or `mlp-64-64` for two hidden layers.
 
-    `stacks_frames` is as in StudentArchitecture.
+    `stacks_frames` and `image_shape` are as in StudentArchitecture.
     Raises ValueError for an unknown name, or one that does not fit the observations.
     """
     if match := _MLP_SIZE.fullmatch(size):
         hidden = tuple(int(width) for width in match.group(1)[1:].split("-"))
-        return StudentArchitecture(tuple(observation_shape), num_outputs, (), hidden, activation)
+        return StudentArchitecture(
+            tuple(observation_shape), num_outputs, (), hidden, activation, image_shape=image_shape
+        )
     if size not in SIZE_GRID:
         raise ValueError(f"unknown student size {size!r}: one of {', '.join(SIZE_GRID)}, mlp-64")
     conv_channels, linear = SIZE_GRID[size]
     shape = tuple(observation_shape)
     return StudentArchitecture(
-        shape, num_outputs, conv_channels, (linear,), activation, stacks_frames
+        shape, num_outputs, conv_channels, (linear,), activation, stacks_frames, image_shape
     )

@@ -22,6 +22,7 @@ from qpd.students.shared_background import SharedFrames
 
 # Hears of each hidden layer's activations, and of the value that 1 stands for in them.
 HiddenHook = Callable[[Tensor, Tensor | float], None]
+FIRST_LINEAR = "linear1"  # its inputs: vectors, or flattened images and the features beside them
 INPUT_LEVELS = 255.0  # inputs are 8-bit levels 0..255; the factor 1/255 is in the first layer
 
 
@@ -138,15 +139,39 @@ def _column_pairs(inputs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return columns.permute(0, 3, 1, 2), paired.reshape(out, 2 * channels, rows, taps // 2)
 
 
+class JoinedFeatures:
+    """Applies layers; the first linear one reads `features`, `[batch, n]`, behind its image."""
+
+    def __init__(self, features: Tensor) -> None:
+        self._features = features
+
+    def __call__(
+        self,
+        shape: LayerShape,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rectified: bool = False,
+        levels: float = 1.0,
+    ) -> Tensor:
+        """Do what `apply_layer` does."""
+        if shape.name == FIRST_LINEAR:
+            inputs = torch.cat([inputs.flatten(1), self._features.to(inputs.dtype)], 1)
+        return apply_layer(shape, inputs, weight, bias, rectified, levels)
+
+
 class Student(nn.Module):
     """Shared trunk, actor head and (for training only) critic head.
 
     Vector observations are mapped to `[0, 255]` by `input_low` and `input_high`, float32
     `[features]`: the same 8-bit input that frames have by nature (Eq. 4 of the QPD paper).
+    Features beside an image become numbers from 0 to `feature_top` instead, on the grid of the
+    activations that they join.
     """
 
     input_low: Tensor
     input_high: Tensor
+    feature_top: Tensor
 
     def __init__(self, architecture: StudentArchitecture, seed: int = 0) -> None:
         super().__init__()
@@ -162,10 +187,11 @@ class Student(nn.Module):
         # Both heads read the same features; exports leave the critic out.
         self.actor = nn.Linear(features, architecture.num_outputs)
         self.critic = nn.Linear(features, 1)
-        if not architecture.is_image:
-            size = architecture.observation_shape
+        if size := architecture.num_features:
             self.register_buffer("input_low", torch.zeros(size))
             self.register_buffer("input_high", torch.ones(size))
+        if architecture.joins_features:
+            self.register_buffer("feature_top", torch.ones(()))
         self._initialise(seed)
 
     def _initialise(self, seed: int) -> None:
@@ -205,11 +231,36 @@ class Student(nn.Module):
         """
         before, width = self.input_low.clone(), self.input_high - self.input_low
         self.set_input_range(low, high)
-        first = self.layer(self.shapes[0].name)
+        weight = self._feature_weight()
         # x = low + width * level: what layer 1 multiplies is (x - low) / width.
-        offset = first.weight @ ((self.input_low - before) / width)
-        self.bias(self.shapes[0].name).add_(offset)
-        first.weight.mul_((self.input_high - self.input_low) / width)
+        offset = weight @ ((self.input_low - before) / width)
+        if self.architecture.joins_features:
+            offset = offset * self.feature_top
+        self.bias(FIRST_LINEAR).add_(offset)
+        weight.mul_((self.input_high - self.input_low) / width)
+
+    def _feature_weight(self) -> Tensor:
+        """Return the weight of the features, `[out, features]`: a view."""
+        return self.layer(FIRST_LINEAR).weight[:, -self.architecture.num_features :]
+
+    @torch.no_grad()
+    def set_feature_top(self, top: float) -> None:
+        """Let features beside an image reach up to `top`, and their weights so that nothing moves.
+
+        In integers they share the step of the activations that they join.
+        """
+        self._feature_weight().mul_(self.feature_top / top)
+        self.feature_top.fill_(top)
+
+    def by_channel(self, name: str, channels: int) -> Tensor:
+        """View a layer's weight as `[out, channels, inputs of each]`; features of images left out.
+
+        In PyTorch's ordinary layout a flattened image is channel by channel, as a kernel is.
+        """
+        weight = self.layer(name).weight.flatten(1)
+        if name == FIRST_LINEAR and self.architecture.joins_features:
+            weight = weight[:, : -self.architecture.num_features]
+        return weight.unflatten(1, (channels, -1))
 
     def set_value_range(self, mean: float, deviation: float) -> None:
         """Start the critic head at the teacher's mean value, and scale it to their deviation."""
@@ -223,26 +274,41 @@ class Student(nn.Module):
         uint8 `[batch, 4, 84, 84]` -> `[batch, 4, 21, 21, 16]` (already blocked frames pass), other
         images stay as they are;
         float `[batch, features]` -> the same shape, clipped to the input range, not rounded;
-        their top level is `levels`.
+        their top level is `levels`. Of vectors that begin with an image, the image.
         """
         if self.architecture.stacks_frames:
             return observations if observations.dim() == 5 else space_to_depth(observations)
         if self.architecture.is_image:
             return observations.contiguous(memory_format=torch.channels_last)
+        if (image := self.architecture.image_shape) is not None:
+            pixels = observations[:, : -self.architecture.num_features].unflatten(1, image)
+            return pixels.contiguous(memory_format=torch.channels_last)
         low, high = self.input_low, self.input_high
         return affine_levels(observations, low, high, levels, rounded=False)
 
     def inputs_and_layers(
-        self, observations: Tensor | SharedFrames, levels: float = INPUT_LEVELS
+        self,
+        observations: Tensor | SharedFrames,
+        levels: float = INPUT_LEVELS,
+        activation_levels: int | None = None,
     ) -> tuple[Tensor, LayerMap]:
         """Return what layer 1 reads, as `encode` has it, and the function that applies layers.
 
-        That is `apply_layer`, or for `SharedFrames` the function that shares the background;
-        students know of it nowhere else.
+        That is `apply_layer`, or for `SharedFrames` the function that shares the background, or
+        for an image with features beside it the one that joins them; students know of these nowhere
+        else. Such features are values, or where `activation_levels` is given levels, 0 to that.
         """
         if isinstance(observations, SharedFrames):
             return observations.layers(apply_layer, compute_dtype(self.actor.weight))
-        return self.encode(observations, levels), apply_layer
+        encoded = self.encode(observations, levels)
+        if not self.architecture.joins_features:
+            return encoded, apply_layer
+        features = observations[:, -self.architecture.num_features :]
+        low, high = self.input_low, self.input_high
+        if activation_levels is not None:
+            return encoded, JoinedFeatures(affine_levels(features, low, high, activation_levels))
+        values = affine_levels(features, low, high, 1.0, rounded=False) * self.feature_top
+        return encoded, JoinedFeatures(values)
 
     def hidden_activations(self, observations: Tensor | SharedFrames) -> Iterator[Tensor]:
         """Yield the activations of each hidden layer in turn, float `[batch, channels, ...]`.

@@ -25,7 +25,13 @@ from qpd.quantization.activation_table import ENTRIES, LevelGrid, lookup_table
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.students import LayerShape, StudentArchitecture
 from qpd.students.affine import affine_levels
-from qpd.students.student import apply_layer, space_to_depth
+from qpd.students.student import (
+    FIRST_LINEAR,
+    JoinedFeatures,
+    LayerMap,
+    apply_layer,
+    space_to_depth,
+)
 
 INT32_MAX = 2**31 - 1
 
@@ -95,18 +101,24 @@ class IntegerStudent:
     def encode(self, observations: np.ndarray) -> np.ndarray:
         """Quantize vectors, float32 `[batch, features]`, to levels (Eq. 4), uint8; frames pass.
 
-        What lies beyond a feature's range saturates, infinities included; NaN becomes level 0.
+        What lies beyond a feature's range saturates, infinities included; NaN becomes level 0. The
+        pixels of vectors that begin with an image are levels already.
         """
         if self.input_low is None or self.input_high is None:
             return observations
         low, high = torch.from_numpy(self.input_low), torch.from_numpy(self.input_high)
-        levels = affine_levels(torch.from_numpy(observations), low, high, self.input_levels)
+        found, begin = torch.from_numpy(observations), observations.shape[1] - len(low)
+        levels = affine_levels(found[:, begin:], low, high, self.input_levels)
+        if begin:
+            levels = torch.cat([found[:, :begin].clamp(0.0, 255.0).round(), levels], 1)
         # Casting NaN to an integer is undefined: every processor would answer with another level.
         return torch.nan_to_num(levels, nan=0.0).to(torch.uint8).numpy()
 
     @property
     def input_levels(self) -> int:
-        """The top level of the inputs."""
+        """The top level of the features; beside an image, that of the activations they join."""
+        if self.architecture.joins_features:
+            return self.layers[0].levels
         return int(2**self.input_bits - 1)
 
     def zero_level(self, bits: int) -> int:
@@ -213,7 +225,7 @@ def integer_student(
         )
         layers.append(layer)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-    if not student.architecture.is_image:
+    if student.architecture.num_features:
         ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
     # The head has a single scale, so any of its units is the outputs' unit.
     return IntegerStudent(
@@ -255,10 +267,14 @@ class IntegerEngine:
     def integer_outputs(self, observations: np.ndarray) -> np.ndarray:
         """Map uint8 images `[batch, c, h, w]` or float32 vectors to int32 `[batch, outputs]`."""
         inputs = torch.from_numpy(self.student.encode(observations))
-        stacked = self.student.architecture.stacks_frames
-        levels: Tensor = space_to_depth(inputs) if stacked else inputs
+        architecture, image_shape = self.student.architecture, self.student.architecture.image_shape
+        apply: LayerMap = apply_layer
+        levels: Tensor = space_to_depth(inputs) if architecture.stacks_frames else inputs
+        if architecture.joins_features and image_shape is not None:
+            image, features = levels.tensor_split([-architecture.num_features], 1)
+            levels, apply = image.unflatten(1, image_shape), JoinedFeatures(features)
         for layer, weight in zip(self.student.layers, self._weights, strict=True):
-            acc = apply_layer(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
+            acc = apply(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
             view = (1, -1) + (1,) * (acc.dim() - 2)
             acc += torch.from_numpy(layer.bias).to(torch.int64).view(view)
             if layer.multiplier is None or layer.shift is None:
@@ -301,6 +317,11 @@ def reference_outputs(student: IntegerStudent, observations: np.ndarray) -> np.n
     Arguments and result as there.
     """
     levels = student.encode(observations).astype(np.int64)
+    features = levels[:, :0]
+    image = student.architecture.image_shape
+    if student.architecture.joins_features and image is not None:
+        levels, features = np.split(levels, [-student.architecture.num_features], axis=1)
+        levels = levels.reshape(-1, *image)
     for layer in student.layers:
         weight = layer.weight.astype(np.int64)
         if layer.shape.kind == "conv":
@@ -311,7 +332,10 @@ def reference_outputs(student: IntegerStudent, observations: np.ndarray) -> np.n
             acc = np.einsum("bchwij,ocij->bohw", windows[:, :, ::stride, ::stride], weight)
             bias = layer.bias[None, :, None, None]
         else:
-            acc, bias = levels.reshape(len(levels), -1) @ weight.T, layer.bias[None]
+            levels = levels.reshape(len(levels), -1)
+            if layer.shape.name == FIRST_LINEAR:
+                levels = np.concatenate([levels, features.reshape(len(levels), -1)], 1)
+            acc, bias = levels @ weight.T, layer.bias[None]
         acc = acc + bias
         if layer.multiplier is None or layer.shift is None:
             return acc.astype(np.int32)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qpd.quantization.quantization_error import dequantized_weight
 from qpd.quantization.quantized_student import QuantizedStudent
-from qpd.students.student import INPUT_LEVELS, apply_layer
+from qpd.students.student import INPUT_LEVELS
 
 
 @torch.no_grad()
@@ -23,11 +23,12 @@ def correct_biases(simulation: QuantizedStudent, observations: Tensor) -> None:
     `[batch, ...]`.
     """
     student = simulation.student
-    inputs = student.encode(observations).float() / INPUT_LEVELS
+    inputs, apply = student.inputs_and_layers(observations)
+    inputs = inputs.float() / INPUT_LEVELS
     for position, shape in enumerate(student.shapes):
         weight, bias = student.layer(shape.name).weight, student.bias(shape.name)
-        mapped = apply_layer(shape, inputs, weight, bias)
+        mapped = apply(shape, inputs, weight, bias)
         error = dequantized_weight(simulation, position) - weight
-        offsets = apply_layer(shape, inputs, error, None)
+        offsets = apply(shape, inputs, error, None)
         bias.sub_(offsets.mean([axis for axis in range(offsets.dim()) if axis != 1]))
         inputs = student.architecture.function(mapped)

@@ -61,14 +61,15 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
     """
     # The levels of a layer are rounded before the next one is calibrated, as the engine will read
     # them: float activations would hide the error that has built up by then.
-    levels = student.input_levels(observations).float()
+    levels, apply = student.levels_and_layers(observations)
+    levels = levels.float()
     if student.has_tables:
         _calibrate_tables(student, levels, percentile)
         return
     step = 1.0 / student.config.input_levels
     top = student.config.activation_levels
     for position in range(len(student.student.shapes) - 1):
-        acc, scale = student.accumulate(position, levels, levels.dtype)
+        acc, scale = student.accumulate(position, levels, levels.dtype, apply)
         unit = scale * step
         view = (1, -1) + (1,) * (acc.dim() - 2)
         bias = student.integer_bias(position, unit)
@@ -76,6 +77,7 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
         # The range depends on everything before it, so calibration is one pass from input to head.
         ceiling = max(best_range(activations, top, percentile), MIN_RANGE)
         student.activation_ranges[position] = ceiling
+        student.join_features(position)
         step = ceiling / top
         levels = (activations / step).round_().clamp_(0, top)
 

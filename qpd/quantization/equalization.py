@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qpd.students import Student
-from qpd.students.student import INPUT_LEVELS, apply_layer
+from qpd.students.student import INPUT_LEVELS
 
 # A channel that is all but dead would otherwise be blown up until its noise fills the range.
 MAX_FACTOR = 64.0
@@ -55,7 +55,7 @@ def balance(student: Student, observations: Tensor) -> None:
     """
 
     def middle(peaks: Tensor, weight: Tensor) -> Tensor:
-        columns = weight.view(len(weight), len(peaks), -1).abs().amax((0, 2))
+        columns = weight.abs().amax((0, 2))
         known = (peaks > 0) & (columns > 0)
         if not known.any():
             return torch.ones_like(peaks)
@@ -70,29 +70,26 @@ def balance(student: Student, observations: Tensor) -> None:
 def _rescale(
     student: Student, observations: Tensor, factors: Callable[[Tensor, Tensor], Tensor]
 ) -> None:
-    """Multiply hidden channels by `factors` of their peaks and of the next layer's weight."""
+    """Multiply hidden channels by `factors` of their peaks and of the next layer's weight.
+
+    That weight is `[out, channels, inputs of each]`.
+    """
     if student.architecture.activation != "relu":
         return
-    levels = student.encode(observations).float()
+    levels, apply = student.inputs_and_layers(observations)
+    levels = levels.float()
     for position, shape in enumerate(student.shapes[:-1]):
         layer = student.layer(shape.name)
         # `encode` gives levels 0..255; the float student has the factor 1/255 in its first layer.
         weight = layer.weight / INPUT_LEVELS if position == 0 else layer.weight
-        levels = F.relu_(apply_layer(shape, levels, weight, layer.bias))
+        levels = F.relu_(apply(shape, levels, weight, layer.bias))
         peaks = levels.amax([axis for axis in range(levels.dim()) if axis != 1])
         following = student.shapes[position + 1].name
-        factor = factors(peaks, student.layer(following).weight)
+        factor = factors(peaks, student.by_channel(following, len(peaks)))
         layer.weight.mul_(factor.view(-1, *(1,) * (layer.weight.dim() - 1)))
         student.bias(shape.name).mul_(factor)
         levels = levels * factor.view(1, -1, *(1,) * (levels.dim() - 2))
         # The critic reads the same features as the actor: phase 3 still trains it, so it is divided
         # too.
         for name in [following, "critic"] if following == "actor" else [following]:
-            _divide_inputs(student.layer(name).weight, factor)
-
-
-def _divide_inputs(weight: Tensor, factor: Tensor) -> None:
-    """Divide a weight's input channels, which a flattened image holds in blocks, by `factor`."""
-    # In PyTorch's ordinary layout a flattened image is channel by channel, as a kernel is.
-    by_channel = weight.view(len(weight), len(factor), -1)
-    by_channel.div_(factor.view(1, -1, 1))
+            student.by_channel(name, len(factor)).div_(factor.view(1, -1, 1))

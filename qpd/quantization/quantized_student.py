@@ -19,7 +19,7 @@ from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from qpd.students import Student, StudentOutputs
 from qpd.students.shared_background import SharedFrames
-from qpd.students.student import HiddenHook, LayerMap, apply_layer, compute_dtype
+from qpd.students.student import FIRST_LINEAR, HiddenHook, LayerMap, apply_layer, compute_dtype
 
 MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
 
@@ -42,6 +42,8 @@ class QuantizedStudent(nn.Module):
         self.has_tables = student.architecture.num_tables > 0
         learns = config.learned_ranges and self.activation.high is None
         ranges = torch.full((len(student.shapes) - 1,), self.activation.high or 1.0)
+        if student.architecture.joins_features:
+            ranges[len(student.architecture.conv_channels) - 1] = student.feature_top
         self.activation_ranges = nn.Parameter(ranges, requires_grad=learns)
         self.weight_scales = nn.ParameterDict()
         if config.scheme == "dorefa_scaled":
@@ -123,16 +125,22 @@ class QuantizedStudent(nn.Module):
         self.activation_ranges.clamp_(min=MIN_RANGE)
         for scale in self.weight_scales.values():
             scale.clamp_(min=MIN_SCALE)
+        if self.student.architecture.joins_features:
+            # Features move with the step that they share, and so does the float function.
+            last = len(self.student.architecture.conv_channels) - 1
+            self.student.feature_top.copy_(self.activation_ranges[last])
 
     def input_levels(self, observations: Tensor) -> Tensor:
         """Quantize observations to levels (Eq. 4), in the shapes of `Student.encode`."""
-        return self._levels(observations)[0]
+        return self.levels_and_layers(observations)[0]
 
-    def _levels(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
-        """Return levels, and the function that applies layers."""
+    def levels_and_layers(self, observations: Tensor | SharedFrames) -> tuple[Tensor, LayerMap]:
+        """Return what `input_levels` does, and the function that applies layers."""
         # The rounding of Eq. 4: `encode` leaves it out, as the float student sees unrounded
         # vectors.
-        encoded, apply = self.student.inputs_and_layers(observations, self.config.input_levels)
+        encoded, apply = self.student.inputs_and_layers(
+            observations, self.config.input_levels, self.config.activation_levels
+        )
         return encoded if encoded.dtype == torch.uint8 else encoded.round(), apply
 
     def accumulate(
@@ -201,7 +209,7 @@ class QuantizedStudent(nn.Module):
         `looked_up` is for tables.
         """
         dtype = compute_dtype(self.student.actor.weight)
-        levels, apply = self._levels(observations)
+        levels, apply = self.levels_and_layers(observations)
         top = self.config.activation_levels
         step: Tensor | float = 1.0 / self.config.input_levels
         for position in range(len(self.student.shapes) - 1):
@@ -237,6 +245,22 @@ class QuantizedStudent(nn.Module):
         position = [shape.name for shape in self.student.shapes].index(layer)
         weight = self.student.layer(layer).weight
         scales[units] = least_squares_scale(weight, self.bits[position], True)[units]
+
+    @torch.no_grad()
+    def join_features(self, position: int) -> None:
+        """Put features beside an image on the grid of hidden layer `position`, if they join it.
+
+        They come before the first linear layer, whose scales are fitted anew.
+        """
+        following = self.student.shapes[position + 1].name
+        if not self.student.architecture.joins_features or following != FIRST_LINEAR:
+            return
+        self.student.set_feature_top(float(self.activation_ranges[position]))
+        if following in self.weight_scales:
+            scales, weight = self.weight_scales[following], self.student.layer(following).weight
+            per_channel = len(scales) == len(weight)
+            fitted = least_squares_scale(weight, self.bits[position + 1], per_channel)
+            scales.copy_(fitted if per_channel else fitted[:1])
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
         """Return outputs and values, float32; the critic reads dequantized features in float."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ class StudentFileError(UserError, ValueError):
 def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
     """Return the fields of an architecture as plain data.
 
-    ReLU goes without saying, and so does that images of 4x84x84 are Atari's stacked frames.
+    ReLU goes without saying, and so does that images of 4x84x84 are Atari's stacked frames. Of a
+    vector that begins with an image, the shape is the image's.
     """
     fields: dict[str, Any] = {
         "observation_shape": list(architecture.observation_shape),
@@ -51,12 +53,18 @@ def architecture_to_json(architecture: StudentArchitecture) -> dict[str, Any]:
         fields["activation"] = architecture.activation
     if architecture.observation_shape == STACKED_FRAMES and not architecture.stacks_frames:
         fields["stacks_frames"] = False
+    if architecture.joins_features and architecture.image_shape is not None:
+        fields["observation_shape"] = list(architecture.image_shape)
+        fields["num_features"] = architecture.num_features
     return fields
 
 
 def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
     """Invert `architecture_to_json`; raises ValueError, KeyError or TypeError for anything else."""
-    observation_shape = _sizes(data["observation_shape"])
+    observation_shape, image_shape = _sizes(data["observation_shape"]), None
+    if "num_features" in data:  # beside an image
+        image_shape = observation_shape
+        observation_shape = (prod(image_shape) + _sizes([data["num_features"]])[0],)
     stacks_frames = data.get("stacks_frames")
     if stacks_frames is not None and type(stacks_frames) is not bool:
         raise ValueError("stacks_frames is neither true nor false")
@@ -67,6 +75,7 @@ def architecture_from_json(data: dict[str, Any]) -> StudentArchitecture:
         _sizes(data["hidden"]),
         str(data.get("activation", "relu")),
         stacks_frames,
+        image_shape,
     )
 
 

@@ -182,7 +182,7 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
         else versioned_architecture(metadata, FORMAT_VERSION)
     )
     input_bits, has_zero, output_grid = _read_wide_fields(metadata)
-    if architecture.is_image and (input_bits != 8 or has_zero):
+    if architecture.image_shape is not None and (input_bits != 8 or has_zero):
         raise ValueError("images have inputs of 8 bits, and odd weights")
     shapes = architecture.layer_shapes()
     bits_per_layer = [int(bits) for bits in parse_json(metadata["weight_bits"])]
@@ -224,8 +224,7 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
             )
         )
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-    if not architecture.is_image:
-        width = architecture.observation_shape[0]
+    if width := architecture.num_features:
         low = _vector(arrays, "input_low", np.float32, width)
         high = _vector(arrays, "input_high", np.float32, width)
         # Not `low >= high`: NaN compares false and must be refused as well.

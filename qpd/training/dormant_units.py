@@ -50,8 +50,7 @@ def recycle_dormant_units(
         bias[units] = 0.0
         following = shapes[position + 1].name
         for after in [following, "critic"] if following == "actor" else [following]:
-            weight = student.layer(after).weight
-            weight.view(len(weight), len(units), -1)[:, units] = 0.0
+            student.by_channel(after, len(units))[:, units] = 0.0
         for parameter in (layer.weight, bias):
             _forget(optimizer, parameter, units)
     return recycled
