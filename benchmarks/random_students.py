@@ -69,8 +69,7 @@ def random_student(
     box = actions if isinstance(actions, Box) else None
     actions = actions or Discrete(architecture.num_outputs)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-    if not architecture.is_image:
-        width = architecture.observation_shape[0]
+    if width := architecture.num_features:
         ranges = (np.full(width, -1.0, np.float32), np.full(width, 2.0, np.float32))
     student = IntegerStudent(
         architecture,

@@ -235,6 +235,10 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 
     shape = teacher.observation_shape
+    if teacher.image_shape is not None and not teacher.is_image:
+        raise TeacherError(
+            f"{teacher.source}: sees a Dict with an image; QPD rebuilds no such policy of SB3"
+        )
     seen = (
         spaces.Box(0, 255, shape, np.uint8)
         if teacher.is_image

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from qpd.teachers.agent_actions import choose_actions
 from qpd.teachers.archive.agent_identity import choose_algo, refuse_unsupported
 from qpd.teachers.archive.algorithm import SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import read_policy_option
+from qpd.teachers.archive.plain_data import DictPart, read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import StoredQuantization, read_quantization
@@ -32,7 +33,7 @@ from qpd.teachers.networks.build import (
     output_size,
 )
 from qpd.teachers.networks.continuous import ContinuousNetwork
-from qpd.teachers.networks.features import NatureCnn
+from qpd.teachers.networks.features import CombinedFeatures, NatureCnn
 from qpd.teachers.networks.quantized import quantize_layers
 from qpd.teachers.sources.environment_ids import current_environment_id
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
@@ -61,6 +62,7 @@ class Teacher(nn.Module):
         observation_shape: shape of one observation, such as (4, 84, 84).
         appended_zeros: features of its network that observations end before; they are 0.
         is_image: observations are uint8 images, channels first; else float32 vectors.
+        image_shape: of the image, also of one that such vectors begin with (a Dict's); else None.
         sha256: of the zip (of `data` + `policy.pth` for an unpacked folder), and of the
             normalization where there is one.
         source: what load_teacher was given.
@@ -83,6 +85,7 @@ class Teacher(nn.Module):
         actions: ActionSpace,
         observation_shape: tuple[int, ...],
         is_image: bool,
+        image_shape: tuple[int, ...] | None,
         scales_images: bool,
         archive: Sb3Archive,
         files: TeacherFiles,
@@ -100,6 +103,7 @@ class Teacher(nn.Module):
         self.observation_shape = observation_shape
         self.appended_zeros = 0
         self.is_image = is_image
+        self.image_shape = image_shape
         self.quantization = quantization
         self.sha256 = _identity(archive.sha256, normalization, quantization)
         self.files = files
@@ -116,13 +120,15 @@ class Teacher(nn.Module):
     def _register_normalization(self, normalization: ObservationNormalization | None) -> None:
         self._mean: Tensor | None
         self._deviation: Tensor | None
+        self._clip: Tensor | None
         if normalization is None:
-            self._mean = self._deviation = None
+            self._mean = self._deviation = self._clip = None
             return
         # Once here instead of at every step.
         deviation = (normalization.var + normalization.epsilon) ** 0.5
         self.register_buffer("_mean", torch.from_numpy(normalization.mean.copy()))
         self.register_buffer("_deviation", torch.from_numpy(deviation))
+        self.register_buffer("_clip", torch.as_tensor(normalization.clip_obs, dtype=torch.float64))
 
     @property
     def hidden_widths(self) -> tuple[int, ...]:
@@ -135,7 +141,7 @@ class Teacher(nn.Module):
 
         Of images, whose actor and critic share nearly all, those of the whole network.
         """
-        if self.is_image:
+        if self.image_shape is not None:
             return self.num_parameters
         inputs = self.observation_shape[0] + self.appended_zeros
         widths = (inputs, *self.hidden_widths, self.actions.num_outputs)
@@ -236,11 +242,10 @@ class Teacher(nn.Module):
             return images.div_(255.0) if self.scales_images else images
         if self.appended_zeros:
             observations = functional.pad(observations, (0, self.appended_zeros))
-        if self._mean is None or self._deviation is None or self.normalization is None:
+        if self._mean is None or self._deviation is None or self._clip is None:
             return observations.float()
         scaled = (observations.double() - self._mean) / self._deviation  # float64 as in SB3
-        clip = self.normalization.clip_obs
-        return scaled.clamp_(-clip, clip).float()
+        return scaled.clamp_(-self._clip, self._clip).float()
 
 
 def _identity(
@@ -255,7 +260,9 @@ def _identity(
     if normalization is not None:
         for statistic in (normalization.mean, normalization.var):
             digest.update(statistic.tobytes())
-        digest.update(f"{normalization.epsilon} {normalization.clip_obs}".encode())
+        clip = normalization.clip_obs
+        said = clip if isinstance(clip, float) else clip.tolist()
+        digest.update(f"{normalization.epsilon} {said}".encode())
     if quantization is not None:
         digest.update(quantization.sha256.encode())
     return digest.hexdigest()
@@ -313,8 +320,15 @@ def _build_teacher(
     num_outputs = output_size(archive.state_dict)
     actions = choose_actions(archive, algo, env_id, num_actions, num_outputs)
     network = build_network(archive, algo, num_outputs // actions.num_outputs)
-    normalization = read_vec_normalize(files.vec_normalize) if files.vec_normalize else None
     shape, is_image = _observations(archive, network)
+    scales_images = read_policy_option(archive.data, "normalize_images") != "False"
+    parts = _shown_parts(archive.observation_space.parts)
+    image_shape = _place_image(archive, network, 255.0 if scales_images else 1.0)
+    normalization = (
+        read_vec_normalize(files.vec_normalize, [(part.key, part.size) for part in parts])
+        if files.vec_normalize
+        else None
+    )
     if normalization is not None and normalization.mean.shape != shape:
         raise TeacherError(
             f"{files.vec_normalize}: statistics of shape {normalization.mean.shape};"
@@ -334,8 +348,9 @@ def _build_teacher(
         actions=actions,
         observation_shape=shape,
         is_image=is_image,
+        image_shape=shape if is_image else image_shape,
         # SB3 divides uint8 images by 255 inside the policy, unless normalize_images says no.
-        scales_images=read_policy_option(archive.data, "normalize_images") != "False",
+        scales_images=scales_images,
         archive=archive,
         files=files,
         normalization=normalization,
@@ -381,15 +396,18 @@ def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...
     """Return the shape of one observation, and whether it is a uint8 image."""
     space = archive.observation_space
     extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
+    if any(isinstance(m, CombinedFeatures) for m in network.modules()):
+        if space.space == "Dict" and space.parts:
+            return (sum(part.size for part in space.parts),), False
+        raise TeacherError(
+            "observations are a Dict with an image, but its archive does not say in plain text "
+            "which parts it has; save the agent with Stable-Baselines3 2.0 or later"
+        )
     if space.space not in (None, "Box"):
         # One-hot numbers, bits, and a Dict's parts one after the other: plain inputs of the MLP.
-        flat = space.space in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict")
-        if not flat or extractors:
+        if space.space not in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict") or extractors:
             raise TeacherError(
-                f"observations of type {space.space} with images are not supported; expected a Box,"
-                " or a Dict of vectors"
-                if flat
-                else f"observations of type {space.space} are not supported; expected a Box"
+                f"observations of type {space.space} are not supported; expected a Box"
             )
         return (num_inputs(network),), False
     if extractors:
@@ -411,6 +429,32 @@ def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
     # SB3 flattens small images for MlpPolicy, but still divides them by 255.
     return shape, space.is_uint8_image
+
+
+def _shown_parts(parts: Sequence[DictPart]) -> list[DictPart]:
+    """Return a Dict's parts in the order in which QPD's environments show them: images first."""
+    return sorted(parts, key=lambda part: not part.is_uint8_image)
+
+
+def _place_image(archive: Sb3Archive, network: Network, scale: float) -> tuple[int, ...] | None:
+    """Tell the extractors of a Dict where its image lies, and return its shape; None without."""
+    combined = [m for m in network.modules() if isinstance(m, CombinedFeatures)]
+    if not combined:
+        return None
+    parts, key = archive.observation_space.parts, combined[0].image_key
+    names = [part.key for part in parts]
+    images = [part for part in parts if part.is_uint8_image]
+    if [part.key for part in images] != [key]:
+        raise TeacherError(
+            f"an extractor of the image {key!r:.60}, but its Dict has {', '.join(names)}",
+            ErrorCode.TEACHER_DAMAGED,
+        )
+    shape = images[0].shape
+    before = sum(part.size for part in parts[: names.index(key)])
+    for extractor in combined:
+        _check_images(extractor.cnn, shape)
+        extractor.place(shape, before, scale)
+    return shape
 
 
 def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:

@@ -108,7 +108,7 @@ def test_another_teacher_brings_its_own_algorithm_and_environment(tmp_path: Path
     A2C("MlpPolicy", "CartPole-v1", n_steps=2, seed=0, device="cpu").save(agent)
     tiny = {"distill.epochs": 1, "replay.capacity": 256, "evaluation.validation_episodes": 1}
     run = qpd.distill(
-        "classic/ppo-cartpole",  # which names ppo
+        "discrete/ppo-cartpole",  # which names ppo
         teacher=agent,
         overrides=tiny,
         output=tmp_path / "run",
@@ -116,7 +116,7 @@ def test_another_teacher_brings_its_own_algorithm_and_environment(tmp_path: Path
     assert run.manifest.teacher is not None and run.manifest.teacher.algo == "a2c"
     assert run.recipe.teacher.algo is None and run.recipe.teacher.env is None
     (tmp_path / "plain.zip").write_bytes(agent.read_bytes())  # whose name says nothing
-    kept = resolve_recipe("classic/ppo-cartpole", teacher=tmp_path / "plain.zip").teacher
+    kept = resolve_recipe("discrete/ppo-cartpole", teacher=tmp_path / "plain.zip").teacher
     assert (kept.algo, kept.env) == ("ppo", "CartPole-v1")
 
 

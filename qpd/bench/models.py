@@ -94,11 +94,12 @@ def run_model(path: Path) -> BenchModel:
 def size_name(architecture: StudentArchitecture) -> str | None:
     """Return the grid's name for the architecture, whatever its number of actions, or None."""
     for name in SIZE_GRID:
-        if architecture.is_image and architecture == architecture_for(
+        if architecture.image_shape is not None and architecture == architecture_for(
             name,
             architecture.observation_shape,
             architecture.num_outputs,
             stacks_frames=architecture.stacks_frames,
+            image_shape=architecture.image_shape,
         ):
             return name
     return None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qpd.students import Student
-from qpd.students.student import INPUT_LEVELS
+from qpd.students.student import FIRST_LINEAR, INPUT_LEVELS
 
 
 class PlainNetwork(nn.Module):
@@ -22,7 +22,7 @@ class PlainNetwork(nn.Module):
         super().__init__()
         modules: list[nn.Module] = []
         for shape in student.shapes[:-1]:
-            if shape.name == "linear1" and student.architecture.is_image:
+            if shape.name == FIRST_LINEAR and student.architecture.is_image:
                 modules.append(nn.Flatten())
             modules += [student.layer(shape.name), student.architecture.function.module()]
         self.trunk = nn.Sequential(*modules)
@@ -32,6 +32,9 @@ class PlainNetwork(nn.Module):
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits `[batch, actions]` and values `[batch, 1]` of uint8 frames or vectors."""
+        if self.student is not None and self.student.architecture.joins_features:
+            features = self.student.features(observations)
+            return self.actor(features), self.critic(features)
         if self.student is not None:
             inputs = self.student.encode(observations) / INPUT_LEVELS
         else:

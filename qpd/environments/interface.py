@@ -34,7 +34,8 @@ class EnvironmentSpec:
     ``actions`` says nothing of what a policy's outputs mean: its own space does.
     ``observation_shape`` is (4, 84, 84) uint8 for Atari, elsewhere (d,) float32 or, of images,
     (channels, height, width) uint8. ``frame_stack`` is 4 for Atari and 1 elsewhere. ``parts`` are
-    those of a Dict: key and size.
+    those of a Dict: key and size. ``image_shape`` is that of images, and of the image that vectors
+    begin with, of a Dict that has one.
     """
 
     env_id: str
@@ -44,6 +45,7 @@ class EnvironmentSpec:
     is_atari: bool
     frame_stack: int
     parts: tuple[tuple[str, int], ...] = ()
+    image_shape: tuple[int, ...] | None = None
 
     def misfit(self, observation_shape: tuple[int, ...], actions: ActionSpace) -> str | None:
         """Say in what a policy with these sizes does not fit; None if it does."""

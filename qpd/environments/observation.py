@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,14 @@ class ShownObservations:
 
     As SB3 does: boxes are flattened, bits kept, whole numbers become one-hot, the parts of a Dict
     follow each other (CombinedExtractor); images, uint8, get their channels first
-    (VecTransposeImage).
+    (VecTransposeImage). An image in a Dict comes before its other parts, its pixels as float32.
     """
 
     def __init__(self, space: gymnasium.Space[Any], name: str) -> None:
         """Raise EnvironmentConfigError, which names `name`, for a space that no policy sees."""
         self.dtype = "float32"
         self.parts: tuple[tuple[str, int], ...] = ()  # key and size of each, of a Dict
+        self.image_shape: tuple[int, ...] | None = None
         self._write: Callable[[Any, np.ndarray], None] = self._flat
         if isinstance(space, spaces.Discrete) and space.start == 0:
             self._offsets, size = np.zeros(1, np.int64), int(space.n)
@@ -39,21 +41,25 @@ class ShownObservations:
         elif isinstance(space, spaces.Box) and _is_image(space):
             self._write_image(space)
             return
-        elif isinstance(space, spaces.Dict) and not any(map(_is_image, space.values())):
-            parts = [(key, ShownObservations(part, name)) for key, part in space.items()]
-            ends = np.cumsum([part.shape[0] for _, part in parts])
+        elif isinstance(space, spaces.Dict) and _num_images(space) < min(2, len(space)):
+            parts = [(key, ShownObservations(space[key], name)) for key in shown_keys(space)]
+            self.image_shape = parts[0][1].image_shape
+            sizes = [math.prod(part.shape) for _, part in parts]
+            ends = np.cumsum(sizes).tolist()
             self._parts = [
-                (key, part, slice(end - part.shape[0], end))
-                for (key, part), end in zip(parts, ends.tolist(), strict=True)
+                (key, part, slice(end - size, end))
+                for (key, part), end, size in zip(parts, ends, sizes, strict=True)
             ]
-            size = int(ends[-1])
-            self.parts = tuple((str(key), part.shape[0]) for key, part in parts)
+            self.parts = tuple(
+                (str(key), size) for (key, _), size in zip(parts, sizes, strict=True)
+            )
+            size = ends[-1]
             self._write = self._combined
         else:
             raise EnvironmentConfigError(
                 f"{name} has observations {space}: expected Box (images: "
                 "uint8, 3 axes), Discrete, MultiDiscrete and MultiBinary counted from 0, or a Dict "
-                "of these without images"
+                "of these, one image among them at most and not alone"
             )
         self.shape: tuple[int, ...] = (size,)
 
@@ -63,6 +69,7 @@ class ShownObservations:
         self._channels_first = int(np.argmin(space.shape)) == 0
         height, width, channels = space.shape
         self.shape = space.shape if self._channels_first else (channels, height, width)
+        self.image_shape = self.shape
         self._write = self._image
 
     def stacked(self, count: int) -> tuple[int, ...]:
@@ -99,7 +106,16 @@ class ShownObservations:
 
     def _combined(self, observation: Any, into: np.ndarray) -> None:
         for key, part, where in self._parts:
-            part.push(observation[key], into[where])
+            part.push(observation[key], into[where].reshape(part.shape))  # a view: a part is whole
+
+
+def shown_keys(space: spaces.Dict) -> list[str]:
+    """Return a Dict's keys in the order in which its parts are shown: the image first."""
+    return sorted(space.spaces, key=lambda key: not _is_image(space[key]))
+
+
+def _num_images(space: spaces.Dict) -> int:
+    return sum(map(_is_image, space.values()))
 
 
 def _is_image(space: gymnasium.Space[Any]) -> bool:

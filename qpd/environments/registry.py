@@ -64,9 +64,10 @@ def environment_spec(source: str | EnvironmentSource | Maker) -> EnvironmentSpec
 def feature_origin(source: EnvironmentSource) -> dict[str, Any]:
     """Return what a student's file says of its features: of a Dict, each key and its size.
 
-    `qpd.environments.feature_names` reads it.
+    Its image, which would come first, is left out. `qpd.environments.feature_names` reads it.
     """
-    parts = environment_spec(source).parts
+    spec = environment_spec(source)
+    parts = spec.parts[spec.image_shape is not None :]
     return {"features": [list(part) for part in parts]} if parts else {}
 
 
@@ -193,4 +194,5 @@ def _gym_spec(source: EnvironmentSource) -> EnvironmentSpec:
         is_atari=False,
         frame_stack=1,
         parts=shown.parts,
+        image_shape=shown.image_shape,
     )

@@ -118,7 +118,12 @@ def _vectors_in_range(student: IntegerStudent, rng: np.random.Generator, n: int)
     """
     assert student.input_low is not None and student.input_high is not None
     unit = rng.uniform(-0.1, 1.1, (n, len(student.input_low)))
-    return (student.input_low + unit * (student.input_high - student.input_low)).astype(np.float32)
+    values = student.input_low + unit * (student.input_high - student.input_low)
+    image = student.architecture.image_shape
+    if image is not None:  # which the vector begins with
+        pixels = _structured_images(rng, n, image).reshape(n, -1)
+        values = np.concatenate([pixels, values], 1)
+    return values.astype(np.float32)
 
 
 def write_bundle(

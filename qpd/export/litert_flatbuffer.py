@@ -10,6 +10,7 @@ layers with a table; the index is computed in int64.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
+from qpd.students.student import FIRST_LINEAR
 from qpd.version import pip_install
 
 INPUT, OUTPUT = "observations", "logits"
@@ -53,6 +55,8 @@ def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
     graph = _Graph(source)
     levels, scale = _encode(graph)
     for layer in source.student.layers[:-1]:
+        if layer.shape.name == FIRST_LINEAR and graph.features is not None:
+            layer, levels = _joined(graph, layer, levels, scale)
         if layer.table is not None:
             levels = _table_layer(graph, layer, _as_floats(graph, levels))
         else:
@@ -76,6 +80,7 @@ class _Graph:
         self.operators: list[Any] = []
         self.buffers: list[Any] = [schema.BufferT()]  # the schema reserves buffer 0 for "no data"
         self.codes: list[int] = []
+        self.features: int | None = None  # levels beside an image
 
     def buffer(self, data: bytes) -> int:
         stored = self.schema.BufferT()
@@ -181,8 +186,75 @@ def _encode(graph: _Graph) -> tuple[int, float]:
     if student.input_low is None or student.input_high is None:
         channels, height, width = student.architecture.observation_shape
         return graph.tensor(INPUT, (1, height, width, channels), np.int8, 1.0), 1.0
-    shape = (1, *student.architecture.observation_shape)
-    value = graph.tensor(INPUT, shape, np.float32)
+    value = graph.tensor(INPUT, (1, *student.architecture.observation_shape), np.float32)
+    if not student.architecture.joins_features:
+        return _feature_levels(graph, value), 1.0
+    image = _image_of(graph, value)
+    count = student.architecture.num_features
+    values = _sliced(graph, value, student.architecture.observation_shape[0] - count, count)
+    graph.features = _feature_levels(graph, values)
+    return image, 1.0
+
+
+def _sliced(graph: _Graph, value: int, begin: int, size: int) -> int:
+    """Return `size` numbers from `begin` on of vectors `[1, n]`."""
+    name = f"from_{begin}"
+    operands = [
+        graph.tensor(f"{name}_{what}", (2,), np.int32, data=pair)
+        for what, pair in (("begin", (0, begin)), ("size", (-1, size)))
+    ]
+    output = graph.tensor(name, (1, size), np.float32)
+    return graph.operator("SLICE", [value, *operands], output, graph.schema.SliceOptionsT())
+
+
+def _image_of(graph: _Graph, value: int) -> int:
+    """Return the levels `[1, height, width, channels]` of the image that vectors begin with."""
+    sides = graph.student.architecture.image_shape
+    assert sides is not None
+    channels, height, width = sides
+    pixels = _sliced(graph, value, 0, channels * height * width)
+    target = graph.tensor("image_shape", (4,), np.int32, data=(-1, *sides))
+    image = graph.tensor("image", (1, *sides), np.float32)
+    graph.operator("RESHAPE", [pixels, target], image, graph.schema.ReshapeOptionsT())
+    order = graph.tensor("channels_last", (4,), np.int32, data=(0, 2, 3, 1))
+    turned = graph.tensor("image_channels_last", (1, height, width, channels), np.float32)
+    graph.operator("TRANSPOSE", [image, order], turned, graph.schema.TransposeOptionsT())
+    levels = graph.tensor("image_levels", (1, height, width, channels), np.int8, 1.0)
+    return graph.operator("QUANTIZE", [turned], levels, graph.schema.QuantizeOptionsT())
+
+
+def _joined(
+    graph: _Graph, layer: IntegerLayer, levels: int, scale: float
+) -> tuple[IntegerLayer, int]:
+    """Put the features behind a flattened image, and the layer's columns in the same order."""
+    assert graph.features is not None
+    _, height, width, channels = graph.shape(levels)
+    size, count = height * width * channels, graph.student.architecture.num_features
+    target = graph.tensor("flat_shape", (2,), np.int32, data=(-1, size))
+    flat = graph.tensor("flat", (1, size), np.int8, scale)
+    graph.operator("RESHAPE", [levels, target], flat, graph.schema.ReshapeOptionsT())
+    features = graph.features
+    if scale != 1.0:  # the same levels, on the scale of what they join
+        floats = graph.tensor("feature_floats", (1, count), np.float32)
+        graph.operator("DEQUANTIZE", [features], floats, graph.schema.DequantizeOptionsT())
+        by = graph.tensor("feature_scale", (1,), np.float32, data=[scale])
+        scaled = graph.tensor("features_scaled", (1, count), np.float32)
+        graph.operator("MUL", [floats, by], scaled, graph.schema.MulOptionsT())
+        features = graph.tensor("features_on_scale", (1, count), np.int8, scale)
+        graph.operator("QUANTIZE", [scaled], features, graph.schema.QuantizeOptionsT())
+    options = graph.schema.ConcatenationOptionsT()
+    options.axis = 1
+    both = graph.tensor("flat_and_features", (1, size + count), np.int8, scale)
+    graph.operator("CONCATENATION", [flat, features], both, options)
+    image = layer.weight[:, :size].reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+    weight = np.concatenate([image.reshape(len(image), -1), layer.weight[:, size:]], 1)
+    return replace(layer, weight=weight), both
+
+
+def _feature_levels(graph: _Graph, value: int) -> int:
+    """Return the levels of features, Eq. 4 in float32."""
+    student, shape = graph.student, graph.shape(value)
+    assert student.input_low is not None and student.input_high is not None
     steps = [
         ("SUB", "above_low", student.input_low, graph.schema.SubOptionsT()),
         ("DIV", "unit", student.input_high - student.input_low, graph.schema.DivOptionsT()),
@@ -197,7 +269,7 @@ def _encode(graph: _Graph) -> tuple[int, float]:
             kind, [value, constant], graph.tensor(name, shape, np.float32), options
         )
     levels = graph.tensor("input_levels", shape, np.int8, 1.0)
-    return graph.operator("QUANTIZE", [value], levels, graph.schema.QuantizeOptionsT()), 1.0
+    return graph.operator("QUANTIZE", [value], levels, graph.schema.QuantizeOptionsT())
 
 
 def _merged_pixels(layer: IntegerLayer, columns: int) -> int:

@@ -7,6 +7,7 @@ quantized tensors is 1 and a layer's weight scale is its requantization gain. Sa
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from qpd.export.action_texts import onnx_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import requantization_gain, signed_layer
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
+from qpd.students.student import FIRST_LINEAR
 from qpd.version import __version__, pip_install
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.Mode
     graph = _Graph(source.student)
     graph.constant(ONE, np.float32(1))
     graph.constant(ZERO, np.uint8(0))
-    levels = _encode(graph)
+    levels, graph.features = _encode(graph)
     for layer in source.student.layers:
         levels = _quantized_layer(graph, layer, levels)
     return graph.model(source, metadata)
@@ -72,7 +74,10 @@ def float_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.ModelPro
     graph.constant("half", np.float32(0.5))
     graph.constant("bottom", np.float32(0))
     graph.constant("top", np.float32(source.student.layers[0].levels))
-    levels = graph.node("Cast", [_encode(graph)], "levels", to=1)  # 1: float32
+    levels, features = _encode(graph)
+    levels = graph.node("Cast", [levels], "levels", to=1)  # 1: float32
+    if features is not None:
+        graph.features = graph.node("Cast", [features], "feature_levels", to=1)
     for layer in source.student.layers:
         levels = _float_layer(graph, layer, levels)
     return graph.model(source, metadata)
@@ -91,6 +96,7 @@ class _Graph:
         self.onnx, self.student = onnx, student
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
+        self.features: str | None = None  # levels beside an image
 
     def constant(self, name: str, value: Any) -> str:
         # ascontiguousarray makes a scalar one-dimensional; QuantizeLinear wants true scalars.
@@ -150,21 +156,41 @@ class _Graph:
         return self.onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
 
 
-def _encode(graph: _Graph) -> str:
+def _encode(graph: _Graph) -> tuple[str, str | None]:
+    """Add the way to uint8 levels: what layer 1 reads, and features beside an image, if any."""
+    student, image = graph.student, graph.student.architecture.image_shape
+    if not student.architecture.joins_features or image is None:
+        return _feature_levels(graph, INPUT), None
+    size = prod(image)
+    bounds = {"zeroth": 0, "pixels": size, "all": INT32_MAX, "axis": 1}
+    for name, bound in bounds.items():
+        graph.constant(f"slice_{name}", np.array([bound], np.int64))
+    axis = "slice_axis"
+    pixels = graph.node("Slice", [INPUT, "slice_zeroth", "slice_pixels", axis], "flat_pixels")
+    shape = graph.constant("image_shape", np.array([-1, *image], np.int64))
+    pixels = graph.node("Reshape", [pixels, shape], "pixels")
+    scale = graph.constant("pixel_scale", np.float32(1))
+    point = graph.constant("pixel_zero", np.uint8(0))
+    levels = graph.node("QuantizeLinear", [pixels, scale, point], "image_levels")
+    values = graph.node("Slice", [INPUT, "slice_pixels", "slice_all", axis], "features")
+    return levels, _feature_levels(graph, values)
+
+
+def _feature_levels(graph: _Graph, values: str) -> str:
     """Add Eq. 4, from vectors to uint8 levels, with the engine's order of float operations.
 
-    Another order could round a level the other way.
+    Another order could round a level the other way. Images are levels already.
     """
     student = graph.student
     if student.input_low is None or student.input_high is None:
-        return INPUT
+        return values
     graph.constant("input_low", student.input_low)
     graph.constant("input_span", student.input_high - student.input_low)
     names = [graph.constant(f"unit_{i}", np.float32(i)) for i in (0, 1)]
     top = graph.constant("input_top", np.float32(student.input_levels))
     scale = graph.constant("input_scale", np.float32(1))
     point = graph.constant("input_zero", np.uint8(0))
-    above = graph.node("Sub", [INPUT, "input_low"], "above_low")
+    above = graph.node("Sub", [values, "input_low"], "above_low")
     unit = graph.node("Div", [above, "input_span"], "unit_unclipped")
     unit = graph.node("Clip", [unit, *names], "unit")
     scaled = graph.node("Mul", [unit, top], "scaled")
@@ -173,8 +199,12 @@ def _encode(graph: _Graph) -> str:
 
 def _flat(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     """Return levels as the layer reads them: flattened for the first linear layer after images."""
-    is_first_linear = layer.shape.name == "linear1" and graph.student.architecture.is_image
-    return graph.node("Flatten", [levels], "flat") if is_first_linear else levels
+    if layer.shape.name != FIRST_LINEAR or graph.student.architecture.image_shape is None:
+        return levels
+    flat = graph.node("Flatten", [levels], "flat")
+    if graph.features is None:
+        return flat
+    return graph.node("Concat", [flat, graph.features], "flat_and_features", axis=1)
 
 
 def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:

@@ -86,6 +86,12 @@ def _preprocessing(student: IntegerStudent, env_id: str) -> str:
     if student.architecture.is_image:
         size = "x".join(map(str, student.architecture.observation_shape))
         return f"{env_id}'s image as it is, {size} channels first, uint8 0..255, not divided by 255"
+    if student.architecture.image_shape is not None:
+        size = "x".join(map(str, student.architecture.image_shape))
+        return (
+            f"{env_id}'s image, {size} channels first, pixels 0..255 not divided by 255, and "
+            f"behind it the {student.architecture.num_features} numbers of its other parts, in their order"
+        )
     return f"{env_id}'s vector as it is"
 
 

@@ -15,6 +15,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor
 
 from qpd.actions import ActingRule, Box
+from qpd.environments.observation import shown_keys
 from qpd.integer.integer_student import IntegerEngine
 from qpd.student_files.quantized import unpack_student
 
@@ -51,8 +52,8 @@ class IntegerFeatures(BaseFeaturesExtractor):
         if self._engine is None:
             arrays = {name: self.get_buffer(buffer_name(name)).cpu().numpy() for name in self.names}
             self._engine = IntegerEngine(unpack_student(self.metadata, arrays))
-        if isinstance(observations, dict):  # in the order of CombinedExtractor
-            keys = self._observation_space.spaces  # type: ignore[attr-defined]
+        if isinstance(observations, dict):
+            keys = shown_keys(self._observation_space)  # type: ignore[arg-type]
             observations = torch.cat([observations[key].flatten(1) for key in keys], dim=1)
         # SB3 casts frames to float32, which holds 0..255 exactly: the way back loses nothing.
         if self._engine.student.architecture.is_image:

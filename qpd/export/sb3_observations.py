@@ -63,6 +63,27 @@ def golden_in_space(
     return golden_vectors(source.student, observations=flat), arrays
 
 
+def _channels_first(space: Space) -> Space:
+    """Return a Dict whose images have their channels first, as SB3's VecTransposeImage shows it."""
+    from stable_baselines3.common.preprocessing import (
+        is_image_space,
+        is_image_space_channels_first,
+    )
+    from stable_baselines3.common.vec_env import VecTransposeImage
+
+    if not isinstance(space, spaces.Dict):
+        return space
+    parts = {
+        key: VecTransposeImage.transpose_space(part)
+        if isinstance(part, spaces.Box)
+        and is_image_space(part)
+        and not is_image_space_channels_first(part)
+        else part
+        for key, part in space.spaces.items()
+    }
+    return spaces.Dict(parts)
+
+
 def _shown_space(source: ExportSource) -> Space:
     from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
@@ -71,7 +92,7 @@ def _shown_space(source: ExportSource) -> Space:
     found = env.observation_space
     env.close()
     if environment.frame_stack == 1:
-        return found
+        return _channels_first(found)
     if not isinstance(found, spaces.Box):  # SB3 stacks each part of a Dict, QPD their sequence
         raise EnvironmentConfigError(f"{environment}: stacks no Box")
     return StackedObservations(1, environment.frame_stack, found).stacked_observation_space

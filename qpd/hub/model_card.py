@@ -210,6 +210,11 @@ def _student(source: PushSource) -> str:
         )
     elif student.architecture.is_image:
         inputs = f"an image of {'x'.join(map(str, shape))}, channels first, uint8 0 to 255"
+    elif (image := student.architecture.image_shape) is not None:
+        inputs = (
+            f"the environment's image, {'x'.join(map(str, image))}, channels first, 0 to 255, and "
+            f"then its {student.architecture.num_features} other numbers, in one float32 vector"
+        )
     else:
         inputs = f"the environment's vector of {shape[0]}, float32; 8-bit levels inside"
     return "\n".join(

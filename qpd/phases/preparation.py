@@ -120,6 +120,7 @@ def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchite
                 spec.actions.num_outputs,
                 student.activation,
                 stacks_frames,
+                spec.image_shape,
             )
         else:
             found = StudentArchitecture(
@@ -129,12 +130,13 @@ def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchite
                 student.hidden or (),
                 student.activation,
                 stacks_frames,
+                spec.image_shape,
             )
     except ValueError as error:
         raise PreparationError(
             f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
         ) from error
-    if found.is_image and recipe.quantize.input_bits != 8:
+    if found.image_shape is not None and recipe.quantize.input_bits != 8:
         raise PreparationError(
             f"recipe {recipe.name}: quantize.input_bits: {recipe.quantize.input_bits}: images are "
             "bytes: must be 8",

@@ -51,9 +51,9 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
         play.save("quantize", [(student, None)])
         run.set_phase("quantize", "running", keeps_memory=True)
     observations = _calibration_sample(recipe, memory)
-    if not network.architecture.is_image:
+    if network.architecture.num_features:
         # Phase 1 began with the teacher's play alone; the memory now holds the student's as well.
-        network.move_input_range(*input_range(memory))
+        network.move_input_range(*input_range(memory, network.architecture.num_features))
     # Literal Eq. 5 drops each layer's scale, so there is nothing for equalization to keep.
     if recipe.quantize.scheme == "dorefa_scaled":
         equalize(network, observations, recipe.quantize.equalization)

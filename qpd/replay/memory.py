@@ -211,8 +211,8 @@ class ReplayMemory:
         order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
         return order.to(self.device)[:num_samples].split(batch_size)
 
-    def observation_range(self) -> tuple[Tensor, Tensor]:
-        """Find the range of each vector feature, float32 `[features]`, but for rare extremes.
+    def observation_range(self, num_features: int) -> tuple[Tensor, Tensor]:
+        """Find the range of the last features, float32 `[num_features]`, but for rare extremes.
 
         Of a feature that crashes send far out, the whole range would leave the values that decide
         about actions a few of 255 levels: one in 2,000 may lie beyond either end.
@@ -220,7 +220,7 @@ class ReplayMemory:
         rows = self.transition_rows()
         rows = rows[:: -(-len(rows) // _RANGE_SAMPLE)]
         low, high = np.quantile(
-            self._rows.numpy()[rows], [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0
+            self._rows.numpy()[rows, -num_features:], [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0
         )
         return torch.from_numpy(low).float(), torch.from_numpy(high).float()
 

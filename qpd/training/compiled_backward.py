@@ -40,7 +40,9 @@ def can_compile(module: nn.Module, wanted: str, updates: int) -> bool:
     Raises CompileError where that is on, and there is no compiler.
     """
     student = module.student if isinstance(module, QuantizedStudent) else module
-    if wanted == "off" or not isinstance(student, Student) or student.architecture.is_image:
+    if wanted == "off" or not isinstance(student, Student):
+        return False
+    if student.architecture.image_shape is not None:
         return False
     if cxx_compiler() is not None:
         return wanted == "on" or updates >= LEAST_UPDATES

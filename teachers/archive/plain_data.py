@@ -10,19 +10,46 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 _SPACE_NAME = re.compile(r"spaces\.\w+\.(\w+)'|\b(Box|Discrete|MultiDiscrete|MultiBinary|Dict)\b")
 
 
+# One entry of a Dict's text, up to the next key: 'camera': Box(0, 255, (3, 64, 64), uint8)
+_ENTRY = re.compile(
+    r"""(['"])(.{1,200}?)\1: (Box|Discrete|MultiDiscrete|MultiBinary)\(""", re.DOTALL
+)
+_BOX = re.compile(r"\(([\d, ]{1,200})\), (\w+)\)[^)]*$")
+_MAX_TEXT = 1_000_000
+
+
+@dataclass(frozen=True)
+class DictPart:
+    """One key of a Dict: the shape of its Box or image, or `(size,)` of what SB3 makes of it."""
+
+    key: str
+    shape: tuple[int, ...]
+    is_uint8_image: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+
 @dataclass(frozen=True)
 class ObservationSpace:
-    """The agent's observation space; fields are None where the archive does not say."""
+    """The agent's observation space; fields are None where the archive does not say.
+
+    `parts` are those of a Dict, in its order, which is that of its features; empty where unknown.
+    """
 
     space: str | None = None  # "Box", "Discrete", "Dict", ...
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     is_uint8_image: bool = False  # SB3's is_image_space(): 3 axes, uint8, from 0 to 255
+    parts: tuple[DictPart, ...] = ()
 
 
 def read_observation_space(data: Mapping[str, Any]) -> ObservationSpace:
@@ -35,7 +62,37 @@ def read_observation_space(data: Mapping[str, Any]) -> ObservationSpace:
     low, high = (set(re.findall(r"\d+", str(fields.get(key, "")))) for key in ("low", "high"))
     is_image = shape is not None and len(shape) == 3 and dtype == "uint8"
     is_image = is_image and low <= {"0"} and high <= {"255"}
-    return ObservationSpace(space_name(fields), shape, dtype, is_image)
+    parts = dict_parts(str(fields.get("spaces", "")))
+    return ObservationSpace(space_name(fields), shape, dtype, is_image, parts)
+
+
+def dict_parts(text: str) -> tuple[DictPart, ...]:
+    """Return the parts that the text of a Dict's spaces names; none where one is not understood."""
+    text, parts = text[:_MAX_TEXT], []
+    found = list(_ENTRY.finditer(text))
+    for entry, following in zip_longest(found, found[1:]):
+        end = following.start() if following else len(text)
+        part = _dict_part(entry[2], entry[3], text[entry.end() - 1 : end])
+        if part is None:
+            return ()
+        parts.append(part)
+    return tuple(parts)
+
+
+def _dict_part(key: str, kind: str, arguments: str) -> DictPart | None:
+    if kind == "Box":
+        said = _BOX.search(arguments)
+        shape = tuple(map(int, re.findall(r"\d{1,9}", said[1]))) if said else ()
+        if said is None or not shape:
+            return None
+        is_image = len(shape) == 3 and said[2] == "uint8"
+        return DictPart(key, shape, is_image)
+    # Discrete(3), MultiDiscrete([2 3]): one-hot; MultiBinary(4): bits; start=... comes after.
+    numbers = [int(n) for n in re.findall(r"\d{1,9}", arguments.split("start", 1)[0])]
+    if not numbers:
+        return None
+    size = math.prod(numbers) if kind == "MultiBinary" else sum(numbers)
+    return DictPart(key, (size,)) if size else None
 
 
 def read_policy_option(data: Mapping[str, Any], name: str) -> str | None:

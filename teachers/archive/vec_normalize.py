@@ -1,5 +1,6 @@
 """Read SB3's `vecnormalize.pkl` (observation statistics) without executing the pickle."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from qpd.teachers.archive.pickled_array import as_array
 class ObservationNormalization:
     """`clip((observation - mean) / sqrt(var + epsilon), -clip_obs, clip_obs)`, as VecNormalize.
 
-    `mean` and `var` are float64 of the observation's shape.
+    `mean` and `var` are float64 of the observation's shape. `clip_obs` is an array of that shape
+    where parts of a Dict are not normalized: infinite there, with mean 0 and deviation 1.
     """
 
     mean: NDArray[np.float64]
     var: NDArray[np.float64]
     epsilon: float
-    clip_obs: float
+    clip_obs: float | NDArray[np.float64]
 
     def apply(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Normalize observations [..., *shape] and return float32 of the same shape."""
@@ -32,14 +34,17 @@ class ObservationNormalization:
         return np.clip(scaled, -self.clip_obs, self.clip_obs).astype(np.float32)
 
 
-def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
+def read_vec_normalize(
+    path: str | Path, parts: Sequence[tuple[str, int]] = ()
+) -> ObservationNormalization | None:
     """Return the statistics, or None where observations were not normalized.
 
-    Raises TeacherError for a file that is too large, damaged, or no VecNormalize.
+    `parts`: key and size of each part of a Dict, in the order in which a policy sees them. Raises
+    TeacherError for a file that is too large, damaged, or no VecNormalize.
     """
     path = Path(path)
     try:
-        return _normalization(load_inert(read_file(path, MAX_PICKLE_BYTES)))
+        return _normalization(load_inert(read_file(path, MAX_PICKLE_BYTES)), parts)
     except TooLargeError as error:
         raise TeacherError(f"{path}: {error}", ErrorCode.TEACHER_SETTINGS) from error
     except Exception as error:  # a damaged pickle may raise nearly anything
@@ -50,27 +55,58 @@ def read_vec_normalize(path: str | Path) -> ObservationNormalization | None:
         ) from error
 
 
-def _normalization(root: Any) -> ObservationNormalization | None:
+def _normalization(root: Any, parts: Sequence[tuple[str, int]]) -> ObservationNormalization | None:
     state = _state(root, "VecNormalize")
     # Rewards may have been normalized all the same; playing needs none of that.
     if state.get("norm_obs", True) is False:
         return None
-    # One RunningMeanStd per key of a Dict space.
-    if isinstance(state.get("obs_rms"), dict):
-        raise ValueError("dict observations are not supported")
-    statistics = _state(state.get("obs_rms"), "RunningMeanStd")
-    # SB3 keeps them in float64; float32 would move normalized observations in the last bit.
-    mean = as_array(statistics.get("mean")).astype(np.float64)
-    var = as_array(statistics.get("var")).astype(np.float64)
     epsilon = float(as_array(state.get("epsilon")))
     clip_obs = float(as_array(state.get("clip_obs")))
-    if mean.shape != var.shape:
-        raise ValueError(f"mean has shape {mean.shape}, var {var.shape}")
+    clip: float | NDArray[np.float64] = clip_obs
+    found = state.get("obs_rms")
+    if isinstance(found, dict):  # one RunningMeanStd for each key that is normalized
+        mean, var, clip = _of_parts(found, parts, epsilon, clip_obs)
+    else:
+        mean, var = _moments(found)
     if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var + epsilon > 0).all()):
         raise ValueError("mean or var is not finite, or var is negative")
     if not clip_obs > 0:
         raise ValueError(f"clip_obs is {clip_obs}")
-    return ObservationNormalization(mean, var, epsilon, clip_obs)
+    return ObservationNormalization(mean, var, epsilon, clip)
+
+
+def _moments(record: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    statistics = _state(record, "RunningMeanStd")
+    # SB3 keeps them in float64; float32 would move normalized observations in the last bit.
+    mean = as_array(statistics.get("mean")).astype(np.float64)
+    var = as_array(statistics.get("var")).astype(np.float64)
+    if mean.shape != var.shape:
+        raise ValueError(f"mean has shape {mean.shape}, var {var.shape}")
+    return mean, var
+
+
+def _of_parts(
+    found: dict[Any, Any], parts: Sequence[tuple[str, int]], epsilon: float, clip_obs: float
+) -> tuple[NDArray[np.float64], ...]:
+    """Return mean, variance and clip of a Dict's parts, one after the other."""
+    unknown = sorted(str(key) for key in found if key not in dict(parts))
+    if unknown:
+        raise ValueError(
+            f"statistics of {unknown[0]!r:.60}; the agent's archive names "
+            f"{', '.join(key for key, _ in parts) or 'no parts of a Dict'}"
+        )
+    means, variances, clips = [], [], []
+    for key, size in parts:
+        # As they are: mean 0, and var + epsilon = 1.
+        mean, var, clip = np.zeros(size), np.full(size, 1.0 - epsilon), np.inf
+        if key in found:
+            (mean, var), clip = _moments(found[key]), clip_obs
+        if mean.size != size:
+            raise ValueError(f"statistics of {key!r:.60}: {mean.shape}, not {size} numbers")
+        means.append(mean.ravel())
+        variances.append(var.ravel())
+        clips.append(np.full(size, clip))
+    return np.concatenate(means), np.concatenate(variances), np.concatenate(clips)
 
 
 def _state(record: Any, class_name: str) -> dict[str, Any]:

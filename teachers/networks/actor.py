@@ -14,7 +14,7 @@ from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.networks.actor_critic import ActorCriticNetwork
 from qpd.teachers.networks.build import Network
 from qpd.teachers.networks.continuous import ContinuousNetwork
-from qpd.teachers.networks.features import NatureCnn
+from qpd.teachers.networks.features import CombinedFeatures, NatureCnn
 from qpd.teachers.networks.layers import ACTIVATIONS, linear_layers
 from qpd.teachers.networks.q_network import QNetwork
 
@@ -89,8 +89,15 @@ def activate(layer: ActorLayer, mapped: Tensor) -> Tensor:
 def actor_of(network: Network, activation: str) -> Actor:
     """Return the actor of an agent's network; `activation` is that of its linear layers.
 
-    Raises TeacherError for an integer controller, whose outputs are quantized as well.
+    Raises TeacherError for an integer controller, whose outputs are quantized as well, and for an
+    agent that sees an image and vectors, whose layers are no chain.
     """
+    if any(isinstance(each, CombinedFeatures) for each in network.modules()):
+        raise TeacherError(
+            "sees a Dict with an image, and its layers are no chain: distil it (`qpd run --teacher`"
+            ", `qpd distill`) instead",
+            ErrorCode.TEACHER_SETTINGS,
+        )
     if any(isinstance(each, FrozenControllerLinear) for each in network.modules()):
         raise TeacherError(
             "was trained as an integer controller: the folder of its training has its integers "

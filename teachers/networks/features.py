@@ -1,15 +1,16 @@
-"""SB3's features extractors: NatureCNN, and none for vectors."""
+"""SB3's features extractors: NatureCNN, none for vectors, and both for a Dict with an image."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpd.teachers.archive.errors import TeacherError
-from qpd.teachers.networks.layers import convolution, linear, refuse_unknown
+from qpd.teachers.networks.layers import convolution, linear, refuse_unknown, under
 
 NATURE_CNN_LAYERS = ((8, 4), (4, 2), (3, 1))  # (kernel, stride), Mnih et al. 2015
 
@@ -45,18 +46,48 @@ class NatureCnn(nn.Module):
         return height * width * self.out_channels if min(height, width) > 0 else 0
 
 
+class CombinedFeatures(nn.Module):
+    """SB3's CombinedExtractor of one image and vectors, over QPD's order: the image comes first.
+
+    `image_key` names the image; `place` says where it lies and where its features go.
+    """
+
+    def __init__(self, key: str, tensors: Mapping[str, Tensor]) -> None:
+        """Take the image's NatureCNN; TeacherError if its tensors do not fit."""
+        super().__init__()
+        self.image_key = key
+        self.cnn = NatureCnn(tensors)
+        self.image_shape: tuple[int, ...] = ()
+        self.num_before, self.scale = 0, 1.0
+
+    def place(self, image_shape: tuple[int, ...], num_before: int, scale: float) -> None:
+        """Set the image's shape, the number of features before its own, and what divides it."""
+        self.image_shape, self.num_before, self.scale = image_shape, num_before, scale
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Map float `[batch, pixels and features]` to features `[batch, n]`, in SB3's order."""
+        size = prod(self.image_shape)
+        image = observations[:, :size].unflatten(1, self.image_shape) / self.scale
+        before, after = observations[:, size:].tensor_split([self.num_before], 1)
+        return torch.cat([before, self.cnn(image), after], 1)
+
+
 def extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
     """Make the extractor of the tensors under its name; none are those of MlpPolicy's."""
     # MlpPolicy's FlattenExtractor has no parameters.
     if not tensors:
         return nn.Flatten()
     seen = sorted({key.split(".")[1] for key in tensors if key.startswith("extractors.")})
-    if seen:  # SB3's CombinedExtractor has parameters for images alone
+    if len(seen) > 1:
         raise TeacherError(
-            f"observations are a Dict with an image ({', '.join(seen)}): not supported; train the "
-            "agent on a Dict of vectors (gymnasium.wrappers.FilterObservation leaves parts out), "
-            "or on the image alone"
+            f"observations are a Dict with {len(seen)} images ({', '.join(seen)}): not supported; "
+            "train the agent on one image (gymnasium.wrappers.FilterObservation leaves parts out), "
+            "or on one that holds the channels of all"
         )
+    if seen:  # SB3's CombinedExtractor has parameters for images alone
+        name = f"extractors.{seen[0]}."
+        refuse_unknown(tensors, (name,))
+        return CombinedFeatures(seen[0], under(tensors, name))
     refuse_unknown(tensors, ("cnn.0.", "cnn.2.", "cnn.4.", "linear.0."))
     return NatureCnn(tensors)
 

@@ -24,7 +24,7 @@ AGENTS = [
     row("teacher info nan.zip", Code.TEACHER_NOT_FINITE, "nan.zip", "action_net.weight", "finite"),
     row("teacher info inf.zip", Code.TEACHER_NOT_FINITE, "inf.zip", "value_net.bias", "finite"),
     row("teacher info vast.zip", Code.TEACHER_NOT_FINITE, "vast.zip: its outputs are not finite"),
-    row("run classic/ppo-cartpole --teacher vast.zip", Code.TEACHER_NOT_FINITE, "vast.zip: its"),
+    row("run discrete/ppo-cartpole --teacher vast.zip", Code.TEACHER_NOT_FINITE, "vast.zip: its"),
     row("teacher info twice.zip", Code.TEACHER_DAMAGED, "twice.zip", "'n_epochs' is given twice"),
     row("teacher info sharing.zip", Code.TEACHER_DAMAGED, "'policy.pth'", "has tuple as a key"),
     row("teacher info sharingstatistics", Code.TEACHER_SETTINGS, "vecnormalize.pkl", "tuple as"),
@@ -52,7 +52,7 @@ AGENTS = [
     Row("teacher pull sb3/ppo-CartPole-v1", Code.HUB_UNREACHABLE,
         ("sb3/ppo-CartPole-v1", "cannot be reached", "resolve/main/ppo-CartPole-v1.zip"),
         environment=CLOSED_PORT),
-    Row("run classic/ppo-cartpole", Code.HUB_UNREACHABLE,
+    Row("run discrete/ppo-cartpole", Code.HUB_UNREACHABLE,
         ("sb3/ppo-CartPole-v1", "--teacher ppo-CartPole-v1.zip"),
         environment={"HF_HUB_OFFLINE": "1"}),
     row("train sac CartPole-v1", Code.TEACHER_TRAINING, "SAC learns Box actions", "dqn"),
@@ -73,12 +73,12 @@ AGENTS = [
     row("teacher train ppo CartPole-v1", Code.COMMAND_LINE, "`qpd train ppo CartPole-v1`"),
 ]  # fmt: skip
 
-RUN = "run classic/ppo-cartpole --teacher agent.zip"
-PENDULUM = "run classic/ppo-cartpole --teacher continuous.zip --set teacher.env=Pendulum-v1"
+RUN = "run discrete/ppo-cartpole --teacher agent.zip"
+PENDULUM = "run discrete/ppo-cartpole --teacher continuous.zip --set teacher.env=Pendulum-v1"
 FITTING = [
     row("run ci --teacher absent.zip", Code.TEACHER_NOT_FOUND, "absent.zip: no such file"),
-    row("run classic/ppo-cartpole --teacher nan.zip", Code.TEACHER_NOT_FINITE, "nan.zip"),
-    row("distill classic/ppo-cartpole --teacher cut.zip", Code.TEACHER_DAMAGED, "cut.zip"),
+    row("run discrete/ppo-cartpole --teacher nan.zip", Code.TEACHER_NOT_FINITE, "nan.zip"),
+    row("distill discrete/ppo-cartpole --teacher cut.zip", Code.TEACHER_DAMAGED, "cut.zip"),
     row(f"{RUN} --set teacher.env=Acrobot-v1", Code.TEACHER_WRONG_ENVIRONMENT, "agent.zip",
         "(4,)", "Acrobot-v1 gives (6,)"),
     row(f"{RUN} --set teacher.env=CarRacing-v3", Code.TEACHER_WRONG_ENVIRONMENT, "(3, 96, 96)"),

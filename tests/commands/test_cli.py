@@ -86,7 +86,15 @@ def test_a_tiny_run_prints_one_json_object(tmp_path: Path) -> None:
 def test_a_student_that_phase_3_kept_is_played_once(
     cartpole_zip: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["run", "classic/ppo-cartpole", "--teacher", str(cartpole_zip), "-o", "run", "--json"]
+    command = [
+        "run",
+        "discrete/ppo-cartpole",
+        "--teacher",
+        str(cartpole_zip),
+        "-o",
+        "run",
+        "--json",
+    ]
     for override in (
         "environment.num_envs=4",
         "environment.max_frames=60",
@@ -119,7 +127,7 @@ def test_a_small_run_in_steps_and_again(
         "save.tensorboard=false",
     ):
         common += ["--set", override]
-    code, out, err = call(capsys, "distill", "classic/ppo-cartpole", *common)
+    code, out, err = call(capsys, "distill", "discrete/ppo-cartpole", *common)
     assert code == 0, err
     assert json.loads(out)["phases"]["distill"] == "done"
     code, _, err = call(capsys, "finetune", "run")
@@ -137,7 +145,7 @@ def test_a_small_run_in_steps_and_again(
     code, out, err = call(capsys, "finetune", "run")
     assert code == 0 and "already done in run, nothing to do" in err
     assert "finetuned (QAT)" in out
-    code, _, err = call(capsys, "distill", "classic/ppo-cartpole", *common, "--seed", "7")
+    code, _, err = call(capsys, "distill", "discrete/ppo-cartpole", *common, "--seed", "7")
     assert code == 2 and "was made with another recipe" in err and "seed" in err
 
 
@@ -147,7 +155,7 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(out)["recipes"]
     names = [recipe["name"] for recipe in listed]
     assert len(names) == len(set(names)) >= 25
-    assert {"ci", "quickstart", "paper/ppo-s", "classic/ppo-cartpole"} <= set(names)
+    assert {"ci", "quickstart", "paper/ppo-s", "discrete/ppo-cartpole"} <= set(names)
     assert all(recipe["description"] for recipe in listed)
     code, out, _ = call(capsys, "recipes")
     assert code == 0 and all(name in out for name in names)
@@ -269,7 +277,7 @@ def test_a_fork_quantizes_the_same_student_at_other_bits(
         "save.keep_replay=true",
     ]
     options = [part for line in small for part in ("--set", line)]
-    run = ["run", "classic/ppo-cartpole", "--teacher", str(cartpole_zip), "-o", "eight", *options]
+    run = ["run", "discrete/ppo-cartpole", "--teacher", str(cartpole_zip), "-o", "eight", *options]
     code, _, err = call(capsys, *run)
     assert code == 0, err
     again = ("quantize", "eight", "-o", "three", "--set", "quantize.weight_bits=3")

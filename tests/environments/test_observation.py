@@ -73,9 +73,24 @@ def test_a_dict_is_what_the_combined_extractor_sees() -> None:
         np.testing.assert_array_equal(seen, expected.numpy())
 
 
+def test_an_image_in_a_dict_comes_first_and_keeps_its_levels() -> None:
+    space = spaces.Dict({"arm": KEYS["speed"], "camera": RGB, "gear": spaces.Discrete(3)})
+    shown = ShownObservations(space, "Car")
+    sizes = [("camera", 3 * 40 * 36), ("arm", 4), ("gear", 3)]
+    assert shown.parts == tuple(sizes) and shown.image_shape == (3, 40, 36)
+    space.seed(3)
+    found = space.sample()
+    seen = np.full(shown.shape, 9.0, np.float32)
+    shown.push(found, seen)
+    pixels = found["camera"].transpose(2, 0, 1).ravel()
+    number = np.eye(3)[found["gear"]]
+    np.testing.assert_array_equal(seen, np.concatenate([pixels, found["arm"].ravel(), number]))
+
+
 def test_what_no_policy_here_sees_is_refused() -> None:
-    with pytest.raises(EnvironmentConfigError, match="Dict of these without images"):
-        ShownObservations(spaces.Dict({"camera": RGB, "speed": KEYS["speed"]}), "Car")
+    for wrong in ({"camera": RGB}, {"camera": RGB, "rear": RGB, "speed": KEYS["speed"]}):
+        with pytest.raises(EnvironmentConfigError, match="one image among them at most"):
+            ShownObservations(spaces.Dict(wrong), "Car")
     with pytest.raises(ValueError, match=r"an image of shape \(3, 9, 9\)"):
         ShownObservations(RGB, "Car").push(
             np.zeros((9, 9, 3), np.uint8), np.zeros((3, 40, 36), np.uint8)

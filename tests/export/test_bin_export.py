@@ -65,9 +65,9 @@ def test_mixed_bits_and_trained_students(run: str, tmp_path: Path) -> None:
 def check_reader(student: IntegerStudent, folder: Path) -> None:
     qpd_bin = reader(exported(folder, student))
     observations = golden_vectors(student, 4).observations
-    if not student.architecture.is_image:
+    if count := student.architecture.num_features:
         unusual = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], np.float32)
-        observations[0] = np.resize(unusual, observations.shape[1])
+        observations[0, -count:] = np.resize(unusual, count)
     read = qpd_bin.load(folder / "student.bin")
     got = qpd_bin.integer_outputs(read, observations)
     assert got.dtype == np.int32

@@ -1,6 +1,7 @@
 """Exports of students of own images: any size and number of channels, on a stack or not."""
 
 import dataclasses
+import math
 import shutil
 import struct
 import subprocess
@@ -12,13 +13,16 @@ import numpy as np
 import pytest
 
 from benchmarks.random_students import random_student
+from benchmarks.runtime_policies import onnx_float_policy, onnx_policy
 from qpd.actions import Box, Discrete
 from qpd.bench.models import run_model, size_name
 from qpd.bench.teachers import group_by_teacher
 from qpd.commands.export import EXPORTERS
-from qpd.export.bundle import ExportSource, golden_vectors, write_bundle
+from qpd.export.bundle import ExportError, ExportSource, golden_vectors, write_bundle
 from qpd.export.c.code import export_c
 from qpd.export.litert_flatbuffer import export_litert
+from qpd.export.onnx_graph import export_onnx
+from qpd.export.systemverilog.code import check_student
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from qpd.student_files.quantized import save_integer_student
 from qpd.students import StudentArchitecture
@@ -27,6 +31,16 @@ from tests.export.test_c_actions import TARGETS
 from tests.export.test_c_export import KERNELS, WARNINGS, c_logits, compiled, write
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+
+
+def joined(
+    image: tuple[int, ...], features: int, convolutions: tuple[int, ...], hidden: tuple[int, ...]
+) -> StudentArchitecture:
+    """An image with features beside it."""
+    shape = (math.prod(image) + features,)
+    return StudentArchitecture(shape, 3, convolutions, hidden, image_shape=image)
+
+
 CAMERAS = StudentArchitecture((4, 84, 84), 3, (4, 5, 4), (8,), stacks_frames=False)
 # Sides with columns left over, more than one strip or one batch of patches, one patch, 5 layers.
 STUDENTS = {
@@ -41,6 +55,9 @@ STUDENTS = {
     "one patch of many": (StudentArchitecture((1, 100, 84), 3, (4, 4, 4, 4, 5), (5,)), 8, 8),
     "cameras": (CAMERAS, 8, 8),
     "planes beyond 16 bits": (StudentArchitecture((2, 250, 264), 3, (4, 4, 4), (5,)), 8, 8),
+    "joined": (joined((3, 40, 48), 5, (4, 8, 4), (6,)), 8, 8),
+    "joined, left over": (joined((3, 65, 70), 1, (20, 36, 17), (70,)), 5, 3),
+    "joined, four layers": (joined((1, 87, 91), 70, (4, 8, 8, 20), (9, 8)), 3, 8),
 }
 
 
@@ -64,11 +81,12 @@ def test_c_gives_the_engines_logits(name: str, kernels: str, tmp_path: Path) -> 
 
 @needs_gcc
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("name", ["left over", "one patch", "one patch of many"])
+@pytest.mark.parametrize("name", ["left over", "one patch", "one patch of many", "joined"])
 def test_sanitizers_find_nothing_in_c(name: str, kernels: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "out", student_of(name))
     flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c"]
+    sources += ["qpd_encode.c"] * (folder / "qpd_encode.c").exists()
     command = ["gcc", *WARNINGS, *KERNELS[kernels], *flags, "-o", "test", *sources]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if "asan" in done.stderr or "ubsan" in done.stderr:
@@ -88,7 +106,7 @@ EMULATED = {
 
 
 @pytest.mark.parametrize("target", EMULATED)
-@pytest.mark.parametrize("name", ["wide", "left over", "one patch"])
+@pytest.mark.parametrize("name", ["wide", "left over", "one patch", "joined"])
 def test_golden_vectors_pass_on_emulated_processors(name: str, target: str, tmp_path: Path) -> None:
     compiler, runner = EMULATED[target]
     for tool in (compiler[0], runner[0]):
@@ -96,6 +114,7 @@ def test_golden_vectors_pass_on_emulated_processors(name: str, target: str, tmp_
             pytest.skip(f"{tool} is not installed")
     folder = write(tmp_path / "out", student_of(name))
     sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c"]
+    sources += ["qpd_encode.c"] * (folder / "qpd_encode.c").exists()
     command = [*compiler, "-std=c99", "-O2", "-o", "test", *sources]
     subprocess.run(command, cwd=folder, check=True)
     done = subprocess.run(
@@ -137,6 +156,34 @@ def test_a_stack_is_exported_with_its_preprocessing_and_four_cameras_without() -
         assert isinstance(student.actions, Discrete)
 
 
+def test_the_c_export_says_where_features_go_beside_an_image() -> None:
+    student = student_of("joined")
+    about = {"algo": "ppo", "env_id": "Mine-v0", "features": [["arm", 4], ["gear", 1]]}
+    exported = export_c(ExportSource(student, about, "mine"), golden_vectors(student, 0, 4))
+    header, readme = exported["qpd_student.h"].decode(), exported["README.md"].decode()
+    for line in ("QPD_INPUT_BYTES 5765", "QPD_FEATURES 5", "QPD_INPUT_TOP 255", "QPD_WIDTH 48"):
+        assert f"#define {line}\n" in header
+    assert "an image of 3x40x48 and 5 features" in header
+    assert "/* arm[3] */" in header and "/* gear */" in header
+    assert "uint8 [3][40][48]" in readme and "| 4 | gear |" in readme
+    assert "qpd_levels_from_floats(values, levels)" in readme
+    with pytest.raises(ExportError, match="students of images"):
+        check_student(student)
+
+
+@pytest.mark.parametrize("name", ["joined", "joined, left over", "joined, four layers"])
+def test_onnx_joins_features_as_the_engine_does(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    student = student_of(name)
+    source, golden = ExportSource(student, {}, name), golden_vectors(student, 1)
+    write_bundle(tmp_path / "onnx", "onnx", source, export_onnx(source, golden))
+    for policy in (onnx_policy, onnx_float_policy):
+        logits = policy(tmp_path / "onnx")(golden.observations)
+        integers = np.round(logits.astype(np.float64) / student.output_scale)
+        assert (integers == golden.logits).all(1).mean() >= 0.8
+        assert np.abs(integers - golden.logits).max() < 5e-3 * np.ptp(golden.logits)
+
+
 @pytest.mark.parametrize("name", STUDENTS)
 def test_the_bin_reader_gives_the_engines_logits(name: str, tmp_path: Path) -> None:
     check_reader(student_of(name), tmp_path / "bin")
@@ -162,7 +209,9 @@ def test_a_bin_says_how_large_images_are(tmp_path: Path) -> None:
         qpd_bin.load(tmp_path / "wrong.bin")
 
 
-@pytest.mark.parametrize("name", ["rgb", "wide", "left over", "tall", "five layers", "cameras"])
+@pytest.mark.parametrize("name", ["rgb", "wide", "left over", "tall", "five layers", "cameras",
+     "joined", "joined, left over", "joined, four layers"],
+)  # fmt: skip
 def test_litert_gives_the_engines_logits(name: str, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     from benchmarks.runtime_policies import litert_policy
@@ -179,7 +228,8 @@ def test_litert_gives_the_engines_logits(name: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path / "litert", capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
     shape = ", ".join(map(str, student.architecture.observation_shape))
-    assert f"uint8 [batch, {shape}]" in (tmp_path / "litert" / "README.md").read_text()
+    if student.architecture.is_image:
+        assert f"uint8 [batch, {shape}]" in (tmp_path / "litert" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("target", ["onnx", "litert", "bin", "sb3"])

@@ -79,6 +79,28 @@ class Cameras(_Shown):
         return -abs(float(action[0]) - self.number / 7)
 
 
+class Camera(_Shown):
+    """An RGB image, channels last, between a vector and a number; pays for knowing all three."""
+
+    observation_space = spaces.Dict(
+        {
+            "a": spaces.Box(-3.0, 3.0, (2,), np.float32),
+            "camera": spaces.Box(0, 255, (40, 48, 3), np.uint8),
+            "gear": spaces.Discrete(3),
+        }
+    )
+    action_space = spaces.Discrete(2)
+
+    def show(self) -> Any:
+        image = np.zeros((40, 48, 3), np.uint8)
+        image[:, 6 * self.number : 6 * self.number + 6, self.number % 3] = 200
+        self.sign = float(self.np_random.choice([-1.0, 1.0]))
+        return {"a": np.float32([self.sign, 0.5]), "camera": image, "gear": self.number % 3}
+
+    def pay(self, action: Any) -> float:
+        return float(action == ((self.number >= 4) == (self.sign > 0)))
+
+
 class Aim(_Shown):
     """Bits in, two torques of unlike bounds out."""
 
@@ -92,5 +114,5 @@ class Aim(_Shown):
         return -abs(float(action[0]) - self.number / 4 + 1) - abs(float(action[1]) - 2)
 
 
-for kind in (Keys, Rgb, Cameras, Aim):
+for kind in (Keys, Rgb, Cameras, Camera, Aim):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -46,6 +46,7 @@ TINY = {
         ("Aim", "MlpPolicy", "mlp-8"),
         ("Rgb", "CnnPolicy", "XXS"),
         ("Cameras", "CnnPolicy", "XXS"),
+        ("Camera", "MultiInputPolicy", "XXS"),
     ],
 )
 def test_from_zip_to_device(
@@ -66,6 +67,9 @@ def test_from_zip_to_device(
     code, _, err = call(capsys, "export", tmp_path / "run", "--format", "c", "-o", folder)
     assert code == 0, err
     assert not (folder / "qpd_preprocess.c").exists()  # which is Atari's
+    if name == "Camera":
+        header = (folder / "qpd_student.h").read_text(encoding="utf-8")
+        assert "QPD_FEATURES 5" in header and "/* a[1] */" in header and "/* gear[2] */" in header
     if name == "Keys":
         rows = (folder / "README.md").read_text(encoding="utf-8").splitlines()
         named = [row.split("|")[2].strip() for row in rows if re.match(r"\| \d+ \| [ab]\[", row)]

@@ -137,7 +137,7 @@ def test_shipped_recipe_by_name_or_path(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     same = [load_recipe(n) for n in ("ci", "ci.yaml", "recipes/ci.yaml")]
     assert same[0] == same[1] == same[2]
-    assert load_recipe("classic/ppo-cartpole").teacher.source == "sb3/ppo-CartPole-v1"
+    assert load_recipe("discrete/ppo-cartpole").teacher.source == "sb3/ppo-CartPole-v1"
 
 
 def test_custom_widths_replace_an_inherited_size_and_back(tmp_path: Path) -> None:

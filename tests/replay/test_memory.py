@@ -218,7 +218,7 @@ def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int,
         naive = (naive + [Stored(o, x, float(v)) for o, x, v in rows])[-capacity:]
     if naive:
         assert_holds(everything(memory), naive)
-        low, high = memory.observation_range()
+        low, high = memory.observation_range(5)
         held = np.array([stored.observation for stored in naive])
         # Of so few the range is the whole one, but for a two-thousandth of the gap to the next.
         np.testing.assert_allclose(low, held.min(0), atol=0.02 * np.ptp(held, axis=0).max())
@@ -356,7 +356,7 @@ def test_rare_extremes_do_not_widen_the_range_of_a_feature() -> None:
     for row in rows:
         observation = np.array([[row, 0.5 * row]], np.float32)
         memory.add(TransitionBatch(observation, one, one, torch.zeros(1, 2), torch.zeros(1)))
-    low, high = memory.observation_range()
+    low, high = memory.observation_range(2)
     torch.testing.assert_close(low, torch.tensor([-1.0, -0.5]), rtol=0, atol=2e-3)
     torch.testing.assert_close(high, torch.tensor([1.0, 0.5]), rtol=0, atol=2e-3)
 

@@ -82,10 +82,11 @@ class _Seen(gymnasium.Env):
         self.observation_space = space
 
 
-def test_a_dict_with_an_image_is_named_and_so_is_what_works(tmp_path: Path) -> None:
-    space = Dict({"arm": Box(-1, 1, (3,)), "cam": Box(0, 255, (40, 40, 3), np.uint8)})
+def test_a_dict_with_two_images_is_named_and_so_is_what_works(tmp_path: Path) -> None:
+    image = Box(0, 255, (40, 40, 3), np.uint8)
+    space = Dict({"arm": Box(-1, 1, (3,)), "cam": image, "rear": image})
     A2C("MultiInputPolicy", _Seen(space), device="cpu").save(tmp_path / "a.zip")
-    said = r"a\.zip: observations are a Dict with an image \(cam\): .*on a Dict of vectors"
+    said = r"a\.zip: observations are a Dict with 2 images \(cam, rear\): .*on one image"
     with pytest.raises(TeacherError, match=said):
         load_teacher(tmp_path / "a.zip")
 

@@ -49,7 +49,8 @@ class Student:
     action_high: np.ndarray
     thresholds: np.ndarray
     choices: np.ndarray  # empty unless there is a choice in each of several parts
-    input_top: int  # the top level of vectors
+    input_top: int  # the top level of features
+    image: list  # channels, height, width of the image that vectors begin with; empty without one
 
 
 def load(path: str | os.PathLike) -> Student:
@@ -60,9 +61,9 @@ def load(path: str | os.PathLike) -> Student:
         raise ValueError(f"{path}: not a student.bin")
     (_, version, count, convs, top, features, outputs_count, size, scale, kind, bits, numbers,
      crc) = HEADER.unpack_from(data)  # fmt: skip
-    if version not in (1, 2, 3, 4, 5) or kind > MULTI_BINARY:
+    if version not in (1, 2, 3, 4, 5, 6) or kind > MULTI_BINARY:
         raise ValueError(
-            f"{path}: version {version}, kind {kind}: this reader knows 1 to 5, 0 to 3"
+            f"{path}: version {version}, kind {kind}: this reader knows 1 to 6, 0 to 3"
         )
     if len(data) != 32 + size or zlib.crc32(data[:28] + data[32:]) != crc:
         raise ValueError(f"{path}: damaged: {len(data)} bytes, of the wrong length or checksum")
@@ -80,7 +81,8 @@ def load(path: str | os.PathLike) -> Student:
     action_low, action_high = take("<f4", of_box), take("<f4", of_box)
     thresholds = take("<i4", 2**bits - 1 if kind == BOX else 0)
     choices = take("<u4", numbers if kind == MULTI_DISCRETE else 0).astype(np.int64)
-    inputs, *sides = take("<u4", 3).tolist() if version == 5 else (features or 4, 84, 84)
+    image = take("<u4", 3).tolist() if version in (5, 6) else []
+    inputs, *sides = image or (features or 4, 84, 84)
     input_bits, is_even = take("u1", 4).tolist()[:2] if version == 4 else (8, 0)
     num_tables = int(take("<u4", 1)[0]) if version in (3, 4) else 0
     if num_tables not in (0, 1, count - 1):
@@ -98,7 +100,7 @@ def load(path: str | os.PathLike) -> Student:
             inputs *= kernel * kernel
             sides = [(side - kernel) // stride + 1 for side in sides]
         elif i == convs and convs:
-            inputs *= sides[0] * sides[1]
+            inputs = inputs * sides[0] * sides[1] + (features if version == 6 else 0)
         row_bytes = (inputs * bits + 7) // 8
         packed = take("u1", out * row_bytes).reshape(out, row_bytes)
         last = i == count - 1
@@ -118,7 +120,7 @@ def load(path: str | os.PathLike) -> Student:
         raise ValueError(f"{path}: its numbers do not fit its shape")
     return Student(
         layers, top, scale, low, high, kind, action_low, action_high, thresholds, choices,
-        2**input_bits - 1,
+        top if version == 6 else 2**input_bits - 1, image if version == 6 else [],
     )  # fmt: skip
 
 
@@ -137,14 +139,20 @@ def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
     """Turn float32 vectors into levels from 0 on; NaN becomes 0. Images are levels already."""
     if not len(student.low):
         return observations
+    pixels, features = np.split(observations, [-len(student.low)], axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
-        unit = (observations.astype(np.float32) - student.low) / (student.high - student.low)
-        return np.nan_to_num(np.round(np.clip(unit, 0, 1) * np.float32(student.input_top)), nan=0.0)
+        unit = (features.astype(np.float32) - student.low) / (student.high - student.low)
+        levels = np.round(np.clip(unit, 0, 1) * np.float32(student.input_top))
+    return np.concatenate([pixels, np.nan_to_num(levels, nan=0.0)], 1)
 
 
 def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
     """Map uint8 images `[batch, c, h, w]` or float32 vectors to int32 `[batch, outputs]`."""
     levels = levels_of(student, observations).astype(np.int64)
+    features = np.zeros((len(levels), 0), np.int64)
+    if student.image:
+        levels, features = np.split(levels, [-len(student.low)], axis=1)
+        levels = levels.reshape(-1, *student.image)
     for i, layer in enumerate(student.layers):
         if layer.kernel:
             # Windows of a [batch, channel, row, column] or [batch, row, column, channel] image.
@@ -158,7 +166,8 @@ def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:
             windows = windows[:, :: layer.stride, :: layer.stride]
             levels = windows.reshape(*windows.shape[:3], -1)
         else:
-            levels = levels.reshape(len(levels), -1)
+            levels = np.concatenate([levels.reshape(len(levels), -1), features], 1)
+            features = features[:, :0]  # joined once
         acc = levels @ layer.weights.T + layer.bias
         if not len(layer.multiplier):
             return acc.astype(np.int32)

@@ -26,8 +26,9 @@ MAGIC = b"QPDB"
 # Version 2 says what the outputs mean; a single choice among several needs no more than version 1.
 # Version 3 has tables, whatever the outputs mean; version 4 may, and says how wide inputs are and
 # whether weights are even. Version 5 says how large an image is; before, all were 4 of 84x84.
+# Version 6 has features beside such an image.
 ONE_CHOICE_VERSION, ACTIONS_VERSION, TABLES_VERSION, WIDE_VERSION = 1, 2, 3, 4
-OWN_IMAGE_VERSION = 5
+OWN_IMAGE_VERSION, JOINED_VERSION = 5, 6
 HEADER = struct.Struct("<4s4B2HId2BHI")  # 32 bytes, the CRC last
 KINDS = {Discrete: 0, Box: 1, MultiDiscrete: 2, MultiBinary: 3}
 LAYER = struct.Struct("<H2B")
@@ -61,7 +62,7 @@ def binary_student(student: IntegerStudent) -> bytes:
     """Return the student as docs/bin-format.md describes it; ExportError if it is too wide."""
     architecture, layers = student.architecture, student.layers
     widths = [len(layer.weight) for layer in layers]
-    features = 0 if architecture.is_image else architecture.observation_shape[0]
+    features = architecture.num_features
     if max(*widths, features) > 0xFFFF or len(layers) > 0xFF:
         raise ExportError("student.bin holds at most 255 layers of 65,535 outputs")
     table = [
@@ -107,6 +108,8 @@ def binary_student(student: IntegerStudent) -> bytes:
 def _version(student: IntegerStudent) -> int:
     if student.input_bits != 8 or student.has_zero_weight:
         return WIDE_VERSION
+    if student.architecture.joins_features:
+        return JOINED_VERSION
     if is_own_image(student):  # these have 8 bits, odd weights and no tables
         return OWN_IMAGE_VERSION
     if student.tables:
@@ -118,7 +121,7 @@ def _image_sides(student: IntegerStudent) -> list[bytes]:
     """Return channels, height and width of own images; nothing for other observations."""
     if not is_own_image(student):
         return []
-    return [np.array(student.architecture.observation_shape, "<u4").tobytes()]
+    return [np.array(student.architecture.image_shape, "<u4").tobytes()]
 
 
 def _tables(student: IntegerStudent) -> list[bytes]:

@@ -25,6 +25,7 @@ from qpd.export.c.sizes import (
 )
 from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
 from qpd.student_files.quantized import pack_levels
+from qpd.students.student import FIRST_LINEAR
 
 
 def export_c(source: ExportSource, golden: GoldenVectors, board: bool = False) -> dict[str, bytes]:
@@ -69,12 +70,11 @@ def weight_rows(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
         return weight.reshape(out, -1)
     if layer.shape.kind == "conv":
         return np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(out, -1)
-    if layer.shape.name == "linear1" and student.architecture.is_image:
+    if layer.shape.name == FIRST_LINEAR and student.architecture.image_shape is not None:
         last = len(student.architecture.conv_channels) - 1
         image = student.architecture.layer_shapes()[last].output_shape
-        return np.ascontiguousarray(weight.reshape(out, *image).transpose(0, 2, 3, 1)).reshape(
-            out, -1
-        )
+        flat = weight[:, : prod(image)].reshape(out, *image).transpose(0, 2, 3, 1)
+        return np.concatenate([flat.reshape(out, -1), weight[:, prod(image) :]], 1)
     return weight
 
 
@@ -123,6 +123,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
         "QPD_IMAGE": int(student.architecture.is_image),
         "QPD_OWN_IMAGE": int(is_own_image(student)),
         **_image_sides(student),
+        "QPD_FEATURES": student.architecture.num_features,
         **({} if student.architecture.is_image else {"QPD_INPUT_TOP": student.input_levels}),
         "QPD_ZERO_WEIGHT": int(student.has_zero_weight),
         "QPD_TABLES": len(student.tables),
@@ -163,8 +164,13 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
 def _image_sides(student: IntegerStudent) -> dict[str, int]:
     if not is_own_image(student):
         return {}
-    names = ("QPD_CHANNELS", "QPD_HEIGHT", "QPD_WIDTH")
-    return dict(zip(names, student.architecture.observation_shape, strict=True))
+    names, shape = ("QPD_CHANNELS", "QPD_HEIGHT", "QPD_WIDTH"), student.architecture.image_shape
+    found = dict(zip(names, shape or (), strict=True))
+    if student.architecture.joins_features:  # where linear layer 1 finds them
+        last = student.layers[len(student.architecture.conv_channels) - 1]
+        found["QPD_JOINS"] = len(student.architecture.conv_channels)
+        found["QPD_JOINED_AT"] = prod(last.shape.output_shape)
+    return found
 
 
 def _action_kind(space: ActionSpace) -> dict[str, int]:

@@ -20,14 +20,16 @@ def agent(source: ExportSource) -> str:
 
 
 def inputs(source: ExportSource) -> str:
-    """Return `4 frames of 84x84`, `an image of 3x64x64` or `8 features`."""
+    """Return `4 frames of 84x84`, `an image of 3x64x64 and 5 features`, or either of these."""
     architecture = source.student.architecture
+    number = architecture.num_features
+    named = f"{number} feature{'s' * (number > 1)}"
     if is_own_image(source.student):
-        return f"an image of {'x'.join(map(str, architecture.observation_shape))}"
+        image = f"an image of {'x'.join(map(str, architecture.image_shape or ()))}"
+        return f"{image} and {named}" if architecture.joins_features else image
     if architecture.is_image:
         return "{} frames of {}x{}".format(*architecture.observation_shape)
-    number = architecture.observation_shape[0]
-    return f"{number} feature{'s' * (number > 1)}"
+    return named
 
 
 def actions(source: ExportSource) -> str:
@@ -50,7 +52,7 @@ def features(source: ExportSource) -> tuple[str, ...] | None:
     """Return what each feature is; None for frames, and for environments that are not known."""
     names = part_names(source.about.get("features"))
     names = names or feature_names(str(source.about.get("env_id", "")))
-    is_all = names is not None and source.student.architecture.observation_shape == (len(names),)
+    is_all = names is not None and source.student.architecture.num_features == len(names)
     return names if is_all else None
 
 

@@ -24,7 +24,10 @@ def input_shape(student: IntegerStudent, layer: IntegerLayer) -> tuple[int, ...]
     """Return a convolution's input, `(channels, height, width)`."""
     shapes = student.architecture.layer_shapes()
     number = [shape.name for shape in shapes].index(layer.shape.name)
-    return shapes[number - 1].output_shape if number else student.architecture.observation_shape
+    if number:
+        return shapes[number - 1].output_shape
+    architecture = student.architecture
+    return architecture.image_shape or architecture.observation_shape
 
 
 def geometry(student: IntegerStudent, layer: IntegerLayer) -> dict[str, int]:
@@ -60,5 +63,6 @@ def _patches(student: IntegerStudent, layer: IntegerLayer) -> dict[str, int]:
 
 
 def is_own_image(student: IntegerStudent) -> bool:
-    """Return whether observations are images, but not Atari's stacks of four frames."""
-    return student.architecture.is_image and not student.architecture.stacks_frames
+    """Return whether there is an image, but not Atari's stack of four frames."""
+    architecture = student.architecture
+    return architecture.image_shape is not None and not architecture.stacks_frames

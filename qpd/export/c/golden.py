@@ -18,7 +18,10 @@ def c_golden_vectors(student: IntegerStudent, golden: GoldenVectors) -> GoldenVe
     observations, logits = golden.observations[:MOST_VECTORS], golden.logits[:MOST_VECTORS]
     if student.architecture.is_image or not len(observations):
         return GoldenVectors(observations, logits)
-    unusual = np.resize(UNUSUAL, (1, observations.shape[1]))
+    begin = observations.shape[1] - student.architecture.num_features  # behind an image, if any
+    unusual = np.concatenate(
+        [observations[-1:, :begin], np.resize(UNUSUAL, (1, observations.shape[1] - begin))], 1
+    )
     return GoldenVectors(
         np.concatenate([observations[:-1], unusual]),
         np.concatenate([logits[:-1], reference_outputs(student, unusual)]),
@@ -73,11 +76,12 @@ def _values(student: IntegerStudent, golden: GoldenVectors) -> str:
     """Return the array of vectors as the bits of their floats: C has no literal for NaN."""
     if student.architecture.is_image:
         return ""
-    bits = np.ascontiguousarray(golden.observations, dtype=np.float32).view(np.uint32)
+    features = golden.observations[:, -student.architecture.num_features :]
+    bits = np.ascontiguousarray(features, dtype=np.float32).view(np.uint32)
     rows = ["{" + ",".join(f"0x{value:08x}" for value in row) + "}" for row in bits.tolist()]
     return (
-        "/* The same observations before they became levels: the bits of their floats. */\n"
-        "static const QPD_FLASH uint32_t qpd_golden_values[QPD_GOLDEN][QPD_INPUT_BYTES] = {\n"
+        "/* The same features before they became levels: the bits of their floats. */\n"
+        "static const QPD_FLASH uint32_t qpd_golden_values[QPD_GOLDEN][QPD_FEATURES] = {\n"
         + ",\n".join(rows)
         + "};\n"
     )

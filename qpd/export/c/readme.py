@@ -18,7 +18,7 @@ from qpd.export.c.geometry import is_own_image
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
 
-    uint8_t levels[QPD_INPUT_BYTES];
+    uint8_t levels[QPD_FEATURES];
     int outside = qpd_levels_from_floats(values, levels);        /* float, in the table's units */
     outside = qpd_levels_from_counts(counts, low, high, levels); /* int32: no float on the device */
 
@@ -40,6 +40,12 @@ uint8 [@CHANNELS@][@HEIGHT@][@WIDTH@], that is `[QPD_CHANNELS][QPD_HEIGHT][QPD_W
 the environment's image, channels first, as Stable-Baselines3 has it. The level of channel c, row y,
 column x is `observation[(c * QPD_HEIGHT + y) * QPD_WIDTH + x]`. No frames are stacked: one image,
 one action."""
+_JOINED = """\
+@IMAGE@
+
+Behind the image come the levels of @NUMBER@ features, from `observation[QPD_INPUT_BYTES -
+QPD_FEATURES]` on: give the functions below that address for `levels`, and write the image's bytes
+before it. They are """
 _ONE_CHOICE = """\
     #include "qpd.h"
     int32_t logits[QPD_ACTIONS];
@@ -144,7 +150,7 @@ def _use(source: ExportSource) -> tuple[str, str]:
         if not can_sample(source):
             acting = _Q_VALUES + _EPSILON * bool(student.architecture.stacks_frames)
         return _ONE_CHOICE.replace("@ACTING@", acting), _LOGITS
-    one_call = "" if student.architecture.is_image else _ONE_CALL
+    one_call = "" if is_own_image(student) or student.architecture.is_image else _ONE_CALL
     if isinstance(space, Box):
         bounds = zip(*(bound.tolist() for bound in space.bounds), strict=True)
         rows = [f"| {i} | {low!r} | {high!r} |" for i, (low, high) in enumerate(bounds)]
@@ -157,16 +163,16 @@ def _use(source: ExportSource) -> tuple[str, str]:
 
 def _observation(source: ExportSource) -> str:
     """Return how observations are made: images as they are, from screens, or from features."""
+    architecture, before = source.student.architecture, ""
     if is_own_image(source.student):
-        sides = zip(
-            ("CHANNELS", "HEIGHT", "WIDTH"),
-            source.student.architecture.observation_shape,
-            strict=True,
-        )
-        text = _IMAGE
-        for name, size in sides:
-            text = text.replace(f"@{name}@", str(size))
-        return text
+        sides = ("CHANNELS", "HEIGHT", "WIDTH")
+        image = _IMAGE
+        for name, size in zip(sides, architecture.image_shape or (), strict=True):
+            image = image.replace(f"@{name}@", str(size))
+        if architecture.is_image:
+            return image
+        before = _JOINED.replace("@IMAGE@", image)
+        before = before.replace("@NUMBER@", str(architecture.num_features))
     low, high, names = source.student.input_low, source.student.input_high, features(source)
     if low is None or high is None:
         return _SCREENS
@@ -181,8 +187,8 @@ def _observation(source: ExportSource) -> str:
     ]
     text = "\n".join(
         [
-            "uint8 levels, one a feature: `round(clip((x - low) / (high - low), 0, 1) * @TOP@)`, "
-            "halves to even.",
+            f"{before}uint8 levels, one a feature: "
+            "`round(clip((x - low) / (high - low), 0, 1) * @TOP@)`, halves to even.",
             "",
             _SENSORS,
             "",

@@ -45,6 +45,8 @@ def buffer_sizes(student: IntegerStudent) -> dict[str, int]:
     """Return the bytes of the runtime's buffers, rounded up to multiples of 4."""
     # Layers alternate between two buffers; the head writes to the caller's logits instead.
     written = [prod(layer.shape.output_shape) for layer in student.layers[:-1]]
+    if student.architecture.joins_features:
+        written[len(student.architecture.conv_channels) - 1] += student.architecture.num_features
     gathered = [layer for layer in student.layers if not is_whole(student, layer)]
     patches = [prod(layer.weight.shape[1:]) for layer in gathered]
     rows = [prod(layer.weight.shape[1:]) for layer in student.layers]

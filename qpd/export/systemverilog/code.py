@@ -153,7 +153,7 @@ def export_systemverilog(
 
 def check_student(student: IntegerStudent) -> None:
     """Raise ExportError, in one line, for a student that the core does not compute."""
-    if student.architecture.is_image:
+    if student.architecture.image_shape is not None:
         raise ExportError("--format systemverilog: students of images do not fit; it takes mlp-*")
     if any(layer.table is not None for layer in student.layers):
         raise ExportError("--format systemverilog: it takes ReLU, no tables of activations")

@@ -13,7 +13,7 @@ extern "C" {
 
 /* The head's accumulators for one observation: QPD_OUTPUTS of them, in units of QPD_LOGIT_SCALE.
  * The observation is QPD_INPUT_BYTES uint8 levels; an image as [channel][row][column], Atari's
- * frames as [4][84][84], oldest first. It is only read: no call remembers an earlier one's. */
+ * frames as [4][84][84], oldest first; features beside an image follow it. It is only read: no call remembers an earlier one's. */
 void qpd_outputs(const uint8_t *observation, int32_t *outputs);
 
 #if QPD_DISCRETE
@@ -57,7 +57,7 @@ int qpd_sample(const int32_t *logits, uint32_t *state);
 const char *qpd_kernel_name(void);
 
 #if !QPD_IMAGE
-#if !QPD_DISCRETE
+#if !QPD_DISCRETE && !QPD_OWN_IMAGE
 /* From sensor values to the action in one call; see qpd_levels_from_floats and
  * qpd_levels_from_counts, of which these return the answer. */
 int qpd_act_on_floats(const float *values, qpd_action *action);
@@ -65,7 +65,7 @@ int qpd_act_on_counts(const int32_t *counts, const int32_t *low, const int32_t *
                       qpd_action *action);
 #endif
 
-/* Levels of QPD_INPUT_BYTES features in the units of the training environment (QPD_LOW_0 to
+/* Levels of QPD_FEATURES features in the units of the training environment (QPD_LOW_0 to
  * QPD_HIGH_0, and so on): round(QPD_INPUT_TOP (x - low) / (high - low)), halves to even. Beyond its
  * range a feature saturates, infinities included; NaN is level 0. Returns how many features were
  * NaN or beyond their range. Needs IEEE single precision, no math library. */

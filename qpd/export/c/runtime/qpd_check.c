@@ -6,13 +6,14 @@
 #include "qpd_unpack.h"
 
 #if !QPD_IMAGE
-/* Floats, and counts that stand for the same levels, must give `observation`. */
+/* Floats, and counts that stand for the same levels, must give the features of `observation`. */
 static int qpd_check_levels(int vector, const uint8_t *observation)
 {
-    float values[QPD_INPUT_BYTES];
-    int32_t counts[QPD_INPUT_BYTES], low[QPD_INPUT_BYTES], high[QPD_INPUT_BYTES];
-    uint8_t levels[QPD_INPUT_BYTES];
-    for (uint16_t i = 0; i < QPD_INPUT_BYTES; ++i) {
+    float values[QPD_FEATURES];
+    int32_t counts[QPD_FEATURES], low[QPD_FEATURES], high[QPD_FEATURES];
+    uint8_t levels[QPD_FEATURES];
+    observation += QPD_INPUT_BYTES - QPD_FEATURES;
+    for (uint16_t i = 0; i < QPD_FEATURES; ++i) {
         const uint32_t bits = qpd_golden_values[vector][i];
         memcpy(&values[i], &bits, 4);
         /* A sensor of 4 counts a level, every other one turned round; halfway to the level below, which
@@ -24,11 +25,11 @@ static int qpd_check_levels(int vector, const uint8_t *observation)
         counts[i] += level == 0 ? -25 * step : level == QPD_INPUT_TOP ? 25 * step : -step / 2;
     }
     qpd_levels_from_floats(values, levels);
-    if (memcmp(levels, observation, QPD_INPUT_BYTES) != 0) {
+    if (memcmp(levels, observation, QPD_FEATURES) != 0) {
         return 1;
     }
     qpd_levels_from_counts(counts, low, high, levels);
-    return memcmp(levels, observation, QPD_INPUT_BYTES) != 0;
+    return memcmp(levels, observation, QPD_FEATURES) != 0;
 }
 #endif
 

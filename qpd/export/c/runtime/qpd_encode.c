@@ -9,8 +9,8 @@
 #error "qpd_encode.c needs IEEE arithmetic: compile it without -ffast-math"
 #endif
 
-static const QPD_FLASH float qpd_low[QPD_INPUT_BYTES] = {QPD_LOWS};
-static const QPD_FLASH float qpd_width[QPD_INPUT_BYTES] = {QPD_WIDTHS};
+static const QPD_FLASH float qpd_low[QPD_FEATURES] = {QPD_LOWS};
+static const QPD_FLASH float qpd_width[QPD_FEATURES] = {QPD_WIDTHS};
 
 static int qpd_is_nan(float value)
 {
@@ -22,7 +22,7 @@ static int qpd_is_nan(float value)
 int qpd_levels_from_floats(const float *values, uint8_t *levels)
 {
     int outside = 0;
-    for (uint16_t i = 0; i < QPD_INPUT_BYTES; ++i) {
+    for (uint16_t i = 0; i < QPD_FEATURES; ++i) {
         /* Volatile: every step is rounded to a float, where a compiler might keep more digits or
          * fuse two operations into one. */
         const volatile float above = values[i] - qpd_low[i];
@@ -50,7 +50,7 @@ int qpd_levels_from_counts(const int32_t *counts, const int32_t *low, const int3
                            uint8_t *levels)
 {
     int outside = 0;
-    for (uint16_t i = 0; i < QPD_INPUT_BYTES; ++i) {
+    for (uint16_t i = 0; i < QPD_FEATURES; ++i) {
         const int64_t direction = high[i] < low[i] ? -1 : 1;
         const int64_t width = direction * ((int64_t)high[i] - low[i]);
         const int64_t above = direction * ((int64_t)counts[i] - low[i]);
@@ -69,7 +69,7 @@ int qpd_levels_from_counts(const int32_t *counts, const int32_t *low, const int3
     return outside;
 }
 
-#if !QPD_DISCRETE
+#if !QPD_DISCRETE && !QPD_OWN_IMAGE
 int qpd_act_on_floats(const float *values, qpd_action *action)
 {
     uint8_t levels[QPD_INPUT_BYTES];

@@ -1,6 +1,8 @@
 /* From the observation to the outputs: the layers one after the other, in a static arena. */
 #include "qpd.h"
 
+#include <string.h>
+
 #include "qpd_layer.h"
 #include "qpd_layers.h"
 
@@ -43,6 +45,13 @@ void qpd_outputs(const uint8_t *observation, int32_t *outputs)
 #endif
     for (uint32_t i = 0; i < QPD_LAYERS; ++i) {
         uint8_t *output = i % 2 ? qpd_arena.odd : qpd_arena.even;
+#ifdef QPD_JOINS
+        if (i == QPD_JOINS) { /* its input, which is the arena's, has room for them */
+            uint8_t *joined = i % 2 ? qpd_arena.even : qpd_arena.odd;
+            memcpy(joined + QPD_JOINED_AT, observation + QPD_INPUT_BYTES - QPD_FEATURES,
+                   QPD_FEATURES);
+        }
+#endif
 #ifdef QPD_LAYER_VNNI_H
         if (qpd_layer_vnni(i, input, output, outputs)) {
             input = output;

@@ -1,0 +1,110 @@
+"""Agents of SB3's MultiInputPolicy: an image between vectors, VecNormalize of some keys or all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from qpd.environments.observation import ShownObservations
+from qpd.teachers import Teacher, TeacherError, load_teacher
+from tests.teachers.agents_of_any_space import Anything, perturbed
+
+SEEN = spaces.Dict(
+    {
+        "arm": spaces.Box(-3.0, 3.0, (2, 2), np.float32),
+        "cam": spaces.Box(0, 255, (40, 44, 3), np.uint8),
+        "gear": spaces.Discrete(3),
+        "horn": spaces.MultiBinary(2),
+    }
+)
+VECTORS = spaces.Dict({"arm": SEEN["arm"], "wind": spaces.Box(-9.0, 9.0, (3,), np.float32)})
+CHOICE, TORQUE = spaces.Discrete(4), spaces.Box(-2.0, 2.0, (2,), np.float32)
+
+
+def made(space: spaces.Dict, actions: Any) -> gymnasium.Env[Any, Any]:
+    env = Anything(actions)
+    env.observation_space = space
+    return env
+
+
+def differences(teacher: Teacher, agent: Any, statistics: VecNormalize | None = None) -> float:
+    """Return the greatest difference of outputs, and of an actor-critic's values."""
+    space, greatest = agent.env.envs[0].observation_space, 0.0
+    shown = ShownObservations(space, "Test")
+    row = np.zeros((1, *shown.shape), np.float32)
+    space.seed(5)
+    for _ in range(50):
+        found = space.sample()
+        shown.push(found, row[0])
+        seen: Any = {key: np.asarray(value)[None] for key, value in found.items()}
+        seen = statistics.normalize_obs(seen) if statistics is not None else seen
+        with torch.no_grad():
+            said = teacher(torch.from_numpy(row))
+            if isinstance(agent, PPO):
+                inputs = agent.policy.obs_to_tensor(seen)[0]
+                theirs = agent.policy.get_distribution(inputs).distribution.logits
+                own = said.labels.log_softmax(1)
+                values = agent.policy.predict_values(inputs).squeeze(-1)
+                greatest = max(greatest, float((values - said.values).abs().max()))
+            elif isinstance(agent, DQN):
+                theirs, own = agent.q_net(agent.policy.obs_to_tensor(seen)[0]), said.labels
+            else:
+                theirs = torch.from_numpy(agent.predict(seen, deterministic=True)[0])
+                own = torch.from_numpy(2 * np.tanh(said.labels[:, :2].numpy()))
+        greatest = max(greatest, float((theirs - own).abs().max()))
+    return greatest
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN, SAC])
+def test_an_image_between_vectors(kind: Any, tmp_path: Path) -> None:
+    env = made(SEEN, TORQUE if kind is SAC else CHOICE)
+    memory = {} if kind is PPO else {"buffer_size": 1}
+    agent = perturbed(kind("MultiInputPolicy", env, device="cpu", seed=0, **memory))
+    agent.save(tmp_path / "agent.zip")
+    teacher = load_teacher(tmp_path / "agent.zip")
+    assert teacher.image_shape == (3, 40, 44) and not teacher.is_image
+    assert teacher.observation_shape == (3 * 40 * 44 + 4 + 3 + 2,)
+    assert differences(teacher, agent) < 1e-5
+
+
+def test_an_image_that_is_not_divided(tmp_path: Path) -> None:
+    kwargs = {"normalize_images": False}
+    agent = PPO("MultiInputPolicy", made(SEEN, CHOICE), policy_kwargs=kwargs, device="cpu", seed=0)
+    agent.save(tmp_path / "agent.zip")
+    assert differences(load_teacher(tmp_path / "agent.zip"), agent) < 1e-4
+
+
+@pytest.mark.parametrize(("space", "keys"), [(VECTORS, None), (VECTORS, ["wind"]), (SEEN, ["arm"])])
+def test_vec_normalize_of_some_keys_or_all(
+    space: spaces.Dict, keys: list[str] | None, tmp_path: Path
+) -> None:
+    env = DummyVecEnv([lambda: made(space, CHOICE)])
+    statistics = VecNormalize(env, norm_obs_keys=keys, clip_obs=1.5)
+    agent = perturbed(PPO("MultiInputPolicy", env, device="cpu", seed=0))
+    statistics.reset()
+    for _ in range(20):
+        statistics.step(np.array([0]))
+    statistics.training = False
+    agent.save(tmp_path / "agent.zip")
+    statistics.save(str(tmp_path / "vecnormalize.pkl"))
+    files = {"vec_normalize": tmp_path / "vecnormalize.pkl"}
+    teacher = load_teacher(tmp_path / "agent.zip", **files)
+    assert differences(teacher, agent, statistics) < 1e-5
+    assert differences(teacher, agent) > 1e-2  # they do matter
+
+
+def test_statistics_of_another_dict_are_refused(tmp_path: Path) -> None:
+    other = VecNormalize(DummyVecEnv([lambda: made(VECTORS, CHOICE)]))
+    other.save(str(tmp_path / "vecnormalize.pkl"))
+    agent = PPO("MultiInputPolicy", made(SEEN, CHOICE), device="cpu", seed=0)
+    agent.save(tmp_path / "agent.zip")
+    with pytest.raises(TeacherError, match=r"statistics of 'wind'; .*cam, arm, gear, horn"):
+        load_teacher(tmp_path / "agent.zip", vec_normalize=tmp_path / "vecnormalize.pkl")
