@@ -90,7 +90,7 @@ def _preprocessing(student: IntegerStudent, env_id: str) -> str:
         size = "x".join(map(str, student.architecture.image_shape))
         return (
             f"{env_id}'s image, {size} channels first, pixels 0..255 not divided by 255, and "
-            f"behind it the {student.architecture.num_features} numbers of its other parts, in their order"
+            f"behind it {student.architecture.num_features} numbers of its other parts, in order"
         )
     return f"{env_id}'s vector as it is"
 

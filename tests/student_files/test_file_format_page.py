@@ -40,10 +40,14 @@ def observations(student: IntegerStudent, count: int) -> np.ndarray:
         shape = student.architecture.observation_shape
         return rng.integers(0, 256, (count, *shape), dtype=np.uint8)
     low, high = student.input_low, student.input_high
-    halves = rng.integers(-20, 530, (count, len(low))) / np.float32(510)
+    top = student.input_levels
+    halves = rng.integers(-20, 2 * top + 20, (count, len(low))) / np.float32(2 * top)
     values = (low + halves * (high - low)).astype(np.float32)
     # No level of its own for what is no number; the others saturate.
     values[:3] = np.resize(np.array([np.nan, np.inf, -np.inf], np.float32), (3, len(low)))
+    if (image := student.architecture.image_shape) is not None:
+        pixels = rng.integers(0, 256, (count, *image)).reshape(count, -1)
+        values = np.concatenate([pixels.astype(np.float32), values], 1)
     return values
 
 
@@ -54,6 +58,9 @@ STUDENTS = {
     "vectors": RUNS / "classic-ppo-cartpole",
     "vectors of Q-values": RUNS / "classic-dqn-lunarlander",
     "vectors, 3 bits, two layers": architecture_for("mlp-17-9", (5,), 3),
+    "an image and features": StudentArchitecture(
+        (3 * 40 * 48 + 5,), 3, (9, 6, 7), (12,), image_shape=(3, 40, 48)
+    ),
     "vectors, tanh, one table": StudentArchitecture((5,), 3, (), (17, 9), "tanh"),
     "vectors, ELU, two tables": StudentArchitecture((5,), 3, (), (17, 9), "elu"),
     "frames, 5 bits, four convolutions": StudentArchitecture(
@@ -93,9 +100,11 @@ def test_the_page_reads_the_constants_in_c(page: dict[str, Any], file: Path) -> 
     header = files["qpd_layers.h"].decode()
     for layer in student.layers:
         name, shape = layer.shape.name, layer.weight.shape
-        after_frames = name == "linear1" and student.architecture.is_image
-        channels = student.architecture.conv_channels[-1] if after_frames else None
-        weight = page["c_weights"](header, name, shape, layer.bits, channels)
+        architecture = student.architecture
+        after_image = name == "linear1" and architecture.image_shape is not None
+        channels = architecture.conv_channels[-1] if after_image else None
+        features = architecture.num_features if after_image else 0
+        weight = page["c_weights"](header, name, shape, layer.bits, channels, features)
         np.testing.assert_array_equal(weight, layer.weight)
 
 
@@ -124,4 +133,4 @@ def test_the_example_runs(
 def test_the_reader_needs_numpy_alone_and_is_short() -> None:
     imported = set(re.findall(r"^(?:import|from) (\w+)", READER + C_READER, re.MULTILINE))
     assert imported == {"json", "zlib", "numpy", "re"}
-    assert sum(bool(line.strip()) for line in READER.splitlines()) <= 70
+    assert sum(bool(line.strip()) for line in READER.splitlines()) <= 80
