@@ -28,6 +28,7 @@ from qpd.runs.target import TargetError
 from qpd.student_files.distilled import load_student
 from qpd.student_files.quantized import load_integer_student
 from qpd.students import Student
+from qpd.students.student import FIRST_LINEAR, INPUT_LEVELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,9 +71,10 @@ def layer_weights(
     `phase` is `ptq` or `qat`: phase 3 moves biases too, so they no longer reveal a scale.
     """
     layers = []
-    inputs = np.array(
-        [1.0 / quantized.input_levels]
-    )  # the activation that one level of each channel means
+    has_image = student.architecture.image_shape is not None
+    # The activation that one level of each channel means.
+    inputs = np.array([1.0 / (INPUT_LEVELS if has_image else quantized.input_levels)])
+    beside = np.full(student.architecture.num_features, 1.0 / quantized.input_levels)
     for layer in quantized.layers:
         name = layer.shape.name
         weight = student.layer(name).weight.detach().double().numpy()
@@ -83,7 +85,10 @@ def layer_weights(
             unit = _fitted_units(layer, weight)
         else:
             # The flattened convolution output keeps a channel's positions together, in blocks.
-            per_input = np.repeat(inputs, weight.shape[1] // len(inputs))
+            joins = student.architecture.joins_features and name == FIRST_LINEAR
+            features = beside if joins else beside[:0]
+            positions = (weight.shape[1] - len(features)) // len(inputs)
+            per_input = np.concatenate([np.repeat(inputs, positions), features])
             share = 1.0 / per_input.reshape(1, -1, *(1,) * (weight.ndim - 2))
             bias = student.bias(name).detach().double().numpy() if phase == "ptq" else None
             scales = _accumulator_scales(layer, weight, share, bias, quantized.output_scale)
