@@ -25,6 +25,7 @@ from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import read_flag
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.networks.build import clip_mean, output_size
+from qpd.teachers.networks.features import CombinedFeatures
 from qpd.teachers.networks.layers import ACTIVATIONS, under
 from qpd.teachers.networks.quantized import quantize_layers
 from qpd.teachers.sb3_teacher import Teacher
@@ -235,7 +236,7 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 
     shape = teacher.observation_shape
-    if teacher.image_shape is not None and not teacher.is_image:
+    if any(isinstance(each, CombinedFeatures) for each in teacher.network.modules()):
         raise TeacherError(
             f"{teacher.source}: sees a Dict with an image; QPD rebuilds no such policy of SB3"
         )

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from qpd.teachers.agent_actions import choose_actions
 from qpd.teachers.archive.agent_identity import choose_algo, refuse_unsupported
 from qpd.teachers.archive.algorithm import SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import DictPart, read_policy_option
+from qpd.teachers.archive.plain_data import DictPart, ObservationSpace, read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import StoredQuantization, read_quantization
@@ -84,7 +84,6 @@ class Teacher(nn.Module):
         env_id: str | None,
         actions: ActionSpace,
         observation_shape: tuple[int, ...],
-        is_image: bool,
         image_shape: tuple[int, ...] | None,
         scales_images: bool,
         archive: Sb3Archive,
@@ -102,8 +101,8 @@ class Teacher(nn.Module):
         self.has_critic = not actions.has_values and algo != SEARCH_ALGORITHM
         self.observation_shape = observation_shape
         self.appended_zeros = 0
-        self.is_image = is_image
         self.image_shape = image_shape
+        self.is_image = image_shape == observation_shape
         self.quantization = quantization
         self.sha256 = _identity(archive.sha256, normalization, quantization)
         self.files = files
@@ -320,10 +319,9 @@ def _build_teacher(
     num_outputs = output_size(archive.state_dict)
     actions = choose_actions(archive, algo, env_id, num_actions, num_outputs)
     network = build_network(archive, algo, num_outputs // actions.num_outputs)
-    shape, is_image = _observations(archive, network)
     scales_images = read_policy_option(archive.data, "normalize_images") != "False"
+    shape, image_shape = _observations(archive, network, 255.0 if scales_images else 1.0)
     parts = _shown_parts(archive.observation_space.parts)
-    image_shape = _place_image(archive, network, 255.0 if scales_images else 1.0)
     normalization = (
         read_vec_normalize(files.vec_normalize, [(part.key, part.size) for part in parts])
         if files.vec_normalize
@@ -347,8 +345,7 @@ def _build_teacher(
         env_id=env_id,
         actions=actions,
         observation_shape=shape,
-        is_image=is_image,
-        image_shape=shape if is_image else image_shape,
+        image_shape=image_shape,
         # SB3 divides uint8 images by 255 inside the policy, unless normalize_images says no.
         scales_images=scales_images,
         archive=archive,
@@ -392,24 +389,24 @@ def _try_forward(teacher: Teacher) -> None:
     check_outputs(teacher, "values", outputs.values)
 
 
-def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...], bool]:
-    """Return the shape of one observation, and whether it is a uint8 image."""
+def _observations(
+    archive: Sb3Archive, network: Network, scale: float
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Return the shape of one observation, and of the uint8 image that it is or begins with.
+
+    `scale` divides the pixels of an image in a Dict.
+    """
     space = archive.observation_space
     extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
     if any(isinstance(m, CombinedFeatures) for m in network.modules()):
-        if space.space == "Dict" and space.parts:
-            return (sum(part.size for part in space.parts),), False
-        raise TeacherError(
-            "observations are a Dict with an image, but its archive does not say in plain text "
-            "which parts it has; save the agent with Stable-Baselines3 2.0 or later"
-        )
+        return _place_parts(space, network, scale)
     if space.space not in (None, "Box"):
         # One-hot numbers, bits, and a Dict's parts one after the other: plain inputs of the MLP.
         if space.space not in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict") or extractors:
             raise TeacherError(
                 f"observations of type {space.space} are not supported; expected a Box"
             )
-        return (num_inputs(network),), False
+        return (num_inputs(network),), None
     if extractors:
         if space.dtype not in (None, "uint8"):
             raise TeacherError(
@@ -421,14 +418,14 @@ def _observations(archive: Sb3Archive, network: Network) -> tuple[tuple[int, ...
         # confirms 84x84 just below.
         shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)
         _check_images(extractors[0], shape)
-        return shape, True
+        return shape, shape
     inputs = num_inputs(network)
     shape = space.shape or (inputs,)
     if torch.Size(shape).numel() != inputs:
         line = f"observations of shape {shape} do not fit {inputs} inputs"
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
     # SB3 flattens small images for MlpPolicy, but still divides them by 255.
-    return shape, space.is_uint8_image
+    return shape, shape if space.is_uint8_image else None
 
 
 def _shown_parts(parts: Sequence[DictPart]) -> list[DictPart]:
@@ -436,25 +433,47 @@ def _shown_parts(parts: Sequence[DictPart]) -> list[DictPart]:
     return sorted(parts, key=lambda part: not part.is_uint8_image)
 
 
-def _place_image(archive: Sb3Archive, network: Network, scale: float) -> tuple[int, ...] | None:
-    """Tell the extractors of a Dict where its image lies, and return its shape; None without."""
-    combined = [m for m in network.modules() if isinstance(m, CombinedFeatures)]
-    if not combined:
-        return None
-    parts, key = archive.observation_space.parts, combined[0].image_key
-    names = [part.key for part in parts]
-    images = [part for part in parts if part.is_uint8_image]
-    if [part.key for part in images] != [key]:
+def _place_parts(
+    space: ObservationSpace, network: Network, scale: float
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tell extractors where a Dict's parts lie; return the shapes of observations and of images.
+
+    The images' channels follow each other.
+    """
+    if space.space != "Dict" or not space.parts:
         raise TeacherError(
-            f"an extractor of the image {key!r:.60}, but its Dict has {', '.join(names)}",
-            ErrorCode.TEACHER_DAMAGED,
+            "observations are a Dict with an image, but its archive does not say in plain text "
+            "which parts it has; save the agent with Stable-Baselines3 2.0 or later"
         )
-    shape = images[0].shape
-    before = sum(part.size for part in parts[: names.index(key)])
-    for extractor in combined:
-        _check_images(extractor.cnn, shape)
-        extractor.place(shape, before, scale)
-    return shape
+    shown = _shown_parts(space.parts)
+    images = [part for part in shown if part.is_uint8_image]
+    sides = {part.shape[1:] for part in images}
+    if len(sides) > 1:
+        sizes = ", ".join(f"{part.key} {'x'.join(map(str, part.shape[1:]))}" for part in images)
+        raise TeacherError(
+            f"observations are a Dict with images of unlike sizes ({sizes}): not supported; train "
+            "the agent on images of one size (gymnasium.wrappers.TransformObservation)"
+        )
+    ends = accumulate(part.size for part in shown)
+    firsts = {part.key: end - part.size for part, end in zip(shown, ends, strict=True)}
+    places = [(part.key, firsts[part.key], part.shape) for part in space.parts]
+    for extractor in [m for m in network.modules() if isinstance(m, CombinedFeatures)]:
+        if set(extractor.images) != {part.key for part in images}:
+            raise TeacherError(
+                f"extractors of {', '.join(extractor.images)}, but its Dict has the images "
+                f"{', '.join(part.key for part in images) or 'none'}",
+                ErrorCode.TEACHER_DAMAGED,
+            )
+        for part in images:
+            cnn = extractor.images[part.key]
+            assert isinstance(cnn, NatureCnn)
+            _check_images(cnn, part.shape)
+        # Of images alone, `Teacher.preprocess` divides.
+        extractor.place(places, 1.0 if len(images) == len(shown) else scale)
+    image_shape = (sum(part.shape[0] for part in images), *images[0].shape[1:])
+    if len(images) == len(shown):
+        return image_shape, image_shape
+    return (sum(part.size for part in shown),), image_shape
 
 
 def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:

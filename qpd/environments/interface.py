@@ -34,8 +34,8 @@ class EnvironmentSpec:
     ``actions`` says nothing of what a policy's outputs mean: its own space does.
     ``observation_shape`` is (4, 84, 84) uint8 for Atari, elsewhere (d,) float32 or, of images,
     (channels, height, width) uint8. ``frame_stack`` is 4 for Atari and 1 elsewhere. ``parts`` are
-    those of a Dict: key and size. ``image_shape`` is that of images, and of the image that vectors
-    begin with, of a Dict that has one.
+    those of a Dict, without its images: key and size. ``image_shape`` is that of images, and of
+    what vectors begin with, of a Dict that has images as well: their channels follow each other.
     """
 
     env_id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -18,13 +18,14 @@ class ShownObservations:
 
     As SB3 does: boxes are flattened, bits kept, whole numbers become one-hot, the parts of a Dict
     follow each other (CombinedExtractor); images, uint8, get their channels first
-    (VecTransposeImage). An image in a Dict comes before its other parts, its pixels as float32.
+    (VecTransposeImage). The images of a Dict come before its other parts, their channels one after
+    the other; beside other parts their pixels are float32.
     """
 
     def __init__(self, space: gymnasium.Space[Any], name: str) -> None:
         """Raise EnvironmentConfigError, which names `name`, for a space that no policy sees."""
         self.dtype = "float32"
-        self.parts: tuple[tuple[str, int], ...] = ()  # key and size of each, of a Dict
+        self.parts: tuple[tuple[str, int], ...] = ()  # of a Dict, key and size of all but images
         self.image_shape: tuple[int, ...] | None = None
         self._write: Callable[[Any, np.ndarray], None] = self._flat
         if isinstance(space, spaces.Discrete) and space.start == 0:
@@ -41,27 +42,30 @@ class ShownObservations:
         elif isinstance(space, spaces.Box) and _is_image(space):
             self._write_image(space)
             return
-        elif isinstance(space, spaces.Dict) and _num_images(space) < min(2, len(space)):
+        elif isinstance(space, spaces.Dict) and len(space):
             parts = [(key, ShownObservations(space[key], name)) for key in shown_keys(space)]
-            self.image_shape = parts[0][1].image_shape
+            self.image_shape = _joined_images([part.image_shape for _, part in parts], name)
             sizes = [math.prod(part.shape) for _, part in parts]
             ends = np.cumsum(sizes).tolist()
             self._parts = [
                 (key, part, slice(end - size, end))
                 for (key, part), end, size in zip(parts, ends, sizes, strict=True)
             ]
-            self.parts = tuple(
-                (str(key), size) for (key, _), size in zip(parts, sizes, strict=True)
-            )
+            vectors = [(key, part) for key, part in parts if part.image_shape is None]
+            self.parts = tuple((str(key), part.shape[0]) for key, part in vectors)
             size = ends[-1]
             self._write = self._combined
+            if not vectors:
+                self.dtype = "uint8"
         else:
             raise EnvironmentConfigError(
                 f"{name} has observations {space}: expected Box (images: "
                 "uint8, 3 axes), Discrete, MultiDiscrete and MultiBinary counted from 0, or a Dict "
-                "of these, one image among them at most and not alone"
+                "of these"
             )
-        self.shape: tuple[int, ...] = (size,)
+        # Of a Dict of images alone, one image.
+        images = self.image_shape if self.dtype == "uint8" else None
+        self.shape: tuple[int, ...] = images or (size,)
 
     def _write_image(self, space: spaces.Box) -> None:
         self.dtype = "uint8"
@@ -105,17 +109,26 @@ class ShownObservations:
         into[...] = found
 
     def _combined(self, observation: Any, into: np.ndarray) -> None:
+        numbers = into.reshape(-1)  # a view, and so is each part
         for key, part, where in self._parts:
-            part.push(observation[key], into[where].reshape(part.shape))  # a view: a part is whole
+            part.push(observation[key], numbers[where].reshape(part.shape))
 
 
 def shown_keys(space: spaces.Dict) -> list[str]:
-    """Return a Dict's keys in the order in which its parts are shown: the image first."""
+    """Return a Dict's keys in the order in which its parts are shown: images first."""
     return sorted(space.spaces, key=lambda key: not _is_image(space[key]))
 
 
-def _num_images(space: spaces.Dict) -> int:
-    return sum(map(_is_image, space.values()))
+def _joined_images(shapes: Sequence[tuple[int, ...] | None], name: str) -> tuple[int, ...] | None:
+    """Return the shape of images whose channels follow each other; None where there is none."""
+    found = [shape for shape in shapes if shape is not None]
+    if len({shape[1:] for shape in found}) > 1:
+        sizes = ", ".join("x".join(map(str, shape[1:])) for shape in found)
+        raise EnvironmentConfigError(
+            f"{name} has a Dict with images of unlike sizes ({sizes}): make them one size "
+            "(gymnasium.wrappers.TransformObservation)"
+        )
+    return (sum(shape[0] for shape in found), *found[0][1:]) if found else None
 
 
 def _is_image(space: gymnasium.Space[Any]) -> bool:

@@ -64,10 +64,9 @@ def environment_spec(source: str | EnvironmentSource | Maker) -> EnvironmentSpec
 def feature_origin(source: EnvironmentSource) -> dict[str, Any]:
     """Return what a student's file says of its features: of a Dict, each key and its size.
 
-    Its image, which would come first, is left out. `qpd.environments.feature_names` reads it.
+    Its images, which would come first, are left out. `qpd.environments.feature_names` reads it.
     """
-    spec = environment_spec(source)
-    parts = spec.parts[spec.image_shape is not None :]
+    parts = environment_spec(source).parts
     return {"features": [list(part) for part in parts]} if parts else {}
 
 

@@ -56,8 +56,9 @@ class IntegerFeatures(BaseFeaturesExtractor):
             keys = shown_keys(self._observation_space)  # type: ignore[arg-type]
             observations = torch.cat([observations[key].flatten(1) for key in keys], dim=1)
         # SB3 casts frames to float32, which holds 0..255 exactly: the way back loses nothing.
-        if self._engine.student.architecture.is_image:
-            inputs = observations.to(torch.uint8)
+        architecture = self._engine.student.architecture
+        if architecture.is_image:
+            inputs = observations.to(torch.uint8).view(-1, *architecture.observation_shape)
         else:
             inputs = observations.to(torch.float32).flatten(1)
         outputs, actions = self._engine(inputs.cpu().numpy()), self._engine.actions

@@ -25,14 +25,16 @@ def observation_space(source: ExportSource) -> Space:
     reads: a flat Box of float32, or images of uint8.
     """
     shape = source.student.architecture.observation_shape
-    if source.student.architecture.is_image:
-        return spaces.Box(0, 255, shape, np.uint8)
+    is_image, found = source.student.architecture.is_image, None
     try:
-        found = _shown_space(source)
-        if ShownObservations(found, source.name).shape == shape:
-            return found
+        found = None if source.student.architecture.stacks_frames else _shown_space(source)
+        fits = found is not None and ShownObservations(found, source.name).shape == shape
     except EnvironmentConfigError:
-        pass
+        fits = False
+    if found is not None and fits and (not is_image or isinstance(found, spaces.Dict)):
+        return found
+    if is_image:
+        return spaces.Box(0, 255, shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
 
@@ -51,7 +53,7 @@ def golden_in_space(
     space.seed(0)
     drawn: list[Any] = [space.sample() for _ in range(count)]
     shown = ShownObservations(space, source.name)
-    flat = np.zeros((count, *shown.shape), np.float32)
+    flat = np.zeros((count, *shown.shape), shown.dtype)
     for observation, row in zip(drawn, flat, strict=True):
         shown.push(observation, row)
     arrays = {"observations": np.array(drawn)}

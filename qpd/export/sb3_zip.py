@@ -105,9 +105,9 @@ def _policy_kwargs(source: ExportSource) -> dict[str, Any]:
 
 
 def _policy_name(source: ExportSource, seen: spaces.Space[Any]) -> str:
-    if source.student.architecture.is_image:
-        return "CnnPolicy"
-    return "MultiInputPolicy" if isinstance(seen, spaces.Dict) else "MlpPolicy"
+    if isinstance(seen, spaces.Dict):
+        return "MultiInputPolicy"
+    return "CnnPolicy" if source.student.architecture.is_image else "MlpPolicy"
 
 
 def action_space(actions: ActionSpace) -> spaces.Space[Any]:

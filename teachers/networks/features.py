@@ -1,15 +1,14 @@
-"""SB3's features extractors: NatureCNN, none for vectors, and both for a Dict with an image."""
+"""SB3's features extractors: NatureCNN, none for vectors, and both for a Dict with images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.networks.layers import convolution, linear, refuse_unknown, under
 
 NATURE_CNN_LAYERS = ((8, 4), (4, 2), (3, 1))  # (kernel, stride), Mnih et al. 2015
@@ -47,29 +46,31 @@ class NatureCnn(nn.Module):
 
 
 class CombinedFeatures(nn.Module):
-    """SB3's CombinedExtractor of one image and vectors, over QPD's order: the image comes first.
+    """SB3's CombinedExtractor over QPD's order of a Dict's parts: its images come first.
 
-    `image_key` names the image; `place` says where it lies and where its features go.
+    `place` says where each part lies.
     """
 
-    def __init__(self, key: str, tensors: Mapping[str, Tensor]) -> None:
-        """Take the image's NatureCNN; TeacherError if its tensors do not fit."""
+    def __init__(self, images: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take each image's NatureCNN, by key; TeacherError if its tensors do not fit."""
         super().__init__()
-        self.image_key = key
-        self.cnn = NatureCnn(tensors)
-        self.image_shape: tuple[int, ...] = ()
-        self.num_before, self.scale = 0, 1.0
+        self.images = nn.ModuleDict({key: NatureCnn(tensors) for key, tensors in images.items()})
+        self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+        self._scale = 1.0
 
-    def place(self, image_shape: tuple[int, ...], num_before: int, scale: float) -> None:
-        """Set the image's shape, the number of features before its own, and what divides it."""
-        self.image_shape, self.num_before, self.scale = image_shape, num_before, scale
+    def place(self, parts: Sequence[tuple[str, int, tuple[int, ...]]], scale: float) -> None:
+        """Set each part's key, first number and shape, in SB3's order, and what divides pixels."""
+        self._parts, self._scale = tuple(parts), scale
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Map float `[batch, pixels and features]` to features `[batch, n]`, in SB3's order."""
-        size = prod(self.image_shape)
-        image = observations[:, :size].unflatten(1, self.image_shape) / self.scale
-        before, after = observations[:, size:].tensor_split([self.num_before], 1)
-        return torch.cat([before, self.cnn(image), after], 1)
+        """Map float `[batch, pixels and features]`, or images, to features `[batch, n]`."""
+        flat, found = observations.flatten(1), []
+        for key, first, shape in self._parts:
+            part = flat[:, first : first + prod(shape)]
+            if key in self.images:
+                part = self.images[key](part.unflatten(1, shape) / self._scale)
+            found.append(part)
+        return torch.cat(found, 1)
 
 
 def extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
@@ -78,16 +79,10 @@ def extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
     if not tensors:
         return nn.Flatten()
     seen = sorted({key.split(".")[1] for key in tensors if key.startswith("extractors.")})
-    if len(seen) > 1:
-        raise TeacherError(
-            f"observations are a Dict with {len(seen)} images ({', '.join(seen)}): not supported; "
-            "train the agent on one image (gymnasium.wrappers.FilterObservation leaves parts out), "
-            "or on one that holds the channels of all"
-        )
     if seen:  # SB3's CombinedExtractor has parameters for images alone
-        name = f"extractors.{seen[0]}."
-        refuse_unknown(tensors, (name,))
-        return CombinedFeatures(seen[0], under(tensors, name))
+        names = {key: f"extractors.{key}." for key in seen}
+        refuse_unknown(tensors, tuple(names.values()))
+        return CombinedFeatures({key: under(tensors, name) for key, name in names.items()})
     refuse_unknown(tensors, ("cnn.0.", "cnn.2.", "cnn.4.", "linear.0."))
     return NatureCnn(tensors)
 

@@ -36,6 +36,13 @@ CASES: dict[str, tuple[EnvironmentSource, int, ActionSpace, Any]] = {
     "stacked": (EnvironmentSource("Pendulum-v1", {}, (), 3), 9, TORQUE, (9,)),
     "one-hot": (EnvironmentSource("FrozenLake-v1"), 16, Discrete(4), ()),
     "dict": (EnvironmentSource(f"{OWN}:Keys-v0"), 11, MultiDiscrete((2, 3)), None),
+    "dict of an image and vectors": (
+        EnvironmentSource(f"{OWN}:Camera-v0"),
+        5765,
+        Discrete(2),
+        None,
+    ),
+    "dict of images": (EnvironmentSource(f"{OWN}:Stereo-v0"), 7680, Discrete(2), None),
     "square": (EnvironmentSource(f"{CUSTOM}:Arm-v0"), 4, ARM, (2, 2)),
 }
 
@@ -48,6 +55,10 @@ def allow_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 def exported(name: str, folder: Path) -> tuple[ExportSource, Path]:
     source, features, actions, _ = CASES[name]
     architecture = StudentArchitecture((features,), actions.num_outputs, (), (12,))
+    if name == "dict of an image and vectors":
+        architecture = StudentArchitecture((features,), 2, (4, 4, 4), (8,), image_shape=(3, 40, 48))
+    if name == "dict of images":
+        architecture = StudentArchitecture((4, 40, 48), 2, (4, 4, 4), (8,))
     student = random_student(architecture, actions=actions)
     about = {"env_id": source.env_id, "teacher": {"algo": "ppo"}, "environment": source.to_json()}
     made = ExportSource(student, about, name)
@@ -75,18 +86,18 @@ def test_the_agent_acts_in_its_environment_as_the_readme_makes_it(
     vector = model.get_env()
     seen, engine = vector.reset(), IntegerEngine(source.student)
     rule = engine.actions.rule("greedy", on_atari=False, epsilon=0.0, sharpness=1.0)
-    shown = ShownObservations(env.observation_space, name)
+    shown = ShownObservations(vector.observation_space, name)
     for _ in range(20):
         actions, _ = model.predict(seen, deterministic=True)
-        row = np.zeros((1, *shown.shape), np.float32)
-        first = {key: part[0] for key, part in seen.items()} if name == "dict" else seen[0]
+        row = np.zeros((1, *shown.shape), shown.dtype)
+        first = {key: part[0] for key, part in seen.items()} if "dict" in name else seen[0]
         shown.push(first, row[0])
         wanted = engine.actions.act(engine(row), rule, np.random.default_rng(0))
         np.testing.assert_array_equal(actions, wanted)
         seen, *_ = vector.step(actions)
 
 
-@pytest.mark.parametrize("name", ["stacked", "one-hot", "dict"])
+@pytest.mark.parametrize("name", ["stacked", "one-hot", *(n for n in CASES if "dict" in n)])
 def test_its_golden_vectors_are_observations_of_its_space(name: str, tmp_path: Path) -> None:
     _, folder = exported(name, tmp_path)
     done = subprocess.run(

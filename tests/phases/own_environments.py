@@ -101,6 +101,27 @@ class Camera(_Shown):
         return float(action == ((self.number >= 4) == (self.sign > 0)))
 
 
+class Stereo(_Shown):
+    """Two images of different channels, and nothing else."""
+
+    observation_space = spaces.Dict(
+        {
+            "left": spaces.Box(0, 255, (40, 48, 3), np.uint8),
+            "right": spaces.Box(0, 255, (40, 48, 1), np.uint8),
+        }
+    )
+    action_space = spaces.Discrete(2)
+
+    def show(self) -> Any:
+        left, right = np.zeros((40, 48, 3), np.uint8), np.zeros((40, 48, 1), np.uint8)
+        left[:, 6 * self.number : 6 * self.number + 6, self.number % 3] = 200
+        right[:, 5 * self.number : 5 * self.number + 5] = 90
+        return {"left": left, "right": right}
+
+    def pay(self, action: Any) -> float:
+        return float(action == (self.number >= 4))
+
+
 class Aim(_Shown):
     """Bits in, two torques of unlike bounds out."""
 
@@ -114,5 +135,5 @@ class Aim(_Shown):
         return -abs(float(action[0]) - self.number / 4 + 1) - abs(float(action[1]) - 2)
 
 
-for kind in (Keys, Rgb, Cameras, Camera, Aim):
+for kind in (Keys, Rgb, Cameras, Camera, Stereo, Aim):
     gymnasium.register(f"{kind.__name__}-v0", kind)

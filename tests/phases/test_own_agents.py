@@ -47,6 +47,7 @@ TINY = {
         ("Rgb", "CnnPolicy", "XXS"),
         ("Cameras", "CnnPolicy", "XXS"),
         ("Camera", "MultiInputPolicy", "XXS"),
+        ("Stereo", "MultiInputPolicy", "XXS"),
     ],
 )
 def test_from_zip_to_device(

@@ -1,4 +1,4 @@
-"""Agents of SB3's MultiInputPolicy: an image between vectors, VecNormalize of some keys or all."""
+"""Agents of SB3's MultiInputPolicy: images among vectors, VecNormalize of some keys or all."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ SEEN = spaces.Dict(
         "horn": spaces.MultiBinary(2),
     }
 )
+CAMERAS = spaces.Dict({"a": SEEN["cam"], "z": spaces.Box(0, 255, (40, 44, 2), np.uint8)})
+STEREO = spaces.Dict({"arm": SEEN["arm"], "horn": SEEN["horn"], **CAMERAS.spaces})
 VECTORS = spaces.Dict({"arm": SEEN["arm"], "wind": spaces.Box(-9.0, 9.0, (3,), np.float32)})
 CHOICE, TORQUE = spaces.Discrete(4), spaces.Box(-2.0, 2.0, (2,), np.float32)
 
@@ -39,7 +41,7 @@ def differences(teacher: Teacher, agent: Any, statistics: VecNormalize | None = 
     """Return the greatest difference of outputs, and of an actor-critic's values."""
     space, greatest = agent.env.envs[0].observation_space, 0.0
     shown = ShownObservations(space, "Test")
-    row = np.zeros((1, *shown.shape), np.float32)
+    row = np.zeros((1, *shown.shape), shown.dtype)
     space.seed(5)
     for _ in range(50):
         found = space.sample()
@@ -61,6 +63,29 @@ def differences(teacher: Teacher, agent: Any, statistics: VecNormalize | None = 
                 own = torch.from_numpy(2 * np.tanh(said.labels[:, :2].numpy()))
         greatest = max(greatest, float((theirs - own).abs().max()))
     return greatest
+
+
+@pytest.mark.parametrize("kind", [PPO, SAC])
+def test_several_images_and_vectors(kind: Any, tmp_path: Path) -> None:
+    env = made(STEREO, TORQUE if kind is SAC else CHOICE)
+    memory = {} if kind is PPO else {"buffer_size": 1}
+    agent = perturbed(kind("MultiInputPolicy", env, device="cpu", seed=0, **memory))
+    agent.save(tmp_path / "agent.zip")
+    teacher = load_teacher(tmp_path / "agent.zip")
+    assert teacher.image_shape == (5, 40, 44)
+    assert teacher.observation_shape == (5 * 40 * 44 + 4 + 2,)
+    assert differences(teacher, agent) < 1e-5
+
+
+def test_images_alone(tmp_path: Path) -> None:
+    agent = perturbed(PPO("MultiInputPolicy", made(CAMERAS, CHOICE), device="cpu", seed=0))
+    agent.save(tmp_path / "agent.zip")
+    teacher = load_teacher(tmp_path / "agent.zip")
+    assert teacher.is_image and teacher.observation_shape == (5, 40, 44)
+    assert differences(teacher, agent) < 1e-5
+    fast, images = teacher.in_precision(torch.bfloat16), torch.randint(0, 256, (8, 5, 40, 44))
+    labels = teacher(images.byte()).labels
+    assert (fast(images.byte()).labels - labels).abs().max() < 0.05 * labels.abs().max()
 
 
 @pytest.mark.parametrize("kind", [PPO, DQN, SAC])

@@ -82,11 +82,12 @@ class _Seen(gymnasium.Env):
         self.observation_space = space
 
 
-def test_a_dict_with_two_images_is_named_and_so_is_what_works(tmp_path: Path) -> None:
-    image = Box(0, 255, (40, 40, 3), np.uint8)
-    space = Dict({"arm": Box(-1, 1, (3,)), "cam": image, "rear": image})
+def test_a_dict_with_images_of_two_sizes_is_named_and_so_is_what_works(tmp_path: Path) -> None:
+    sides = {"cam": (40, 40, 3), "rear": (48, 60, 1)}
+    images = {key: Box(0, 255, shape, np.uint8) for key, shape in sides.items()}
+    space = Dict({"arm": Box(-1, 1, (3,)), **images})
     A2C("MultiInputPolicy", _Seen(space), device="cpu").save(tmp_path / "a.zip")
-    said = r"a\.zip: observations are a Dict with 2 images \(cam, rear\): .*on one image"
+    said = r"a\.zip: observations are a Dict with images of unlike sizes \(cam 40x40, rear 48x60\)"
     with pytest.raises(TeacherError, match=said):
         load_teacher(tmp_path / "a.zip")
 
