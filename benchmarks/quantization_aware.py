@@ -1,15 +1,15 @@
 """Agents trained in few bits, beside float agents that were quantized after their training.
 
-python -m benchmarks.quantization_aware [ALGO-ENV...] [--bits 8,4,2] [--runs FOLDER]
+python -m benchmarks.quantization_aware [ALGO-ENV...] [--bits 8,4,2] [--seeds 3] [--runs FOLDER]
     [--results FOLDER]
 
 QuaRL's question (arXiv 1910.01055, Figure 2): for each algorithm and task one float training and
-one with `--bits` for each of 8, 4 and 2, with the RL Zoo's settings, each with 3 seeds. The float
+one with `--bits` for each of 8, 4 and 2, with the RL Zoo's settings and so many seeds. The float
 agent is also quantized after its training (PTQ) to the same bits: weights and activations, the same
 affine levels, ranges per input column, inputs of 8 bits. All of a seed play the same 100 games.
 Interrupted work goes on. With `--print` nothing is trained; the table of the results is printed.
 
-The intervals are of 3 trainings (Student's t), the right thing to judge a method by; the number of
+The intervals are over trainings (Student's t), the right thing to judge a method by; the number of
 trainings whose own paired games differ from 0 (95%) stands beside them.
 """
 
@@ -43,7 +43,7 @@ from qpd.teachers.networks.actor import actor_of
 
 PAIRS = ("dqn-CartPole-v1", "qrdqn-CartPole-v1", "ddpg-Pendulum-v1", "td3-Pendulum-v1",
          "sac-Pendulum-v1", "ppo-CartPole-v1", "a2c-CartPole-v1")  # fmt: skip
-SEEDS, EPISODES = (0, 1, 2), 100
+EPISODES = 100
 GAMES_SEED = 1_000_000
 
 
@@ -56,6 +56,7 @@ def main() -> None:
         "--results", type=Path, default=Path("runs-reference/quarl/quantization-aware")
     )
     parser.add_argument("--bits", default="8,4,2")
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -63,14 +64,15 @@ def main() -> None:
     if not arguments.only_print:
         for pair in arguments.pair:
             bits = [int(each) for each in arguments.bits.split(",")]
-            _measure(pair, bits, arguments.runs / pair, arguments.results / f"{pair}.json")
+            results = arguments.results / f"{pair}.json"
+            _measure(pair, bits, arguments.seeds, arguments.runs / pair, results)
     print(_table(arguments.results))
 
 
-def _measure(pair: str, bits: list[int], runs: Path, file: Path) -> None:
+def _measure(pair: str, bits: list[int], seeds: int, runs: Path, file: Path) -> None:
     algo, _, env_id = pair.partition("-")
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    for seed in SEEDS:
+    for seed in range(seeds):
         known = found.setdefault(str(seed), {})
         missing = [each for each in bits if f"QAT-{each}" not in known]
         if not missing:
@@ -122,12 +124,15 @@ def _table(results: Path) -> str:
         seeds = [games for games in json.loads(file.read_text()).values() if games]
         kinds = sorted({kind for games in seeds for kind in games if kind.startswith("QAT-")})
         for bits in sorted((int(kind.removeprefix("QAT-")) for kind in kinds), reverse=True):
-            own = [mean(games["fp32"]) for games in seeds]
-            after, aware = ([games[f"{kind}-{bits}"] for games in seeds] for kind in ("PTQ", "QAT"))
+            having = [games for games in seeds if f"QAT-{bits}" in games]
+            own = [mean(games["fp32"]) for games in having]
+            after, aware = (
+                [games[f"{kind}-{bits}"] for games in having] for kind in ("PTQ", "QAT")
+            )
             lines.append(
                 f"| {file.stem} | {bits} | {_runs(own)} | {_runs([mean(g) for g in after])} | "
                 f"{_runs([mean(g) for g in aware])} | {_difference(aware, after)} | "
-                f"{_difference(aware, [games['fp32'] for games in seeds])} |"
+                f"{_difference(aware, [games['fp32'] for games in having])} |"
             )
     return "\n".join(lines)
 
