@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +47,12 @@ class EnvironmentSpec:
     frame_stack: int
     parts: tuple[tuple[str, int], ...] = ()
     image_shape: tuple[int, ...] | None = None
+
+    @property
+    def pixels(self) -> int:
+        """How many numbers at the beginning of a vector are an image's levels."""
+        is_vector = len(self.observation_shape) == 1
+        return math.prod(self.image_shape) if is_vector and self.image_shape else 0
 
     def misfit(self, observation_shape: tuple[int, ...], actions: ActionSpace) -> str | None:
         """Say in what a policy with these sizes does not fit; None if it does."""

@@ -17,8 +17,6 @@ from qpd.teachers.sources.teacher_source import find_teacher_files
 IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
 CONTINUOUS_RECIPE = "agent/continuous"
 
-_JOINED_BYTES = 2_000_000_000  # on disk
-
 AgentSource = str | os.PathLike[str]
 
 
@@ -52,10 +50,6 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
         )
     agent = load_recipe_teacher(load_recipe(VECTOR_RECIPE, [*named, *changes]).teacher)
     name = f"name={agent_name(agent.algo, agent.env_id)}"
-    if agent.is_image:
+    if agent.image_shape is not None:
         return IMAGE_RECIPE, [name]
-    if agent.image_shape is not None:  # a Dict's image and vectors, kept as float32
-        most = _JOINED_BYTES // (4 * agent.observation_shape[0])
-        settings = {"replay.capacity": max(2_000, min(150_000, most // 1_000 * 1_000))}
-        return IMAGE_RECIPE, [name, *override_lines(settings)]
     return CONTINUOUS_RECIPE if isinstance(agent.actions, Box) else VECTOR_RECIPE, [name]

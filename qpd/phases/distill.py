@@ -91,16 +91,13 @@ def _network(student: StudentRun) -> Student:
 def _fit_ranges(network: Student, play: Play) -> None:
     """Set input and value ranges to what the memory holds."""
     if network.architecture.num_features:
-        network.set_input_range(*input_range(play.memory, network.architecture.num_features))
+        network.set_input_range(*input_range(play.memory))
     network.set_value_range(*play.memory.value_moments())
 
 
-def input_range(memory: ReplayMemory, num_features: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the input range of each of the last features, float32 `[num_features]`.
-
-    By what memory holds; before them, vectors may have an image.
-    """
-    low, high = memory.observation_range(num_features)
+def input_range(memory: ReplayMemory) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the input range of each vector feature, float32 `[features]`, by what memory holds."""
+    low, high = memory.observation_range()
     margin = 0.05 * (high - low)  # play goes a little beyond where it went
     return low - margin, high + margin
 

@@ -53,7 +53,7 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
     observations = _calibration_sample(recipe, memory)
     if network.architecture.num_features:
         # Phase 1 began with the teacher's play alone; the memory now holds the student's as well.
-        network.move_input_range(*input_range(memory, network.architecture.num_features))
+        network.move_input_range(*input_range(memory))
     # Literal Eq. 5 drops each layer's scale, so there is nothing for equalization to keep.
     if recipe.quantize.scheme == "dorefa_scaled":
         equalize(network, observations, recipe.quantize.equalization)

@@ -21,6 +21,7 @@ from torch import Tensor
 from qpd.actions import ActionSpace
 from qpd.environments.transition import TransitionBatch
 from qpd.files.tensors import DamagedFileError
+from qpd.replay.joined_rows import packed_rows, unpacked_rows
 from qpd.replay.sample import ReplaySample
 from qpd.students.shared_background import MultipliedBlocks, SharedBackground, SharedFrames
 from qpd.students.student import space_to_depth
@@ -41,7 +42,8 @@ class ReplayMemory:
     """A ring of `capacity` transitions from `num_envs` streams.
 
     `frame_stack` is the environment's: Atari's 4 come a frame at a time and are stored so; of 1,
-    whatever their shape, observations are stored whole.
+    whatever their shape, observations are stored whole. The first `pixels` numbers of a vector are
+    an image's levels, of which a byte each is stored.
     With `frame_file` the observations live in that file, memory-mapped: what a crash leaves there
     is what a resumed run reads. Only what `state_dict` returns must be saved beside it. The next
     `spare` transitions added overwrite nothing that can be drawn now, so that a state saved before
@@ -59,6 +61,7 @@ class ReplayMemory:
         frame_file: Path | None = None,
         spare: int = 0,
         device: torch.device = CPU,
+        pixels: int = 0,
     ) -> None:
         if capacity < 1 or num_envs < 1:
             raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
@@ -70,7 +73,10 @@ class ReplayMemory:
         margin = num_envs * self.frame_stack if self.stacks_frames else 0
         self._ring_rows = capacity + margin + spare
         row_shape = BLOCKED_FRAME if self.stacks_frames else tuple(observation_shape)
-        dtype = np.dtype(np.uint8 if is_image else np.float32)
+        self._pixels = pixels
+        if pixels:
+            row_shape = (pixels + 4 * (observation_shape[0] - pixels),)
+        dtype = np.dtype(np.uint8 if is_image or pixels else np.float32)
         count = self._ring_rows + 1  # and the empty frame
         shape = (count, *row_shape)
         self.frame_file = frame_file
@@ -113,6 +119,8 @@ class ReplayMemory:
         rows = (self.num_added + np.arange(count)) % self._ring_rows + 1
         index = torch.from_numpy(rows)
         stored = torch.from_numpy(batch.observations)
+        if self._pixels:
+            stored = torch.from_numpy(packed_rows(batch.observations, self._pixels))
         if self.stacks_frames:
             # The three older frames of the stack are in the memory already, or are empty.
             stored = space_to_depth(stored[:, -1].contiguous())
@@ -166,6 +174,8 @@ class ReplayMemory:
             frames = source.index_select(0, stack).view(len(rows), self.frame_stack, *BLOCKED_FRAME)
         else:
             frames = source.index_select(0, rows)
+            if self._pixels:
+                frames = unpacked_rows(frames, self._pixels)
         return self._sample(frames, rows)
 
     def start_drawing(self, shared: bool) -> Callable[[Tensor], ReplaySample]:
@@ -211,17 +221,17 @@ class ReplayMemory:
         order = torch.from_numpy(rng.permutation(self.transition_rows() if rows is None else rows))
         return order.to(self.device)[:num_samples].split(batch_size)
 
-    def observation_range(self, num_features: int) -> tuple[Tensor, Tensor]:
-        """Find the range of the last features, float32 `[num_features]`, but for rare extremes.
+    def observation_range(self) -> tuple[Tensor, Tensor]:
+        """Find the range of each vector feature, float32 `[features]`, but for rare extremes.
 
-        Of a feature that crashes send far out, the whole range would leave the values that decide
-        about actions a few of 255 levels: one in 2,000 may lie beyond either end.
+        The pixels before them are left out. Of a feature that crashes send far out, the whole range
+        would leave the values that decide about actions a few of 255 levels: one in 2,000 may lie
+        beyond either end.
         """
         rows = self.transition_rows()
         rows = rows[:: -(-len(rows) // _RANGE_SAMPLE)]
-        low, high = np.quantile(
-            self._rows.numpy()[rows, -num_features:], [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0
-        )
+        held = np.ascontiguousarray(self._rows.numpy()[rows, self._pixels :]).view(np.float32)
+        low, high = np.quantile(held, [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0)
         return torch.from_numpy(low).float(), torch.from_numpy(high).float()
 
     def value_moments(self) -> tuple[float, float]:

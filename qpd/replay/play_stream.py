@@ -77,6 +77,7 @@ class PlayStream:
             frame_file,
             spare,
             device,
+            self.env.spec.pixels,
         )
         collection = recipe.collection
         self._student_envs = round(collection.student_fraction * settings.num_envs)

@@ -20,6 +20,7 @@ from typing import Any
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.machine.cores import usable_cores
 from qpd.sweep.worker import INTERRUPTED, Job, supervise
 from qpd.version import pip_install
 
@@ -93,7 +94,9 @@ def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[
     """
     ray = _import_ray(address)
     handler = signal.getsignal(signal.SIGTERM)
-    options: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
+    options: dict[str, Any] = {}
+    if address == LOCAL:  # Ray would count the machine's cores, not those that we may use
+        options = {"include_dashboard": False, "num_cpus": usable_cores()}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError, ImportError, OSError) as error:

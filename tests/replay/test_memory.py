@@ -197,6 +197,28 @@ def test_images_that_are_no_stack_come_back_channel_by_channel(shape: tuple[int,
         np.testing.assert_array_equal(found[:, channel], np.stack(seen[-20:])[:, channel])
 
 
+@pytest.mark.parametrize("pixels", [3, 8])
+def test_an_image_beside_features_takes_a_byte_a_pixel(pixels: int, tmp_path: Path) -> None:
+    rng, shape = np.random.default_rng(0), (pixels + 2,)
+    file = tmp_path / "replay.bin"
+    memory = ReplayMemory(20, 3, shape, 1, Discrete(ACTIONS), file, pixels=pixels)
+    seen: list[np.ndarray] = []
+    for step in range(9):
+        levels = rng.integers(0, 256, (3, pixels)).astype(np.float32)
+        vectors = np.concatenate([levels, rng.normal(size=(3, 2)).astype(np.float32)], 1)
+        zeros = torch.zeros(3, ACTIONS), torch.zeros(3)
+        memory.add(TransitionBatch(vectors, np.full(3, min(step, 3)), np.arange(3), *zeros))
+        seen += list(vectors)
+    assert file.stat().st_size == (20 + 1) * (pixels + 8)
+    memory.check_frames()
+    held = np.stack(seen[-20:])
+    np.testing.assert_array_equal(everything(memory).observations.numpy(), held)
+    low, high = memory.observation_range()
+    assert low.shape == (2,)
+    np.testing.assert_allclose(low, held[:, pixels:].min(0), atol=0.02)
+    np.testing.assert_allclose(high, held[:, pixels:].max(0), atol=0.02)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(3, 30), st.integers(1, 25), st.integers(0, 2**31))
 def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int, seed: int) -> None:
@@ -218,7 +240,7 @@ def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int,
         naive = (naive + [Stored(o, x, float(v)) for o, x, v in rows])[-capacity:]
     if naive:
         assert_holds(everything(memory), naive)
-        low, high = memory.observation_range(5)
+        low, high = memory.observation_range()
         held = np.array([stored.observation for stored in naive])
         # Of so few the range is the whole one, but for a two-thousandth of the gap to the next.
         np.testing.assert_allclose(low, held.min(0), atol=0.02 * np.ptp(held, axis=0).max())
@@ -356,7 +378,7 @@ def test_rare_extremes_do_not_widen_the_range_of_a_feature() -> None:
     for row in rows:
         observation = np.array([[row, 0.5 * row]], np.float32)
         memory.add(TransitionBatch(observation, one, one, torch.zeros(1, 2), torch.zeros(1)))
-    low, high = memory.observation_range(2)
+    low, high = memory.observation_range()
     torch.testing.assert_close(low, torch.tensor([-1.0, -0.5]), rtol=0, atol=2e-3)
     torch.testing.assert_close(high, torch.tensor([1.0, 0.5]), rtol=0, atol=2e-3)
 
