@@ -2,8 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +14,11 @@ from qpd.actions import ActionSpace, Box
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.schema import TeacherSettings
 from qpd.teachers.agent_actions import choose_actions
+from qpd.teachers.agent_observations import choose_observations, shown_parts
 from qpd.teachers.archive.agent_identity import choose_algo, refuse_unsupported
 from qpd.teachers.archive.algorithm import SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import DictPart, ObservationSpace, read_policy_option
+from qpd.teachers.archive.plain_data import read_policy_option
 from qpd.teachers.archive.sb3_archive import Sb3Archive, read_sb3_archive
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import StoredQuantization, read_quantization
@@ -29,16 +29,14 @@ from qpd.teachers.networks.build import (
     Network,
     activation_name,
     build_network,
-    num_inputs,
     output_size,
 )
 from qpd.teachers.networks.continuous import ContinuousNetwork
-from qpd.teachers.networks.features import CombinedFeatures, NatureCnn
+from qpd.teachers.networks.features import NatureCnn
 from qpd.teachers.networks.quantized import quantize_layers
 from qpd.teachers.sources.environment_ids import current_environment_id
 from qpd.teachers.sources.teacher_source import TeacherFiles, find_teacher_files
 
-_ATARI_SIZE = 84
 _MAX_OUTPUT = 1e18  # the critic's loss squares values, and float32 ends at 3.4e38
 
 
@@ -320,8 +318,8 @@ def _build_teacher(
     actions = choose_actions(archive, algo, env_id, num_actions, num_outputs)
     network = build_network(archive, algo, num_outputs // actions.num_outputs)
     scales_images = read_policy_option(archive.data, "normalize_images") != "False"
-    shape, image_shape = _observations(archive, network, 255.0 if scales_images else 1.0)
-    parts = _shown_parts(archive.observation_space.parts)
+    shape, image_shape = choose_observations(archive, network, 255.0 if scales_images else 1.0)
+    parts = shown_parts(archive.observation_space.parts)
     normalization = (
         read_vec_normalize(files.vec_normalize, [(part.key, part.size) for part in parts])
         if files.vec_normalize
@@ -387,100 +385,3 @@ def _try_forward(teacher: Teacher) -> None:
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED) from error
     check_outputs(teacher, "outputs", outputs.labels)
     check_outputs(teacher, "values", outputs.values)
-
-
-def _observations(
-    archive: Sb3Archive, network: Network, scale: float
-) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the shape of one observation, and of the uint8 image that it is or begins with.
-
-    `scale` divides the pixels of an image in a Dict.
-    """
-    space = archive.observation_space
-    extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
-    if any(isinstance(m, CombinedFeatures) for m in network.modules()):
-        return _place_parts(space, network, scale)
-    if space.space not in (None, "Box"):
-        # One-hot numbers, bits, and a Dict's parts one after the other: plain inputs of the MLP.
-        if space.space not in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict") or extractors:
-            raise TeacherError(
-                f"observations of type {space.space} are not supported; expected a Box"
-            )
-        return (num_inputs(network),), None
-    if extractors:
-        if space.dtype not in (None, "uint8"):
-            raise TeacherError(
-                f"images of type {space.dtype} are not supported; expected uint8: let the "
-                "environment show whole numbers from 0 to 255, and train with normalize_images, "
-                "SB3's default, which divides them by 255"
-            )
-        # Some archives do not tell their observation space in plain text; the linear layer's size
-        # confirms 84x84 just below.
-        shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)
-        _check_images(extractors[0], shape)
-        return shape, shape
-    inputs = num_inputs(network)
-    shape = space.shape or (inputs,)
-    if torch.Size(shape).numel() != inputs:
-        line = f"observations of shape {shape} do not fit {inputs} inputs"
-        raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
-    # SB3 flattens small images for MlpPolicy, but still divides them by 255.
-    return shape, shape if space.is_uint8_image else None
-
-
-def _shown_parts(parts: Sequence[DictPart]) -> list[DictPart]:
-    """Return a Dict's parts in the order in which QPD's environments show them: images first."""
-    return sorted(parts, key=lambda part: not part.is_uint8_image)
-
-
-def _place_parts(
-    space: ObservationSpace, network: Network, scale: float
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Tell extractors where a Dict's parts lie; return the shapes of observations and of images.
-
-    The images' channels follow each other.
-    """
-    if space.space != "Dict" or not space.parts:
-        raise TeacherError(
-            "observations are a Dict with an image, but its archive does not say in plain text "
-            "which parts it has; save the agent with Stable-Baselines3 2.0 or later"
-        )
-    shown = _shown_parts(space.parts)
-    images = [part for part in shown if part.is_uint8_image]
-    sides = {part.shape[1:] for part in images}
-    if len(sides) > 1:
-        sizes = ", ".join(f"{part.key} {'x'.join(map(str, part.shape[1:]))}" for part in images)
-        raise TeacherError(
-            f"observations are a Dict with images of unlike sizes ({sizes}): not supported; train "
-            "the agent on images of one size (gymnasium.wrappers.TransformObservation)"
-        )
-    ends = accumulate(part.size for part in shown)
-    firsts = {part.key: end - part.size for part, end in zip(shown, ends, strict=True)}
-    places = [(part.key, firsts[part.key], part.shape) for part in space.parts]
-    for extractor in [m for m in network.modules() if isinstance(m, CombinedFeatures)]:
-        if set(extractor.images) != {part.key for part in images}:
-            raise TeacherError(
-                f"extractors of {', '.join(extractor.images)}, but its Dict has the images "
-                f"{', '.join(part.key for part in images) or 'none'}",
-                ErrorCode.TEACHER_DAMAGED,
-            )
-        for part in images:
-            cnn = extractor.images[part.key]
-            assert isinstance(cnn, NatureCnn)
-            _check_images(cnn, part.shape)
-        # Of images alone, `Teacher.preprocess` divides.
-        extractor.place(places, 1.0 if len(images) == len(shown) else scale)
-    image_shape = (sum(part.shape[0] for part in images), *images[0].shape[1:])
-    if len(images) == len(shown):
-        return image_shape, image_shape
-    return (sum(part.size for part in shown),), image_shape
-
-
-def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:
-    fits = len(shape) == 3 and shape[0] == extractor.in_channels
-    if not fits or extractor.flat_size(*shape[1:]) != extractor.linear.in_features:
-        raise TeacherError(
-            f"images of shape {shape} do not fit this NatureCNN: {extractor.in_channels} channels,"
-            f" {extractor.linear.in_features} inputs of its linear layer",
-            ErrorCode.TEACHER_DAMAGED,
-        )

@@ -9,25 +9,20 @@ layers with a table; the index is computed in int64.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from qpd.actions import Box
-from qpd.errors.codes import ErrorCode
 from qpd.export.action_texts import litert_texts
-from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
+from qpd.export.bundle import ExportSource, GoldenVectors
+from qpd.export.litert_graph import ACTIONS, CODES, INPUT, OUTPUT, ZERO_POINT, Graph
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
 from qpd.export.signed_bytes import TOP, requantization_gain, signed_layer
 from qpd.integer.integer_student import IntegerLayer
 from qpd.students.student import FIRST_LINEAR
-from qpd.version import pip_install
 
-INPUT, OUTPUT = "observations", "logits"
-ACTIONS, CODES = "actions", "codes"  # the outputs where actions are continuous
-ZERO_POINT = -128  # TensorFlow Lite's 8-bit kernels take signed activations only
 RELU6_TOP = 6.0
 
 
@@ -52,7 +47,7 @@ def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
     float32 logits `[1, num_outputs]`, or continuous actions `[1, *shape]` and their codes, uint8
     `[1, num_outputs]`; the first dimension may be resized.
     """
-    graph = _Graph(source)
+    graph = Graph(source)
     levels, scale = _encode(graph)
     for layer in source.student.layers[:-1]:
         if layer.shape.name == FIRST_LINEAR and graph.features is not None:
@@ -65,122 +60,7 @@ def litert_model(source: ExportSource, metadata: dict[str, str]) -> bytes:
     return graph.serialize(source, metadata)
 
 
-class _Graph:
-    """Tensors and operators under construction; tensors are referred to by index."""
-
-    def __init__(self, source: ExportSource) -> None:
-        try:
-            import flatbuffers
-            from ai_edge_litert import schema_py_generated as schema
-        except ImportError as error:
-            message = f"the litert export needs ai-edge-litert: {pip_install('litert')}"
-            raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
-        self.flatbuffers, self.schema, self.student = flatbuffers, schema, source.student
-        self.tensors: list[Any] = []
-        self.operators: list[Any] = []
-        self.buffers: list[Any] = [schema.BufferT()]  # the schema reserves buffer 0 for "no data"
-        self.codes: list[int] = []
-        self.features: int | None = None  # levels beside an image
-
-    def buffer(self, data: bytes) -> int:
-        stored = self.schema.BufferT()
-        stored.data = np.frombuffer(data, np.uint8)
-        self.buffers.append(stored)
-        return len(self.buffers) - 1
-
-    def tensor(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: Any,
-        scale: np.ndarray | float | None = None,
-        data: Any = None,
-    ) -> int:
-        """Add a tensor and return its index.
-
-        A scalar `scale` makes it a tensor of levels, an array of one scale per entry of the first
-        dimension makes it one of weights or biases, without a zero point.
-        """
-        tensor, types = self.schema.TensorT(), self.schema.TensorType
-        tensor.name, tensor.shape, tensor.hasRank = name, list(shape), True
-        tensor.type = {np.int8: types.INT8, np.int32: types.INT32, np.float32: types.FLOAT32,
-                       np.int64: types.INT64, np.bool_: types.BOOL,
-                       np.uint8: types.UINT8}[dtype]  # fmt: skip
-        if data is not None:
-            tensor.buffer = self.buffer(np.ascontiguousarray(data, dtype).tobytes())
-        if scale is not None:
-            quantization, scales = self.schema.QuantizationParametersT(), np.atleast_1d(scale)
-            quantization.scale = scales.astype(np.float32)
-            point = ZERO_POINT if np.ndim(scale) == 0 else 0
-            quantization.zeroPoint = np.full(len(scales), point, np.int64)
-            tensor.quantization = quantization
-        self.tensors.append(tensor)
-        return len(self.tensors) - 1
-
-    def operator(self, kind: str, inputs: list[int], output: int, options: Any = None) -> int:
-        code = getattr(self.schema.BuiltinOperator, kind)
-        if code not in self.codes:
-            self.codes.append(code)
-        operator = self.schema.OperatorT()
-        operator.opcodeIndex = self.codes.index(code)
-        operator.inputs, operator.outputs = inputs, [output]
-        if options is not None:
-            name = type(options).__name__.removesuffix("T")
-            operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, name)
-            operator.builtinOptions = options
-        self.operators.append(operator)
-        return output
-
-    def shape(self, tensor: int) -> tuple[int, ...]:
-        return tuple(self.tensors[tensor].shape)
-
-    def serialize(self, source: ExportSource, metadata: dict[str, str]) -> bytes:
-        schema, model, subgraph = self.schema, self.schema.ModelT(), self.schema.SubGraphT()
-        subgraph.name, subgraph.tensors, subgraph.operators = "main", self.tensors, self.operators
-        # Every tensor's name is its own, so names find input and output without further
-        # bookkeeping.
-        names = {tensor.name: index for index, tensor in enumerate(self.tensors)}
-        is_box = isinstance(self.student.actions, Box)
-        wanted = (ACTIONS, CODES) if is_box else (OUTPUT,)
-        subgraph.inputs, subgraph.outputs = [names[INPUT]], [names[name] for name in wanted]
-        model.version, model.description = 3, f"QPD student {source.name}"  # schema version 3: TFL3
-        model.subgraphs, model.buffers = [subgraph], self.buffers
-        model.operatorCodes = [self._operator_code(code) for code in self.codes]
-        note = schema.MetadataT()
-        note.name, note.buffer = "qpd", self.buffer(json.dumps(metadata).encode())
-        model.metadata = [note]
-        builder = _aligned_builder(self.flatbuffers)
-        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
-        return bytes(builder.Output())
-
-    def _operator_code(self, code: int) -> Any:
-        stored, operators = self.schema.OperatorCodeT(), self.schema.BuiltinOperator
-        stored.builtinCode = code
-        # The old field is one byte: interpreters from before the new one read it first.
-        stored.deprecatedBuiltinCode = min(code, operators.PLACEHOLDER_FOR_GREATER_OP_CODES)
-        # The versions that introduced int8, and per-channel weights of matrix products: a runtime
-        # refuses an operator whose version it does not know, instead of computing it wrongly.
-        versions = {operators.CONV_2D: 3, operators.FULLY_CONNECTED: 12, operators.CONCATENATION: 2,
-                    operators.SUB: 2, operators.DEQUANTIZE: 2}  # fmt: skip
-        stored.version = versions.get(code, 1)
-        return stored
-
-
-def _aligned_builder(flatbuffers: Any) -> Any:
-    """Return a builder that aligns buffers to 16 bytes, as the schema demands.
-
-    The Python packer ignores the schema's alignment, and ARM kernels read int32 and vectors from
-    these buffers.
-    """
-
-    class AlignedBuilder(flatbuffers.Builder):
-        def StartVector(self, elemSize: int, numElems: int, alignment: int) -> Any:
-            return super().StartVector(elemSize, numElems, 16 if elemSize == 1 else alignment)
-
-    return AlignedBuilder(1 << 16)
-
-
-def _encode(graph: _Graph) -> tuple[int, float]:
+def _encode(graph: Graph) -> tuple[int, float]:
     """Add the input; return its levels and their scale. Vectors are mapped by Eq. 4 in float32."""
     student = graph.student
     if student.input_low is None or student.input_high is None:
@@ -196,7 +76,7 @@ def _encode(graph: _Graph) -> tuple[int, float]:
     return image, 1.0
 
 
-def _sliced(graph: _Graph, value: int, begin: int, size: int) -> int:
+def _sliced(graph: Graph, value: int, begin: int, size: int) -> int:
     """Return `size` numbers from `begin` on of vectors `[1, n]`."""
     name = f"from_{begin}"
     operands = [
@@ -207,7 +87,7 @@ def _sliced(graph: _Graph, value: int, begin: int, size: int) -> int:
     return graph.operator("SLICE", [value, *operands], output, graph.schema.SliceOptionsT())
 
 
-def _image_of(graph: _Graph, value: int) -> int:
+def _image_of(graph: Graph, value: int) -> int:
     """Return the levels `[1, height, width, channels]` of the image that vectors begin with."""
     sides = graph.student.architecture.image_shape
     assert sides is not None
@@ -224,7 +104,7 @@ def _image_of(graph: _Graph, value: int) -> int:
 
 
 def _joined(
-    graph: _Graph, layer: IntegerLayer, levels: int, scale: float
+    graph: Graph, layer: IntegerLayer, levels: int, scale: float
 ) -> tuple[IntegerLayer, int]:
     """Put the features behind a flattened image, and the layer's columns in the same order."""
     assert graph.features is not None
@@ -251,7 +131,7 @@ def _joined(
     return replace(layer, weight=weight), both
 
 
-def _feature_levels(graph: _Graph, value: int) -> int:
+def _feature_levels(graph: Graph, value: int) -> int:
     """Return the levels of features, Eq. 4 in float32."""
     student, shape = graph.student, graph.shape(value)
     assert student.input_low is not None and student.input_high is not None
@@ -289,7 +169,7 @@ def _channels_merged(layer: IntegerLayer, inputs: tuple[int, ...]) -> int:
     return inputs[3] // layer.shape.weight_shape[1] if layer.shape.kind == "conv" else 1
 
 
-def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
+def _with_complement(graph: Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
     """Add the complements 255 - x beside the levels x.
 
     Images are joined along the row, `[1, height, 2 * width, channels]`: copying whole rows is many
@@ -306,7 +186,7 @@ def _with_complement(graph: _Graph, layer: IntegerLayer, levels: int, scale: flo
     return graph.operator("CONCATENATION", [levels, complement], both, options)
 
 
-def _image_inputs(graph: _Graph, layer: IntegerLayer, levels: int, scale: float, parts: int) -> int:
+def _image_inputs(graph: Graph, layer: IntegerLayer, levels: int, scale: float, parts: int) -> int:
     """Reshape `levels` `[1, h, parts * w, c]` to rows of x and 255 - x in turn, pixels merged."""
     _, height, width, channels = graph.shape(levels)
     columns = width // parts
@@ -351,7 +231,7 @@ def _clipping_scale(top: int) -> float:
 
 
 def _hidden_layer(
-    graph: _Graph, layer: IntegerLayer, levels: int, scale: float
+    graph: Graph, layer: IntegerLayer, levels: int, scale: float
 ) -> tuple[int, float]:
     """Add a hidden layer; return its levels and their scale."""
     name, signed, schema = layer.shape.name, signed_layer(layer), graph.schema
@@ -388,7 +268,7 @@ def _hidden_layer(
     return graph.operator(kind, operands, output, options), next_scale
 
 
-def _as_floats(graph: _Graph, levels: int) -> int:
+def _as_floats(graph: Graph, levels: int) -> int:
     """Return levels, whole numbers from 0 on, as float32; those of a table are already."""
     if graph.tensors[levels].type == graph.schema.TensorType.FLOAT32:
         return levels
@@ -396,7 +276,7 @@ def _as_floats(graph: _Graph, levels: int) -> int:
     return graph.operator("DEQUANTIZE", [levels], features, graph.schema.DequantizeOptionsT())
 
 
-def _table_layer(graph: _Graph, layer: IntegerLayer, levels: int) -> int:
+def _table_layer(graph: Graph, layer: IntegerLayer, levels: int) -> int:
     """Add a hidden layer with a table, from levels to levels, float32.
 
     Accumulators are exact in float32 below 2^24. Their product with the multiplier is not, and
@@ -438,7 +318,7 @@ def _table_layer(graph: _Graph, layer: IntegerLayer, levels: int) -> int:
     return graph.operator("GATHER", [table, index], found, schema.GatherOptionsT())
 
 
-def _accumulators(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
+def _accumulators(graph: Graph, layer: IntegerLayer, levels: int, scale: float) -> int:
     """Add a matrix product in float32: accumulators times `scale`, of levels times `scale`."""
     name, width = layer.shape.name, layer.shape.weight_shape[0]
     operands = [
@@ -450,7 +330,7 @@ def _accumulators(graph: _Graph, layer: IntegerLayer, levels: int, scale: float)
     return graph.operator("FULLY_CONNECTED", operands, total, graph.schema.FullyConnectedOptionsT())
 
 
-def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None:
+def _head(graph: Graph, layer: IntegerLayer, levels: int, scale: float) -> None:
     """Add the head, accumulators * logit_scale in float32: equal accumulators, equal logits.
 
     Continuous actions follow from the accumulators themselves.
@@ -467,7 +347,7 @@ def _head(graph: _Graph, layer: IntegerLayer, levels: int, scale: float) -> None
     graph.operator("MUL", [total, factor], logits, schema.MulOptionsT())
 
 
-def _add_actions(graph: _Graph, total: int, scale: float) -> None:
+def _add_actions(graph: Graph, total: int, scale: float) -> None:
     """Add the way from accumulators times `scale`, `[1, n]`, to continuous actions and codes."""
     schema, student = graph.schema, graph.student
     actions, thresholds = student.actions, student.action_thresholds

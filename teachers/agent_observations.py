@@ -1,0 +1,114 @@
+"""What an agent observes: the shape of vectors and images, and where a Dict's parts lie in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+
+from qpd.errors.codes import ErrorCode
+from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.archive.plain_data import DictPart, ObservationSpace
+from qpd.teachers.archive.sb3_archive import Sb3Archive
+from qpd.teachers.networks.build import Network, num_inputs
+from qpd.teachers.networks.features import CombinedFeatures, NatureCnn
+
+_ATARI_SIZE = 84
+
+
+def choose_observations(
+    archive: Sb3Archive, network: Network, scale: float
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Return the shape of one observation, and of the uint8 image that it is or begins with.
+
+    `scale` divides the pixels of an image in a Dict.
+    """
+    space = archive.observation_space
+    extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]
+    if any(isinstance(m, CombinedFeatures) for m in network.modules()):
+        return _place_parts(space, network, scale)
+    if space.space not in (None, "Box"):
+        # One-hot numbers, bits, and a Dict's parts one after the other: plain inputs of the MLP.
+        if space.space not in ("Discrete", "MultiDiscrete", "MultiBinary", "Dict") or extractors:
+            raise TeacherError(
+                f"observations of type {space.space} are not supported; expected a Box"
+            )
+        return (num_inputs(network),), None
+    if extractors:
+        if space.dtype not in (None, "uint8"):
+            raise TeacherError(
+                f"images of type {space.dtype} are not supported; expected uint8: let the "
+                "environment show whole numbers from 0 to 255, and train with normalize_images, "
+                "SB3's default, which divides them by 255"
+            )
+        # Some archives do not tell their observation space in plain text; the linear layer's size
+        # confirms 84x84 just below.
+        shape = space.shape or (extractors[0].in_channels, _ATARI_SIZE, _ATARI_SIZE)
+        _check_images(extractors[0], shape)
+        return shape, shape
+    inputs = num_inputs(network)
+    shape = space.shape or (inputs,)
+    if torch.Size(shape).numel() != inputs:
+        line = f"observations of shape {shape} do not fit {inputs} inputs"
+        raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
+    # SB3 flattens small images for MlpPolicy, but still divides them by 255.
+    return shape, shape if space.is_uint8_image else None
+
+
+def shown_parts(parts: Sequence[DictPart]) -> list[DictPart]:
+    """Return a Dict's parts in the order in which QPD's environments show them: images first."""
+    return sorted(parts, key=lambda part: not part.is_uint8_image)
+
+
+def _place_parts(
+    space: ObservationSpace, network: Network, scale: float
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tell extractors where a Dict's parts lie; return the shapes of observations and of images.
+
+    The images' channels follow each other.
+    """
+    if space.space != "Dict" or not space.parts:
+        raise TeacherError(
+            "observations are a Dict with an image, but its archive does not say in plain text "
+            "which parts it has; save the agent with Stable-Baselines3 2.0 or later"
+        )
+    shown = shown_parts(space.parts)
+    images = [part for part in shown if part.is_uint8_image]
+    sides = {part.shape[1:] for part in images}
+    if len(sides) > 1:
+        sizes = ", ".join(f"{part.key} {'x'.join(map(str, part.shape[1:]))}" for part in images)
+        raise TeacherError(
+            f"observations are a Dict with images of unlike sizes ({sizes}): not supported; train "
+            "the agent on images of one size (gymnasium.wrappers.TransformObservation)"
+        )
+    ends = accumulate(part.size for part in shown)
+    firsts = {part.key: end - part.size for part, end in zip(shown, ends, strict=True)}
+    places = [(part.key, firsts[part.key], part.shape) for part in space.parts]
+    for extractor in [m for m in network.modules() if isinstance(m, CombinedFeatures)]:
+        if set(extractor.images) != {part.key for part in images}:
+            raise TeacherError(
+                f"extractors of {', '.join(extractor.images)}, but its Dict has the images "
+                f"{', '.join(part.key for part in images) or 'none'}",
+                ErrorCode.TEACHER_DAMAGED,
+            )
+        for part in images:
+            cnn = extractor.images[part.key]
+            assert isinstance(cnn, NatureCnn)
+            _check_images(cnn, part.shape)
+        # Of images alone, `Teacher.preprocess` divides.
+        extractor.place(places, 1.0 if len(images) == len(shown) else scale)
+    image_shape = (sum(part.shape[0] for part in images), *images[0].shape[1:])
+    if len(images) == len(shown):
+        return image_shape, image_shape
+    return (sum(part.size for part in shown),), image_shape
+
+
+def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:
+    fits = len(shape) == 3 and shape[0] == extractor.in_channels
+    if not fits or extractor.flat_size(*shape[1:]) != extractor.linear.in_features:
+        raise TeacherError(
+            f"images of shape {shape} do not fit this NatureCNN: {extractor.in_channels} channels,"
+            f" {extractor.linear.in_features} inputs of its linear layer",
+            ErrorCode.TEACHER_DAMAGED,
+        )
