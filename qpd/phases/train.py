@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from qpd.actions import Box
+from qpd.environments.errors import EnvironmentConfigError
 from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
 from qpd.integer.controller_student import controller_student
 from qpd.machine.device import choose_device
 from qpd.quantization.controller_layer import FrozenControllerLinear
 from qpd.recipe.train_schema import TrainRecipe
+from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.runs.progress import Progress
 from qpd.runs.training_record import TrainingRecord
 from qpd.runs.training_run import TrainingRun, check_place
+from qpd.student_files.origin import environment_origin
 from qpd.student_files.quantized import save_integer_student
-from qpd.teachers import TeacherError, load_teacher
+from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.networks.actor import actor_modules
 from qpd.teachers.training.agent_training import AgentTraining, LearningFailedError
@@ -77,8 +82,17 @@ def _write_integers(run: TrainingRun) -> None:
         "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
         "preprocessing": "none",
         "scheme": stored.grid,
+        **_additions(teacher),
     }
     save_integer_student(run.quantized_file, student, about)
+
+
+def _additions(teacher: Teacher) -> dict[str, Any]:
+    """Return what a student's file says of the environment; nothing that only its user may ask."""
+    try:
+        return environment_origin(environment_of(teacher, EnvironmentWish()).source)
+    except (EnvironmentConfigError, TargetError):
+        return {}
 
 
 def _train(training: AgentTraining, run: TrainingRun, progress: Progress) -> None:

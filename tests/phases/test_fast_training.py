@@ -15,6 +15,7 @@ import qpd
 from qpd.errors.user_error import UserError
 from qpd.integer.integer_student import IntegerEngine
 from qpd.runs.training_run import TrainingRun
+from qpd.student_files.origin import student_environment, student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
@@ -98,6 +99,15 @@ def test_the_controller_plays_on_its_grids(controller: TrainingRun) -> None:
     levels = seen[2] / step
     torch.testing.assert_close(levels, levels.round(), atol=1e-3, rtol=0)
     assert -128 <= levels.min() and levels.max() <= 127
+
+
+def test_a_controllers_integers_say_what_wraps_its_environment(tmp_path: Path) -> None:
+    wrapper = "sb3_contrib.common.wrappers.TimeFeatureWrapper"
+    wrapped = {"environment.wrappers": [wrapper], "environment.kwargs": {"g": 5.0}}
+    run = trained("sac", tmp_path / "sac", CORE_3 | wrapped)
+    played = student_environment(student_origin(run.quantized_file))
+    assert played.kwargs == {"g": 5.0} and [str(each) for each in played.wrappers] == [wrapper]
+    assert load_integer_student(run.quantized_file).architecture.observation_shape == (4,)
 
 
 def test_sb3_reads_the_agent_and_its_policy_plays_the_same(
