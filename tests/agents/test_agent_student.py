@@ -77,7 +77,7 @@ def test_normalization_and_its_clip_are_in_the_first_layer(tmp_path: Path) -> No
     teacher = made(SAC, ODD, MEMORY, tmp_path / "agent.zip")
     generator = np.random.default_rng(0)
     mean, var = generator.normal(size=NUM_INPUTS), generator.uniform(0.1, 4.0, NUM_INPUTS)
-    del teacher._mean, teacher._deviation  # an agent's own, which it has none of
+    del teacher._mean, teacher._deviation, teacher._clip  # an agent's own, which it has none of
     teacher.normalization = ObservationNormalization(mean, var, 1e-8, 1.5)
     teacher._register_normalization(teacher.normalization)
     seen = seen_by(teacher)

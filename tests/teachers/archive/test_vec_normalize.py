@@ -172,7 +172,7 @@ def test_statistics_that_make_no_sense(tmp_path):
         (lambda n: n.obs_rms.mean.fill(np.nan), "not finite"),
         (lambda n: n.obs_rms.var.fill(-1.0), "negative"),
         (lambda n: setattr(n, "clip_obs", 0.0), "clip_obs is 0"),
-        (lambda n: setattr(n, "obs_rms", {"a": n.obs_rms}), "dict observations"),
+        (lambda n: setattr(n, "obs_rms", {"a": n.obs_rms}), "names no parts of a Dict"),
         (lambda n: setattr(n.obs_rms, "var", np.ones(2)), r"var \(2,\)"),
     ):
         broken = played_normalizer()
