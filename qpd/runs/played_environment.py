@@ -183,6 +183,8 @@ def _stack_of(teacher: Teacher, name: str, kwargs: Mapping[str, Any]) -> int:
 def needed_options(files: TeacherFiles) -> list[str]:
     """Return the words of a command line that allow what an agent's files alone may not."""
     env_id, told = files.env_id or "", files.environment
+    if atari_rom(env_id) is not None:  # its preprocessing is QPD's own, and takes no options
+        return []
     words = ["--env", env_id] if _module_of(env_id) else []
     for key, value in _played_kwargs(told).items():
         if not _is_numeric(value):

@@ -117,8 +117,11 @@ def test_the_command_that_a_training_prints_works_as_it_is(
     assert environment["wrappers"] == [{DOUBLED: {"plus": 0.5}}]
 
 
-def test_where_nothing_is_needed_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("train", "ppo", "CartPole-v1", "--timesteps", 32, "-o", "agent")
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])  # the zoo wraps Pong
+def test_where_nothing_is_needed_nothing_is_printed(
+    env_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("train", "ppo", env_id, "--timesteps", 32, "-o", "agent")
     words += ("--set", "n_envs=1", "--set", "n_steps=32", "--set", "batch_size=32")
     code, out, err = call(capsys, *words)
     assert code == 0, err
