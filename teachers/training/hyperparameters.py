@@ -20,6 +20,9 @@ _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboar
 # one of `policy_kwargs` that everybody sets, widths of hidden layers.
 _OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float,
                "net_arch": list}  # fmt: skip
+# Arguments of VecNormalize that may stand in place of `normalize: true`.
+_OF_NORMALIZE: dict[str, type] = {"norm_obs": bool, "norm_reward": bool, "clip_obs": float, "clip_reward": float,
+                 "norm_obs_keys": list}  # fmt: skip
 _MOST_LAYERS, _MOST_UNITS = 16, 1 << 16
 _NOISES = ("normal", "ornstein-uhlenbeck")
 _WORDS = {"true": True, "false": False, "none": None}
@@ -60,6 +63,8 @@ def _value(name: str, value: Any, wanted: object) -> Any:
         return value
     if name == "net_arch":
         return _widths(value)
+    if name == "normalize" and isinstance(value, dict):
+        return _normalization(value)
     if wanted is bool and not isinstance(value, bool):
         raise _refused(name, value, "must be true or false")
     if name == "train_freq" and isinstance(value, list):
@@ -100,6 +105,21 @@ def _frequency(name: str, value: list[Any]) -> list[Any]:
     if len(value) == 2 and type(value[0]) is int and value[1] in ("step", "episode"):
         return value
     raise _refused(name, value, "must be a whole number, or such as [1, episode]")
+
+
+def _normalization(value: dict[str, Any]) -> dict[str, Any]:
+    """Check `normalize: {norm_reward: false, norm_obs_keys: [arm]}`."""
+    for key, given in value.items():
+        kind = _OF_NORMALIZE.get(key)
+        fits = kind is not None and isinstance(given, kind)
+        if kind is list:
+            fits = fits and bool(given) and all(isinstance(each, str) for each in given)
+        elif kind is float:
+            fits = type(given) in (int, float) and 0 < given < math.inf
+        if not fits:
+            known = ", ".join(_OF_NORMALIZE)
+            raise _refused("normalize", value, f"{key}: must be one of {known}, with its value")
+    return dict(value)
 
 
 def _widths(value: Any) -> list[int] | dict[str, list[int]]:

@@ -32,6 +32,10 @@ def test_values_have_the_types_that_they_look_like() -> None:
     assert read(DQN, "net_arch=[64, 32]") == {"net_arch": [64, 32]}
     both = {"pi": [16, 16], "qf": [256]}
     assert read(TD3, "net_arch={pi: [16, 16], qf: [256]}") == {"net_arch": both}
+    some = {"norm_obs_keys": ["arm"], "norm_reward": False, "clip_obs": 5}
+    assert read(PPO, "normalize={norm_obs_keys: [arm], norm_reward: false, clip_obs: 5}") == {
+        "normalize": some
+    }
     assert read(PPO, "learning_rate=lin_2.5e-4") == {"learning_rate": "lin_2.5e-4"}
     assert read(TD3, "noise_type=normal", "noise_std=0.2") == {
         "noise_type": "normal", "noise_std": 0.2
@@ -68,6 +72,9 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("batch_size=0", "must be at least 1"),
      ("n_envs=many", "must be a whole number"),
      ("normalize=3", "must be true or false"),
+     ("normalize={norm_reward: 3}", "norm_reward: must be one of norm_obs, norm_reward, clip_obs"),
+     ("normalize={venv: 3}", "venv: must be one of norm_obs"),
+     ("normalize={norm_obs_keys: [3]}", "norm_obs_keys: must be one of"),
      ("noise_type=loud", "must be normal, ornstein-uhlenbeck or none"),
      ("train_freq=[1, 2]", "must be a whole number, or such as")],
 )  # fmt: skip
