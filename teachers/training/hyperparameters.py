@@ -21,8 +21,13 @@ _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboar
 _OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float,
                "net_arch": list}  # fmt: skip
 # Arguments of VecNormalize that may stand in place of `normalize: true`.
-_OF_NORMALIZE: dict[str, type] = {"norm_obs": bool, "norm_reward": bool, "clip_obs": float, "clip_reward": float,
-                 "norm_obs_keys": list}  # fmt: skip
+_OF_NORMALIZE: dict[str, type] = {
+    "norm_obs": bool,
+    "norm_reward": bool,
+    "clip_obs": float,
+    "clip_reward": float,
+    "norm_obs_keys": list,
+}
 _MOST_LAYERS, _MOST_UNITS = 16, 1 << 16
 _NOISES = ("normal", "ornstein-uhlenbeck")
 _WORDS = {"true": True, "false": False, "none": None}
