@@ -13,6 +13,7 @@ from qpd.teachers.archive.plain_data import DictPart, ObservationSpace
 from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.networks.build import Network, num_inputs
 from qpd.teachers.networks.features import CombinedFeatures, NatureCnn
+from qpd.teachers.networks.layers import linear_layers
 
 _ATARI_SIZE = 84
 
@@ -71,7 +72,7 @@ def _place_parts(
     if space.space != "Dict" or not space.parts:
         raise TeacherError(
             "observations are a Dict with an image, but its archive does not say in plain text "
-            "which parts it has; save the agent with Stable-Baselines3 2.0 or later"
+            "which parts it has: load it with Stable-Baselines3, and save it again"
         )
     shown = shown_parts(space.parts)
     images = [part for part in shown if part.is_uint8_image]
@@ -85,23 +86,44 @@ def _place_parts(
     ends = accumulate(part.size for part in shown)
     firsts = {part.key: end - part.size for part, end in zip(shown, ends, strict=True)}
     places = [(part.key, firsts[part.key], part.shape) for part in space.parts]
-    for extractor in [m for m in network.modules() if isinstance(m, CombinedFeatures)]:
+    combined = [m for m in network.modules() if isinstance(m, CombinedFeatures)]
+    for extractor in combined:
         if set(extractor.images) != {part.key for part in images}:
             raise TeacherError(
-                f"extractors of {', '.join(extractor.images)}, but its Dict has the images "
-                f"{', '.join(part.key for part in images) or 'none'}",
-                ErrorCode.TEACHER_DAMAGED,
+                f"images {', '.join(extractor.images)}, but its Dict has as images of uint8 from 0 "
+                f"to 255 {', '.join(part.key for part in images) or 'none'}: train the agent on "
+                "such images, with normalize_images, SB3's default"
             )
         for part in images:
-            cnn = extractor.images[part.key]
-            assert isinstance(cnn, NatureCnn)
-            _check_images(cnn, part.shape)
+            _check_images(extractor.images[part.key], part.shape)
+    _check_features(space.parts, network, combined)
+    for extractor in combined:
         # Of images alone, `Teacher.preprocess` divides.
         extractor.place(places, 1.0 if len(images) == len(shown) else scale)
     image_shape = (sum(part.shape[0] for part in images), *images[0].shape[1:])
     if len(images) == len(shown):
         return image_shape, image_shape
     return (sum(part.size for part in shown),), image_shape
+
+
+def _check_features(
+    parts: Sequence[DictPart], network: Network, combined: Sequence[CombinedFeatures]
+) -> None:
+    """Raise TeacherError unless the features of all parts are what the first layer behind reads.
+
+    Nothing is allocated before: the text of a stranger's archive may claim any size.
+    """
+    inside = {module for extractor in combined for module in extractor.modules()}
+    behind = next(layer for layer in linear_layers(network) if layer not in inside)
+    count = sum(
+        combined[0].images[part.key].linear.out_features if part.is_uint8_image else part.size
+        for part in parts
+    )
+    if count != behind.in_features:
+        raise TeacherError(
+            f"a Dict of {count} features, and {behind.in_features} inputs behind them",
+            ErrorCode.TEACHER_DAMAGED,
+        )
 
 
 def _check_images(extractor: NatureCnn, shape: tuple[int, ...]) -> None:

@@ -238,7 +238,7 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     shape = teacher.observation_shape
     if any(isinstance(each, CombinedFeatures) for each in teacher.network.modules()):
         raise TeacherError(
-            f"{teacher.source}: sees a Dict with an image; QPD rebuilds no such policy of SB3"
+            f"{teacher.source}: sees a Dict with images; QPD rebuilds no such policy of SB3"
         )
     seen = (
         spaces.Box(0, 255, shape, np.uint8)

@@ -320,6 +320,8 @@ def _build_teacher(
     scales_images = read_policy_option(archive.data, "normalize_images") != "False"
     shape, image_shape = choose_observations(archive, network, 255.0 if scales_images else 1.0)
     parts = shown_parts(archive.observation_space.parts)
+    if sum(part.size for part in parts) != torch.Size(shape).numel():
+        parts = []  # a text that claims any size
     normalization = (
         read_vec_normalize(files.vec_normalize, [(part.key, part.size) for part in parts])
         if files.vec_normalize

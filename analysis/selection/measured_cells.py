@@ -172,7 +172,7 @@ def _training(path: Path) -> _Found:
 def cell_of(student: IntegerStudent) -> Cell | str:
     """Return the cell of a student, or in words why it is none."""
     widths, bits = set(student.architecture.hidden), {layer.bits for layer in student.layers}
-    if student.architecture.is_image:
+    if student.architecture.image_shape is not None:
         return "sees images, which have no input bits"
     if len(widths) != 1:
         return f"has hidden layers of {', '.join(map(str, sorted(widths)))}: not of one width"

@@ -113,7 +113,7 @@ def _see_observations(
         statistics = teacher.normalization
         mean = torch.from_numpy(statistics.mean)
         deviation = torch.from_numpy((statistics.var + statistics.epsilon) ** 0.5)
-        clip = torch.as_tensor(statistics.clip_obs) * deviation
+        clip = torch.as_tensor(statistics.clip_obs, dtype=torch.float64) * deviation
         low, high = torch.maximum(low, mean - clip), torch.minimum(high, mean + clip)
     student.set_input_range(low.float(), high.float())
     low, high = student.input_low.double(), student.input_high.double()

@@ -42,7 +42,11 @@ class ShownObservations:
         elif isinstance(space, spaces.Box) and _is_image(space):
             self._write_image(space)
             return
-        elif isinstance(space, spaces.Dict) and len(space):
+        elif (
+            isinstance(space, spaces.Dict)
+            and len(space)
+            and not any(isinstance(part, spaces.Dict) for part in space.values())
+        ):
             parts = [(key, ShownObservations(space[key], name)) for key in shown_keys(space)]
             self.image_shape = _joined_images([part.image_shape for _, part in parts], name)
             sizes = [math.prod(part.shape) for _, part in parts]
@@ -60,8 +64,8 @@ class ShownObservations:
         else:
             raise EnvironmentConfigError(
                 f"{name} has observations {space}: expected Box (images: "
-                "uint8, 3 axes), Discrete, MultiDiscrete and MultiBinary counted from 0, or a Dict "
-                "of these"
+                "uint8, 3 axes, 0 to 255), Discrete, MultiDiscrete and MultiBinary counted from 0, "
+                "or a Dict of these"
             )
         # Of a Dict of images alone, one image.
         images = self.image_shape if self.dtype == "uint8" else None
@@ -133,4 +137,6 @@ def _joined_images(shapes: Sequence[tuple[int, ...] | None], name: str) -> tuple
 
 def _is_image(space: gymnasium.Space[Any]) -> bool:
     # SB3's is_image_space: it gives a CnnPolicy these, and an MlpPolicy a 255th of them.
-    return isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
+        return False
+    return bool(np.all(space.low == 0) and np.all(space.high == 255))

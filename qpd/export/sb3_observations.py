@@ -75,6 +75,7 @@ def _channels_first(space: Space) -> Space:
 
     if not isinstance(space, spaces.Dict):
         return space
+    # A list of pairs: of a mapping gymnasium sorts the keys, and features would change places.
     parts = {
         key: VecTransposeImage.transpose_space(part)
         if isinstance(part, spaces.Box)
@@ -83,7 +84,7 @@ def _channels_first(space: Space) -> Space:
         else part
         for key, part in space.spaces.items()
     }
-    return spaces.Dict(parts)
+    return spaces.Dict(list(parts.items()))
 
 
 def _shown_space(source: ExportSource) -> Space:

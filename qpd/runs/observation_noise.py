@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from qpd.environments.policy import FunctionPolicy
+from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.sampled_states import SampledStates
@@ -27,9 +28,15 @@ def with_deviations(target: Target, progress: Progress) -> Target:
     That is VecNormalize's where the agent has one; else that of the states in 16 games that the
     target plays itself, without noise. Raises TargetError for images.
     """
+    is_vector = len(target.observation_shape) == 1
+    if is_vector and environment_spec(target.environment).pixels:
+        raise TargetError(
+            f"--noise: {target.label} sees an image among vectors; noise is for vectors alone",
+            ErrorCode.COMMAND_LINE,
+        )
     if target.deviations is not None:
         return target
-    if len(target.observation_shape) != 1:
+    if not is_vector:
         raise TargetError(
             f"--noise: {target.label} sees observations of shape {target.observation_shape}; noise "
             "is for vectors",

@@ -154,8 +154,8 @@ def _from_teacher(teacher: Teacher, wish: EnvironmentWish, device: str) -> Targe
 def _deviations(teacher: Teacher) -> tuple[float, ...] | None:
     """Return what VecNormalize divides each feature by."""
     statistics = teacher.normalization
-    if statistics is None:
-        return None
+    if statistics is None or not np.isfinite(statistics.clip_obs).all():
+        return None  # of a Dict's keys that are not normalized it says nothing
     return tuple(np.sqrt(statistics.var + statistics.epsilon).tolist())
 
 

@@ -16,12 +16,13 @@ from typing import Any
 _SPACE_NAME = re.compile(r"spaces\.\w+\.(\w+)'|\b(Box|Discrete|MultiDiscrete|MultiBinary|Dict)\b")
 
 
-# One entry of a Dict's text, up to the next key: 'camera': Box(0, 255, (3, 64, 64), uint8)
+# One entry of a Dict's text, up to the next key: 'camera': Box(0, 255, (3, 64, 64), uint8); before
+# gymnasium 1.0 ('camera', Box(...)).
 _ENTRY = re.compile(
-    r"""(['"])(.{1,200}?)\1: (Box|Discrete|MultiDiscrete|MultiBinary)\(""", re.DOTALL
+    r"""(['"])(.{1,200}?)\1(?:: |, )(Box|Discrete|MultiDiscrete|MultiBinary)\(""", re.DOTALL
 )
-_BOX = re.compile(r"\(([\d, ]{1,200})\), (\w+)\)[^)]*$")
-_MAX_TEXT = 1_000_000
+_BOX = re.compile(r"\(([\d, ]{1,200})\), (\w+)\)")
+_MAX_TEXT, _MAX_NUMBERS = 100_000, 1_000
 
 
 @dataclass(frozen=True)
@@ -81,15 +82,15 @@ def dict_parts(text: str) -> tuple[DictPart, ...]:
 
 def _dict_part(key: str, kind: str, arguments: str) -> DictPart | None:
     if kind == "Box":
-        said = _BOX.search(arguments)
-        shape = tuple(map(int, re.findall(r"\d{1,9}", said[1]))) if said else ()
-        if said is None or not shape:
+        said = _BOX.findall(arguments)[-1:]  # bounds come before it
+        shape = tuple(map(int, re.findall(r"\d{1,9}", said[0][0]))) if said else ()
+        if not shape:
             return None
-        is_image = len(shape) == 3 and said[2] == "uint8"
+        is_image = len(shape) == 3 and said[0][1] == "uint8" and arguments.startswith("(0, 255, ")
         return DictPart(key, shape, is_image)
     # Discrete(3), MultiDiscrete([2 3]): one-hot; MultiBinary(4): bits; start=... comes after.
     numbers = [int(n) for n in re.findall(r"\d{1,9}", arguments.split("start", 1)[0])]
-    if not numbers:
+    if not 0 < len(numbers) <= _MAX_NUMBERS:
         return None
     size = math.prod(numbers) if kind == "MultiBinary" else sum(numbers)
     return DictPart(key, (size,)) if size else None

@@ -94,7 +94,7 @@ def actor_of(network: Network, activation: str) -> Actor:
     """
     if any(isinstance(each, CombinedFeatures) for each in network.modules()):
         raise TeacherError(
-            "sees a Dict with an image, and its layers are no chain: distil it (`qpd run --teacher`"
+            "sees a Dict with images, and its layers are no chain: distil it (`qpd run --teacher`"
             ", `qpd distill`) instead",
             ErrorCode.TEACHER_SETTINGS,
         )

@@ -81,7 +81,7 @@ def refuse_custom_extractor(archive: Sb3Archive) -> None:
     ):
         raise TeacherError(
             f"features extractor '{class_name(text)}' is not supported;"
-            " expected SB3's NatureCNN or FlattenExtractor"
+            " expected SB3's NatureCNN, FlattenExtractor or CombinedExtractor"
         )
 
 

@@ -54,7 +54,9 @@ class CombinedFeatures(nn.Module):
     def __init__(self, images: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take each image's NatureCNN, by key; TeacherError if its tensors do not fit."""
         super().__init__()
-        self.images = nn.ModuleDict({key: NatureCnn(tensors) for key, tensors in images.items()})
+        self.images = {key: NatureCnn(tensors) for key, tensors in images.items()}
+        # Not a ModuleDict: some keys, such as `type`, are names of its own.
+        self._modules_of_images = nn.ModuleList(self.images.values())
         self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
         self._scale = 1.0
 
@@ -78,7 +80,8 @@ def extractor(tensors: Mapping[str, Tensor]) -> nn.Module:
     # MlpPolicy's FlattenExtractor has no parameters.
     if not tensors:
         return nn.Flatten()
-    seen = sorted({key.split(".")[1] for key in tensors if key.startswith("extractors.")})
+    # In the Dict's order, which is that of the layers that were quantized.
+    seen = dict.fromkeys(key.split(".")[1] for key in tensors if key.startswith("extractors."))
     if seen:  # SB3's CombinedExtractor has parameters for images alone
         names = {key: f"extractors.{key}." for key in seen}
         refuse_unknown(tensors, tuple(names.values()))

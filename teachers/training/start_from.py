@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from qpd.errors.codes import ErrorCode
@@ -40,6 +41,12 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             ErrorCode.TEACHER_TRAINING,
         ) from error
     normalize: Any = model.get_vec_normalize_env()
+    if normalize is not None and isinstance(normalize.observation_space, spaces.Dict):
+        raise TeacherError(
+            f"{train.start_from}: VecNormalize of a Dict's keys is not taken over: train anew, or "
+            "set normalize=false for an agent that saw observations as they are",
+            ErrorCode.TEACHER_TRAINING,
+        )
     stored = read_vec_normalize(files.vec_normalize) if files.vec_normalize else None
     is_normalized = normalize is not None and normalize.norm_obs
     if is_normalized != (stored is not None):

@@ -103,6 +103,8 @@ def test_channels_of_several_images_follow_each_other(alone: bool) -> None:
 
 
 def test_what_no_policy_here_sees_is_refused() -> None:
+    with pytest.raises(EnvironmentConfigError, match="or a Dict of these"):
+        ShownObservations(spaces.Dict({"car": KEYS, "camera": RGB}), "Car")
     rear = spaces.Box(0, 255, (36, 48, 1), np.uint8)
     with pytest.raises(EnvironmentConfigError, match=r"images of unlike sizes \(40x36, 36x48\)"):
         ShownObservations(spaces.Dict({"camera": RGB, "rear": rear, "speed": KEYS["speed"]}), "Car")

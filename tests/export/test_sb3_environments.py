@@ -42,6 +42,7 @@ CASES: dict[str, tuple[EnvironmentSource, int, ActionSpace, Any]] = {
         Discrete(2),
         None,
     ),
+    "dict of keys in its own order": (EnvironmentSource(f"{OWN}:Wind-v0"), 5, Discrete(2), None),
     "dict of images": (EnvironmentSource(f"{OWN}:Stereo-v0"), 7680, Discrete(2), None),
     "square": (EnvironmentSource(f"{CUSTOM}:Arm-v0"), 4, ARM, (2, 2)),
 }

@@ -101,6 +101,22 @@ class Camera(_Shown):
         return float(action == ((self.number >= 4) == (self.sign > 0)))
 
 
+class Wind(_Shown):
+    """A Dict whose keys are in no alphabetical order."""
+
+    observation_space = spaces.Dict(
+        [("wind", spaces.Box(-9.0, 9.0, (2,), np.float32)), ("arm", spaces.Box(-1.0, 1.0, (3,)))]
+    )
+    action_space = spaces.Discrete(2)
+
+    def show(self) -> Any:
+        arm = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return {"wind": np.float32([self.number, -self.number]), "arm": arm}
+
+    def pay(self, action: Any) -> float:
+        return float(action == (self.number >= 4))
+
+
 class Stereo(_Shown):
     """Two images of different channels, and nothing else."""
 
@@ -135,5 +151,5 @@ class Aim(_Shown):
         return -abs(float(action[0]) - self.number / 4 + 1) - abs(float(action[1]) - 2)
 
 
-for kind in (Keys, Rgb, Cameras, Camera, Stereo, Aim):
+for kind in (Keys, Rgb, Cameras, Camera, Stereo, Wind, Aim):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.environments.observation import ShownObservations
 from qpd.teachers import Teacher, TeacherError, load_teacher
+from qpd.teachers.networks.features import CombinedFeatures, extractor
 from tests.teachers.agents_of_any_space import Anything, perturbed
 
 SEEN = spaces.Dict(
@@ -28,6 +32,9 @@ SEEN = spaces.Dict(
 CAMERAS = spaces.Dict({"a": SEEN["cam"], "z": spaces.Box(0, 255, (40, 44, 2), np.uint8)})
 STEREO = spaces.Dict({"arm": SEEN["arm"], "horn": SEEN["horn"], **CAMERAS.spaces})
 VECTORS = spaces.Dict({"arm": SEEN["arm"], "wind": spaces.Box(-9.0, 9.0, (3,), np.float32)})
+# No image for SB3, which wants 0 to 255: it flattens the board where it stands.
+BOARD = spaces.Dict({"arm": SEEN["arm"], "board": spaces.Box(0, 1, (8, 8, 2), np.uint8)})
+UNSORTED = spaces.Dict([("z", SEEN["cam"]), ("horn", SEEN["horn"]), ("arm", SEEN["arm"])])
 CHOICE, TORQUE = spaces.Discrete(4), spaces.Box(-2.0, 2.0, (2,), np.float32)
 
 
@@ -75,6 +82,65 @@ def test_several_images_and_vectors(kind: Any, tmp_path: Path) -> None:
     assert teacher.image_shape == (5, 40, 44)
     assert teacher.observation_shape == (5 * 40 * 44 + 4 + 2,)
     assert differences(teacher, agent) < 1e-5
+
+
+@pytest.mark.parametrize("space", [BOARD, UNSORTED])
+def test_parts_stand_where_sb3_has_them(space: spaces.Dict, tmp_path: Path) -> None:
+    agent = perturbed(PPO("MultiInputPolicy", made(space, CHOICE), device="cpu", seed=0))
+    agent.save(tmp_path / "agent.zip")
+    teacher = load_teacher(tmp_path / "agent.zip")
+    assert (teacher.image_shape is None) == (space is BOARD)
+    assert differences(teacher, agent) < 1e-5
+
+
+@pytest.mark.parametrize("key", ["type", "keys", "forward", "training", ""])
+def test_a_strangers_key_may_be_any_word(key: str) -> None:
+    tensors = NatureCNN(spaces.Box(0, 255, (3, 40, 44), np.uint8)).state_dict()
+    named = {f"extractors.{key}.{name}": tensor for name, tensor in tensors.items()}
+    found = extractor(named)
+    assert isinstance(found, CombinedFeatures) and list(found.images) == [key]
+
+
+def with_text(file: Path, text: str) -> Path:
+    """Rewrite what a zip says of its Dict, as a stranger might."""
+    changed = file.with_name("changed.zip")
+    with zipfile.ZipFile(file) as read, zipfile.ZipFile(changed, "w") as written:
+        for name in read.namelist():
+            content = read.read(name)
+            if name == "data":
+                data = json.loads(content)
+                data["observation_space"]["spaces"] = text
+                content = json.dumps(data).encode()
+            written.writestr(name, content)
+    return changed
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("agents") / "agent.zip"
+    PPO("MultiInputPolicy", made(SEEN, CHOICE), device="cpu", seed=0).save(file)
+    return file
+
+
+@pytest.mark.parametrize("form", ["OrderedDict([{}])", "OrderedDict({{{}}})", "Dict({})"])
+def test_other_texts_of_the_same_dict_are_read(form: str, seeing: Path) -> None:
+    pairs = [(key, str(part)) for key, part in SEEN.items()]
+    said = ", ".join(f"('{k}', {v})" if "[" in form else f"'{k}': {v}" for k, v in pairs)
+    said = said.replace("(40, 44, 3)", "(3, 40, 44)")  # as SB3 transposes it
+    teacher = load_teacher(with_text(seeing, form.format(said)))
+    assert teacher.observation_shape == (3 * 40 * 44 + 4 + 3 + 2,)
+
+
+@pytest.mark.parametrize(
+    "arm",
+    ["Box(-3.0, 3.0, (30000000,), float32)", "Box(-3.0, 3.0, (99999, 99999), float32)",
+     "Box(0, 1, (999999999, 999999999, 999999999), float32)", f"MultiDiscrete([{'9 ' * 900}])",
+     f"MultiBinary(({'999999999, ' * 3000}))", "Discrete(5)"],
+)  # fmt: skip
+def test_a_text_that_claims_other_sizes_allocates_nothing(arm: str, seeing: Path) -> None:
+    text = f"{{'arm': {arm}, 'cam': Box(0, 255, (3, 40, 44), uint8), 'gear': Discrete(3), "
+    with pytest.raises(TeacherError, match="a Dict of|does not say in plain text"):
+        load_teacher(with_text(seeing, text + "'horn': MultiBinary(2)}"))
 
 
 def test_images_alone(tmp_path: Path) -> None:

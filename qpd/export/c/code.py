@@ -90,6 +90,8 @@ def packed_weights(student: IntegerStudent, layer: IntegerLayer) -> np.ndarray:
 
 
 def _check(student: IntegerStudent) -> None:
+    if student.architecture.num_features > 0xFFFF:  # which the runtime counts in uint16
+        raise ExportError("the C runtime takes at most 65,535 features")
     for layer in student.layers:
         name = layer.shape.name
         if layer.largest_accumulator > INT32_MAX:
