@@ -117,7 +117,7 @@ def test_a_features_extractor_of_ones_own(tmp_path: Path) -> None:
     kwargs = {"features_extractor_class": Twice}
     agent = SAC("MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, device="cpu", buffer_size=10)
     agent.save(tmp_path / "a.zip")
-    said = "features extractor 'Twice' is not supported; expected SB3's NatureCNN or Flatten"
+    said = "features extractor 'Twice' is not supported; expected SB3's NatureCNN, Flatten"
     with pytest.raises(TeacherError, match=said):
         load_teacher(tmp_path / "a.zip")
 
