@@ -119,17 +119,17 @@ class StudentArchitecture:
 
     @property
     def is_image(self) -> bool:
-        """Whether observations are images, and nothing else."""
+        """Tell whether observations are images, and nothing else."""
         return len(self.observation_shape) == 3
 
     @property
     def joins_features(self) -> bool:
-        """Whether observations are vectors that begin with an image."""
+        """Tell whether observations are vectors that begin with an image."""
         return self.image_shape is not None and not self.is_image
 
     @property
     def num_features(self) -> int:
-        """How many numbers have an input range: all of a vector but its image."""
+        """Count the numbers that have an input range: all of a vector but its image."""
         if self.is_image:
             return 0
         return self.observation_shape[0] - (prod(self.image_shape) if self.image_shape else 0)
@@ -141,7 +141,7 @@ class StudentArchitecture:
 
     @property
     def num_tables(self) -> int:
-        """How many tables its integers need: none for ReLU, one where all layers share it."""
+        """Count the tables that its integers need: none for ReLU, one where all layers share it."""
         if self.activation == "relu":
             return 0
         return 1 if self.function.high is not None else len(self.hidden)

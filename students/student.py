@@ -303,12 +303,20 @@ class Student(nn.Module):
         encoded = self.encode(observations, levels)
         if not self.architecture.joins_features:
             return encoded, apply_layer
+        if activation_levels is None:
+            return encoded, JoinedFeatures(self.feature_values(observations))
         features = observations[:, -self.architecture.num_features :]
         low, high = self.input_low, self.input_high
-        if activation_levels is not None:
-            return encoded, JoinedFeatures(affine_levels(features, low, high, activation_levels))
-        values = affine_levels(features, low, high, 1.0, rounded=False) * self.feature_top
-        return encoded, JoinedFeatures(values)
+        return encoded, JoinedFeatures(affine_levels(features, low, high, activation_levels))
+
+    def feature_values(self, observations: Tensor) -> Tensor:
+        """Return shares of each feature's range, `[batch, features]`, of vectors `[batch, d]`.
+
+        From 0 to 1, or beside an image to `feature_top`.
+        """
+        features = observations[:, -self.architecture.num_features :]
+        shares = affine_levels(features, self.input_low, self.input_high, 1.0, rounded=False)
+        return shares * self.feature_top if self.architecture.joins_features else shares
 
     def hidden_activations(self, observations: Tensor | SharedFrames) -> Iterator[Tensor]:
         """Yield the activations of each hidden layer in turn, float `[batch, channels, ...]`.

@@ -23,7 +23,8 @@ def choose_observations(
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return the shape of one observation, and of the uint8 image that it is or begins with.
 
-    `scale` divides the pixels of an image in a Dict.
+    Extractors of a Dict with images are told where its parts lie, and that `scale` divides pixels.
+    Raises TeacherError for observations that are not supported, or do not fit the network.
     """
     space = archive.observation_space
     extractors = [m for m in network.modules() if isinstance(m, NatureCnn)]

@@ -7,6 +7,7 @@ what a user of the agent runs today, and what `qpd bench` compares with; trainin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ _Q_NETWORKS = {"dqn": "q_net", "qrdqn": "quantile_net"}
 def build_sb3_policy(teacher: Teacher) -> BasePolicy:
     """Build SB3's policy with the teacher's weights, on the CPU, in eval mode.
 
-    It sees normalized observations: `teacher.normalization` has to be applied before. Raises
+    What it sees, `sb3_observations` makes of a teacher's observations. Raises
     TeacherError without stable_baselines3 (for QR-DQN, TQC and ARS sb3_contrib), and for tensors
     that the installed version's policies cannot hold, such as shared layers from before SB3 1.8.
     """
@@ -73,12 +74,12 @@ def build_sb3_policy(teacher: Teacher) -> BasePolicy:
     return policy
 
 
-def sb3_logits(policy: BasePolicy) -> Callable[[Tensor], Tensor]:
+def sb3_logits(policy: BasePolicy) -> Callable[[Any], Tensor]:
     """Return a function from observations `[batch, ...]` to outputs `[batch, n]`, as SB3's.
 
-    These are logits, Q-values of DQN and QR-DQN, or means of continuous actions: before the tanh of
-    SAC and TQC, after that of TD3, DDPG and ARS. An actor-critic's critic is computed as well, as
-    in the policy's `forward`.
+    Observations are a Tensor, or of a Dict one for each key. The outputs are logits, Q-values of
+    DQN and QR-DQN, or means of continuous actions: before the tanh of SAC and TQC, after that of
+    TD3, DDPG and ARS. An actor-critic's critic is computed as well, as in the policy's `forward`.
     """
     from stable_baselines3.common.policies import ActorCriticPolicy
 
@@ -233,14 +234,14 @@ def _q_policy(teacher: Teacher, archive: Sb3Archive) -> BasePolicy:
 def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) -> dict[str, Any]:
     """Return the constructor's arguments that all policies share."""
     from gymnasium import spaces
-    from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
+    from stable_baselines3.common.torch_layers import (
+        CombinedExtractor,
+        FlattenExtractor,
+        NatureCNN,
+    )
 
-    shape = teacher.observation_shape
-    if any(isinstance(each, CombinedFeatures) for each in teacher.network.modules()):
-        raise TeacherError(
-            f"{teacher.source}: sees a Dict with images; QPD rebuilds no such policy of SB3"
-        )
-    seen = (
+    shape, combined = teacher.observation_shape, _combined_features(teacher)
+    seen: spaces.Space[Any] = (
         spaces.Box(0, 255, shape, np.uint8)
         if teacher.is_image
         else spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -257,7 +258,46 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
         width = int(tensors[f"{extractor}linear.0.weight"].shape[0])
         arguments["features_extractor_class"] = NatureCNN
         arguments["features_extractor_kwargs"] = {"features_dim": width}
+    if combined is not None:
+        # Pairs, not a mapping: gymnasium would sort its keys.
+        parts = [
+            (key, spaces.Box(0, 255, part, np.uint8))
+            if key in combined.images
+            else (key, spaces.Box(-np.inf, np.inf, (prod(part),), np.float32))
+            for key, _, part in combined.parts
+        ]
+        width = next(iter(combined.images.values())).linear.out_features
+        arguments["observation_space"] = spaces.Dict(parts)
+        arguments["features_extractor_class"] = CombinedExtractor
+        arguments["features_extractor_kwargs"] = {"cnn_output_dim": width}
     return arguments
+
+
+def sb3_observations(
+    teacher: Teacher, observations: np.ndarray
+) -> np.ndarray | dict[str, np.ndarray]:
+    """Return what the policy of `build_sb3_policy` sees of a teacher's observations, `[n, ...]`.
+
+    VecNormalize's statistics are applied. Of a Dict with images that is each part by its key,
+    images uint8 `[n, channels, height, width]`, others float32 `[n, size]`.
+    """
+    if teacher.normalization is not None:
+        observations = teacher.normalization.apply(observations)
+    combined = _combined_features(teacher)
+    if combined is None:
+        return observations
+    flat = observations.reshape(len(observations), -1)
+    parts = {}
+    for key, first, shape in combined.parts:
+        part = flat[:, first : first + prod(shape)]
+        is_image = key in combined.images
+        parts[key] = part.reshape(-1, *shape).astype(np.uint8) if is_image else part
+    return parts
+
+
+def _combined_features(teacher: Teacher) -> CombinedFeatures | None:
+    """Return the first extractor of a Dict with images, which is the actor's; None without."""
+    return next((m for m in teacher.network.modules() if isinstance(m, CombinedFeatures)), None)
 
 
 def _action_space(actions: ActionSpace) -> Any:

@@ -35,7 +35,7 @@ class Discrete(ActionSpace):
 
     @property
     def has_values(self) -> bool:  # type: ignore[override]
-        """Whether outputs are Q-values."""
+        """Tell whether outputs are Q-values."""
         return self.labels == "q_values"
 
     @property

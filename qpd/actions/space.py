@@ -51,7 +51,7 @@ class ActionSpace(ABC):
 
     @property
     def is_tempered(self) -> bool:
-        """Whether Eq. 1's temperature divides the outputs, and sharpness multiplies them."""
+        """Tell whether Eq. 1's temperature divides the outputs, and sharpness multiplies them."""
         return True
 
     @property
@@ -86,7 +86,7 @@ class ActionSpace(ABC):
 
     @property
     def exploring(self) -> ActingKind:
-        """How a teacher acts where its play is to be varied."""
+        """Say how a teacher acts where its play is to be varied."""
         return "epsilon" if self.has_values else "sample"
 
     @abstractmethod

@@ -63,7 +63,7 @@ class Precision:
 
     @property
     def asks_for_integers(self) -> bool:
-        """Whether integers can do it: QPD's own scheme for weights, and activations in bits."""
+        """Tell whether integers can do it: QPD's own scheme of weights, activations in bits."""
         return self.activation_bits is not None and self.scheme == INTEGERS_SCHEME
 
 

@@ -60,7 +60,7 @@ class PrecisionRow:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference stays after the correction."""
+        """Tell whether the difference stays after the correction."""
         return self.p_holm is not None and self.p_holm < ERROR_RATE
 
 

@@ -9,6 +9,7 @@ inside the loaders, so that a worker's memory is its own runtime's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,17 +73,15 @@ def _teacher(spec: dict[str, Any]) -> Any:
     return load_recipe_teacher(TeacherSettings.model_validate(spec["teacher"]))
 
 
-def _sb3_policy(spec: dict[str, Any]) -> tuple[Any, Callable[[np.ndarray], np.ndarray]]:
-    """Return SB3's policy object, and what VecNormalize does to its observations."""
+def _sb3_policy(spec: dict[str, Any]) -> tuple[Any, Callable[[np.ndarray], Any]]:
+    """Return SB3's policy object, and the function that makes its observations."""
     import torch
 
-    from qpd.teachers.sb3_policy import build_sb3_policy
+    from qpd.teachers.sb3_policy import build_sb3_policy, sb3_observations
 
     torch.set_num_threads(spec["threads"])
     teacher = _teacher(spec)
-    policy = build_sb3_policy(teacher)
-    statistics = teacher.normalization
-    return policy, (lambda observations: observations) if statistics is None else statistics.apply
+    return build_sb3_policy(teacher), partial(sb3_observations, teacher)
 
 
 def _sb3(spec: dict[str, Any]) -> Loaded:
@@ -90,22 +89,27 @@ def _sb3(spec: dict[str, Any]) -> Loaded:
 
     from qpd.teachers.sb3_policy import sb3_logits
 
-    policy, normalized = _sb3_policy(spec)
+    policy, shown = _sb3_policy(spec)
     compute = sb3_logits(policy)
 
     @torch.inference_mode()
     def forward(observation: np.ndarray) -> np.ndarray:
-        logits: np.ndarray = compute(torch.from_numpy(normalized(observation))).numpy()
+        seen = shown(observation)
+        if isinstance(seen, dict):
+            inputs: Any = {key: torch.from_numpy(part) for key, part in seen.items()}
+        else:
+            inputs = torch.from_numpy(seen)
+        logits: np.ndarray = compute(inputs).numpy()
         return logits
 
     return _singles, forward
 
 
 def _sb3_predict(spec: dict[str, Any]) -> Loaded:
-    policy, normalized = _sb3_policy(spec)
+    policy, shown = _sb3_policy(spec)
 
     def forward(observation: np.ndarray) -> np.ndarray:
-        actions: np.ndarray = policy.predict(normalized(observation), deterministic=True)[0]
+        actions: np.ndarray = policy.predict(shown(observation), deterministic=True)[0]
         return actions
 
     return _singles, forward

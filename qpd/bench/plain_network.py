@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qpd.students import Student
-from qpd.students.student import FIRST_LINEAR, INPUT_LEVELS
+from qpd.students.student import INPUT_LEVELS
 
 
 class PlainNetwork(nn.Module):
@@ -20,27 +20,26 @@ class PlainNetwork(nn.Module):
 
     def __init__(self, student: Student) -> None:
         super().__init__()
-        modules: list[nn.Module] = []
+        convolutions: list[nn.Module] = []
+        linear: list[nn.Module] = []
         for shape in student.shapes[:-1]:
-            if shape.name == FIRST_LINEAR and student.architecture.is_image:
-                modules.append(nn.Flatten())
+            modules = convolutions if shape.kind == "conv" else linear
             modules += [student.layer(shape.name), student.architecture.function.module()]
-        self.trunk = nn.Sequential(*modules)
+        self.convolutions, self.linear = nn.Sequential(*convolutions), nn.Sequential(*linear)
         self.actor, self.critic = student.actor, student.critic
-        self.is_image = student.architecture.is_image
-        self.student = None if self.is_image else student
+        self.student = student if student.architecture.num_features else None
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits `[batch, actions]` and values `[batch, 1]` of uint8 frames or vectors."""
-        if self.student is not None and self.student.architecture.joins_features:
-            features = self.student.features(observations)
-            return self.actor(features), self.critic(features)
+        parts = []
+        if len(self.convolutions):
+            image = observations if self.student is None else self.student.encode(observations)
+            scaled = image.to(self.actor.weight.dtype) / INPUT_LEVELS
+            parts.append(self.convolutions(scaled).flatten(1))
         if self.student is not None:
-            inputs = self.student.encode(observations) / INPUT_LEVELS
-        else:
-            inputs = observations.to(self.actor.weight.dtype) / INPUT_LEVELS
-        features = self.trunk(inputs)
-        return self.actor(features), self.critic(features)
+            parts.append(self.student.feature_values(observations).to(self.actor.weight.dtype))
+        hidden = self.linear(torch.cat(parts, 1) if len(parts) > 1 else parts[0])
+        return self.actor(hidden), self.critic(hidden)
 
 
 @torch.no_grad()

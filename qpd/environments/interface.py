@@ -50,7 +50,7 @@ class EnvironmentSpec:
 
     @property
     def pixels(self) -> int:
-        """How many numbers at the beginning of a vector are an image's levels."""
+        """Count the numbers at the beginning of a vector that are an image's levels."""
         is_vector = len(self.observation_shape) == 1
         return math.prod(self.image_shape) if is_vector and self.image_shape else 0
 

@@ -65,7 +65,7 @@ class PushSource:
 
     @property
     def environment(self) -> EnvironmentSource:
-        """What it was played in, wrappers and all."""
+        """Return what it was played in, wrappers and all."""
         known = self.teacher.environment
         return EnvironmentSource.from_json(known) if known else as_source(self.teacher.env_id)
 

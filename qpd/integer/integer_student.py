@@ -63,7 +63,7 @@ class IntegerLayer:
 
     @property
     def largest_number(self) -> int:
-        """What requantization saturates at: the top level, or a table's last index."""
+        """Return what requantization saturates at: the top level, or a table's last index."""
         return self.levels if self.table is None else ENTRIES - 1
 
     @property

@@ -39,7 +39,7 @@ class BitWidths:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all layers have equally many bits."""
+        """Tell whether all layers have equally many bits."""
         return len(set(self.layers)) == 1
 
     def to_json(self) -> dict[str, Any]:

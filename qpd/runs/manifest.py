@@ -105,7 +105,7 @@ class PhaseRecord(BaseModel):
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """What the phase measured."""
+        """Return what the phase measured."""
         return dict(self.model_extra or {})
 
 

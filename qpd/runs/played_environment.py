@@ -61,7 +61,7 @@ class EnvironmentWish:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but an id is asked for."""
+        """Tell whether nothing but an id is asked for."""
         named = self.env is None or isinstance(self.env, str)
         return named and not self.kwargs and self.wrappers is None and self.frame_stack is None
 

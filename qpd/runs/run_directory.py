@@ -292,7 +292,7 @@ class RunDirectory:
 
     @property
     def keeps_memory(self) -> bool:
-        """Whether a finished phase left its memory in the checkpoint folder, for later ones."""
+        """Tell whether a finished phase left its memory in the checkpoint folder for later ones."""
         return any(self.phase(name).metrics.get("keeps_memory", False) for name in PHASES)
 
     def phase(self, name: PhaseName) -> PhaseRecord:

@@ -63,7 +63,7 @@ class Trainee:
 
     @property
     def has_settled(self) -> bool:
-        """Whether its validations have stopped improving for as long as the recipe waits."""
+        """Tell whether its validations have stopped improving for as long as the recipe waits."""
         patience = self.plan.settings.patience
         return patience is not None and self.state.stale >= patience
 

@@ -39,7 +39,7 @@ class PhasePlan:
 
     @property
     def objective(self) -> Objective:
-        """What the phase minimises, without the reward term."""
+        """Return what the phase minimises, without the reward term."""
         return Objective(
             self.actions,
             self.settings.loss,

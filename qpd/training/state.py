@@ -40,7 +40,7 @@ class PhaseState:
 
     @property
     def head_factor(self) -> float:
-        """How many times as fast as the rest the actor head learns."""
+        """Return how many times as fast as the rest the actor head learns."""
         return float(self._head["lr_factor"])
 
     @head_factor.setter

@@ -35,7 +35,7 @@ class DictPart:
 
     @property
     def size(self) -> int:
-        """How many numbers it holds."""
+        """Count the numbers it holds."""
         return math.prod(self.shape)
 
 

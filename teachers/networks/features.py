@@ -48,7 +48,7 @@ class NatureCnn(nn.Module):
 class CombinedFeatures(nn.Module):
     """SB3's CombinedExtractor over QPD's order of a Dict's parts: its images come first.
 
-    `place` says where each part lies.
+    `parts` are each part's key, first number and shape, in SB3's order; `place` sets them.
     """
 
     def __init__(self, images: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -57,17 +57,17 @@ class CombinedFeatures(nn.Module):
         self.images = {key: NatureCnn(tensors) for key, tensors in images.items()}
         # Not a ModuleDict: some keys, such as `type`, are names of its own.
         self._modules_of_images = nn.ModuleList(self.images.values())
-        self._parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+        self.parts: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
         self._scale = 1.0
 
     def place(self, parts: Sequence[tuple[str, int, tuple[int, ...]]], scale: float) -> None:
-        """Set each part's key, first number and shape, in SB3's order, and what divides pixels."""
-        self._parts, self._scale = tuple(parts), scale
+        """Set the `parts`, and what divides pixels."""
+        self.parts, self._scale = tuple(parts), scale
 
     def forward(self, observations: Tensor) -> Tensor:
         """Map float `[batch, pixels and features]`, or images, to features `[batch, n]`."""
         flat, found = observations.flatten(1), []
-        for key, first, shape in self._parts:
+        for key, first, shape in self.parts:
             part = flat[:, first : first + prod(shape)]
             if key in self.images:
                 part = self.images[key](part.unflatten(1, shape) / self._scale)

@@ -48,16 +48,24 @@ def test_the_student_of_a_run() -> None:
     assert classic.observations.dtype == np.float32
 
 
-@pytest.mark.parametrize("size", ["XXS", "mlp-16"])
-def test_the_plain_network_is_the_student(size: str) -> None:
+@pytest.mark.parametrize(
+    ("size", "shape", "image"),
+    [("XXS", (4, 84, 84), None), ("mlp-16", (3,), None), ("XXS", (4805,), (3, 40, 40))],
+)
+def test_the_plain_network_is_the_student(
+    size: str, shape: tuple[int, ...], image: tuple[int, ...] | None
+) -> None:
     from qpd.students import Student
 
-    shape = (3,) if size.startswith("mlp") else (4, 84, 84)
-    student = Student(architecture_for(size, shape, 4), seed=1)
+    student = Student(architecture_for(size, shape, 4, image_shape=image), seed=1)
+    if image is not None:
+        student.set_feature_top(2.5)
     rng = np.random.default_rng(0)
     observations = rng.random((5, *shape), np.float32)
     if len(shape) == 3:
         observations = (observations * 255).astype(np.uint8)
+    if image is not None:
+        observations[:, :-5] = np.round(255 * observations[:, :-5])
     inputs = torch.from_numpy(observations)
     with torch.no_grad():
         wanted, plain = student(inputs), PlainNetwork(student)(inputs)

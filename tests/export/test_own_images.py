@@ -171,6 +171,12 @@ def test_the_c_export_says_where_features_go_beside_an_image() -> None:
         check_student(student)
 
 
+def test_more_features_than_the_c_runtime_counts_are_refused() -> None:
+    student = random_student(joined((1, 36, 36), 65_536, (4, 4, 4), (5,)))
+    with pytest.raises(ExportError, match="at most 65,535 features"):
+        export_c(ExportSource(student, {}, "mine"), golden_vectors(student, 0, 2))
+
+
 @pytest.mark.parametrize("name", ["joined", "joined, left over", "joined, four layers"])
 def test_onnx_joins_features_as_the_engine_does(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")

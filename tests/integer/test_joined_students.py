@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from qpd.actions import Discrete
+from qpd.analysis.selection.measured_cells import cell_of
 from qpd.integer.integer_student import IntegerEngine, integer_student, reference_outputs
 from qpd.quantization.bias_correction import correct_biases
 from qpd.quantization.calibration import calibrate
@@ -116,6 +117,12 @@ def test_the_step_of_features_follows_the_range_that_is_trained() -> None:
     assert simulation.student.feature_top == simulation.activation_ranges[2]
     exact, quantized = simulation.student(seen).actor, simulation(seen).actor
     assert (exact - quantized).square().mean() < 0.01 * exact.var()
+
+
+def test_it_is_no_cell_of_integer_controllers() -> None:
+    simulation = QuantizedStudent(student(observations()), QuantizationConfig())
+    calibrate(simulation, observations())
+    assert "sees images" in cell_of(integer_student(simulation, Discrete(4)))
 
 
 @pytest.mark.parametrize("shape", [(3, 40), (3, 40, 60), (0, 40, 44)])

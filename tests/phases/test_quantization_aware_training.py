@@ -21,6 +21,7 @@ from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
+from tests.phases import own_environments
 from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _overrides, _tensors
 
 torch.set_num_threads(1)
@@ -145,6 +146,21 @@ def test_from_a_trained_agent_nothing_is_lost_before_the_first_step(tmp_path: Pa
     assert parameters
     for key in parameters:
         np.testing.assert_array_equal(ours[key], theirs[key])
+
+
+def test_statistics_of_a_dict_are_not_taken_over(tmp_path: Path) -> None:
+    env_id = f"{own_environments.__name__}:Keys-v0"
+    settings: dict[str, Any] = {
+        "train.timesteps": 32,
+        "n_steps": 16,
+        "normalize": {"norm_obs_keys": ["a"]},
+        "save.tensorboard": False,
+    }
+    first = qpd.train("a2c", env_id, overrides=settings, output=tmp_path / "first", **SMALL)
+    more = settings | {"train.start_from": str(first.path)}
+    with pytest.raises(UserError, match="VecNormalize of a Dict's keys is not taken over"):
+        qpd.train("a2c", env_id, overrides=more, output=tmp_path / "second", **SMALL)
+    assert not (tmp_path / "second").exists()
 
 
 def test_an_agent_of_another_shape_cannot_be_started_from(

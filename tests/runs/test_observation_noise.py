@@ -6,13 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.environments.policy import FunctionPolicy
 from qpd.errors.user_error import TargetError
 from qpd.runs.observation_noise import with_deviations, with_noise
+from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.progress import SilentProgress
 from qpd.runs.target import load_target
 from tests.command_line import call
+from tests.phases import own_environments
 
 REFERENCE = Path(__file__).parents[2] / "runs-reference"
 CARTPOLE = REFERENCE / "classic-ppo-cartpole"
@@ -60,4 +64,19 @@ def test_a_table_with_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None
 def test_images_are_refused() -> None:
     target = load_target(REFERENCE / "breakout-ppo-xxs", None, None, "cpu")
     with pytest.raises(TargetError, match="noise is for vectors"):
+        with_deviations(target, SilentProgress())
+
+
+def test_an_image_among_vectors_is_refused_and_half_a_dict_has_no_deviations(
+    tmp_path: Path,
+) -> None:
+    env = DummyVecEnv([own_environments.Camera])
+    agent = PPO("MultiInputPolicy", env, n_steps=4, batch_size=4, device="cpu")
+    agent.save(tmp_path / "agent.zip")
+    VecNormalize(env, norm_obs_keys=["a"]).save(str(tmp_path / "vecnormalize.pkl"))
+    wish = EnvironmentWish(f"{own_environments.__name__}:Camera-v0")
+    statistics = tmp_path / "vecnormalize.pkl"
+    target = load_target(str(tmp_path / "agent.zip"), None, wish, "cpu", statistics)
+    assert target.deviations is None
+    with pytest.raises(TargetError, match="sees an image among vectors"):
         with_deviations(target, SilentProgress())

@@ -215,6 +215,16 @@ def test_too_large_a_cell_is_refused(pool: Pool) -> None:
         _check_room(ray, "local", 4096, 0)
 
 
+def test_a_local_pool_has_the_cores_that_it_may_use(folder: Path, tmp_path: Path) -> None:
+    grid = folder / "wide.yaml"
+    grid.write_text("base: base.yaml\naxes: {seed: [0]}\nresources: {cpus: 2}")
+    command = [sys.executable, "-m", "qpd.cli", "sweep", str(grid), "-o", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "QPD_CORES": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 2
+    assert "a cell wants 2 cores and 0 GPUs, this machine has 1 cores" in done.stderr
+
+
 def test_a_local_pool_listens_on_loopback_only(pool: Pool) -> None:
     import ray
 

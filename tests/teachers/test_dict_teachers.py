@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from qpd.environments.observation import ShownObservations
 from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.networks.features import CombinedFeatures, extractor
+from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits, sb3_observations
 from tests.teachers.agents_of_any_space import Anything, perturbed
 
 SEEN = spaces.Dict(
@@ -42,6 +43,15 @@ def made(space: spaces.Dict, actions: Any) -> gymnasium.Env[Any, Any]:
     env = Anything(actions)
     env.observation_space = space
     return env
+
+
+def saved_agent(kind: Any, space: spaces.Dict, folder: Path) -> tuple[Any, Teacher]:
+    """Return an agent that never learned, and what its zip is read as."""
+    env = made(space, TORQUE if kind is SAC else CHOICE)
+    memory = {} if kind is PPO else {"buffer_size": 1}
+    agent = perturbed(kind("MultiInputPolicy", env, device="cpu", seed=0, **memory))
+    agent.save(folder / "agent.zip")
+    return agent, load_teacher(folder / "agent.zip")
 
 
 def differences(teacher: Teacher, agent: Any, statistics: VecNormalize | None = None) -> float:
@@ -74,11 +84,7 @@ def differences(teacher: Teacher, agent: Any, statistics: VecNormalize | None = 
 
 @pytest.mark.parametrize("kind", [PPO, SAC])
 def test_several_images_and_vectors(kind: Any, tmp_path: Path) -> None:
-    env = made(STEREO, TORQUE if kind is SAC else CHOICE)
-    memory = {} if kind is PPO else {"buffer_size": 1}
-    agent = perturbed(kind("MultiInputPolicy", env, device="cpu", seed=0, **memory))
-    agent.save(tmp_path / "agent.zip")
-    teacher = load_teacher(tmp_path / "agent.zip")
+    agent, teacher = saved_agent(kind, STEREO, tmp_path)
     assert teacher.image_shape == (5, 40, 44)
     assert teacher.observation_shape == (5 * 40 * 44 + 4 + 2,)
     assert differences(teacher, agent) < 1e-5
@@ -86,9 +92,7 @@ def test_several_images_and_vectors(kind: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("space", [BOARD, UNSORTED])
 def test_parts_stand_where_sb3_has_them(space: spaces.Dict, tmp_path: Path) -> None:
-    agent = perturbed(PPO("MultiInputPolicy", made(space, CHOICE), device="cpu", seed=0))
-    agent.save(tmp_path / "agent.zip")
-    teacher = load_teacher(tmp_path / "agent.zip")
+    agent, teacher = saved_agent(PPO, space, tmp_path)
     assert (teacher.image_shape is None) == (space is BOARD)
     assert differences(teacher, agent) < 1e-5
 
@@ -144,9 +148,7 @@ def test_a_text_that_claims_other_sizes_allocates_nothing(arm: str, seeing: Path
 
 
 def test_images_alone(tmp_path: Path) -> None:
-    agent = perturbed(PPO("MultiInputPolicy", made(CAMERAS, CHOICE), device="cpu", seed=0))
-    agent.save(tmp_path / "agent.zip")
-    teacher = load_teacher(tmp_path / "agent.zip")
+    agent, teacher = saved_agent(PPO, CAMERAS, tmp_path)
     assert teacher.is_image and teacher.observation_shape == (5, 40, 44)
     assert differences(teacher, agent) < 1e-5
     fast, images = teacher.in_precision(torch.bfloat16), torch.randint(0, 256, (8, 5, 40, 44))
@@ -156,11 +158,7 @@ def test_images_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [PPO, DQN, SAC])
 def test_an_image_between_vectors(kind: Any, tmp_path: Path) -> None:
-    env = made(SEEN, TORQUE if kind is SAC else CHOICE)
-    memory = {} if kind is PPO else {"buffer_size": 1}
-    agent = perturbed(kind("MultiInputPolicy", env, device="cpu", seed=0, **memory))
-    agent.save(tmp_path / "agent.zip")
-    teacher = load_teacher(tmp_path / "agent.zip")
+    agent, teacher = saved_agent(kind, SEEN, tmp_path)
     assert teacher.image_shape == (3, 40, 44) and not teacher.is_image
     assert teacher.observation_shape == (3 * 40 * 44 + 4 + 3 + 2,)
     assert differences(teacher, agent) < 1e-5
@@ -199,3 +197,39 @@ def test_statistics_of_another_dict_are_refused(tmp_path: Path) -> None:
     agent.save(tmp_path / "agent.zip")
     with pytest.raises(TeacherError, match=r"statistics of 'wind'; .*cam, arm, gear, horn"):
         load_teacher(tmp_path / "agent.zip", vec_normalize=tmp_path / "vecnormalize.pkl")
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN, SAC])
+@pytest.mark.parametrize("space", [STEREO, CAMERAS, UNSORTED])
+def test_sb3s_own_policy_is_rebuilt_for_the_bench(
+    kind: Any, space: spaces.Dict, tmp_path: Path
+) -> None:
+    agent, teacher = saved_agent(kind, space, tmp_path)
+    shown = ShownObservations(space, "Test")
+    rows = np.zeros((20, *shown.shape), shown.dtype)
+    for row in rows:
+        shown.push(space.sample(), row)
+    policy, seen = build_sb3_policy(teacher), sb3_observations(teacher, rows)
+    assert isinstance(seen, dict) and list(seen) == list(space.spaces)
+    with torch.inference_mode():
+        found = sb3_logits(policy)({key: torch.from_numpy(part) for key, part in seen.items()})
+        wanted = teacher.network(teacher.preprocess(torch.from_numpy(rows)))[0]
+    torch.testing.assert_close(found, wanted[:, : found.shape[1]], rtol=0, atol=1e-5)
+    actions, _ = policy.predict(seen, deterministic=True)
+    assert actions.shape == (20, *agent.action_space.shape)
+
+
+def test_the_rebuilt_policy_sees_normalized_parts(tmp_path: Path) -> None:
+    env = DummyVecEnv([lambda: made(SEEN, CHOICE)])
+    statistics = VecNormalize(env, norm_obs_keys=["arm"])
+    PPO("MultiInputPolicy", env, device="cpu", seed=0).save(tmp_path / "agent.zip")
+    statistics.obs_rms["arm"].mean[...] = 2.0
+    statistics.save(str(tmp_path / "vecnormalize.pkl"))
+    teacher = load_teacher(tmp_path / "agent.zip", vec_normalize=tmp_path / "vecnormalize.pkl")
+    shown, row = ShownObservations(SEEN, "Test"), np.zeros((1, *teacher.observation_shape))
+    found = SEEN.sample()
+    shown.push(found, row[0])
+    seen = sb3_observations(teacher, row.astype(np.float32))
+    assert isinstance(seen, dict) and seen["cam"].dtype == np.uint8
+    np.testing.assert_array_equal(seen["cam"][0], found["cam"].transpose(2, 0, 1))
+    np.testing.assert_allclose(seen["arm"][0], found["arm"].ravel() - 2.0, atol=1e-5)

@@ -54,12 +54,12 @@ class Folding:
 
     @property
     def asked(self) -> int | Literal["all"]:
-        """What `folding_of` makes this of."""
+        """Return what `folding_of` makes this of."""
         return "all" if self.unrolled else self.multipliers
 
     @property
     def title(self) -> str:
-        """What is at work, in words."""
+        """Say what is at work, in words."""
         if self.unrolled:
             return f"unrolled, {self.multipliers:,} weights"
         return f"{self.lanes} lanes by {self.inputs} inputs"

@@ -31,6 +31,7 @@ torch.set_num_threads(1)
 RUNS = Path(__file__).parents[3] / "runs-reference"
 VECTORS = StudentArchitecture((6,), 3, (), (24, 20))
 FRAMES = StudentArchitecture((4, 84, 84), 3, (4, 5, 6), (16,))
+JOINED = StudentArchitecture((4805,), 3, (4, 5, 6), (16,), image_shape=(3, 40, 40))
 
 
 def fresh_student(architecture: StudentArchitecture) -> Student:
@@ -50,7 +51,10 @@ def observations_of(architecture: StudentArchitecture) -> torch.Tensor:
     if architecture.is_image:
         shape = (16, *architecture.observation_shape)
         return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-    return torch.rand(256, *architecture.observation_shape, generator=generator)
+    found = torch.rand(256, *architecture.observation_shape, generator=generator)
+    if architecture.joins_features:
+        found[:, : -architecture.num_features].mul_(255).round_()
+    return found
 
 
 def quantize(
@@ -86,8 +90,13 @@ def test_errors_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("architecture", "bits", "decibel", "share"),
-    [(FRAMES, 8, 0.1, 0.015), (FRAMES, 4, 0.6, 0.09), (VECTORS, 8, 0.3, 0.015)],
-    ids=["frames-8", "frames-4", "vectors-8"],
+    [
+        (FRAMES, 8, 0.1, 0.015),
+        (FRAMES, 4, 0.6, 0.09),
+        (VECTORS, 8, 0.3, 0.015),
+        (JOINED, 8, 0.4, 0.03),
+    ],
+    ids=["frames-8", "frames-4", "vectors-8", "joined-8"],
 )
 def test_scales_are_recovered_from_the_integers(
     architecture: StudentArchitecture, bits: int, decibel: float, share: float

@@ -13,7 +13,8 @@ extern "C" {
 
 /* The head's accumulators for one observation: QPD_OUTPUTS of them, in units of QPD_LOGIT_SCALE.
  * The observation is QPD_INPUT_BYTES uint8 levels; an image as [channel][row][column], Atari's
- * frames as [4][84][84], oldest first; features beside an image follow it. It is only read: no call remembers an earlier one's. */
+ * frames as [4][84][84], oldest first; features beside an image follow it. It is only read: no
+ * call remembers an earlier one's. */
 void qpd_outputs(const uint8_t *observation, int32_t *outputs);
 
 #if QPD_DISCRETE
