@@ -73,15 +73,23 @@ def _teacher(spec: dict[str, Any]) -> Any:
     return load_recipe_teacher(TeacherSettings.model_validate(spec["teacher"]))
 
 
-def _sb3_policy(spec: dict[str, Any]) -> tuple[Any, Callable[[np.ndarray], Any]]:
-    """Return SB3's policy object, and the function that makes its observations."""
+def _sb3_policy(
+    spec: dict[str, Any],
+) -> tuple[Any, Callable[[np.ndarray], list[Any]], Callable[[Any], Any]]:
+    """Return SB3's policy, what makes its inputs untimed, and what is timed before it.
+
+    VecNormalize is timed: an agent does it at every step. Parting an observation by keys is not.
+    """
     import torch
 
     from qpd.teachers.sb3_policy import build_sb3_policy, sb3_observations
 
     torch.set_num_threads(spec["threads"])
     teacher = _teacher(spec)
-    return build_sb3_policy(teacher), partial(sb3_observations, teacher)
+    policy, shown = build_sb3_policy(teacher), partial(sb3_observations, teacher)
+    if teacher.normalization is not None:
+        return policy, _singles, shown
+    return policy, lambda found: [shown(single) for single in _singles(found)], lambda seen: seen
 
 
 def _sb3(spec: dict[str, Any]) -> Loaded:
@@ -89,11 +97,11 @@ def _sb3(spec: dict[str, Any]) -> Loaded:
 
     from qpd.teachers.sb3_policy import sb3_logits
 
-    policy, shown = _sb3_policy(spec)
+    policy, prepare, shown = _sb3_policy(spec)
     compute = sb3_logits(policy)
 
     @torch.inference_mode()
-    def forward(observation: np.ndarray) -> np.ndarray:
+    def forward(observation: Any) -> np.ndarray:
         seen = shown(observation)
         if isinstance(seen, dict):
             inputs: Any = {key: torch.from_numpy(part) for key, part in seen.items()}
@@ -102,17 +110,17 @@ def _sb3(spec: dict[str, Any]) -> Loaded:
         logits: np.ndarray = compute(inputs).numpy()
         return logits
 
-    return _singles, forward
+    return prepare, forward
 
 
 def _sb3_predict(spec: dict[str, Any]) -> Loaded:
-    policy, shown = _sb3_policy(spec)
+    policy, prepare, shown = _sb3_policy(spec)
 
-    def forward(observation: np.ndarray) -> np.ndarray:
+    def forward(observation: Any) -> np.ndarray:
         actions: np.ndarray = policy.predict(shown(observation), deterministic=True)[0]
         return actions
 
-    return _singles, forward
+    return prepare, forward
 
 
 def _onnx(spec: dict[str, Any]) -> Loaded:
