@@ -1,24 +1,27 @@
 """QuaRL's deployment: a navigation policy in C, 8-bit integers beside float32.
 
-python -m benchmarks.navigation AGENT... [--episodes 1000]
+python -m benchmarks.navigation AGENT... [--episodes 1000] [--results FILE]
 
 AGENT: DQN agents of `qpd/Navigation-v0` (docs/environments.md says how they are trained). For each:
 success and return of the agent in float32 and of its integers (weights and activations in 8 bits,
 `qpd quantize AGENT --bits 8 --activations 8`), from the same starts, and latency and constants of
 both in C. The float32 program is float_network.c, compiled with -O3 -march=native -ffast-math; the
 integers are `qpd export --format c` with SIMD. Programs take turns; medians of 7. Where
-aarch64-linux-gnu-gcc and QEMU are installed, the integers are also tested there.
+aarch64-linux-gnu-gcc and QEMU are installed, the integers are also tested there. `--results` keeps
+the numbers as JSON, an entry for each agent.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import shutil
 import statistics
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +35,7 @@ from qpd.environments.source import EnvironmentSource
 from qpd.evaluation.games import bootstrap_interval
 from qpd.export.bundle import ExportSource, golden_vectors
 from qpd.export.c.code import export_c
+from qpd.files.atomic import write_json
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent
 from qpd.quantization.weight_quantizer import WeightQuantizer
 from qpd.teachers import Teacher, load_teacher
@@ -47,16 +51,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("agent", nargs="+")
     parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print("| policy | arithmetic | bytes | latency in C, us | success | return |")
     print("|---|---|---|---|---|---|")
     for source in arguments.agent:
-        for line in _lines(load_teacher(source), arguments.episodes):
+        found = _measured(load_teacher(source), arguments.episodes)
+        for line in _lines(found):
             print(line, flush=True)
+        if arguments.results is not None:
+            file = arguments.results
+            known = json.loads(file.read_text()) if file.exists() else {}
+            write_json(file, known | {Path(source).name: found})
 
 
-def _lines(teacher: Teacher, episodes: int) -> list[str]:
+def _measured(teacher: Teacher, episodes: int) -> dict[str, Any]:
     actor = actor_of(teacher.network, teacher.activation)
     exact = agent_policy(teacher, actor)
     _, _, states = _played(exact, 32, 1)  # other games than those that count
@@ -65,20 +75,32 @@ def _lines(teacher: Teacher, episodes: int) -> list[str]:
     found = [_played(each, episodes, 0) for each in (exact, IntegerEngine(made.integers))]
     with tempfile.TemporaryDirectory() as name:
         latencies, sizes, note = _in_c(actor, made.integers, states, Path(name))
-    name = "-".join(map(str, teacher.hidden_widths))
-    lines = []
-    for kind, games, us, size in zip(
-        ("float32", "8-bit integers"), found, latencies, sizes, strict=True
-    ):
-        success, returns, _ = games
-        lines.append(f"| {name} | {kind} | {size:,} | {us:.2f} | {100 * success.mean():.1f}% | "
-                     f"{returns.mean():.2f} |")  # fmt: skip
     change = found[1][0].astype(float) - found[0][0]
     low, high = bootstrap_interval(change)
+    return {
+        "policy": "-".join(map(str, teacher.hidden_widths)),
+        "episodes": episodes,
+        "machine": platform.machine(),
+        "bytes": sizes,
+        "latency_us": [round(each, 3) for each in latencies],
+        "success": [float(games[0].mean()) for games in found],
+        "return": [float(games[1].mean()) for games in found],
+        "success_difference": [float(change.mean()), low, high],
+        "note": note,
+    }
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    sizes, times = found["bytes"], found["latency_us"]
+    lines = [
+        f"| {found['policy']} | {kind} | {sizes[k]:,} | {times[k]:.2f} | "
+        f"{100 * found['success'][k]:.1f}% | {found['return'][k]:.2f} |"
+        for k, kind in enumerate(("float32", "8-bit integers"))
+    ]
+    change, low, high = (100 * each for each in found["success_difference"])
     lines.append(
-        f"| | difference | {sizes[0] / sizes[1]:.1f}x smaller | "
-        f"{latencies[0] / latencies[1]:.1f}x faster | {100 * change.mean():+.1f} "
-        f"[{100 * low:.1f}, {100 * high:.1f}] points | {note} |"
+        f"| | difference | {sizes[0] / sizes[1]:.1f}x smaller | {times[0] / times[1]:.1f}x faster "
+        f"| {change:+.1f} [{low:.1f}, {high:.1f}] points | {found['note']} |"
     )
     return lines
 

@@ -1,7 +1,7 @@
 """Agents trained in few bits, beside float agents that were quantized after their training.
 
-python -m benchmarks.quantization_aware [ALGO-ENV...] [--bits 8,4,2] [--seeds 3] [--runs FOLDER]
-    [--results FOLDER]
+python -m benchmarks.quantization_aware [ALGO-ENV...] [--bits 8,4,2] [--seeds 3 | FIRST:END]
+    [--runs FOLDER] [--results FOLDER]
 
 QuaRL's question (arXiv 1910.01055, Figure 2): for each algorithm and task one float training and
 one with `--bits` for each of 8, 4 and 2, with the RL Zoo's settings and so many seeds. The float
@@ -56,7 +56,7 @@ def main() -> None:
         "--results", type=Path, default=Path("runs-reference/quarl/quantization-aware")
     )
     parser.add_argument("--bits", default="8,4,2")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=_seeds, default=range(3))
     parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -69,10 +69,15 @@ def main() -> None:
     print(_table(arguments.results))
 
 
-def _measure(pair: str, bits: list[int], seeds: int, runs: Path, file: Path) -> None:
+def _seeds(text: str) -> range:
+    first, _, end = text.rpartition(":")
+    return range(int(first or 0), int(end))
+
+
+def _measure(pair: str, bits: list[int], seeds: range, runs: Path, file: Path) -> None:
     algo, _, env_id = pair.partition("-")
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    for seed in range(seeds):
+    for seed in seeds:
         known = found.setdefault(str(seed), {})
         missing = [each for each in bits if f"QAT-{each}" not in known]
         if not missing:

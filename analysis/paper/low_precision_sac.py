@@ -68,7 +68,7 @@ class LowPrecisionEvidence:
 
 def arm_of(precision: TrainPrecision) -> str:
     """Return a training's arithmetic in words: `fp16, without hadam`."""
-    if precision.format is None:
+    if precision.low is None:
         return _FLOAT
     if precision.baseline is not None:
         return f"{precision.format}, {precision.baseline.replace('_', ' ')}"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLOAT_BITS = 32
+FLOAT, LAYER_NORM = "float", "float, layer norm"
 _AS_TOLD = EnvironmentWish()  # as the agents' files say
 _SEED = 2_000_000
 _GREEDY = ActingRule("greedy")
@@ -53,12 +54,13 @@ def exploration(
     """Return a row for each checkpoint of trainings: return, variance, entropy.
 
     `games` greedy games for each, where `wish` and the agents' files say. `bits` are 32 of a float
-    training; `is_quantized` says whether the checkpoint plays in few bits already. `common_*` are
-    on the float agent's states, NaN without one of the same seed. Raises TargetError for a training
-    without checkpoints, or whose policy has no probabilities of single actions.
+    training; `kind` is "float", "float, layer norm" or such as "4 bits"; `is_quantized` says
+    whether the checkpoint plays in few bits already. `common_*` are on the float agent's states,
+    NaN without one of the same seed. Raises TargetError for a training without checkpoints, or
+    whose policy has no probabilities of single actions.
     """
     trainings = [_Training(path, wish) for path in runs]
-    common = {each.key: each for each in trainings if each.bits == FLOAT_BITS}
+    common = {each.key: each for each in trainings if each.kind == FLOAT}
     rows = []
     for training in trainings:
         reference = common.get(training.key)
@@ -81,7 +83,7 @@ def last_stage(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def paired_with_float(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean difference to float over seeds for each task and number of bits.
+    """Return the mean difference to float over seeds for each task and kind of training.
 
     With Student's t's 95%, of the last quarter of the trainings: variance and entropy on own and on
     common states, returns.
@@ -89,9 +91,9 @@ def paired_with_float(table: pd.DataFrame) -> pd.DataFrame:
     late = last_stage(table)
     keys = ["algo", "env_id"]
     rows = []
-    own = late[late["bits"] == FLOAT_BITS].set_index([*keys, "seed"])
-    for (algo, env_id, bits), mine in late.groupby([*keys, "bits"]):
-        row: dict[str, object] = {"algo": algo, "env_id": env_id, "bits": int(bits)}
+    own = late[late["kind"] == FLOAT].set_index([*keys, "seed"])
+    for (algo, env_id, bits, kind), mine in late.groupby([*keys, "bits", "kind"]):
+        row: dict[str, object] = {"algo": algo, "env_id": env_id, "bits": int(bits), "kind": kind}
         row["seeds"] = len(mine)
         for column in ("variance", "entropy", "common_variance", "common_entropy", "return"):
             row[column] = mine[column].mean()
@@ -108,15 +110,15 @@ def paired_with_float(table: pd.DataFrame) -> pd.DataFrame:
 
 def exploration_table(paired: pd.DataFrame) -> ShownTable:
     """Return the differences as text."""
-    header = ["training", "bits", "seeds", "return", "variance", "- float's [95%]",
+    header = ["training", "in", "seeds", "return", "variance", "- float's [95%]",
               "on common states", "- float's [95%]", "entropy"]  # fmt: skip
     rows = []
     for row in paired.to_dict("records"):
-        is_float = row["bits"] == FLOAT_BITS
+        is_float = row["kind"] == FLOAT
         rows.append(
             [
                 f"{row['algo']} on {row['env_id']}",
-                "float" if is_float else str(row["bits"]),
+                str(row["kind"]),
                 str(row["seeds"]),
                 f"{row['return']:,.1f}",
                 f"{row['variance']:.4f}",
@@ -138,14 +140,14 @@ def exploration_figure(table: pd.DataFrame) -> Figure:
     axes = figure.subplots(len(tasks), len(_MEASURES), squeeze=False)
     for line, ((algo, env_id), mine) in zip(axes, tasks, strict=True):
         for axis, (column, label) in zip(line, _MEASURES.items(), strict=True):
-            for place, (bits, part) in enumerate(mine.groupby("bits", sort=False)):
+            kinds = mine.sort_values("bits").groupby("kind", sort=False)
+            for place, (kind, part) in enumerate(kinds):
                 by_steps = part.groupby("steps")[column]
                 steps = np.array(list(by_steps.groups), float)
-                colour = NEUTRAL if bits == FLOAT_BITS else COLOURS[place % len(COLOURS)]
-                name = "float" if bits == FLOAT_BITS else f"{bits} bits"
+                colour = NEUTRAL if kind == FLOAT else COLOURS[place % len(COLOURS)]
                 low, high = by_steps.min().to_numpy(), by_steps.max().to_numpy()
                 axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-                axis.plot(steps, by_steps.mean(), color=colour, linewidth=1.0, label=name)
+                axis.plot(steps, by_steps.mean(), color=colour, linewidth=1.0, label=kind)
             axis.set_ylabel(label)
             axis.set_xlabel("agent steps")
         line[0].set_title(f"{algo} on {env_id}", loc="left")
@@ -169,7 +171,11 @@ class _Training:
         self.checkpoints = [(int(agent.parent.name), agent) for agent in agents]
         if run.agent_file is not None and run.phase.state == "done":
             self.checkpoints.append((run.phase.timesteps, run.agent_file))
-        self.bits = run.recipe.quantization.bits or FLOAT_BITS
+        bits = run.recipe.quantization.bits
+        self.bits = bits or FLOAT_BITS
+        is_normed = run.recipe.train.hyperparameters.get("layer_norm") is True
+        whole = LAYER_NORM if is_normed else FLOAT
+        self.kind = whole if bits is None else f"{bits} bits" + ", layer norm" * is_normed
         self.key = (run.manifest.algo, run.manifest.env_id, run.manifest.seed)
         final = load_teacher(path, env_id=wish.env_id)
         if not isinstance(final.actions, Discrete) or final.actions.has_values:
@@ -202,6 +208,7 @@ class _Training:
             "env_id": self.key[1],
             "seed": self.key[2],
             "bits": self.bits,
+            "kind": self.kind,
             "is_quantized": teacher.quantization is not None,
             "steps": steps,
             "return": mean,

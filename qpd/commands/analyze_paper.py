@@ -60,15 +60,24 @@ def analyze_paper(
         Path | None,
         typer.Option("--explored", help="of QuaRL: exploration.csv of `qpd analyze exploration`"),
     ] = None,
+    benchmarks: Annotated[
+        Path | None,
+        typer.Option(
+            "--benchmarks",
+            help="of QuaRL: folder with navigation.json and mixed_precision.json of `python -m "
+            "benchmarks.NAME --results FILE`",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare our numbers with the paper's, and judge each of its claims."""
     if paper == Paper.quarl:
-        _quarl(runs, trained, explored, output, as_json)
+        _quarl(runs, trained, explored, benchmarks, output, as_json)
         return
-    if trained is not None or explored is not None:
-        option = "--trained" if trained is not None else "--explored"
-        raise TargetError(f"{option}: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
+    given = {"--trained": trained, "--explored": explored, "--benchmarks": benchmarks}
+    for option, path in given.items():
+        if path is not None:
+            raise TargetError(f"{option}: belongs to --paper quarl", ErrorCode.COMMAND_LINE)
     if paper == Paper.mixed_precision:
         _mixed_precision(runs, output, as_json)
         return
@@ -105,6 +114,7 @@ def _quarl(
     suites: list[Path],
     trained: Path | None,
     explored: Path | None,
+    benchmarks: Path | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -116,6 +126,7 @@ def _quarl(
             read_explored,
             read_trained,
         )
+        from qpd.analysis.paper.quarl_benchmarks import read_benchmarks
         from qpd.analysis.suites.suite_frame import suite_frame, suite_results
         from qpd.analysis.suites.sweet_spot import sweet_spots
 
@@ -125,6 +136,7 @@ def _quarl(
             sweet_spots(results),
             read_trained(trained),
             read_explored(explored),
+            read_benchmarks(benchmarks),
         )
         claims = judge(evidence)
         _print_claims(claims_table(claims, "QuaRL"), claims, "quarl_claims", output, as_json)

@@ -56,7 +56,10 @@ def train(
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="SAC alone: learn in fp16, bf16 or eXmY; default: float32"),
+        typer.Option(
+            help="SAC alone: learn in fp16, bf16 or eXmY; default: float32, and on Atari's frames "
+            "bfloat16 products where the processor has units for them; fp32: float32 there, too"
+        ),
     ] = None,
     plain: Annotated[
         bool,

@@ -33,7 +33,7 @@ class TrainSettings(RecipeSection):
     hyperparameters: EnvArguments = Field(
         default_factory=dict,
         description="arguments of the algorithm's class in place of the RL Zoo's, and the zoo's "
-        "n_envs, normalize, noise_type and noise_std",
+        "n_envs, normalize, noise_type and noise_std, and net_arch and layer_norm",
     )
     start_from: str | None = Field(
         None,
@@ -151,9 +151,10 @@ class TrainPrecision(RecipeSection):
     # At most 10 mantissa bits, which float32 rounds exactly.
     format: str | None = Field(
         None,
-        pattern=r"^(fp16|bf16|e[2-8]m([1-9]|10))$",
+        pattern=r"^(fp32|fp16|bf16|e[2-8]m([1-9]|10))$",
         description="of parameters, activations, gradients and optimizer state: fp16, bf16 or "
-        "eXmY; null = float32",
+        "eXmY; null = float32, and on Atari's frames bfloat16 products where the processor has "
+        "units for them; fp32 = float32 there, too",
     )
     methods: list[Method] = Field(
         list(METHODS), description="what keeps few bits from failing; [] = plain SAC in the format"
@@ -164,6 +165,11 @@ class TrainPrecision(RecipeSection):
         "loss_scaling, mixed_precision (float32 masters and Adam), placed_mixed_precision (also "
         "targets, entropy coefficient and log-probabilities in float32); needs methods=[]",
     )
+
+    @property
+    def low(self) -> str | None:
+        """The format where it is a lower one than float32, or None."""
+        return None if self.format == "fp32" else self.format
 
     @model_validator(mode="after")
     def _one_way(self) -> TrainPrecision:
@@ -225,12 +231,12 @@ class TrainRecipe(RecipeSection):
     def uses_fast_learner(self) -> bool:
         """Tell whether QPD's own updates are made."""
         learner, is_controller = self.train.learner, self.quantization.controller is not None
-        is_low = self.precision.format is not None
+        is_low = self.precision.low is not None
         return learner == "fast" or (learner is None and is_controller and not is_low)
 
     @model_validator(mode="after")
     def _controller_learns_fast(self) -> TrainRecipe:
-        is_low = self.precision.format is not None
+        is_low = self.precision.low is not None
         if self.quantization.controller is not None and not self.uses_fast_learner and not is_low:
             raise ValueError("train.learner: an integer controller is learned by `fast`")
         if self.train.products != "float32" and not self.uses_fast_learner:

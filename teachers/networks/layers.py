@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.networks.layer_norm import LayerNormReLU, LayerNormTanh
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     cls.__name__: cls
     for cls in (
         nn.CELU, nn.ELU, nn.GELU, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.Identity,
         nn.LeakyReLU, nn.LogSigmoid, nn.Mish, nn.ReLU, nn.ReLU6, nn.SELU, nn.Sigmoid, nn.SiLU,
-        nn.Softplus, nn.Softsign, nn.Tanh, nn.Tanhshrink,
+        nn.Softplus, nn.Softsign, nn.Tanh, nn.Tanhshrink, LayerNormReLU, LayerNormTanh,
     )
 }  # fmt: skip
 

@@ -152,12 +152,12 @@ class AgentTraining:
                 "quantization: ARS learns without gradients; all other algorithms can be quantized",
                 ErrorCode.TEACHER_TRAINING,
             )
-        if self._recipe.uses_fast_learner and self._recipe.precision.format is not None:
+        if self._recipe.uses_fast_learner and self._recipe.precision.low is not None:
             raise TeacherError(
                 "train.learner=fast: learns in float32 or bfloat16, not with precision.format",
                 ErrorCode.TEACHER_TRAINING,
             )
-        if self._recipe.precision.format is not None and (
+        if self._recipe.precision.low is not None and (
             train.algo != "sac" or self._recipe.quantization.bits is not None
         ):
             raise TeacherError(

@@ -28,7 +28,8 @@ class AtariManager(TrainingManager):
         """Choose faster arithmetic with the same meaning."""
         super().prepare(model)
         fuse_adam(model)
-        if compute_precision("auto", model.device) == torch.bfloat16:
+        precision = "fp32" if self._recipe.precision.format == "fp32" else "auto"
+        if compute_precision(precision, model.device) == torch.bfloat16:
             for module in model.policy.modules():
                 if isinstance(module, NatureCNN):
                     use_bfloat16(module)

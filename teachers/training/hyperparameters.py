@@ -16,10 +16,10 @@ from qpd.teachers.archive.errors import TeacherError, one_line
 _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboard_log",
                "action_noise", "_init_setup_model", "policy_kwargs", "replay_buffer_kwargs",
                "rollout_buffer_kwargs", "replay_buffer_class", "rollout_buffer_class")  # fmt: skip
-# The zoo's own: games side by side, VecNormalize, the noise on actions of TD3 and DDPG; and the
-# one of `policy_kwargs` that everybody sets, widths of hidden layers.
+# The zoo's own: games side by side, VecNormalize, the noise on actions of TD3 and DDPG; of
+# `policy_kwargs` the widths of hidden layers, and what precedes their activations.
 _OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float,
-               "net_arch": list}  # fmt: skip
+               "net_arch": list, "layer_norm": bool}  # fmt: skip
 # Arguments of VecNormalize that may stand in place of `normalize: true`.
 _OF_NORMALIZE: dict[str, type] = {
     "norm_obs": bool,

@@ -21,10 +21,15 @@ from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
+from torch import nn
 
 from qpd.environments.source import EnvironmentSource, wrappers_of
+from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.networks.layer_norm import has_layer_norm, layer_normed
 from qpd.teachers.training.checked_games import CheckedVecEnv
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.fast_learner import use_fast_learner
@@ -97,6 +102,7 @@ class TrainingManager(ExperimentManager):
             rest = rest if isinstance(rest, str) and rest else "dict()"
             values["policy_kwargs"] = f"dict({rest}, net_arch={widths!r})"
         self._saved = {key: values[key] for key in sorted(values)}
+        values.pop("layer_norm", None)  # `_preprocess_hyperparams` knows it from `_saved`
         return values, OrderedDict(self._saved)
 
     def _listed(self) -> dict[str, Any]:
@@ -113,6 +119,15 @@ class TrainingManager(ExperimentManager):
             return dict(listed[max(same, key=_version)])
         settings = {"n_timesteps": DEFAULT_TIMESTEPS, **listed.get("default", {})}
         return {**settings, "policy": self.unlisted_policy}
+
+    def _preprocess_hyperparams(self, hyperparams: dict[str, Any]) -> Any:
+        """Put layer normalization before the activations; the zoo evaluates `policy_kwargs`."""
+        found = super()._preprocess_hyperparams(hyperparams)
+        if self._saved.get("layer_norm"):
+            kwargs = found[0].setdefault("policy_kwargs", {})
+            own = nn.Tanh if self.algo in ACTOR_CRITIC_ALGORITHMS else nn.ReLU  # SB3's defaults
+            kwargs["activation_fn"] = layer_normed(kwargs.get("activation_fn", own))
+        return found
 
     def environment_settings(self) -> tuple[dict[str, Any], tuple[Any, ...], int]:
         """Return what is done to each environment: its arguments, wrappers, stacked observations.
@@ -146,6 +161,12 @@ class TrainingManager(ExperimentManager):
         The place for what is neither the zoo's nor the algorithm's: arithmetic, quantizers.
         Raises TeacherError where the agent to start from does not fit.
         """
+        if self._saved.get("layer_norm") and not has_layer_norm(model.policy):
+            raise TeacherError(
+                "train.hyperparameters.layer_norm: this policy has no hidden layers behind its "
+                "features; expected an MlpPolicy, or net_arch",
+                ErrorCode.TEACHER_TRAINING,
+            )
         if self._recipe.train.start_from is not None:
             start_from(model, self._recipe.train)
         if self._recipe.quantization.bits is not None:
@@ -155,7 +176,7 @@ class TrainingManager(ExperimentManager):
         if self._recipe.uses_fast_learner:
             narrow = self._recipe.train.products == "bfloat16"
             use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller)
-        if self._recipe.precision.format is not None:
+        if self._recipe.precision.low is not None:
             use_low_precision(model, self._recipe.precision, self._controller)
 
     def extra_callbacks(self) -> list[BaseCallback]:

@@ -41,10 +41,18 @@ def made_up(differences: list[float]) -> pd.DataFrame:
                 rows.append(
                     {"run": f"{bits}-{seed}", "algo": "ppo", "env_id": "CartPole-v1",
                      "seed": seed, "bits": bits, "is_quantized": bits < 32, "steps": steps,
+                     "kind": "float" if bits == 32 else f"{bits} bits",
                      "return": 1.0, "variance": variance if steps == 1000 else 9.0,
                      "entropy": 0.5, "common_variance": 0.1, "common_entropy": 0.5}
                 )  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def empty_suites() -> pd.DataFrame:
+    columns = ["precision", "algo", "error_percent", "bits", "scheme", "per", "activation_bits",
+               "difference", "p_holm", "agent", "environment", "widest_range_per_sigma",
+               "lost_percent"]  # fmt: skip
+    return pd.DataFrame(columns=columns)
 
 
 def test_differences_are_of_the_last_quarter_and_of_the_same_seed() -> None:
@@ -58,12 +66,24 @@ def test_differences_are_of_the_last_quarter_and_of_the_same_seed() -> None:
 def test_the_claim_is_judged_by_it() -> None:
     rng = np.random.default_rng(0)
     explored = made_up(list(-0.05 + 0.005 * rng.standard_normal(8)))
-    columns = ["precision", "algo", "error_percent", "bits", "scheme", "per", "activation_bits",
-               "difference", "p_holm", "agent", "environment", "widest_range_per_sigma",
-               "lost_percent"]  # fmt: skip
-    empty = pd.DataFrame(columns=columns)
-    claims = judge(QuarlEvidence(empty, pd.DataFrame(), {}, explored))
+    claims = judge(QuarlEvidence(empty_suites(), pd.DataFrame(), {}, explored))
     assert claims[7].verdict == "held" and "-0.05" in claims[7].evidence
+    assert "layer norm is not measured" in claims[7].evidence
+
+
+@pytest.mark.parametrize(("normed", "verdict"), [(-0.03, "held"), (0.03, "did not hold")])
+def test_layer_norm_has_to_lower_the_variance_as_well(normed: float, verdict: str) -> None:
+    rng = np.random.default_rng(0)
+    few, norm = (made_up(list(mean + 0.005 * rng.standard_normal(8))) for mean in (-0.05, normed))
+    norm = norm[norm["bits"] == 4].assign(bits=32, kind="float, layer norm")
+    norm["run"] = "normed-" + norm["run"]
+    explored = pd.concat([few, norm], ignore_index=True)
+    claims = judge(QuarlEvidence(empty_suites(), pd.DataFrame(), {}, explored))
+    assert claims[7].verdict == verdict
+    assert "with layer norm" in claims[7].evidence
+    paired = paired_with_float(explored).set_index("kind")
+    assert paired["seeds"].to_dict() == {"4 bits": 8, "float": 8, "float, layer norm": 8}
+    assert paired["variance_difference"]["float, layer norm"] == pytest.approx(normed, abs=0.005)
 
 
 def test_trainings_are_played_at_every_checkpoint(
@@ -72,13 +92,16 @@ def test_trainings_are_played_at_every_checkpoint(
     settings = {"n_steps": 16, "n_envs": 2, "batch_size": 16, "train.timesteps": 300,
                 "train.checkpoint_every": 100, "train.keep_checkpoints": True,
                 "save.tensorboard": False}  # fmt: skip
-    for name, more in (("float", {}), ("few", {"quantization.bits": 4})):
+    kinds = {"float": {}, "few": {"quantization.bits": 4}, "normed": {"layer_norm": True}}
+    for name, more in kinds.items():
         qpd.train("ppo", "CartPole-v1", overrides=settings | more, output=tmp_path / name)
-    arguments = [str(tmp_path / name) for name in ("float", "few")]
+    arguments = [str(tmp_path / name) for name in kinds]
     code, out, err = call(capsys, "analyze", "exploration", *arguments, "--games", "2", "-q",
                           "-o", str(tmp_path / "out"), "--json")  # fmt: skip
     assert code == 0, err
     found = json.loads(out)["exploration"]
+    assert [row["kind"] for row in json.loads(out)["exploration_last"]] == [
+        "4 bits", "float", "float, layer norm"]  # fmt: skip
     few = [row for row in found if row["bits"] == 4]
     # Checkpoints at 128, 224 or so, and the agent at the end; quantized from the half on.
     assert [row["is_quantized"] for row in few] == [False, *[True] * (len(few) - 1)]

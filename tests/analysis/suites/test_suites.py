@@ -11,6 +11,7 @@ import pytest
 
 from qpd.agents.results import AgentResult, Cell, LayerNoise, Played, write_cell
 from qpd.analysis.paper.quarl import QuarlEvidence, judge
+from qpd.analysis.paper.quarl_benchmarks import read_benchmarks
 from qpd.analysis.suites.loss_predictors import loss_predictors
 from qpd.analysis.suites.relative_errors import mean_errors, relative_errors
 from qpd.analysis.suites.suite_frame import suite_frame
@@ -135,6 +136,8 @@ def test_claims_are_judged_and_what_is_missing_names_its_command() -> None:
     assert claims[1].verdict == "held"
     assert claims[2].verdict == "did not hold" and "+10.0%" in claims[2].evidence
     assert claims[4].verdict == "not measured" and "--bits 6,5" in claims[4].evidence
+    assert claims[9].verdict == claims[10].verdict == "not measured"
+    assert "benchmarks.navigation" in claims[10].evidence
     assert claims[5].verdict == "held" and "4 bits +31%" in claims[5].evidence
     # Wider weights lost less here: games grow with k, and so does the width.
     assert claims[6].verdict == "did not hold"
@@ -202,3 +205,36 @@ def test_what_is_no_suite_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
         assert code == 2 and "is no result of" in err
     code, _, err = call(capsys, "analyze", "paper", str(suite), "--trained", str(tmp_path))
     assert code == 2 and "--trained: belongs to --paper quarl" in err
+
+
+def test_what_the_benchmarks_measured_stands_beside_its_claims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    updates = {
+        "A": {"parameters": 1.2e6, "speedup": 2.0},
+        "C": {"parameters": 129e6, "speedup": 3.0},
+    }
+    trainings = {"0": {"fp32": [10.0, 12.0, 14.0], "bf16": [11.0, 13.0, 15.0]}}
+    policy = {"policy": "64-64", "machine": "x86_64", "bytes": [400, 100], "latency_us": [6.0, 2.0],
+              "success_difference": [-0.04, -0.06, -0.02]}  # fmt: skip
+    (tmp_path / "mixed_precision.json").write_text(
+        json.dumps({"updates": updates, "trainings": trainings})
+    )
+    (tmp_path / "navigation.json").write_text(json.dumps({"I": policy}))
+    one = [agent("a2c-Game", "a2c", games_of(1.0), cell("W8", games_of(1.0)))]
+    evidence = QuarlEvidence(
+        suite_frame(one), sweet_spots(one), {}, None, read_benchmarks(tmp_path)
+    )
+    ninth, tenth = judge(evidence)[8:]
+    assert ninth.verdict == tenth.verdict == "not decided"
+    assert "C (129.0 M) 3.00x; PPO on Pong in fp32 and bf16: 12.0 and 13.0 (+1.0" in ninth.evidence
+    assert "3.0x faster, 4.0x smaller, -4.0 [-6.0, -2.0] points" in tenth.evidence
+    (tmp_path / "suite").mkdir()
+    suite = suite_on_disk(tmp_path / "suite", [agent("a2c-Game", "a2c", [1.0, 2.0])])
+    (tmp_path / "navigation.json").write_text(json.dumps({"I": {"policy": "64-64"}}))
+    for folder, said in ((tmp_path, "is no result of"), (tmp_path / "none", "holds neither")):
+        code, _, err = call(capsys, "analyze", "paper", str(suite), "--paper", "quarl",
+                            "--benchmarks", str(folder))  # fmt: skip
+        assert code == 2 and said in err and len(err.splitlines()) == 1
+    code, _, err = call(capsys, "analyze", "paper", str(suite), "--benchmarks", str(tmp_path))
+    assert code == 2 and "--benchmarks: belongs to --paper quarl" in err

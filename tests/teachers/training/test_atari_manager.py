@@ -5,14 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from stable_baselines3 import DQN
 
+from qpd.numerics.precision import has_bfloat16_units
+from qpd.recipe.train_schema import load_train_recipe
+from qpd.teachers.training.agent_training import AgentTraining
 from qpd.teachers.training.atari_manager import fuse_adam
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
 from qpd.teachers.training.segments import refill_by_playing
 
 torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("precision", [None, "fp32"])
+def test_frames_are_learned_in_float32_where_a_recipe_says_so(precision: str | None) -> None:
+    lines = ["n_envs=1", "n_steps=2", *([f"precision.format={precision}"] if precision else [])]
+    recipe = load_train_recipe(None, lines, algo="a2c", env="PongNoFrameskip-v4")
+    training = AgentTraining(recipe.model_copy(update={"device": "cpu"}))
+    extractor = training._model.policy.features_extractor
+    is_narrow = "forward" in vars(extractor)
+    training.close()
+    assert is_narrow == (precision is None and has_bfloat16_units("cpu"))
 
 
 def test_a_resumed_dqn_fills_its_buffer_by_its_own_play() -> None:
