@@ -1,13 +1,14 @@
 """Agents trained in few bits, beside float agents that were quantized after their training.
 
 python -m benchmarks.quantization_aware [ALGO-ENV...] [--bits 8,4,2] [--seeds 3 | FIRST:END]
-    [--runs FOLDER] [--results FOLDER]
+    [--scheme affine | dorefa_scaled] [--runs FOLDER] [--results FOLDER]
 
 QuaRL's question (arXiv 1910.01055, Figure 2): for each algorithm and task one float training and
 one with `--bits` for each of 8, 4 and 2, with the RL Zoo's settings and so many seeds. The float
 agent is also quantized after its training (PTQ) to the same bits: weights and activations, the same
 affine levels, ranges per input column, inputs of 8 bits. All of a seed play the same 100 games.
-Interrupted work goes on. With `--print` nothing is trained; the table of the results is printed.
+With `--scheme dorefa_scaled` both are QPD's integers, and the engine plays them. Interrupted work
+goes on. With `--print` nothing is trained; the table of the results is printed.
 
 The intervals are over trainings (Student's t), the right thing to judge a method by; the number of
 trainings whose own paired games differ from 0 (95%) stands beside them.
@@ -31,11 +32,13 @@ from qpd.agents.cells import quantize_agent
 from qpd.agents.precision import Precision
 from qpd.agents.quantized_agent import agent_policy
 from qpd.agents.results import Played
+from qpd.agents.trained_integers import trained_integers
 from qpd.environments.policy import Policy
 from qpd.evaluation.games import bootstrap_interval
 from qpd.evaluation.studentized import student_t_quantile
 from qpd.files.atomic import write_json
-from qpd.quantization.weight_quantizer import WeightQuantizer
+from qpd.integer.integer_student import IntegerEngine
+from qpd.quantization.weight_quantizer import Scheme, WeightQuantizer
 from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.runs.progress import SilentProgress
 from qpd.teachers import Teacher, load_teacher
@@ -57,6 +60,7 @@ def main() -> None:
     )
     parser.add_argument("--bits", default="8,4,2")
     parser.add_argument("--seeds", type=_seeds, default=range(3))
+    parser.add_argument("--scheme", choices=("affine", "dorefa_scaled"), default="affine")
     parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -65,7 +69,8 @@ def main() -> None:
         for pair in arguments.pair:
             bits = [int(each) for each in arguments.bits.split(",")]
             results = arguments.results / f"{pair}.json"
-            _measure(pair, bits, arguments.seeds, arguments.runs / pair, results)
+            scheme, runs = arguments.scheme, arguments.runs / pair
+            _measure(pair, bits, arguments.seeds, scheme, runs, results)
     print(_table(arguments.results))
 
 
@@ -74,7 +79,9 @@ def _seeds(text: str) -> range:
     return range(int(first or 0), int(end))
 
 
-def _measure(pair: str, bits: list[int], seeds: range, runs: Path, file: Path) -> None:
+def _measure(
+    pair: str, bits: list[int], seeds: range, scheme: Scheme, runs: Path, file: Path
+) -> None:
     algo, _, env_id = pair.partition("-")
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for seed in seeds:
@@ -82,36 +89,43 @@ def _measure(pair: str, bits: list[int], seeds: range, runs: Path, file: Path) -
         missing = [each for each in bits if f"QAT-{each}" not in known]
         if not missing:
             continue
-        agents = {"fp32": _trained(algo, env_id, seed, None, runs)}
-        agents |= {f"QAT-{each}": _trained(algo, env_id, seed, each, runs) for each in missing}
-        known |= _played(agents, missing)
+        agents = {"fp32": _trained(algo, env_id, seed, None, scheme, runs)}
+        for each in missing:
+            agents[f"QAT-{each}"] = _trained(algo, env_id, seed, each, scheme, runs)
+        known |= _played(agents, missing, scheme)
         write_json(file, found)
         Console(stderr=True).print(pair, seed, {k: mean(v) for k, v in found[str(seed)].items()})
 
 
-def _trained(algo: str, env_id: str, seed: int, bits: int | None, runs: Path) -> Teacher:
+def _trained(
+    algo: str, env_id: str, seed: int, bits: int | None, scheme: Scheme, runs: Path
+) -> Teacher:
     # `qpd analyze exploration` asks the policies of every checkpoint.
     keep = algo in ("ppo", "a2c")
     overrides: dict[str, Any] = {"save.tensorboard": False, "train.keep_checkpoints": keep}
+    name = "fp32"
     if bits is not None:
-        overrides["quantization.bits"] = bits
-    folder = runs / f"{'fp32' if bits is None else f'{bits}-bits'}-{seed}"
+        overrides |= {"quantization.bits": bits, "quantization.scheme": scheme}
+        name = f"{bits}-bits" + "-integers" * (scheme == "dorefa_scaled")
+    folder = runs / f"{name}-{seed}"
     run = qpd.train(algo, env_id, overrides=overrides, seed=seed, device="cpu", output=folder)
     return load_teacher(run.path)
 
 
-def _played(agents: dict[str, Teacher], bits: list[int]) -> dict[str, list[float]]:
+def _played(agents: dict[str, Teacher], bits: list[int], scheme: Scheme) -> dict[str, list[float]]:
     teacher = agents["fp32"]
     source = environment_of(teacher, EnvironmentWish()).source
     games = AgentGames(teacher, source, EPISODES, GAMES_SEED)
     progress = SilentProgress()
     policies: dict[str, Policy] = {
-        name: agent_policy(each, actor_of(each.network, each.activation))
+        name: IntegerEngine(trained_integers(each, source))
+        if scheme == "dorefa_scaled" and each.quantization is not None
+        else agent_policy(each, actor_of(each.network, each.activation))
         for name, each in agents.items()
     }
     states = games.visited_states(policies["fp32"], progress)
     for each in bits:
-        precision = Precision(WeightQuantizer("affine", each, "column"), each)
+        precision = Precision(WeightQuantizer(scheme, each, "column"), each)
         policies[f"PTQ-{each}"] = quantize_agent(teacher, precision, states, EPISODES, 0).policy
     found = {}
     for name, policy in policies.items():

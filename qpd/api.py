@@ -24,6 +24,7 @@ from typing import Any
 from qpd.agents.precision import DEFAULT_BITS, precisions_of
 from qpd.agents.precision_table import PrecisionTable, measure
 from qpd.agents.suite import DEFAULT_SUITE, Suite
+from qpd.agents.trained_integers import write_trained_integers
 from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
@@ -146,7 +147,9 @@ def train(
     folder = Path("runs") / resolved.name if output is None else Path(output)
     with _shown(progress) as display:
         train_phase(resolved, folder, display)
-    return TrainingRun.open(folder)
+    run = TrainingRun.open(folder)
+    write_trained_integers(run)
+    return run
 
 
 def distill(

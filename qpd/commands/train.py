@@ -54,6 +54,13 @@ def train(
         str | None,
         typer.Option(help="weights that share a range: tensor, channel or column, the default"),
     ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            help="levels of --bits: affine (QuaRL's, the default), or dorefa_scaled, QPD's "
+            "integers, which `qpd export` takes"
+        ),
+    ] = None,
     precision: Annotated[
         str | None,
         typer.Option(
@@ -106,7 +113,7 @@ def train(
     changes = list(set_ or ())
     changes += environment_overrides(None, env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
-    changes += _quantization(bits, quant_delay, per)
+    changes += _quantization(bits, quant_delay, per, scheme)
     changes += _precision(precision, plain)
     changes += [f"train.start_from={json.dumps(from_)}"] if from_ is not None else []
     done = api.train(
@@ -121,12 +128,14 @@ def train(
     print_training(done.path, as_json, quiet)
 
 
-def _quantization(bits: str | None, delay: float | None, per: str | None) -> list[str]:
+def _quantization(
+    bits: str | None, delay: float | None, per: str | None, scheme: str | None
+) -> list[str]:
     """Return the assignments of --bits and of what says how."""
-    if bits is None and (delay is not None or per is not None):
-        option = "--quant-delay" if delay is not None else "--per"
-        raise TargetError(f"{option}: needs --bits 2 to 8", ErrorCode.COMMAND_LINE)
-    given = {**_bits(bits), "delay": delay, "per": per}
+    for option, value in (("--quant-delay", delay), ("--per", per), ("--scheme", scheme)):
+        if bits is None and value is not None:
+            raise TargetError(f"{option}: needs --bits 2 to 8", ErrorCode.COMMAND_LINE)
+    given = {**_bits(bits), "delay": delay, "per": per, "scheme": scheme}
     return [f"quantization.{key}={value}" for key, value in given.items() if value is not None]
 
 

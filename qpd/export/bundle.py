@@ -20,7 +20,8 @@ from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.files.whole_folder import is_current_folder, whole_folder
 from qpd.integer.integer_student import IntegerStudent, reference_outputs
-from qpd.student_files.distilled import architecture_to_json
+from qpd.runs.training_run import is_training
+from qpd.student_files.distilled import StudentFileError, architecture_to_json
 from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.version import __version__
@@ -64,6 +65,12 @@ class ExportSource:
 def load_export_source(path: Path) -> ExportSource:
     """Load the student of a run directory or a quantized.safetensors. Raises StudentFileError."""
     file = path / "quantized.safetensors" if path.is_dir() else path
+    if is_training(path) and not file.is_file():
+        raise StudentFileError(
+            f"{path}: was not trained in integers: `qpd train --bits N --scheme dorefa_scaled` has "
+            "them, or `qpd quantize AGENT --bits N --activations N` rounds this agent to some",
+            ErrorCode.STUDENT_MISSING,
+        )
     student = load_integer_student(file)
     # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name

@@ -4,6 +4,9 @@ Krishnan et al. (QuaRL, arXiv 1910.01055), Algorithm 2: for a while nothing is q
 least and largest numbers are noted; then those ranges, stretched to hold 0, stay as they are, and
 `x = Q(W) Q(a) + b`. Weights have a range for each tensor, output channel or input column,
 activations one for each layer, a network's inputs one for each feature. Biases stay float.
+
+Two grids: `affine`, the paper's corrected form, and `dorefa_scaled`, that of QPD's integers, which
+a student and every export have (DoReFa with a scale kept: odd integers, no level for 0).
 """
 
 from __future__ import annotations
@@ -16,13 +19,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qpd.quantization.activation_table import level_grid
+from qpd.quantization.dorefa import least_squares_scale
 from qpd.quantization.weight_quantizer import Granularity
+from qpd.students.activations import ACTIVATIONS, activation_of_module
 
 Gradient = Literal["clipped", "identity"]
+LayerScheme = Literal["affine", "dorefa_scaled"]
 # A network's inputs are bytes, as those of students and of quantized agents.
 INPUT_BITS = 8
 # What inputs may do beyond what was seen, as a share of their range, and the narrowest range.
 _MARGIN, _NARROWEST = 0.05, 1e-5
+_LEAST_RANGE = 1e-2  # of activations, as in a student
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,12 @@ class AffineGrid:
         )
         return cls(inverse, steps, zeros, top)
 
+    @classmethod
+    def even(cls, low: Tensor, step: Tensor, top: float) -> AffineGrid:
+        """Return the grid of levels `low + step * n`; 0 need not be one of them."""
+        exact = step.double()
+        return cls((1.0 / exact).float(), step.float(), (-low.double() / exact).float(), top)
+
     def quantized(self, values: Tensor, gradient: Gradient = "clipped") -> Tensor:
         """Return the nearest level's value of each number, in float32.
 
@@ -112,6 +126,8 @@ class LayerQuantizer:
         bits: of weights and activations, 2 to 8.
         per: which weights share a range; of a head of Q-values (`one_scale`) channels do.
         columns: input channels; a linear layer behind convolutions has several inputs for each.
+        scheme: the grid; under `dorefa_scaled` a first layer's scale is of the weights times the
+            spans of their features, which integers see as bytes, and columns share a channel's.
         input_kind: `features` (of vectors: 8 bits, a range each), `activations`, or `bytes`
             (images, which are left as they are).
         weights, inputs: the ranges seen so far, or fixed ones; None before the first.
@@ -127,10 +143,15 @@ class LayerQuantizer:
         columns: int,
         input_kind: Literal["features", "activations", "bytes"] = "activations",
         gradient: Gradient = "clipped",
+        scheme: LayerScheme = "affine",
+        follows: str = "ReLU",
     ) -> None:
-        """Watch, quantize nothing."""
-        self.name, self.bits, self.columns = name, bits, columns
+        """Watch, quantize nothing; `follows` is the module whose activations are the inputs."""
+        self.name, self.bits, self.columns, self.scheme = name, bits, columns, scheme
+        if scheme == "dorefa_scaled" and per == "column":
+            per = "channel"
         self.per: Granularity = "tensor" if one_scale and per == "channel" else per
+        self._follows = activation_of_module(follows)
         self.input_kind, self.gradient = input_kind, gradient
         self.weights: Range | None = None
         self.inputs: Range | None = None
@@ -165,13 +186,23 @@ class LayerQuantizer:
     def fix(self, weight: Tensor) -> None:
         """Fix the ranges: the weights' as they are now, the inputs' as they were seen."""
         assert self.has_watched
-        groups = self._groups(weight.detach())
-        self.weights = Range(groups.amin(1), groups.amax(1))
+        if self.scheme == "affine":
+            groups = self._groups(weight.detach())
+            self.weights = Range(groups.amin(1), groups.amax(1))
+        else:
+            seen = weight.detach() * self.spans if self.input_kind == "features" else weight
+            scale = least_squares_scale(seen, self.bits, self.per == "channel")
+            scale = scale if self.per == "channel" else scale[:1]
+            self.weights = Range(-scale, scale)
+            self._end_activations()
         self.use_ranges(weight.shape)
 
     def use_ranges(self, shape: Sequence[int]) -> None:
         """Quantize from now on by the ranges that are known; `shape` is that of the weights."""
         assert self.weights is not None
+        if self.scheme == "dorefa_scaled":
+            self._use_odd_integers(shape)
+            return
         found, rest = self.weights, [1] * (len(shape) - 2)
         form = {"tensor": [1, 1], "channel": [-1, 1], "column": [1, -1]}[self.per] + rest
         if self.per == "column" and shape[1] != self.columns:  # several inputs for each channel
@@ -181,6 +212,42 @@ class LayerQuantizer:
         if self.inputs is not None and self.input_kind == "activations":
             self._input_grid = AffineGrid.of(self.inputs, self.bits)
         self._shape, self._features = tuple(shape), None
+
+    def _use_odd_integers(self, shape: Sequence[int]) -> None:
+        """Quantize by scales s: weights `s q / (2^bits - 1)`, q odd; activations `low + step n`."""
+        assert self.weights is not None
+        top = 2.0**self.bits - 1.0
+        step = (2.0 / top) * self.weights.high.reshape([-1, *[1] * (len(shape) - 1)])
+        if self.input_kind == "features":
+            step = step / self.spans
+        self._weight_grid = AffineGrid.even(-0.5 * top * step, step, top)
+        if self.inputs is not None and self.input_kind == "activations":
+            low, high = self.inputs.low, self.inputs.high
+            self._input_grid = AffineGrid.even(low, (high - low) / top, top)
+        self._shape, self._features = tuple(shape), None
+
+    def _end_activations(self) -> None:
+        """Let the range of activations end where that of their function in integers does."""
+        if self.inputs is None or self.input_kind != "activations":
+            return
+        assert self._follows is not None
+        top = 2**self.bits - 1
+        high = self.inputs.high.clamp(min=_LEAST_RANGE)
+        grid = level_grid(ACTIVATIONS[self._follows], high[0], top)
+        low = -grid.zero_point * grid.step
+        ends = (end.float().reshape(1) for end in (low, low + top * grid.step))
+        self.inputs = Range(*ends)
+
+    @property
+    def spans(self) -> Tensor:
+        """The width of each feature's range of inputs, margin included, float32 `[features]`."""
+        return self._grid_of_features()[3] * (2.0**INPUT_BITS - 1.0)
+
+    @property
+    def feature_ends(self) -> tuple[Tensor, Tensor]:
+        """The values of each feature's first and last level, float32 `[features]`."""
+        low = self._grid_of_features()[2]
+        return low, low + self.spans
 
     def quantized_weight(self, weight: Tensor) -> Tensor:
         """Return weights `[out, in, ...]` as they act; the gradient is straight-through."""

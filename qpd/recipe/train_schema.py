@@ -105,6 +105,11 @@ class TrainQuantization(RecipeSection):
     per: Literal["tensor", "channel", "column"] = Field(
         "column", description="weights that share a range: all, an output's, or an input's"
     )
+    scheme: Literal["affine", "dorefa_scaled"] = Field(
+        "affine",
+        description="levels of weights and activations: the paper's, or those of QPD's integers, "
+        "which exports take (per: channel, column being the same, or tensor)",
+    )
     gradient: Literal["clipped", "identity"] = Field(
         "clipped",
         description="straight-through: none beyond the range, or (the paper's) everywhere",
@@ -268,7 +273,8 @@ def load_train_recipe(
     loaded = load_typed_recipe(TrainRecipe, recipe, lines, beneath=beneath)
     bits = loaded.quantization.bits
     if bits is not None and loaded.name == beneath.get("name"):  # beside the float one, not over it
-        loaded = loaded.model_copy(update={"name": f"{loaded.name}-{bits}bit"})
+        grid = "" if loaded.quantization.scheme == "affine" else "-integers"
+        loaded = loaded.model_copy(update={"name": f"{loaded.name}-{bits}bit{grid}"})
     widths = loaded.quantization.controller
     if widths is not None and loaded.name == beneath.get("name"):
         first, core, last = widths

@@ -14,7 +14,7 @@ import torch
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import write_json
 from qpd.files.json_input import read_json
-from qpd.quantization.layer_quantizer import Gradient, LayerQuantizer, Range
+from qpd.quantization.layer_quantizer import Gradient, LayerQuantizer, LayerScheme, Range
 from qpd.quantization.weight_quantizer import FEWEST_BITS, GRANULARITIES, MOST_BITS
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.stored_controller import (
@@ -46,11 +46,17 @@ class StoredQuantization:
         """Tell whether the agent plays quantized."""
         return self.begun_at is not None
 
+    @property
+    def scheme(self) -> LayerScheme:
+        """The grid of its weights."""
+        return self.layers[0].scheme
+
     def __str__(self) -> str:
         """Return how it plays, in a few words."""
         if self.begun_at is None:
             return f"float, ranges watched for {self.bits} bits"
-        return f"trained in {self.bits} bits, from step {self.begun_at:,} on"
+        grid = " of integers" if self.scheme == "dorefa_scaled" else ""
+        return f"trained in {self.bits} bits{grid}, from step {self.begun_at:,} on"
 
     @property
     def sha256(self) -> str:
@@ -59,9 +65,12 @@ class StoredQuantization:
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content, JSON types; floats are float32, exactly."""
+        # Absent for the first scheme: its files stay what they were.
+        scheme = {} if self.scheme == "affine" else {"scheme": self.scheme}
         return {
             "format": _FORMAT,
             "bits": self.bits,
+            **scheme,
             "begun_at": self.begun_at,
             "layers": [_layer_to_json(layer) for layer in self.layers],
         }
@@ -86,7 +95,10 @@ def read_quantization(path: Path) -> StoredQuantization | StoredController:
             raise ValueError("begun_at: expected agent steps, or null")
         if not isinstance(layers, list) or not 0 < len(layers) <= _MOST_LAYERS:
             raise ValueError(f"layers: expected a list of 1 to {_MOST_LAYERS}")
-        found = tuple(_layer_of_json(layer, bits, begun_at is not None) for layer in layers)
+        scheme = content.get("scheme", "affine")
+        if scheme not in get_args(LayerScheme):
+            raise ValueError(f"scheme: expected {' or '.join(get_args(LayerScheme))}")
+        found = tuple(_layer_of_json(layer, bits, begun_at is not None, scheme) for layer in layers)
     except KeyError as error:
         raise _damaged(path, f"{error.args[0]} is missing") from error
     except (OSError, ValueError, TypeError) as error:
@@ -151,7 +163,7 @@ def _layer_to_json(layer: LayerQuantizer) -> dict[str, Any]:
     }
 
 
-def _layer_of_json(content: Any, bits: int, is_active: bool) -> LayerQuantizer:
+def _layer_of_json(content: Any, bits: int, is_active: bool, scheme: LayerScheme) -> LayerQuantizer:
     if not isinstance(content, dict):
         raise ValueError("layers: expected an object for each")
     name, columns = content["name"], content["columns"]
@@ -173,12 +185,15 @@ def _layer_of_json(content: Any, bits: int, is_active: bool) -> LayerQuantizer:
         columns=columns,
         input_kind=content["input_kind"],
         gradient=content["gradient"],
+        scheme=scheme,
     )
     layer.weights = _range_of_json(content["weights"], f"layers.{name}.weights")
     layer.inputs = _range_of_json(content["inputs"], f"layers.{name}.inputs")
     if is_active:
         if layer.weights is None or not layer.has_watched:
             raise ValueError(f"layers.{name}: ranges are missing")
+        if scheme == "dorefa_scaled" and not bool((layer.weights.high > 0.0).all()):
+            raise ValueError(f"layers.{name}.weights: expected scales above 0")
     return layer
 
 

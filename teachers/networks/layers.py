@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.errors import TeacherError
-from qpd.teachers.networks.layer_norm import LayerNormReLU, LayerNormTanh
+from qpd.teachers.training.layer_norm import LayerNormReLU, LayerNormTanh
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     cls.__name__: cls

@@ -29,10 +29,10 @@ from qpd.files.atomic import replace_file, write_bytes
 from qpd.recipe.train_schema import TrainRecipe
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 from qpd.teachers.archive.errors import TeacherError
-from qpd.teachers.networks.layer_norm import has_layer_norm, layer_normed
 from qpd.teachers.training.checked_games import CheckedVecEnv
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.fast_learner import use_fast_learner
+from qpd.teachers.training.layer_norm import has_layer_norm, layer_normed
 from qpd.teachers.training.low_precision_sac import use_low_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
 from qpd.teachers.training.start_from import start_from

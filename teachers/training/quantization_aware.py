@@ -11,8 +11,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import is_image_space
 from torch import nn
 
+from qpd.errors.codes import ErrorCode
 from qpd.quantization.layer_quantizer import LayerQuantizer, attach
 from qpd.recipe.train_schema import TrainQuantization
+from qpd.students.activations import ACTIVATIONS, activation_of_module
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.archive.stored_quantization import (
     QUANTIZATION_FILE,
@@ -37,16 +39,32 @@ class AgentQuantizers:
         is_image = isinstance(layers[0], nn.Conv2d) or is_image_space(model.observation_space)
         assert settings.bits is not None
         self.bits = settings.bits
+        in_integers = settings.scheme == "dorefa_scaled"
+        policy: Any = model.policy
+        own, last = policy.activation_fn.__name__, len(layers) - 1
+        if in_integers and activation_of_module(own) is None:
+            known = ", ".join(entry.module.__name__ for entry in ACTIVATIONS.values())
+            raise TeacherError(
+                f"quantization.scheme=dorefa_scaled: hidden layers have {own}; integers know "
+                f"{known}",
+                ErrorCode.TEACHER_TRAINING,
+            )
+        # NatureCNN's layers have ReLU, whatever the policy's activation is.
+        convolutions = sum(isinstance(layer, nn.Conv2d) for layer in layers)
+        of_images = convolutions + 1 if convolutions else 0
         self.begun_at: int | None = None
         self.layers = [
             LayerQuantizer(
                 name,
                 self.bits,
                 per=settings.per,
-                one_scale=has_values and layer is layers[-1],
+                # Integers have one unit for all outputs.
+                one_scale=(has_values or in_integers) and position == last,
                 columns=_columns(layer, layers),
                 input_kind="activations" if position else "bytes" if is_image else "features",
                 gradient=settings.gradient,
+                scheme=settings.scheme,
+                follows="ReLU" if position <= of_images else own,
             )
             for position, (name, layer) in enumerate(zip(layer_names(layers), layers, strict=True))
         ]

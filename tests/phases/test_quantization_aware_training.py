@@ -13,9 +13,13 @@ import pytest
 import torch
 
 import qpd
+from qpd.agents.cells import action_changes
+from qpd.agents.quantized_agent import agent_policy
 from qpd.errors.user_error import UserError
+from qpd.integer.integer_student import IntegerEngine
 from qpd.recipe.train_schema import load_train_recipe
 from qpd.runs.training_run import TrainingRun
+from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 from qpd.teachers.networks.actor import actor_modules, actor_of
@@ -238,3 +242,61 @@ def test_commands_say_how_an_agent_plays(
     assert code == 2 and "ARS learns without gradients" in err
     code, _, err = call(capsys, "train", "ppo", "CartPole-v1", "--quant-delay", "0.5")
     assert code == 2 and "--quant-delay: needs --bits" in err
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_what_learned_in_integers_is_the_integers(name: str, tmp_path: Path) -> None:
+    more = {"quantization.bits": 4, "quantization.scheme": "dorefa_scaled"}
+    run = trained(name, tmp_path / "run", more)
+    teacher = load_teacher(run.path)
+    assert "4 bits of integers" in str(teacher.quantization)
+    student = load_integer_student(run.quantized_file)
+    if teacher.algo != "qrdqn":  # whose head is a mean of quantiles
+        assert all(len(np.unique(layer.weight)) <= 16 for layer in student.layers)
+    assert [layer.bits for layer in student.layers[:-1]] == [4] * (len(student.layers) - 1)
+    # Observations of the training, of normalized ones and others, and beyond their range.
+    low, high = (np.asarray(end, float) for end in (student.input_low, student.input_high))
+    shares = np.random.default_rng(0).uniform(-0.2, 1.2, (400, len(low)))
+    states = (low + shares * (high - low)).astype(np.float32)
+    flips, error = action_changes(teacher, IntegerEngine(student), states)
+    # Outputs differ by the rounding of biases and sums, and by tables; a level may flip by that.
+    assert (flips or 0.0) < 0.02 and (error or 0.0) < 0.01
+
+
+def test_images_learn_in_integers_too(tmp_path: Path) -> None:
+    overrides = _overrides({"n_envs": 2, "n_steps": 8}) | {"train.timesteps": 64}
+    overrides |= {"quantization.bits": 4, "quantization.scheme": "dorefa_scaled"}
+    run = qpd.train("a2c", "BreakoutNoFrameskip-v4", overrides=overrides, output=tmp_path / "run",
+                    **SMALL)  # fmt: skip
+    teacher, student = load_teacher(run.path), load_integer_student(run.quantized_file)
+    assert student.architecture.stacks_frames
+    states = np.random.default_rng(0).integers(0, 256, (40, 4, 84, 84), dtype=np.uint8)
+    states[20:] //= 8
+    policy = agent_policy(teacher, actor_of(teacher.network, teacher.activation))
+    mine, theirs = IntegerEngine(student)(states), policy(states)
+    theirs = theirs - theirs.mean(1, keepdims=True)
+    np.testing.assert_allclose(mine - mine.mean(1, keepdims=True), theirs, atol=2e-3)
+
+
+def test_a_training_in_integers_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", "dqn", "CartPole-v1", "--timesteps", "300", "--seed", "3", "-q"]
+    for key, value in TRAININGS["dqn"][2].items():
+        arguments += ["--set", f"{key}={value}"]
+    arguments += ["--bits", "4", "--scheme", "dorefa_scaled", "-o", str(tmp_path / "run")]
+    code, _, err = call(capsys, *arguments)
+    assert code == 0, err
+    code, out, err = call(capsys, "export", tmp_path / "run", "--format", "c", "-o", tmp_path / "c")
+    assert code == 0 and (tmp_path / "c" / "qpd_network.c").exists(), err
+    code, _, err = call(capsys, "evaluate", tmp_path / "run", "--policy", "qat", "--episodes", "2")
+    assert code == 0, err
+    # Another grid has no integers, and the line says what has.
+    code, _, err = call(capsys, *arguments[:-4], "-o", tmp_path / "affine")
+    assert code == 0, err
+    code, _, err = call(
+        capsys, "export", tmp_path / "affine", "--format", "c", "-o", tmp_path / "d"
+    )
+    assert code == 2 and "--scheme dorefa_scaled" in err and len(err.splitlines()) == 1
+    code, _, err = call(capsys, "train", "dqn", "CartPole-v1", "--scheme", "dorefa_scaled")
+    assert code == 2 and "--scheme: needs --bits" in err

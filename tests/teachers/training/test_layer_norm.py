@@ -11,7 +11,7 @@ from stable_baselines3 import DQN, PPO
 from torch import nn
 
 import qpd
-from qpd.teachers.networks.layer_norm import layer_normed
+from qpd.teachers.training.layer_norm import layer_normed
 from tests.command_line import call
 from tests.teachers.test_sb3_teacher import assert_equals_sb3
 
