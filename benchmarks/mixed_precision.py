@@ -50,7 +50,7 @@ def main() -> None:
     if arguments.results is not None:
         file = arguments.results
         known = json.loads(file.read_text()) if file.exists() else {}
-        write_json(file, known | {"updates": found})
+        write_json(file, known | {"updates": known.get("updates", {}) | found})
 
 
 def _compared(network: nn.Module, batch: int) -> dict[str, float]:

@@ -24,6 +24,7 @@ import torch
 import qpd
 from qpd.evaluation.games import bootstrap_interval
 from qpd.files.atomic import write_json
+from qpd.numerics.precision import has_bfloat16_units
 
 KINDS, GAMES_SEED = ("fp32", "bf16"), 1_000_000
 _UNTIL = 10.0  # a mean return of Pong's last 30 episodes, of 21 at most
@@ -42,6 +43,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if not has_bfloat16_units("cpu"):
+        parser.error("this processor has no units for bfloat16: both would be float32")
     file = arguments.results
     content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for seed in range(arguments.seeds):

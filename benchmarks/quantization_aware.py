@@ -46,6 +46,10 @@ from qpd.teachers.networks.actor import actor_of
 
 PAIRS = ("dqn-CartPole-v1", "qrdqn-CartPole-v1", "ddpg-Pendulum-v1", "td3-Pendulum-v1",
          "sac-Pendulum-v1", "ppo-CartPole-v1", "a2c-CartPole-v1")  # fmt: skip
+RESULTS = {
+    "affine": "runs-reference/quarl/quantization-aware",
+    "dorefa_scaled": "runs-reference/quarl/trained-integers",
+}
 EPISODES = 100
 GAMES_SEED = 1_000_000
 
@@ -55,15 +59,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pair", nargs="*", default=PAIRS)
     parser.add_argument("--runs", type=Path, default=Path("runs/quantization-aware"))
-    parser.add_argument(
-        "--results", type=Path, default=Path("runs-reference/quarl/quantization-aware")
-    )
+    parser.add_argument("--results", type=Path, help="a folder for each scheme")
     parser.add_argument("--bits", default="8,4,2")
     parser.add_argument("--seeds", type=_seeds, default=range(3))
     parser.add_argument("--scheme", choices=("affine", "dorefa_scaled"), default="affine")
     parser.add_argument("--print", action="store_true", dest="only_print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    arguments.results = arguments.results or Path(RESULTS[arguments.scheme])
     arguments.results.mkdir(parents=True, exist_ok=True)
     if not arguments.only_print:
         for pair in arguments.pair:

@@ -46,7 +46,12 @@ def read_benchmarks(folder: Path | None) -> BenchmarkResults:
             "`python -m benchmarks.navigation AGENT --results FILE` and the like",
             ErrorCode.RUN_NOT_A_RUN,
         )
-    return BenchmarkResults(navigation, mixed.get("updates", {}), mixed.get("trainings", {}))
+    trainings = {
+        seed: games
+        for seed, games in mixed.get("trainings", {}).items()
+        if "fp32" in games and "bf16" in games  # else it is still being trained
+    }
+    return BenchmarkResults(navigation, mixed.get("updates", {}), trainings)
 
 
 def mixed_precision_gains(results: BenchmarkResults) -> Found:
@@ -89,12 +94,14 @@ def _sizes(part: Mapping[str, Mapping[str, Any]]) -> None:
     for each in part.values():
         if "speedup" in each:
             float(each["parameters"]), float(each["speedup"])
-        else:
+        elif "fp32" in each and "bf16" in each:
             _change(each)
 
 
 def _change(games: Mapping[str, list[float]]) -> str:
     change = np.subtract(games["bf16"], games["fp32"])
+    if not len(change):
+        raise ValueError("no games")
     low, high = bootstrap_interval(change)
     return f"{change.mean():+.1f} [{low:.1f}, {high:.1f}]"
 
@@ -106,7 +113,7 @@ def _read(file: Path, by: str, check: Callable[[Any], object]) -> dict[str, Any]
         content = dict(read_json(file))
         for each in content.values():
             check(each)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise TargetError(
             f"{file}: is no result of `python -m {by}`", ErrorCode.RUN_DAMAGED
         ) from error

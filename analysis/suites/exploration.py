@@ -175,7 +175,9 @@ class _Training:
         self.bits = bits or FLOAT_BITS
         is_normed = run.recipe.train.hyperparameters.get("layer_norm") is True
         whole = LAYER_NORM if is_normed else FLOAT
-        self.kind = whole if bits is None else f"{bits} bits" + ", layer norm" * is_normed
+        grid = " of integers" * (run.recipe.quantization.scheme == "dorefa_scaled")
+        few = f"{bits} bits{grid}" + ", layer norm" * is_normed
+        self.kind = whole if bits is None else few
         self.key = (run.manifest.algo, run.manifest.env_id, run.manifest.seed)
         final = load_teacher(path, env_id=wish.env_id)
         if not isinstance(final.actions, Discrete) or final.actions.has_values:

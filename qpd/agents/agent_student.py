@@ -47,13 +47,19 @@ def why_no_student(teacher: Teacher) -> str | None:
 
 
 def agent_student(
-    teacher: Teacher, low: Tensor, high: Tensor, stacks_frames: bool | None = None
+    teacher: Teacher,
+    low: Tensor,
+    high: Tensor,
+    stacks_frames: bool | None = None,
+    *,
+    clips: bool = True,
 ) -> Student:
     """Return the student that computes the agent's outputs; its critic is zero.
 
     `low` and `high`, float32 `[features]`, are the input range of vectors, beyond which inputs are
-    clipped (ignored for images); statistics of VecNormalize clip too. `stacks_frames` is as in
-    StudentArchitecture. Raises AgentQuantizationError.
+    clipped (ignored for images); statistics of VecNormalize clip too, unless `clips` is off: then
+    the range is taken as it is. `stacks_frames` is as in StudentArchitecture. Raises
+    AgentQuantizationError.
     """
     reason = why_no_student(teacher)
     if reason is not None:
@@ -76,7 +82,7 @@ def agent_student(
         student.bias(layer.name).copy_(layer.bias)
     for parameter in student.critic.parameters():
         parameter.zero_()
-    _see_observations(student, teacher, layers[0], low, high)
+    _see_observations(student, teacher, layers[0], low, high, clips)
     return _in_the_actions_units(student, teacher)
 
 
@@ -99,7 +105,7 @@ def _with_hidden_layer(actor: Actor) -> Actor:
 
 
 def _see_observations(
-    student: Student, teacher: Teacher, first: ActorLayer, low: Tensor, high: Tensor
+    student: Student, teacher: Teacher, first: ActorLayer, low: Tensor, high: Tensor, clips: bool
 ) -> None:
     """Let layer 1 read what a student reads: pixels / 255, or shares of each feature's range."""
     module, bias = student.layer(first.name), student.bias(first.name)
@@ -113,8 +119,9 @@ def _see_observations(
         statistics = teacher.normalization
         mean = torch.from_numpy(statistics.mean)
         deviation = torch.from_numpy((statistics.var + statistics.epsilon) ** 0.5)
-        clip = torch.as_tensor(statistics.clip_obs, dtype=torch.float64) * deviation
-        low, high = torch.maximum(low, mean - clip), torch.minimum(high, mean + clip)
+        if clips:
+            clip = torch.as_tensor(statistics.clip_obs, dtype=torch.float64) * deviation
+            low, high = torch.maximum(low, mean - clip), torch.minimum(high, mean + clip)
     student.set_input_range(low.float(), high.float())
     low, high = student.input_low.double(), student.input_high.double()
     weight = first.weight.double()

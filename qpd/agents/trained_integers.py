@@ -11,16 +11,18 @@ from qpd.actions import Box
 from qpd.agents.agent_student import agent_student, student_actions_of
 from qpd.environments.errors import EnvironmentConfigError
 from qpd.environments.registry import environment_spec
-from qpd.environments.source import EnvironmentSource
+from qpd.environments.source import EnvironmentSource, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.integer.controller_student import controller_student
-from qpd.integer.integer_student import IntegerStudent, integer_student
+from qpd.integer.integer_student import IntegerStudent, bias_room, integer_student
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.controller_layer import FrozenControllerLinear
 from qpd.quantization.quantized_student import QuantizedStudent
+from qpd.recipe.train_schema import TrainRecipe
 from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.runs.training_run import TrainingRun
+from qpd.student_files.distilled import MAX_PARAMETERS
 from qpd.student_files.origin import environment_origin
 from qpd.student_files.quantized import save_integer_student
 from qpd.teachers import Teacher, TeacherError, load_teacher
@@ -43,7 +45,7 @@ def write_trained_integers(run: TrainingRun) -> None:
     if run.phase.state != "done" or run.quantized_file.is_file():
         return
     teacher = load_teacher(run.path)
-    stored, source = teacher.quantization, _environment(teacher)
+    stored, source = teacher.quantization, _environment(teacher, run.recipe)
     if stored is None or not stored.is_active:  # a twin that was never quantized
         return
     try:
@@ -74,15 +76,18 @@ def trained_integers(teacher: Teacher, source: EnvironmentSource | None = None) 
     The same weights, ranges and levels; biases are rounded to units of the accumulators, and
     activations other than ReLU come from a table. A head whose outputs differ in scale after
     training (QR-DQN's mean of quantiles, actions that are clipped to unlike ranges) is rounded once
-    more, to 8 bits. `source` says whether images are stacks of frames. Raises
-    AgentQuantizationError, or ValueError where no integers hold it.
+    more, to 8 bits. Continuous actions leave the integers as codes of 8 bits. `source` says whether
+    images are stacks of frames. Raises AgentQuantizationError, or ValueError where no integers hold
+    it.
     """
     stored = teacher.quantization
-    assert isinstance(stored, StoredQuantization) and stored.scheme == "dorefa_scaled"
+    if not isinstance(stored, StoredQuantization) or stored.scheme != "dorefa_scaled":
+        raise ValueError("it was not trained with scheme=dorefa_scaled")
     layers = stored.layers
     low, high = torch.zeros(1), torch.ones(1)
     if not teacher.is_image:
-        low, high = layers[0].feature_ends
+        assert layers[0].inputs is not None
+        low, high = layers[0].inputs.low, layers[0].inputs.high
         if (statistics := teacher.normalization) is not None:
             deviation = torch.from_numpy((statistics.var + statistics.epsilon) ** 0.5)
             mean = torch.from_numpy(statistics.mean)
@@ -90,7 +95,12 @@ def trained_integers(teacher: Teacher, source: EnvironmentSource | None = None) 
     stacks = None
     if source is not None and teacher.is_image:
         stacks = environment_spec(source).frame_stack > 1
-    student = agent_student(teacher, low, high, stacks)
+    student = agent_student(teacher, low, high, stacks, clips=False)
+    if student.architecture.num_parameters > MAX_PARAMETERS:  # its file would not be read again
+        raise ValueError(
+            f"{student.architecture.num_parameters:,} parameters; files have at most "
+            f"{MAX_PARAMETERS:,}"
+        )
     has_even_head = _has_even_head(teacher)
     config = QuantizationConfig(
         stored.bits,
@@ -110,7 +120,14 @@ def trained_integers(teacher: Teacher, source: EnvironmentSource | None = None) 
         else:
             pixels = 255.0 if position == 0 and _sees_bytes(teacher) else 1.0
             simulation.weight_scales[shape.name].copy_(layer.weights.high * pixels)
-    return integer_student(simulation, student_actions_of(teacher))
+    found = integer_student(simulation, student_actions_of(teacher))
+    for integers in found.layers:
+        if np.any(np.abs(integers.bias.astype(np.int64)) >= bias_room(integers.weight)):
+            raise ValueError(
+                f"a bias of {integers.shape.name} is beyond 32 bits: a feature that is far from 0 "
+                "beside its range, or a tiny scale; normalize observations (normalize=true)"
+            )
+    return found
 
 
 def _has_even_head(teacher: Teacher) -> bool:
@@ -150,9 +167,13 @@ def _controller(teacher: Teacher, stored: StoredController) -> IntegerStudent:
     return controller_student(layers, stored.quantizers(), mean, deviation, actions)
 
 
-def _environment(teacher: Teacher) -> EnvironmentSource | None:
-    """Return where the agent plays; None where only its user may ask for that."""
+def _environment(teacher: Teacher, recipe: TrainRecipe) -> EnvironmentSource | None:
+    """Return where the agent plays, by its user's own words; None where that cannot be told."""
+    own = recipe.environment
+    wrappers = None if own.wrappers is None else wrappers_of(own.wrappers)
+    wish = EnvironmentWish(recipe.train.env, own.kwargs, wrappers, own.frame_stack)
+    wish.allow_modules()
     try:
-        return environment_of(teacher, EnvironmentWish()).source
+        return environment_of(teacher, wish).source
     except (EnvironmentConfigError, TargetError):
         return None

@@ -20,7 +20,7 @@ from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
 from qpd.files.whole_folder import is_current_folder, whole_folder
 from qpd.integer.integer_student import IntegerStudent, reference_outputs
-from qpd.runs.training_run import is_training
+from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.distilled import StudentFileError, architecture_to_json
 from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
@@ -66,16 +66,24 @@ def load_export_source(path: Path) -> ExportSource:
     """Load the student of a run directory or a quantized.safetensors. Raises StudentFileError."""
     file = path / "quantized.safetensors" if path.is_dir() else path
     if is_training(path) and not file.is_file():
-        raise StudentFileError(
-            f"{path}: was not trained in integers: `qpd train --bits N --scheme dorefa_scaled` has "
-            "them, or `qpd quantize AGENT --bits N --activations N` rounds this agent to some",
-            ErrorCode.STUDENT_MISSING,
-        )
+        raise StudentFileError(f"{path}: {_why_no_integers(path)}", ErrorCode.STUDENT_MISSING)
     student = load_integer_student(file)
     # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name
     name = folder if file.name == "quantized.safetensors" else file.stem
     return ExportSource(student, student_origin(file), name, file.stat().st_size)
+
+
+def _why_no_integers(path: Path) -> str:
+    run = TrainingRun.open(path)
+    if run.phase.state != "done":
+        return "its training is not done: give `qpd train` again"
+    if run.recipe.quantization.scheme == "dorefa_scaled" or run.recipe.quantization.controller:
+        return "it has learned in float to the end: the training is shorter than its quant delay"
+    return (
+        "was not trained in integers: `qpd train --bits N --scheme dorefa_scaled` has them, or "
+        "`qpd quantize AGENT --bits N --activations N` rounds this agent to some"
+    )
 
 
 def golden_vectors(

@@ -177,6 +177,17 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @torch.no_grad()
+def bias_room(weight: np.ndarray) -> np.ndarray:
+    """Return the largest bias of each output, int64 `[out]`, of integer weights `[out, ...]`.
+
+    With it no input can overflow the int32 accumulator, so exports need no saturating addition.
+    """
+    found: np.ndarray = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(
+        len(weight), -1
+    ).sum(1)
+    return found
+
+
 def integer_student(
     simulation: QuantizedStudent, actions: ActionSpace, action_bits: int = 8
 ) -> IntegerStudent:
@@ -208,9 +219,7 @@ def integer_student(
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
             step = steps[position]
         weight = integers.cpu().numpy().astype(np.int16)
-        # With this bias no input can overflow the accumulator, so exports need no saturating
-        # addition.
-        room = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(1)
+        room = bias_room(weight)
         reads = input_levels if position == 0 else top
         layer = IntegerLayer(
             shape,

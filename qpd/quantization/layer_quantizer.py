@@ -11,6 +11,7 @@ a student and every export have (DoReFa with a scale kept: odd integers, no leve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -145,13 +146,17 @@ class LayerQuantizer:
         gradient: Gradient = "clipped",
         scheme: LayerScheme = "affine",
         follows: str = "ReLU",
+        bound: float = math.inf,
     ) -> None:
-        """Watch, quantize nothing; `follows` is the module whose activations are the inputs."""
+        """Watch, quantize nothing; `follows` is the module whose activations are the inputs.
+
+        Features lie within +-`bound`, where VecNormalize clips them.
+        """
         self.name, self.bits, self.columns, self.scheme = name, bits, columns, scheme
         if scheme == "dorefa_scaled" and per == "column":
             per = "channel"
         self.per: Granularity = "tensor" if one_scale and per == "channel" else per
-        self._follows = activation_of_module(follows)
+        self._follows, self._bound = activation_of_module(follows), bound
         self.input_kind, self.gradient = input_kind, gradient
         self.weights: Range | None = None
         self.inputs: Range | None = None
@@ -190,11 +195,11 @@ class LayerQuantizer:
             groups = self._groups(weight.detach())
             self.weights = Range(groups.amin(1), groups.amax(1))
         else:
+            self._end_inputs()
             seen = weight.detach() * self.spans if self.input_kind == "features" else weight
             scale = least_squares_scale(seen, self.bits, self.per == "channel")
             scale = scale if self.per == "channel" else scale[:1]
             self.weights = Range(-scale, scale)
-            self._end_activations()
         self.use_ranges(weight.shape)
 
     def use_ranges(self, shape: Sequence[int]) -> None:
@@ -226,9 +231,15 @@ class LayerQuantizer:
             self._input_grid = AffineGrid.even(low, (high - low) / top, top)
         self._shape, self._features = tuple(shape), None
 
-    def _end_activations(self) -> None:
-        """Let the range of activations end where that of their function in integers does."""
-        if self.inputs is None or self.input_kind != "activations":
+    def _end_inputs(self) -> None:
+        """Let ranges end where those of integers do: a margin beyond features, a function's end."""
+        if self.inputs is None:
+            return
+        if self.input_kind == "features":
+            low, high = self._with_margin()
+            self.inputs = Range(
+                *(end.clamp(-self._bound, self._bound).float() for end in (low, high))
+            )
             return
         assert self._follows is not None
         top = 2**self.bits - 1
@@ -240,14 +251,9 @@ class LayerQuantizer:
 
     @property
     def spans(self) -> Tensor:
-        """The width of each feature's range of inputs, margin included, float32 `[features]`."""
-        return self._grid_of_features()[3] * (2.0**INPUT_BITS - 1.0)
-
-    @property
-    def feature_ends(self) -> tuple[Tensor, Tensor]:
-        """The values of each feature's first and last level, float32 `[features]`."""
-        low = self._grid_of_features()[2]
-        return low, low + self.spans
+        """The width of each feature's range of inputs, once it is fixed, float32 `[features]`."""
+        assert self.inputs is not None
+        return self.inputs.high - self.inputs.low
 
     def quantized_weight(self, weight: Tensor) -> Tensor:
         """Return weights `[out, in, ...]` as they act; the gradient is straight-through."""
@@ -272,11 +278,19 @@ class LayerQuantizer:
     def _grid_of_features(self) -> tuple[Tensor, ...]:
         """Return 1 / step, -low / step, low and step of each feature, float32."""
         assert self.inputs is not None
+        if self.scheme == "affine":
+            low, high = self._with_margin()
+        else:
+            low, high = self.inputs.low.double(), self.inputs.high.double()
+        step = (high - low) / (2.0**INPUT_BITS - 1.0)
+        return tuple(part.float() for part in (1.0 / step, -low / step, low, step))
+
+    def _with_margin(self) -> tuple[Tensor, Tensor]:
+        """Return what features may be beyond what was seen, float64 `[features]`."""
+        assert self.inputs is not None
         low, high = self.inputs.low.double(), self.inputs.high.double()
         margin = torch.maximum(_MARGIN * (high - low), _NARROWEST * low.abs().clamp(min=1.0))
-        low = low - margin
-        step = (high + margin - low) / (2.0**INPUT_BITS - 1.0)
-        return tuple(part.float() for part in (1.0 / step, -low / step, low, step))
+        return low - margin, high + margin
 
     def _groups(self, weight: Tensor) -> Tensor:
         """Return the weights that share a range as rows."""

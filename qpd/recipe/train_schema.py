@@ -138,6 +138,10 @@ class TrainQuantization(RecipeSection):
                 "bits: not together with input_bits, core_bits and output_bits, which make an "
                 "integer controller"
             )
+        if self.scheme != "affine" and self.bits is None:
+            raise ValueError(
+                f"scheme={self.scheme}: needs bits; a controller's levels are its grid"
+            )
         return self
 
 
@@ -242,6 +246,11 @@ class TrainRecipe(RecipeSection):
     @model_validator(mode="after")
     def _controller_learns_fast(self) -> TrainRecipe:
         is_low = self.precision.low is not None
+        if self.quantization.bits is not None and self.uses_fast_learner:
+            raise ValueError(
+                "train.learner=fast: learns in float, or integer controllers; quantization.bits "
+                "needs sb3"
+            )
         if self.quantization.controller is not None and not self.uses_fast_learner and not is_low:
             raise ValueError("train.learner: an integer controller is learned by `fast`")
         if self.train.products != "float32" and not self.uses_fast_learner:

@@ -27,6 +27,7 @@ QUANTIZATION_FILE = "quantization.json"
 _FORMAT = "qpd-quantized-agent-1"
 _INPUT_KINDS = ("features", "activations", "bytes")
 _MOST_LAYERS, _MOST_GROUPS = 64, 1 << 20
+_LEAST_SCALE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def read_quantization(path: Path) -> StoredQuantization | StoredController:
         if scheme not in get_args(LayerScheme):
             raise ValueError(f"scheme: expected {' or '.join(get_args(LayerScheme))}")
         found = tuple(_layer_of_json(layer, bits, begun_at is not None, scheme) for layer in layers)
+        _check_together(found, begun_at is not None)
     except KeyError as error:
         raise _damaged(path, f"{error.args[0]} is missing") from error
     except (OSError, ValueError, TypeError) as error:
@@ -192,9 +194,26 @@ def _layer_of_json(content: Any, bits: int, is_active: bool, scheme: LayerScheme
     if is_active:
         if layer.weights is None or not layer.has_watched:
             raise ValueError(f"layers.{name}: ranges are missing")
-        if scheme == "dorefa_scaled" and not bool((layer.weights.high > 0.0).all()):
-            raise ValueError(f"layers.{name}.weights: expected scales above 0")
     return layer
+
+
+def _check_together(layers: Sequence[LayerQuantizer], is_active: bool) -> None:
+    """Raise ValueError where layers do not follow each other as those of `qpd train` do."""
+    for position, layer in enumerate(layers):
+        kinds = ("activations",) if position else ("features", "bytes")
+        if layer.input_kind not in kinds:
+            raise ValueError(f"layers.{layer.name}.input_kind: expected {' or '.join(kinds)}")
+        if layer.scheme == "affine" or not is_active:
+            continue
+        is_last = position == len(layers) - 1
+        if layer.per != ("tensor" if is_last else layers[0].per):
+            raise ValueError(f"layers.{layer.name}.per: integers have one for all, a head tensor")
+        assert layer.weights is not None
+        low, high = layer.weights.low, layer.weights.high
+        if not bool(((high >= _LEAST_SCALE) & (low == -high)).all()):
+            raise ValueError(f"layers.{layer.name}.weights: expected a scale s above 0, -s to s")
+        if layer.inputs is not None and not bool((layer.inputs.low < layer.inputs.high).all()):
+            raise ValueError(f"layers.{layer.name}.inputs: expected low < high")
 
 
 def _range_to_json(found: Range | None) -> dict[str, list[float]] | None:

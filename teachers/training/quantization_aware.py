@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import is_image_space
@@ -42,16 +43,18 @@ class AgentQuantizers:
         in_integers = settings.scheme == "dorefa_scaled"
         policy: Any = model.policy
         own, last = policy.activation_fn.__name__, len(layers) - 1
-        if in_integers and activation_of_module(own) is None:
-            known = ", ".join(entry.module.__name__ for entry in ACTIVATIONS.values())
-            raise TeacherError(
-                f"quantization.scheme=dorefa_scaled: hidden layers have {own}; integers know "
-                f"{known}",
-                ErrorCode.TEACHER_TRAINING,
-            )
         # NatureCNN's layers have ReLU, whatever the policy's activation is.
         convolutions = sum(isinstance(layer, nn.Conv2d) for layer in layers)
         of_images = convolutions + 1 if convolutions else 0
+        if in_integers:
+            _check_integers(model.observation_space, convolutions, len(layers), own)
+        normalize = model.get_vec_normalize_env()
+        bound = math.inf
+        if normalize is not None and normalize.norm_obs:
+            # Some of a Dict's keys may not be normalized.
+            bound = (
+                math.inf if isinstance(model.observation_space, spaces.Dict) else normalize.clip_obs
+            )
         self.begun_at: int | None = None
         self.layers = [
             LayerQuantizer(
@@ -65,6 +68,7 @@ class AgentQuantizers:
                 gradient=settings.gradient,
                 scheme=settings.scheme,
                 follows="ReLU" if position <= of_images else own,
+                bound=bound,
             )
             for position, (name, layer) in enumerate(zip(layer_names(layers), layers, strict=True))
         ]
@@ -124,6 +128,28 @@ class QuantizationCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         return True
+
+
+def _check_integers(space: spaces.Space[Any], convolutions: int, layers: int, own: str) -> None:
+    """Raise TeacherError where no integers have the agent's layers."""
+    flat = not isinstance(space, spaces.Box) or len(space.shape) == 1
+    has_own = layers > (convolutions + 2 if convolutions else 1)
+    if convolutions and isinstance(space, spaces.Dict):
+        reason = "the agent sees a Dict with images, and its layers are no chain"
+    elif not convolutions and is_image_space(space):
+        reason = "the agent sees images without convolutions"
+    elif not convolutions and not flat:
+        reason = f"observations have shape {space.shape}; integers know vectors and images"
+    elif layers < 2:
+        reason = "the agent has no hidden layer"
+    elif has_own and activation_of_module(own) is None:
+        known = ", ".join(entry.module.__name__ for entry in ACTIVATIONS.values())
+        reason = f"hidden layers have {own}; integers know {known}"
+    elif has_own and convolutions and own != "ReLU":
+        reason = f"layers behind the convolutions have {own}; integers of images know ReLU"
+    else:
+        return
+    raise TeacherError(f"quantization.scheme=dorefa_scaled: {reason}", ErrorCode.TEACHER_TRAINING)
 
 
 def _columns(layer: Any, layers: list[nn.Module]) -> int:

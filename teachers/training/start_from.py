@@ -11,9 +11,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.archive.errors import TeacherError, one_line
+from qpd.teachers.archive.plain_data import class_name, read_policy_option
 from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from qpd.teachers.archive.vec_normalize import read_vec_normalize
 from qpd.teachers.sources.teacher_source import find_teacher_files
+from qpd.teachers.training.layer_norm import has_layer_norm
 
 
 def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
@@ -31,6 +33,14 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             ErrorCode.TEACHER_TRAINING,
         )
     archive = read_sb3_archive(files.archive)
+    text = read_policy_option(archive.data, "activation_fn")
+    was_normed = text is not None and class_name(text).startswith("LayerNorm")
+    if was_normed != has_layer_norm(model.policy):  # which has no parameters that would not fit
+        value = "true" if was_normed else "false"
+        raise TeacherError(
+            f"{train.start_from}: it was trained with layer_norm={value}: set it",
+            ErrorCode.TEACHER_TRAINING,
+        )
     try:
         # float16 (agents made smaller by QPD) is widened.
         model.policy.load_state_dict(dict(archive.state_dict))

@@ -151,5 +151,18 @@ class Aim(_Shown):
         return -abs(float(action[0]) - self.number / 4 + 1) - abs(float(action[1]) - 2)
 
 
-for kind in (Keys, Rgb, Cameras, Camera, Stereo, Wind, Aim):
+class Matrix(_Shown):
+    """Nine numbers in a square."""
+
+    observation_space = spaces.Box(-1.0, 8.0, (3, 3), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def show(self) -> Any:
+        return np.full((3, 3), self.number, np.float32)
+
+    def pay(self, action: Any) -> float:
+        return float(action == (self.number >= 4))
+
+
+for kind in (Keys, Rgb, Cameras, Camera, Stereo, Wind, Aim, Matrix):
     gymnasium.register(f"{kind.__name__}-v0", kind)

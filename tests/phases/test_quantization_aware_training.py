@@ -15,13 +15,14 @@ import torch
 import qpd
 from qpd.agents.cells import action_changes
 from qpd.agents.quantized_agent import agent_policy
+from qpd.agents.trained_integers import write_trained_integers
 from qpd.errors.user_error import UserError
 from qpd.integer.integer_student import IntegerEngine
 from qpd.recipe.train_schema import load_train_recipe
 from qpd.runs.training_run import TrainingRun
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_teacher
-from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, StoredQuantization
 from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
@@ -244,28 +245,55 @@ def test_commands_say_how_an_agent_plays(
     assert code == 2 and "--quant-delay: needs --bits" in err
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_what_learned_in_integers_is_the_integers(name: str, tmp_path: Path) -> None:
-    more = {"quantization.bits": 4, "quantization.scheme": "dorefa_scaled"}
-    run = trained(name, tmp_path / "run", more)
+IN_INTEGERS = {"quantization.bits": 4, "quantization.scheme": "dorefa_scaled"}
+CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in LEARNERS]
+CASES += [
+    # Observations that VecNormalize clips, often.
+    ("ppo with gSDE", {"normalize": {"norm_obs": True, "norm_reward": False, "clip_obs": 1.0}}),
+    ("dqn", {"quantization.per": "tensor", "quantization.delay": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "more"), CASES)
+def test_what_learned_in_integers_is_the_integers(
+    name: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    run = trained(name, tmp_path / "run", IN_INTEGERS | more)
     teacher = load_teacher(run.path)
-    assert "4 bits of integers" in str(teacher.quantization)
+    stored = teacher.quantization
+    assert isinstance(stored, StoredQuantization) and "4 bits of integers" in str(stored)
     student = load_integer_student(run.quantized_file)
-    if teacher.algo != "qrdqn":  # whose head is a mean of quantiles
-        assert all(len(np.unique(layer.weight)) <= 16 for layer in student.layers)
-    assert [layer.bits for layer in student.layers[:-1]] == [4] * (len(student.layers) - 1)
-    # Observations of the training, of normalized ones and others, and beyond their range.
+    modules = actor_modules(teacher.network)
+    for quantizer, module, integers in zip(stored.layers, modules, student.layers, strict=True):
+        if teacher.algo == "qrdqn" and integers is student.layers[-1]:
+            continue  # a mean of quantiles, rounded once more
+        assert quantizer.weights is not None and isinstance(module.weight, torch.Tensor)
+        units = module.weight * (15.0 / quantizer.weights.high.reshape(-1, 1))
+        units = units * quantizer.spans if integers is student.layers[0] else units
+        expected = units.round().to(torch.int16).numpy()
+        assert np.abs(expected).max() <= 15 and bool((expected % 2 == 1).all())
+        np.testing.assert_array_equal(integers.weight.reshape(expected.shape), expected)
+    # Observations of the training, and some beyond their range.
     low, high = (np.asarray(end, float) for end in (student.input_low, student.input_high))
     shares = np.random.default_rng(0).uniform(-0.2, 1.2, (400, len(low)))
     states = (low + shares * (high - low)).astype(np.float32)
-    flips, error = action_changes(teacher, IntegerEngine(student), states)
-    # Outputs differ by the rounding of biases and sums, and by tables; a level may flip by that.
-    assert (flips or 0.0) < 0.02 and (error or 0.0) < 0.01
+    _, error = action_changes(teacher, IntegerEngine(student), states)
+    if error is not None:  # codes of 8 bits, half a step of 1 / 255; and now and then a level
+        assert error < 5e-3
+        return
+    policy = agent_policy(teacher, actor_of(teacher.network, teacher.activation))
+    mine, theirs = (
+        found - found.mean(1, keepdims=True)
+        for found in (IntegerEngine(student)(states), policy(states))
+    )
+    # Sums and biases are rounded, and tanh comes from a table; a level may flip by that.
+    apart = np.abs(mine - theirs).max(1) / theirs.std()
+    assert np.median(apart) < 1e-2 and np.quantile(apart, 0.95) < 0.2
 
 
 def test_images_learn_in_integers_too(tmp_path: Path) -> None:
     overrides = _overrides({"n_envs": 2, "n_steps": 8}) | {"train.timesteps": 64}
-    overrides |= {"quantization.bits": 4, "quantization.scheme": "dorefa_scaled"}
+    overrides |= IN_INTEGERS
     run = qpd.train("a2c", "BreakoutNoFrameskip-v4", overrides=overrides, output=tmp_path / "run",
                     **SMALL)  # fmt: skip
     teacher, student = load_teacher(run.path), load_integer_student(run.quantized_file)
@@ -300,3 +328,82 @@ def test_a_training_in_integers_is_exported(
     assert code == 2 and "--scheme dorefa_scaled" in err and len(err.splitlines()) == 1
     code, _, err = call(capsys, "train", "dqn", "CartPole-v1", "--scheme", "dorefa_scaled")
     assert code == 2 and "--scheme: needs --bits" in err
+
+
+def test_agents_that_no_integers_have_are_refused_before_they_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--bits", "4", "--scheme", "dorefa_scaled", "-o", str(tmp_path / "run")]
+    for arguments, said in (
+        (["ppo", "CartPole-v1", "--set", "layer_norm=true"], "have LayerNormTanh; integers know"),
+        (["a2c", "PongNoFrameskip-v4", "--set", "net_arch=[32]"], "integers of images know ReLU"),
+        (["ppo", "tests.phases.own_environments:Matrix-v0"], "observations have shape (3, 3)"),
+        (["ppo", "tests.phases.own_environments:Camera-v0"], "sees a Dict with images"),
+        (["sac", "Pendulum-v1", "--set", "train.learner=fast"], "quantization.bits needs sb3"),
+    ):
+        code, _, err = call(capsys, "train", *arguments, *few)
+        assert code == 2 and said in err, err
+        assert len([line for line in err.splitlines() if line.startswith("error")]) == 1
+        assert not (tmp_path / "run").exists()
+    code, _, err = call(capsys, "train", "sac", "Pendulum-v1", "--bits", "core=3",
+                        "--scheme", "dorefa_scaled", "-o", tmp_path / "run")  # fmt: skip
+    assert code == 2 and "scheme=dorefa_scaled: needs bits" in err
+    code, _, err = call(capsys, "train", "sac", "Pendulum-v1", "--bits", "core=3", "--precision",
+                        "fp16", "--set", "layer_norm=true", "-o", tmp_path / "run")  # fmt: skip
+    assert code == 2 and "integer controllers have ReLU" in err
+
+
+def test_biases_that_32_bits_do_not_hold_are_refused(tmp_path: Path) -> None:
+    run = trained("dqn", tmp_path / "run", IN_INTEGERS)
+    run.quantized_file.unlink()
+    content = json.loads((run.path / QUANTIZATION_FILE).read_text())
+    # A feature that is a thousand beside a range of a thousandth.
+    inputs = content["layers"][0]["inputs"]
+    inputs["low"][0], inputs["high"][0] = 1000.0, 1000.001
+    content["layers"][0]["weights"] = {
+        "low": [-1e-7] * len(content["layers"][0]["weights"]["low"]),
+        "high": [1e-7] * len(content["layers"][0]["weights"]["low"]),
+    }
+    (run.path / QUANTIZATION_FILE).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="a bias of linear1 is beyond 32 bits"):
+        write_trained_integers(run)
+
+
+def test_an_agent_is_started_from_with_the_layer_norm_that_it_has(tmp_path: Path) -> None:
+    first = trained("ppo", tmp_path / "first", {"layer_norm": True})
+    with pytest.raises(UserError, match="layer_norm=true: set it"):
+        trained("ppo", tmp_path / "second", {}, start_from=str(first.path))
+
+
+@pytest.mark.parametrize(
+    ("layer", "change", "problem"),
+    [
+        (1, {"input_kind": "features"}, "input_kind: expected activations"),
+        (0, {"input_kind": "activations"}, "input_kind: expected features or bytes"),
+        (1, {"per": "tensor"}, "per: integers have one for all"),
+        (1, {"inputs": {"low": [0.0], "high": [0.0]}}, "inputs: expected low < high"),
+        (2, {"weights": {"low": [-1.0], "high": [0.5]}}, "expected a scale s above 0"),
+    ],
+)
+def test_a_damaged_layer_in_integers_is_one_line(
+    tmp_path: Path,
+    layer: int,
+    change: dict[str, Any],
+    problem: str,
+    capsys: pytest.CaptureFixture[str],
+    learned: TrainingRun,
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(learned.path, run)
+    content = json.loads((run / QUANTIZATION_FILE).read_text())
+    content["layers"][layer] |= change
+    (run / QUANTIZATION_FILE).write_text(json.dumps(content))
+    code, out, err = call(capsys, "teacher", "info", str(run))
+    assert code == 2 and out == "" and len(err.splitlines()) == 1
+    assert QUANTIZATION_FILE in err and problem in err
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
+    """Return a DQN that learned in integers of 4 bits."""
+    return trained("dqn", tmp_path_factory.mktemp("learned") / "run", IN_INTEGERS)
