@@ -12,6 +12,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError, UserError
 from qpd.recipe.schema import TeacherSettings
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.training_run import is_training
 from qpd.teachers import Teacher, load_recipe_teacher
 
 
@@ -91,6 +92,8 @@ def _teacher_beside(model: BenchModel) -> tuple[BenchTeacher | None, str | None]
     """Return the teacher to time beside `model`, and why it is not that of its run."""
     if model.path is None:
         why = "a random student has no teacher"
+    elif is_training(model.path if model.path.is_dir() else model.path.parent):
+        why = "an agent that learned in integers has no teacher"
     else:
         try:
             return teacher_of_run(model.path), None
