@@ -176,7 +176,6 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return multiplier.astype(np.int32), shift.astype(np.int32)
 
 
-@torch.no_grad()
 def bias_room(weight: np.ndarray) -> np.ndarray:
     """Return the largest bias of each output, int64 `[out]`, of integer weights `[out, ...]`.
 
@@ -188,6 +187,7 @@ def bias_room(weight: np.ndarray) -> np.ndarray:
     return found
 
 
+@torch.no_grad()
 def integer_student(
     simulation: QuantizedStudent, actions: ActionSpace, action_bits: int = 8
 ) -> IntegerStudent:
