@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import EngFormatter
 
 from qpd.actions import ActingRule, Discrete
 from qpd.agents.quantized_agent import agent_policy
@@ -150,6 +151,7 @@ def exploration_figure(table: pd.DataFrame) -> Figure:
                 axis.plot(steps, by_steps.mean(), color=colour, linewidth=1.0, label=kind)
             axis.set_ylabel(label)
             axis.set_xlabel("agent steps")
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         line[0].set_title(f"{algo} on {env_id}", loc="left")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
