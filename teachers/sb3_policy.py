@@ -237,8 +237,9 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     from stable_baselines3.common.torch_layers import (
         CombinedExtractor,
         FlattenExtractor,
-        NatureCNN,
     )
+
+    from qpd.teachers.training.sized_cnn import SizedNatureCNN
 
     shape, combined = teacher.observation_shape, _combined_features(teacher)
     seen: spaces.Space[Any] = (
@@ -256,8 +257,9 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     }
     if f"{extractor}linear.0.weight" in tensors:
         width = int(tensors[f"{extractor}linear.0.weight"].shape[0])
-        arguments["features_extractor_class"] = NatureCNN
-        arguments["features_extractor_kwargs"] = {"features_dim": width}
+        channels = [int(tensors[f"{extractor}cnn.{k}.weight"].shape[0]) for k in (0, 2, 4)]
+        arguments["features_extractor_class"] = SizedNatureCNN
+        arguments["features_extractor_kwargs"] = {"features_dim": width, "channels": channels}
     if combined is not None:
         # Pairs, not a mapping: gymnasium would sort its keys.
         parts = [

@@ -33,7 +33,7 @@ class TrainSettings(RecipeSection):
     hyperparameters: EnvArguments = Field(
         default_factory=dict,
         description="arguments of the algorithm's class in place of the RL Zoo's, and the zoo's "
-        "n_envs, normalize, noise_type and noise_std, and net_arch and layer_norm",
+        "n_envs, normalize, noise_type and noise_std, and net_arch, cnn_arch and layer_norm",
     )
     start_from: str | None = Field(
         None,

@@ -76,6 +76,7 @@ def refuse_custom_extractor(archive: Sb3Archive) -> None:
         )
     if text is not None and class_name(text) not in (
         "NatureCNN",
+        "SizedNatureCNN",  # QPD's, of other widths
         "FlattenExtractor",
         "CombinedExtractor",
     ):

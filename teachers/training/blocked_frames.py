@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from qpd.students import StudentArchitecture
 from qpd.students.student import INPUT_LEVELS, apply_layer, space_to_depth
+from qpd.teachers.training.sized_cnn import SizedNatureCNN
 
 _FRAMES = (4, 84, 84)
 
@@ -52,8 +53,8 @@ def _layers(extractor: NatureCNN) -> list[Any]:
     return [extractor.cnn[0], extractor.cnn[2], extractor.cnn[4], extractor.linear[0]]
 
 
-def _is_plain(extractor: nn.Module) -> bool:
-    return type(extractor) is NatureCNN and all(
+def _is_plain(extractor: Any) -> bool:
+    return type(extractor) in (NatureCNN, SizedNatureCNN) and all(
         type(layer) in (nn.Conv2d, nn.Linear) for layer in _layers(extractor)
     )
 

@@ -17,9 +17,9 @@ _NOT_TO_SET = ("self", "policy", "env", "seed", "device", "verbose", "tensorboar
                "action_noise", "_init_setup_model", "policy_kwargs", "replay_buffer_kwargs",
                "rollout_buffer_kwargs", "replay_buffer_class", "rollout_buffer_class")  # fmt: skip
 # The zoo's own: games side by side, VecNormalize, the noise on actions of TD3 and DDPG; of
-# `policy_kwargs` the widths of hidden layers, and what precedes their activations.
+# `policy_kwargs` the widths of hidden layers and of a NatureCNN, and what precedes activations.
 _OF_THE_ZOO = {"n_envs": int, "normalize": bool, "noise_type": str, "noise_std": float,
-               "net_arch": list, "layer_norm": bool}  # fmt: skip
+               "net_arch": list, "cnn_arch": list, "layer_norm": bool}  # fmt: skip
 # Arguments of VecNormalize that may stand in place of `normalize: true`.
 _OF_NORMALIZE: dict[str, type] = {
     "norm_obs": bool,
@@ -68,6 +68,11 @@ def _value(name: str, value: Any, wanted: object) -> Any:
         return value
     if name == "net_arch":
         return _widths(value)
+    if name == "cnn_arch":
+        if _are_widths(value) and len(value) == 4:
+            return list(value)
+        why = "must be channels of three convolutions and units behind them, [128, 128, 128, 512]"
+        raise _refused(name, value, why)
     if name == "normalize" and isinstance(value, dict):
         return _normalization(value)
     if wanted is bool and not isinstance(value, bool):

@@ -35,6 +35,7 @@ from qpd.teachers.training.fast_learner import use_fast_learner
 from qpd.teachers.training.layer_norm import has_layer_norm, layer_normed
 from qpd.teachers.training.low_precision_sac import use_low_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
+from qpd.teachers.training.sized_cnn import SizedNatureCNN
 from qpd.teachers.training.start_from import start_from
 
 DEFAULT_TIMESTEPS = 1_000_000  # for an environment that the zoo does not list
@@ -102,7 +103,8 @@ class TrainingManager(ExperimentManager):
             rest = rest if isinstance(rest, str) and rest else "dict()"
             values["policy_kwargs"] = f"dict({rest}, net_arch={widths!r})"
         self._saved = {key: values[key] for key in sorted(values)}
-        values.pop("layer_norm", None)  # `_preprocess_hyperparams` knows it from `_saved`
+        for key in ("layer_norm", "cnn_arch"):  # `_preprocess_hyperparams` knows them from `_saved`
+            values.pop(key, None)
         return values, OrderedDict(self._saved)
 
     def _listed(self) -> dict[str, Any]:
@@ -121,10 +123,26 @@ class TrainingManager(ExperimentManager):
         return {**settings, "policy": self.unlisted_policy}
 
     def _preprocess_hyperparams(self, hyperparams: dict[str, Any]) -> Any:
-        """Put layer normalization before the activations; the zoo evaluates `policy_kwargs`."""
+        """Put classes into `policy_kwargs`, which the zoo has evaluated."""
         found = super()._preprocess_hyperparams(hyperparams)
+        kwargs = found[0].setdefault("policy_kwargs", {})
+        if (widths := self._saved.get("cnn_arch")) is not None:
+            if found[0]["policy"] != "CnnPolicy":
+                raise TeacherError(
+                    "train.hyperparameters.cnn_arch: is CnnPolicy's, for images; net_arch has the "
+                    "widths of hidden layers",
+                    ErrorCode.TEACHER_TRAINING,
+                )
+            kwargs["features_extractor_class"] = SizedNatureCNN
+            kwargs["features_extractor_kwargs"] = {
+                "channels": tuple(widths[:3]),
+                "features_dim": widths[3],
+            }
+            # What SB3 has for NatureCNN itself; SAC and TQC have one for all.
+            if self.algo not in ("sac", "tqc"):
+                own_arch = [256, 256] if self.algo in ("td3", "ddpg") else []
+                kwargs.setdefault("net_arch", own_arch)
         if self._saved.get("layer_norm"):
-            kwargs = found[0].setdefault("policy_kwargs", {})
             own = nn.Tanh if self.algo in ACTOR_CRITIC_ALGORITHMS else nn.ReLU  # SB3's defaults
             kwargs["activation_fn"] = layer_normed(kwargs.get("activation_fn", own))
         return found
