@@ -155,21 +155,21 @@ def _some_get_better(evidence: QuarlEvidence) -> Found:
 
 
 def _aware_keeps(evidence: QuarlEvidence) -> Found:
-    shares = {
-        bits: np.array([lost for _, lost in _shares(evidence, f"QAT-{bits}", "fp32")])
-        for bits in (5, 6)
-    }
+    shares = {bits: _shares(evidence, f"QAT-{bits}", "fp32") for bits in (5, 6)}
     known = {bits: each for bits, each in shares.items() if len(each) >= _LEAST}
     if not known:
         return Found("needs trainings of 5 or 6 bits: benchmarks.quantization_aware --bits 6,5")
     bits = min(known)
-    found = bootstrap_estimate(known[bits])
+    agents = {agent for agent, _ in known[bits]}
+    found = bootstrap_estimate(np.array([lost for _, lost in known[bits]]))
     low, high = found.interval()
-    return Found(
+    said = (
         f"{bits} bits: {100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}] of R_fp32 - "
-        f"R_random over {len(known[bits])} trainings",
-        ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)),
+        f"R_random over {len(known[bits])} trainings of {', '.join(sorted(agents))}"
     )
+    if len(agents) < 2:  # of one task that loses nothing nothing is learned
+        return Found(said, verdict=Verdict.undecided)
+    return Found(said, ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)))
 
 
 def _aware_beats(evidence: QuarlEvidence) -> Found:

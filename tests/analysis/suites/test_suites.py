@@ -238,3 +238,19 @@ def test_what_the_benchmarks_measured_stands_beside_its_claims(
         assert code == 2 and said in err and len(err.splitlines()) == 1
     code, _, err = call(capsys, "analyze", "paper", str(suite), "--benchmarks", str(tmp_path))
     assert code == 2 and "--benchmarks: belongs to --paper quarl" in err
+
+
+@pytest.mark.parametrize(("agents", "verdict"), [(1, "not decided"), (2, "held")])
+def test_one_task_decides_nothing_about_what_five_bits_keep(agents: int, verdict: str) -> None:
+    seeds = {
+        str(seed): {
+            "fp32": games_of(100.0),
+            "random": games_of(0.0),
+            "QAT-5": games_of(99.0 + seed),
+        }
+        for seed in range(3)
+    }
+    one = [agent("a2c-Game", "a2c", games_of(1.0), cell("W8", games_of(1.0)))]
+    trained = {f"dqn-Game{k}": seeds for k in range(agents)}
+    fourth = judge(QuarlEvidence(suite_frame(one), sweet_spots(one), trained))[3]
+    assert fourth.verdict == verdict and "dqn-Game0" in fourth.evidence
