@@ -46,7 +46,7 @@ class TrainSettings(RecipeSection):
         ge=1,
         le=MAX_TIMESTEPS,
         description="agent steps between checkpoints, at which episodes are abandoned; null = a "
-        "twentieth of the training, at least 10,000",
+        "twentieth of the training, at least 10,000, of Atari games 50,000",
     )
     keep_checkpoints: bool = Field(
         False,

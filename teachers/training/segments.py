@@ -21,6 +21,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 
+from qpd.environments.making import is_playable_atari
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
 from qpd.teachers.training.controller import AgentController
@@ -29,6 +30,8 @@ from qpd.teachers.training.quantization_aware import AgentQuantizers
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
 # Each checkpoint abandons the episodes under way: a segment must be long beside them.
 LEAST_BETWEEN = 10_000
+# Eight games side by side, and one of Pong has 1,500 to 6,000 agent steps.
+LEAST_BETWEEN_OF_ATARI = 50_000
 _NUM_ROWS = 500
 _LEAST_STEPS = 100  # between rows of metrics
 
@@ -57,7 +60,8 @@ class TrainingListener(Protocol):
 
 def steps_between(train: TrainSettings, total: int) -> int:
     """Return the agent steps between checkpoints of a training of `total` steps."""
-    return train.checkpoint_every or max(LEAST_BETWEEN, math.ceil(total / NUM_CHECKPOINTS))
+    least = LEAST_BETWEEN_OF_ATARI if is_playable_atari(train.env) else LEAST_BETWEEN
+    return train.checkpoint_every or max(least, math.ceil(total / NUM_CHECKPOINTS))
 
 
 class SegmentCallback(BaseCallback):

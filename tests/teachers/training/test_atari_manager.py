@@ -10,11 +10,11 @@ import torch
 from stable_baselines3 import DQN
 
 from qpd.numerics.precision import has_bfloat16_units
-from qpd.recipe.train_schema import load_train_recipe
+from qpd.recipe.train_schema import TrainSettings, load_train_recipe
 from qpd.teachers.training.agent_training import AgentTraining
 from qpd.teachers.training.atari_manager import fuse_adam
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
-from qpd.teachers.training.segments import refill_by_playing
+from qpd.teachers.training.segments import refill_by_playing, steps_between
 
 torch.set_num_threads(1)
 
@@ -74,3 +74,10 @@ def test_adams_step_in_one_kernel_is_the_same_step() -> None:
         trained.append(list(agent.learn(40).q_net.parameters()))
     for plain, fused in zip(*trained, strict=True):
         torch.testing.assert_close(plain, fused)
+
+
+def test_games_end_between_two_checkpoints_of_a_short_training() -> None:
+    pong = TrainSettings(algo="ppo", env="PongNoFrameskip-v4")
+    assert steps_between(pong, 200_000) == 50_000
+    assert steps_between(pong, 10_000_000) == 500_000
+    assert steps_between(TrainSettings(algo="ppo", env="CartPole-v1"), 200_000) == 10_000
