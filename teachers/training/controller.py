@@ -47,13 +47,6 @@ class AgentController:
                 "quantization: integer controllers see vectors; use bits for images",
                 ErrorCode.TEACHER_TRAINING,
             )
-        policy: Any = model.policy
-        if policy.activation_fn is not nn.ReLU:
-            raise TeacherError(
-                "quantization: integer controllers have ReLU; this agent's hidden layers have "
-                f"{policy.activation_fn.__name__}",
-                ErrorCode.TEACHER_TRAINING,
-            )
         self.begun_at: int | None = None
         self.quantizers = ControllerQuantizers(
             ControllerBits(*widths), grid, [1.0] * (len(networks[0]) + 1)

@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
@@ -190,6 +190,11 @@ def use_low_precision(
         _refuse("only agents that see vectors or images learn in low precision")
     if model.policy.share_features_extractor:
         _refuse("set share_features_extractor=False in policy_kwargs")
+    if controller is not None and model.policy.activation_fn is not nn.ReLU:
+        _refuse(
+            "integer controllers have ReLU; this agent's hidden layers have "
+            f"{model.policy.activation_fn.__name__}"
+        )
     form = FloatFormat.parse(settings.format)
     methods = frozenset(settings.methods)
     with torch.no_grad():
