@@ -33,6 +33,7 @@ from qpd.analysis.selection.measured_cells import (
     cell_of,
     measured_routes,
 )
+from qpd.analysis.selection.robustness import NoisyGames, noisy_pairs
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
 from qpd.analysis.selection.table import selections
 from qpd.errors.codes import ErrorCode
@@ -71,14 +72,18 @@ class BuiltCore:
 
 @dataclass(frozen=True)
 class ControllerEvidence:
-    """What was measured of each route on the paper's tasks, and cores built for its part."""
+    """What was measured of each route on the paper's tasks, cores for its part, and noisy games."""
 
     routes: list[MeasuredCells]
     cores: list[BuiltCore] = field(default_factory=list)
+    noisy: Sequence[NoisyGames] = ()
 
     @classmethod
-    def of(cls, paths: Sequence[Path]) -> ControllerEvidence:
-        """Read the runs in `paths`. Raises what `measured_routes` does, and for other tasks."""
+    def of(cls, paths: Sequence[Path], noisy: Sequence[NoisyGames] = ()) -> ControllerEvidence:
+        """Read the runs in `paths`, and take games under noise.
+
+        Raises what `measured_routes` does, and RunDirectoryError for other tasks.
+        """
         routes = [each for each in measured_routes(paths) if task_of(each) in TASKS]
         if not routes:
             raise RunDirectoryError(
@@ -92,7 +97,7 @@ class ControllerEvidence:
                 cell = cell_of(load_integer_student(path / "quantized.safetensors"))
                 known = cell if isinstance(cell, Cell) else None
                 cores.append(BuiltCore(path.name, known, read_json(file)))
-        return cls(routes, cores)
+        return cls(routes, cores, noisy)
 
 
 def task_of(found: MeasuredCells) -> str:
@@ -245,6 +250,18 @@ def _more_inputs(evidence: ControllerEvidence) -> Found:
     return Found("; ".join(said) or "qpd sweep with quantize.input_bits at two cores or widths")
 
 
+def _robust(evidence: ControllerEvidence) -> Found:
+    """Judge whether controllers are at parity with the float at every task's noise together."""
+    tests, said = [], []
+    for (env_id, name), pairs in noisy_pairs(evidence.noisy).items():
+        task = TASKS.get(env_id.removesuffix("-v4"))
+        if task is not None:
+            tests.append(claim_test_of_mean(pairs, task.parity, "above"))
+            levels = f"{len(pairs)} levels of noise"
+            said.append(f"{env_id}, {name}: {_ratio(pairs)} at {levels}, bound {task.parity:.2f}")
+    return _every(tests, said, "--noise: qpd evaluate RUN --policy P --noise 0,0.1,0.5 --json")
+
+
 def _fits(evidence: ControllerEvidence) -> Found:
     """Judge whether cores of smaller controllers than the largest were built for the part."""
     cores = [each for each in evidence.cores if each.cell != _LARGEST]
@@ -286,7 +303,7 @@ CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
     ("a core of 3 bits is always at parity", _at_parity(lambda _: 3)),
     ("with core and width reduced more input bits are needed", _more_inputs),
     ("selected policies learn as fast as fp32", not_measured("metrics.csv of trainings")),
-    ("under noise they equal or beat fp32", not_measured("qpd evaluate RUN --noise 0,0.1,0.5")),
+    ("under noise they equal or beat fp32", _robust),
     ("all selected policies fit an XC7A15T", _fits),
     ("8-8-8 bits at width 256 do not fit", _too_large),
 ]  # fmt: skip

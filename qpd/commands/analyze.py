@@ -17,6 +17,7 @@ from qpd.commands.analysis_output import (
     save_analysis,
 )
 from qpd.commands.analyze_networks import add_network_commands
+from qpd.commands.analyze_noise import analyze_robustness
 from qpd.commands.analyze_paper import analyze_paper
 from qpd.commands.analyze_precision import analyze_precision
 from qpd.commands.analyze_suites import add_suite_commands
@@ -28,6 +29,7 @@ add_network_commands(analyze_app)
 add_suite_commands(analyze_app)
 analyze_app.command("paper")(analyze_paper)
 analyze_app.command("precision")(analyze_precision)
+analyze_app.command("robustness")(analyze_robustness)
 
 Runs = Annotated[list[Path], typer.Argument(help="run directories, or folders of them")]
 

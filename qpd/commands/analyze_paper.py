@@ -68,9 +68,18 @@ def analyze_paper(
             "benchmarks.NAME --results FILE`",
         ),
     ] = None,
+    noise: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--noise",
+            help="of integer controllers: what `qpd evaluate RUN --noise 0,0.1 --json` printed",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare our numbers with the paper's, and judge each of its claims."""
+    if noise and paper != Paper.integer_controllers:
+        raise TargetError("--noise: belongs to --paper integer-controllers", ErrorCode.COMMAND_LINE)
     if paper == Paper.quarl:
         _quarl(runs, trained, explored, benchmarks, output, as_json)
         return
@@ -85,7 +94,7 @@ def analyze_paper(
         _low_precision_sac(runs, output, as_json)
         return
     if paper == Paper.integer_controllers:
-        _integer_controllers(runs, output, as_json)
+        _integer_controllers(runs, noise or [], output, as_json)
         return
     with analysis_extra():
         from qpd.analysis.paper.evidence import paper_evidence
@@ -162,7 +171,9 @@ def _low_precision_sac(runs: list[Path], output: Path | None, as_json: bool) -> 
         _print_claims(table, claims, "low_precision_sac_claims", output, as_json)
 
 
-def _integer_controllers(runs: list[Path], output: Path | None, as_json: bool) -> None:
+def _integer_controllers(
+    runs: list[Path], noise: list[Path], output: Path | None, as_json: bool
+) -> None:
     with analysis_extra():
         from qpd.analysis.paper.integer_controllers import (
             ControllerEvidence,
@@ -171,8 +182,9 @@ def _integer_controllers(runs: list[Path], output: Path | None, as_json: bool) -
             judge,
         )
         from qpd.analysis.paper.judged_claims import claims_table
+        from qpd.analysis.selection.robustness import read_noisy_games
 
-        evidence = ControllerEvidence.of(runs)
+        evidence = ControllerEvidence.of(runs, read_noisy_games(noise))
         claims = judge(evidence)
         save_analysis({}, {"integer_controllers": lambda: figure(evidence)}, output)
         table = claims_table(claims, "Integer controllers")

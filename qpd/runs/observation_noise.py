@@ -16,7 +16,8 @@ from qpd.errors.user_error import TargetError
 from qpd.evaluation.sampled_states import SampledStates
 from qpd.numerics.random_seeds import seed_for
 from qpd.runs.progress import Progress
-from qpd.runs.target import Target, play
+from qpd.runs.target import Target, load_target, play
+from qpd.runs.training_run import is_training
 
 MOST_NOISE = 10.0
 _GAMES = 16
@@ -25,8 +26,9 @@ _GAMES = 16
 def with_deviations(target: Target, progress: Progress) -> Target:
     """Return the target with the deviation of each feature, which noise is a multiple of.
 
-    That is VecNormalize's where the agent has one; else that of the states in 16 games that the
-    target plays itself, without noise. Raises TargetError for images.
+    That is VecNormalize's where the agent has one; else that of the states in 16 games without
+    noise: of an agent its own, of a run those of the last policy made, whichever of its policies
+    the target is, so that all of them get equal noise. Raises TargetError for images.
     """
     is_vector = len(target.observation_shape) == 1
     if is_vector and environment_spec(target.environment).pixels:
@@ -42,7 +44,10 @@ def with_deviations(target: Target, progress: Progress) -> Target:
             "is for vectors",
             ErrorCode.COMMAND_LINE,
         )
-    seen = SampledStates(target.policy)
+    player, run = target, target.run_path
+    if run is not None and not is_training(run):
+        player = load_target(run, None, None, "cpu")
+    seen = SampledStates(player.policy)
     games = seed_for(target.seed, "calibration")
     play(replace(target, policy=seen), progress, episodes=_GAMES, seed=games)
     return replace(target, deviations=tuple(seen.observations.std(0, dtype=np.float64).tolist()))

@@ -54,6 +54,7 @@ GOOD: dict[str, list[str]] = {
     "analyze losses": ["played"],
     "analyze weights": ["agent.zip"],
     "analyze exploration": ["run"],
+    "analyze robustness": ["empty.json"],
 }
 # Nothing there that any command could use; none may be taken for a hub id (NAME/NAME).
 NOWHERE = (

@@ -80,3 +80,11 @@ def test_an_image_among_vectors_is_refused_and_half_a_dict_has_no_deviations(
     assert target.deviations is None
     with pytest.raises(TargetError, match="sees an image among vectors"):
         with_deviations(target, SilentProgress())
+
+
+def test_all_policies_of_a_run_get_equal_noise() -> None:
+    found = {
+        policy: with_deviations(load_target(CARTPOLE, policy, None, "cpu"), SilentProgress())
+        for policy in ("distilled", "qat")
+    }
+    assert found["distilled"].deviations == found["qat"].deviations

@@ -1,0 +1,193 @@
+"""Returns over noise on observations: which policy keeps more of its own, and of the float's.
+
+Kresse & Lampert (arXiv 2511.07046), Figure 6. The games are those of `qpd evaluate --noise --json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.returns.mean_bootstrap import ScorePair, mean_estimate, mean_of_ratios_estimate
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import TargetError
+from qpd.evaluation.studentized import StudentizedEstimate
+from qpd.files.json_input import read_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTES = [
+    "noise in standard deviations of each feature; all levels see the same starts and draws; kept: "
+    "of the policy's own return without noise; of the float's: at the same noise; 95% intervals"
+]
+_FLOAT, _INTEGERS = ("distilled", "teacher"), "qat"
+
+
+@dataclass(frozen=True)
+class NoisyGames:
+    """A policy's games by noise.
+
+    `policy` is teacher, distilled, ptq or qat; `returns[sigma]` float64 `[episodes]`.
+    """
+
+    target: str
+    policy: str
+    env_id: str
+    returns: dict[float, np.ndarray]
+
+    def __str__(self) -> str:
+        """Return its run's or agent's folder, and which policy of it."""
+        return f"{Path(self.target).name}, {self.policy}"
+
+
+def read_noisy_games(files: Sequence[Path]) -> list[NoisyGames]:
+    """Read what `qpd evaluate TARGET --noise SIGMA,... --json` printed into `files`.
+
+    Raises TargetError for any other file.
+    """
+    return [_read(file) for file in files]
+
+
+def _read(file: Path) -> NoisyGames:
+    try:
+        content = read_json(file)
+        levels = {
+            float(level["sigma"]): np.array(level["return"]["returns"], dtype=np.float64)
+            for level in content["noise"]
+        }
+        target, policy, env_id = (content[key] for key in ("target", "policy", "env_id"))
+        if not all(isinstance(each, str) for each in (target, policy, env_id)) or not levels:
+            raise ValueError
+        if any(each.ndim != 1 or len(each) < 2 for each in levels.values()):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise TargetError(
+            f"{file}: holds no games; expected what `qpd evaluate TARGET --noise 0,0.1,0.5 --json` "
+            "prints, of two games or more",
+            ErrorCode.RUN_DAMAGED,
+        ) from error
+    return NoisyGames(target, policy, env_id, levels)
+
+
+NoisyKey = tuple[str, str]
+
+
+def noisy_pairs(played: Sequence[NoisyGames]) -> dict[NoisyKey, list[ScorePair]]:
+    """Return for each policy in integers its games and the float's at every noise above 0.
+
+    The float is the same run's float student, or without one the agent or float twin that played
+    in the same environment. Keys are environment and the policy's name.
+    """
+    found: dict[NoisyKey, list[ScorePair]] = {}
+    for each in played:
+        its = _float_of(each, played)
+        if each.policy == _INTEGERS and its is not None:
+            found[each.env_id, str(each)] = [
+                (games[None], its.returns[sigma][None])
+                for sigma, games in sorted(each.returns.items())
+                if sigma > 0.0 and sigma in its.returns
+            ]
+    return {key: pairs for key, pairs in found.items() if pairs}
+
+
+def _float_of(one: NoisyGames, played: Sequence[NoisyGames]) -> NoisyGames | None:
+    student, agent = _FLOAT
+    for each in played:
+        if each.policy == student and each.target == one.target:
+            return each
+    for each in played:
+        if each.policy == agent and each.env_id == one.env_id:
+            return each
+    return None
+
+
+def robustness(played: Sequence[NoisyGames]) -> pd.DataFrame:
+    """Return a row for each policy and noise: return, what is kept, and its ratio to the float's.
+
+    Ratios are NaN without noise-free games, or a float to compare with.
+    """
+    rows = []
+    for each in played:
+        its, clean = _float_of(each, played), each.returns.get(0.0)
+        for sigma, games in sorted(each.returns.items()):
+            row: dict[str, Any] = {
+                "env_id": each.env_id,
+                "target": each.target,
+                "policy": each.policy,
+                "noise": sigma,
+                "episodes": len(games),
+            }
+            row |= _estimate("mean", mean_estimate(games[None]))
+            row |= _estimate("kept", _ratio(games, clean if sigma else None))
+            other = its.returns.get(sigma) if its is not None and its is not each else None
+            row |= _estimate("ratio", _ratio(games, other))
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _ratio(games: np.ndarray, base: np.ndarray | None) -> StudentizedEstimate | None:
+    return None if base is None else mean_of_ratios_estimate([(games[None], base[None])])
+
+
+def _estimate(name: str, found: StudentizedEstimate | None) -> dict[str, float]:
+    low, high = (np.nan, np.nan) if found is None else found.interval()
+    value = np.nan if found is None else found.value
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def robustness_tables(table: pd.DataFrame) -> list[ShownTable]:
+    """Tabulate `robustness`, one table for each environment."""
+    header = ["policy", "noise", "games", "return", "kept", "of the float's"]
+    tables = []
+    for env_id, mine in table.groupby("env_id", sort=False):
+        rows = [
+            [
+                f"{Path(str(row['target'])).name}, {row['policy']}",
+                f"{row['noise']:g}",
+                str(row["episodes"]),
+                _said(row, "mean", "{:,.0f}"),
+                _said(row, "kept", "{:.2f}"),
+                _said(row, "ratio", "{:.2f}"),
+            ]
+            for row in mine.to_dict("records")
+        ]
+        tables.append(ShownTable(str(env_id), header, rows))
+    return tables
+
+
+def _said(row: dict[Any, Any], name: str, form: str) -> str:
+    if np.isnan(row[name]):
+        return "-"
+    return f"{form} [{form}, {form}]".format(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+
+def robustness_figure(table: pd.DataFrame) -> Figure:
+    """Draw returns over noise, a panel for each environment; agents grey."""
+    tasks = list(table.groupby("env_id", sort=False))
+    figure = new_figure(PAGE_WIDTH, 2.9)
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, (env_id, mine) in zip(panels, tasks, strict=True):
+        policies = mine.groupby(["target", "policy"], sort=False)
+        for place, ((target, policy), part) in enumerate(policies):
+            look = series_look(place)
+            if policy == "teacher":
+                look = {"color": NEUTRAL, "marker": "s"}
+            errors = np.stack([part["mean"] - part["mean_low"], part["mean_high"] - part["mean"]])
+            axes.errorbar(
+                part["noise"], part["mean"], errors.clip(min=0.0), capsize=1.5, elinewidth=0.8,
+                label=f"{Path(str(target)).name}, {policy}", **look,
+            )  # fmt: skip
+        axes.set_title(str(env_id), loc="left")
+        axes.set_xlabel("noise, deviations")
+        axes.set_ylim(bottom=min(0.0, float(mine["mean_low"].min())))
+        axes.legend(fontsize=6)
+    panels[0].set_ylabel("return")
+    return figure

@@ -1,0 +1,36 @@
+"""`qpd analyze robustness`: which policy keeps its return under noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.analysis_output import Output, print_analysis, save_analysis
+from qpd.commands.output import AsJson
+
+
+def analyze_robustness(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="what `qpd evaluate TARGET --noise 0,0.1,0.5 --json` printed"),
+    ],
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show returns over noise on observations, and what of them each policy keeps."""
+    with analysis_extra():
+        from qpd.analysis.selection.robustness import (
+            NOTES,
+            read_noisy_games,
+            robustness,
+            robustness_figure,
+            robustness_tables,
+        )
+
+        table = robustness(read_noisy_games(files))
+        tables = {"robustness": table}
+        written = save_analysis(tables, {"robustness": lambda: robustness_figure(table)}, output)
+    print_analysis(tables, robustness_tables(table), NOTES, written, as_json)

@@ -1,0 +1,109 @@
+"""`qpd analyze robustness`, and the claim about noise, from games that `qpd evaluate` printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qpd.analysis.paper.integer_controllers import ControllerEvidence, judge
+from qpd.analysis.selection.measured_cells import MeasuredCells, Route
+from qpd.analysis.selection.robustness import noisy_pairs, read_noisy_games, robustness
+from tests.command_line import call
+
+REFERENCE = Path(__file__).parents[3] / "runs-reference"
+CARTPOLE = REFERENCE / "classic-ppo-cartpole"
+
+
+def games_file(
+    folder: Path, target: str, policy: str, levels: dict[float, float], env_id: str = "Hopper-v4"
+) -> Path:
+    """Write 40 games about each mean in `levels`, as `qpd evaluate --noise --json` prints them."""
+    spread = np.linspace(-1.0, 1.0, 40)
+    noise = [
+        {"sigma": sigma, "return": {"returns": (mean * (1 + 0.1 * spread)).tolist()}}
+        for sigma, mean in levels.items()
+    ]
+    content = {"target": target, "policy": policy, "env_id": env_id, "noise": noise}
+    file = folder / f"{target}-{policy}.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_what_is_kept_and_what_of_the_floats(tmp_path: Path) -> None:
+    files = [
+        games_file(tmp_path, "few", "distilled", {0.0: 1000, 0.1: 500}),
+        games_file(tmp_path, "few", "qat", {0.0: 800, 0.1: 600}),
+        games_file(tmp_path, "agent", "teacher", {0.0: 2000, 0.1: 300}),
+    ]
+    table = robustness(read_noisy_games(files)).set_index(["target", "policy", "noise"])
+    assert table.loc[("few", "qat", 0.1), "kept"] == pytest.approx(0.75)
+    assert table.loc[("few", "qat", 0.1), "ratio"] == pytest.approx(1.2)
+    assert table.loc[("few", "qat", 0.0), "ratio"] == pytest.approx(0.8)
+    assert table.loc[("few", "distilled", 0.1), "kept"] == pytest.approx(0.5)
+    assert np.isnan(table.loc[("agent", "teacher", 0.1), "ratio"])
+    low, high = table.loc[("few", "qat", 0.1), ["ratio_low", "ratio_high"]]
+    assert low < 1.2 < high and high - low < 0.2
+
+
+def test_a_controller_without_a_student_is_compared_with_its_twin(tmp_path: Path) -> None:
+    files = [
+        games_file(tmp_path, "twin", "teacher", {0.0: 900, 0.3: 400}),
+        games_file(tmp_path, "trained", "qat", {0.0: 900, 0.3: 500, 0.5: 100}),
+        games_file(tmp_path, "elsewhere", "qat", {0.0: 900, 0.3: 500}, "Ant-v4"),
+    ]
+    pairs = noisy_pairs(read_noisy_games(files))
+    assert list(pairs) == [("Hopper-v4", "trained, qat")]
+    ((few, its),) = pairs["Hopper-v4", "trained, qat"]
+    assert few.mean() == pytest.approx(500) and its.mean() == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("mean", "verdict"), [(600.0, "held"), (200.0, "did not hold"), (370.0, "not decided")]
+)
+def test_the_claim_about_noise(tmp_path: Path, mean: float, verdict: str) -> None:
+    files = [
+        games_file(tmp_path, "few", "distilled", {0.0: 900, 0.1: 500}),
+        games_file(tmp_path, "few", "qat", {0.0: 900, 0.1: mean}),
+    ]
+    # Hopper's parity in the paper is 0.74 of the float's return.
+    noisy = read_noisy_games(files)
+    claims = judge(ControllerEvidence([MeasuredCells(Route("Hopper-v4"))], [], noisy))
+    (claim,) = [each for each in claims if "noise" in each.text]
+    assert str(claim.verdict) == verdict
+
+
+def test_the_command_reads_what_evaluate_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--noise", "0,3", "--episodes", "8", "--seed", "1", "--json")
+    files = []
+    for policy in ("distilled", "qat"):
+        code, out, _ = call(capsys, "evaluate", CARTPOLE, "--policy", policy, *options)
+        assert code == 0
+        files.append(tmp_path / f"{policy}.json")
+        files[-1].write_text(out)
+    code, out, _ = call(capsys, "analyze", "robustness", *files, "-o", tmp_path / "figures")
+    assert code == 0 and "classic-ppo-cartpole, qat" in out and "of the float's" in out
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert names == {"robustness.png", "robustness.svg", "robustness.csv"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[]", '{"target": 1, "policy": "qat", "env_id": "A", "noise": []}',
+     '{"target": "a", "policy": "qat", "env_id": "A", "noise": [{"sigma": 0}]}',
+     '{"target": "a", "policy": "qat", "env_id": "A", '
+     '"noise": [{"sigma": 0, "return": {"returns": [1]}}]}'],
+)  # fmt: skip
+def test_other_files_are_one_line(
+    tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "games.json"
+    file.write_text(content)
+    code, _, err = call(capsys, "analyze", "robustness", file)
+    assert code == 2 and len(err.strip().splitlines()) == 1 and "holds no games" in err
+    code, _, err = call(capsys, "analyze", "paper", CARTPOLE, "--noise", file)
+    assert code == 2 and "--noise: belongs to --paper integer-controllers" in err
