@@ -250,6 +250,27 @@ def _more_inputs(evidence: ControllerEvidence) -> Found:
     return Found("; ".join(said) or "qpd sweep with quantize.input_bits at two cores or widths")
 
 
+def _learning(evidence: ControllerEvidence) -> Found:
+    """Judge whether the cell that the paper selects learns as fast: its mean return in training."""
+    tests, said = [], []
+    for found in evidence.routes:
+        task = TASKS[task_of(found)]
+        few, floats = (
+            {seed: mean for seed, mean in found.learning.get(key, {}).items() if mean == mean}
+            for key in (task.chosen, max(found.floats, default=0))
+        )
+        if few and floats:
+            # A number for each training: the returns along one curve are no independent games.
+            pair = [tuple(np.array([list(each.values())]).T for each in (few, floats))]
+            tests.append(claim_test_of_mean(pair, task.parity, "above"))  # type: ignore[arg-type]
+            said.append(
+                f"{found.route}, {_said(task.chosen)}: mean return over training "
+                f"{_ratio(pair)} of the float's, bound {task.parity:.2f}; "  # type: ignore[arg-type]
+                f"{len(few)} and {len(floats)} seeds"
+            )
+    return _every(tests, said, "trainings of the paper's choices and float twins")
+
+
 def _robust(evidence: ControllerEvidence) -> Found:
     """Judge whether controllers are at parity with the float at every task's noise together."""
     tests, said = [], []
@@ -302,7 +323,7 @@ CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
      not_measured("qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false")),
     ("a core of 3 bits is always at parity", _at_parity(lambda _: 3)),
     ("with core and width reduced more input bits are needed", _more_inputs),
-    ("selected policies learn as fast as fp32", not_measured("metrics.csv of trainings")),
+    ("selected policies learn as fast as fp32", _learning),
     ("under noise they equal or beat fp32", _robust),
     ("all selected policies fit an XC7A15T", _fits),
     ("8-8-8 bits at width 256 do not fit", _too_large),

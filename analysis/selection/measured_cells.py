@@ -18,6 +18,7 @@ from qpd.analysis.runs.run_frame import find_runs
 from qpd.analysis.selection.rule import Cell
 from qpd.errors.codes import ErrorCode
 from qpd.integer.integer_student import IntegerStudent
+from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.quantized import load_integer_student
@@ -44,13 +45,15 @@ class Route:
 class MeasuredCells:
     """Returns of all games by cell and seed, those of floats of each width, and what was left out.
 
-    `route` is the task of all of them, and how they were made.
+    `route` is the task of all of them, and how they were made. `learning` holds, of trainings, the
+    mean return over the steps of training, of cells and widths of floats.
     """
 
     route: Route
     cells: dict[Cell, Games] = field(default_factory=lambda: defaultdict(dict))
     floats: dict[int, Games] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
+    learning: dict[Cell | int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def widest_floats(self) -> Games:
@@ -104,6 +107,8 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
                     ErrorCode.COMMAND_LINE,
                 )
             places[place] = path
+            if is_training(path):
+                found.learning[key][seed] = _mean_while_learning(path)
             if isinstance(key, Cell):
                 found.cells[key][seed] = games
             else:
@@ -167,6 +172,23 @@ def _training(path: Path) -> _Found:
     if isinstance(key, str):
         return route, [], [f"{path}: {key}; left out"]
     return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
+
+
+def _mean_while_learning(path: Path) -> float:
+    """Return the mean of `episode_return` over a training's steps: the area below its curve.
+
+    NaN where metrics.csv has none.
+    """
+    try:
+        rows = read_metrics(TrainingRun.open(path).metrics_file)
+        points = [(float(row["timesteps"]), float(row["episode_return"])) for row in rows
+                  if row.get("episode_return")]  # fmt: skip
+    except (OSError, ValueError, LookupError):
+        return float("nan")
+    if len(points) < 2:
+        return float("nan")
+    steps, returns = np.array(points).T
+    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
 
 
 def cell_of(student: IntegerStudent) -> Cell | str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import numpy as np
 import pytest
 
 from qpd.analysis.paper.integer_controllers import ControllerEvidence, judge
-from qpd.analysis.selection.measured_cells import MeasuredCells, Route
+from qpd.analysis.selection.measured_cells import MeasuredCells, Route, measured_routes
 from qpd.analysis.selection.robustness import noisy_pairs, read_noisy_games, robustness
+from qpd.analysis.selection.rule import Cell
 from tests.command_line import call
 
 REFERENCE = Path(__file__).parents[3] / "runs-reference"
@@ -107,3 +110,30 @@ def test_other_files_are_one_line(
     assert code == 2 and len(err.strip().splitlines()) == 1 and "holds no games" in err
     code, _, err = call(capsys, "analyze", "paper", CARTPOLE, "--noise", file)
     assert code == 2 and "--noise: belongs to --paper integer-controllers" in err
+
+
+def test_the_claim_about_learning_compares_areas_of_trainings() -> None:
+    found = MeasuredCells(Route("Hopper-v4"))
+    chosen = Cell(2, 16, 6)  # the paper's of Hopper
+    for seed in range(5):
+        found.floats[256][seed] = np.array([1.0])
+        found.learning[256][seed] = 600.0 + seed
+        found.learning[chosen][seed] = 620.0 - seed
+        found.learning[Cell(8, 256, 8)][seed] = 1.0
+    claims = judge(ControllerEvidence([found]))
+    (claim,) = [each for each in claims if "learn as fast" in each.text]
+    assert str(claim.verdict) == "held" and "1.03 [1.0" in claim.evidence
+    assert "5 and 5 seeds" in claim.evidence
+
+
+def test_the_area_below_a_curve() -> None:
+    folder = REFERENCE / "controllers" / "trained"
+    (route,) = measured_routes([folder / "hopper-16-2-6-s0", folder / "hopper-twin-256-s0"])
+    lines = (folder / "hopper-twin-256-s0" / "metrics.csv").read_text().splitlines()
+    rows = list(csv.DictReader(lines))
+    points = [(int(row["timesteps"]), float(row["episode_return"])) for row in rows
+              if row["episode_return"]]  # fmt: skip
+    area = sum((x2 - x1) * (y1 + y2) / 2 for (x1, y1), (x2, y2) in itertools.pairwise(points))
+    mean = area / (points[-1][0] - points[0][0])
+    assert route.learning[256][0] == pytest.approx(mean)
+    assert route.learning[Cell(2, 16, 6)][0] == pytest.approx(543.4, abs=0.1)
