@@ -30,6 +30,7 @@ from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
 from qpd.analysis.selection.measured_cells import (
     Games,
     MeasuredCells,
+    Scope,
     cell_of,
     measured_routes,
 )
@@ -172,6 +173,12 @@ def _pair(first: Games, second: Games) -> ScorePair:
     return _matrix(first), _matrix(second)
 
 
+def _floats(found: MeasuredCells, games: Games) -> Games:
+    """Return the widest float networks of the seeds of `games`, where all of these are there."""
+    its = found.widest_floats
+    return {seed: its[seed] for seed in games} if games.keys() <= its.keys() else its
+
+
 def _matrix(games: Games) -> np.ndarray:
     count = min(map(len, games.values()))
     return np.stack([games[seed][:count] for seed in sorted(games)])
@@ -187,7 +194,7 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
             games = _widest(found).get(core(task_of(found)))
             if games is None or not found.floats:
                 continue
-            pair = [_pair(games, found.widest_floats)]
+            pair = [_pair(games, _floats(found, games))]
             tests.append(claim_test_of_mean(pair, task.parity, "above"))
             ratio = f"{_ratio(pair)}, bound {task.parity:.2f}"
             said.append(f"{found.route}, {core(task_of(found))} bits: {ratio}")
@@ -207,6 +214,82 @@ def _widest(found: MeasuredCells) -> dict[int, Games]:
         for cell, games in found.cells.items()
         if cell.inputs == MOST and cell.width == max(widths)
     }
+
+
+def _scopes(found: MeasuredCells, scope: str) -> dict[int, Games]:
+    """Return the widest network's cells by the bits of `scope`: all, input, core or output."""
+    known: dict[Scope, Games] = {(cell, MOST): games for cell, games in found.cells.items()}
+    known |= found.outputs
+    widest = max((cell.width for cell, _ in known), default=0)
+    scopes: dict[int, Games] = {}
+    for (cell, output), games in known.items():
+        bits = {"core": cell.core, "input": cell.inputs, "output": output}
+        few = set(bits.values()) if scope == "all" else {bits.pop(scope)}
+        rest = set() if scope == "all" else set(bits.values()) - {MOST}
+        if cell.width == widest and len(few) == 1 and not rest:
+            scopes[few.pop()] = games
+    return scopes
+
+
+def _parities(
+    evidence: ControllerEvidence, scope: str, fewest: Callable[[str], int]
+) -> tuple[list[ClaimTest], list[str]]:
+    """Test whether all of a scope's cells with at least `fewest(task)` bits are at parity."""
+    tests, said = [], []
+    for found in evidence.routes:
+        task, shown = TASKS[task_of(found)], []
+        for bits, games in sorted(_scopes(found, scope).items(), reverse=True):
+            if found.floats and MOST > bits >= fewest(task_of(found)):
+                pair = [_pair(games, _floats(found, games))]
+                tests.append(claim_test_of_mean(pair, task.parity, "above"))
+                shown.append(f"{bits} bits {_ratio(pair)}")
+        if shown:
+            said.append(f"{found.route}: {', '.join(shown)}, bound {task.parity:.2f}")
+    return tests, said
+
+
+def _all_bits(evidence: ControllerEvidence) -> Found:
+    """Judge whether so many bits everywhere are at parity."""
+    tests, said = _parities(evidence, "all", lambda task: 5 if task == "HalfCheetah" else 3)
+    return _every(tests, said, "qpd train sac TASK --bits all=N")
+
+
+def _bottleneck(evidence: ControllerEvidence) -> Found:
+    """Judge whether few input bits alone lose more than a few core or output bits alone do.
+
+    Of bits with which all together are below parity.
+    """
+    tests, said = [], []
+    for found in evidence.routes:
+        scopes = {scope: _scopes(found, scope) for scope in ("all", "input", "core", "output")}
+        if not found.floats:
+            continue
+        edge = TASKS[task_of(found)].parity
+        for bits, games in sorted(scopes["all"].items(), reverse=True):
+            alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
+            if _mean(games) >= edge * _mean(_floats(found, games)) or None in alone:
+                continue
+            own, *others = alone
+            for name, other in zip(("core", "output"), others, strict=True):
+                pair = [_pair(own, other)]  # type: ignore[arg-type]
+                tests.append(claim_test_of_mean(pair, 1.0, "below"))
+                said.append(f"{found.route}, {bits} bits, input against {name}: {_ratio(pair)}")
+    return _every(tests, said, "qpd train sac TASK --bits all=N, input=N, core=N and output=N")
+
+
+def _outputs(evidence: ControllerEvidence) -> Found:
+    """Judge whether outputs of 3 bits and more are at parity, and those of 2 bits are not."""
+    tests, said = _parities(evidence, "output", lambda _: 3)
+    if not tests:
+        return Found("qpd train sac TASK --bits output=N")
+    for found in evidence.routes:
+        games = _scopes(found, "output").get(2)
+        if games is not None and found.floats:
+            task = TASKS[task_of(found)]
+            pair = [_pair(games, _floats(found, games))]
+            tests.append(claim_test_of_mean(pair, task.parity, "below"))
+            said.append(f"{found.route}, 2 bits: {_ratio(pair)}")
+    return _every(tests, said, "")
 
 
 def _capacity(evidence: ControllerEvidence) -> Found:
@@ -311,12 +394,11 @@ def _ratio(pair: Sequence[ScorePair]) -> str:
 
 CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
     ("SAC in so many bits everywhere is at parity down to 3, on HalfCheetah to 5",
-     not_measured("qpd train sac TASK --bits all=N")),
+     _all_bits),
     ("2 bits of the core suffice on Ant, Hopper and Walker2d, 3 on HalfCheetah and Humanoid",
      _at_parity(lambda task: 2 if task in _TWO_BITS else 3)),
-    ("where all in few bits fails, the input is the bottleneck",
-     not_measured("qpd train sac TASK --bits input=N, and output=N")),
-    ("output bits matter at 2 only", not_measured("qpd train sac TASK --bits output=N")),
+    ("where all in few bits fails, the input is the bottleneck", _bottleneck),
+    ("output bits matter at 2 only", _outputs),
     ("HalfCheetah is limited by capacity: return falls with core bits and width", _capacity),
     ("DDPG: lower returns, mostly at parity", not_measured("qpd train ddpg TASK --bits core=N")),
     ("normalization helps fp32 SAC and quantized DDPG, and hurts fp32 DDPG",

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from qpd.actions import Box
 from qpd.analysis.runs.run_frame import find_runs
 from qpd.analysis.selection.rule import Cell
 from qpd.errors.codes import ErrorCode
@@ -24,7 +25,9 @@ from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import load_teacher
 
+MOST_OUTPUT = 8  # bits of an action's code
 Games = dict[int, np.ndarray]  # by seed
+Scope = tuple[Cell, int]  # a cell whose outputs have so many bits, other than the usual 8
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,17 @@ class Route:
 class MeasuredCells:
     """Returns of all games by cell and seed, those of floats of each width, and what was left out.
 
-    `route` is the task of all of them, and how they were made. `learning` holds, of trainings, the
-    mean return over the steps of training, of cells and widths of floats.
+    `route` is the task of all of them, and how they were made. Cells have outputs of 8 bits;
+    `outputs` holds those with other bits, which no rule chooses among. `learning` holds, of
+    trainings, the mean return over the steps of training, of cells and widths of floats.
     """
 
     route: Route
     cells: dict[Cell, Games] = field(default_factory=lambda: defaultdict(dict))
     floats: dict[int, Games] = field(default_factory=lambda: defaultdict(dict))
+    outputs: dict[Scope, Games] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
-    learning: dict[Cell | int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    learning: dict[_Key, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def widest_floats(self) -> Games:
@@ -98,12 +103,13 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
         found.notes += notes
         for key, seed, games in entries:
             place = (route, key, seed)
-            if place in places and not isinstance(key, Cell):
-                found.notes += _other_float(path, places[place], games, found.floats[key][seed])
-                continue
             if place in places:
+                if isinstance(key, int):
+                    its = found.floats[key][seed]
+                    found.notes += _other_float(path, places[place], games, its)
+                    continue
                 raise RunDirectoryError(
-                    [f"{path}: is {key} of seed {seed}, as {places[place]} is"],
+                    [f"{path}: is {_said(key)} of seed {seed}, as {places[place]} is"],
                     ErrorCode.COMMAND_LINE,
                 )
             places[place] = path
@@ -111,9 +117,11 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
                 found.learning[key][seed] = _mean_while_learning(path)
             if isinstance(key, Cell):
                 found.cells[key][seed] = games
-            else:
+            elif isinstance(key, int):
                 found.floats[key][seed] = games
-    if not any(found.cells for found in routes.values()):
+            else:
+                found.outputs[key][seed] = games
+    if not any(found.cells or found.outputs for found in routes.values()):
         left_out = [note for found in routes.values() for note in found.notes]
         raise RunDirectoryError(
             ["no controller was evaluated: `qpd evaluate RUN`", *left_out],
@@ -132,7 +140,12 @@ def _other_float(path: Path, first: Path, games: np.ndarray, its: np.ndarray) ->
     return [f"{path}: its float student is not that of {first}, which is compared with"]
 
 
-_Found = tuple[Route, list[tuple[Cell | int, int, np.ndarray]], list[str]]
+_Key = Cell | Scope | int  # the int: a float network of that width
+_Found = tuple[Route, list[tuple[_Key, int, np.ndarray]], list[str]]
+
+
+def _said(key: Cell | Scope) -> str:
+    return str(key) if isinstance(key, Cell) else f"{key[0]}, output {key[1]}"
 
 
 def _run(path: Path) -> _Found:
@@ -142,11 +155,15 @@ def _run(path: Path) -> _Found:
     if teacher is None or not run.quantized_file.is_file():
         raise RunDirectoryError([f"{path}: holds no student yet"], ErrorCode.RUN_PHASE_MISSING)
     route = Route(teacher.env_id, teacher.sha256, teacher.algo)
-    cell = cell_of(load_integer_student(run.quantized_file))
+    student = load_integer_student(run.quantized_file)
+    cell = cell_of(student)
     if isinstance(cell, str):
         return route, [], [f"{path}: {cell}; left out"]
-    entries: list[tuple[Cell | int, int, np.ndarray]] = []
-    for name, key in (("qat", cell), ("distilled", cell.width)):
+    entries: list[tuple[_Key, int, np.ndarray]] = []
+    keys: tuple[tuple[str, _Key], ...] = (
+        ("qat", _with_outputs(cell, student)), ("distilled", cell.width),
+    )  # fmt: skip
+    for name, key in keys:
         if name in evaluations:
             games = np.array(evaluations[name]["returns"])
             entries.append((key, run.recipe.seed, games))
@@ -164,13 +181,15 @@ def _training(path: Path) -> _Found:
     name = "qat" if "qat" in evaluations else "teacher"
     if name not in evaluations:
         return route, [], [f"{path}: was not evaluated; left out"]
-    key: Cell | int | str
+    key: _Key
     if run.quantized_file.is_file():
-        key = cell_of(load_integer_student(run.quantized_file))
+        student = load_integer_student(run.quantized_file)
+        cell = cell_of(student)
+        if isinstance(cell, str):
+            return route, [], [f"{path}: {cell}; left out"]
+        key = _with_outputs(cell, student)
     else:
         key = max(load_teacher(path).hidden_widths)
-    if isinstance(key, str):
-        return route, [], [f"{path}: {key}; left out"]
     return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
 
 
@@ -189,6 +208,11 @@ def _mean_while_learning(path: Path) -> float:
         return float("nan")
     steps, returns = np.array(points).T
     return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
+
+
+def _with_outputs(cell: Cell, student: IntegerStudent) -> Cell | Scope:
+    bits = student.action_bits
+    return (cell, bits) if isinstance(student.actions, Box) and bits != MOST_OUTPUT else cell
 
 
 def cell_of(student: IntegerStudent) -> Cell | str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import qpd
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.paper.integer_controllers import (
     BuiltCore,
@@ -19,7 +20,7 @@ from qpd.analysis.paper.integer_controllers import (
 from qpd.analysis.paper.judged_claims import JudgedClaim
 from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
-from qpd.analysis.selection.measured_cells import MeasuredCells, Route
+from qpd.analysis.selection.measured_cells import MeasuredCells, Route, measured_routes
 from qpd.analysis.selection.rule import Cell
 from tests.analysis.continuous_run import continuous_run
 from tests.command_line import call
@@ -56,6 +57,46 @@ def test_parity_is_judged_by_task_and_capacity_on_halfcheetah() -> None:
     alone = {claim.number: claim for claim in judge(ControllerEvidence(routes[:1]))}
     assert alone[2].verdict == Verdict.held and alone[5].verdict == Verdict.unmeasured
     assert all(alone[number].evidence for number in range(1, 14))
+
+
+def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
+    # Hopper's parity is 0.74: all in 3 bits are at 0.96 of the float, all in 2 below.
+    cells = {
+        Cell(8, 256, 8): 2700, Cell(3, 256, 8): 2650, Cell(2, 256, 8): 2600,
+        Cell(8, 256, 2): 1000, Cell(8, 256, 3): 2600, Cell(8, 64, 2): 100,
+    }  # fmt: skip
+    found = measured("Hopper-v4", cells, 2700)
+    few = {(8, 8, 3): 2600, (8, 8, 2): 1500, (3, 3, 3): 2600, (2, 2, 2): 500}
+    for (core, inputs, output), mean in few.items():
+        found.outputs[Cell(core, 256, inputs), output] = games(mean)
+    claims = {claim.number: claim for claim in judge(ControllerEvidence([found]))}
+    assert claims[1].verdict == Verdict.held and "3 bits 0.96" in claims[1].evidence
+    assert "2 bits" not in claims[1].evidence  # of which it says nothing
+    assert claims[3].verdict == Verdict.held  # 1000 against 2600, and against 1500
+    assert "2 bits, input against core: 0.38" in claims[3].evidence
+    assert "2 bits, input against output: 0.67" in claims[3].evidence
+    assert claims[4].verdict == Verdict.held and "2 bits: 0.56" in claims[4].evidence
+    found.outputs[Cell(8, 256, 8), 3] = games(1500)
+    assert judge(ControllerEvidence([found]))[3].verdict == Verdict.failed
+    found.cells[Cell(8, 256, 2)] = games(2650)
+    assert judge(ControllerEvidence([found]))[2].verdict == Verdict.failed
+
+
+def test_floats_of_the_same_seeds_are_compared_with() -> None:
+    found = measured("Hopper-v4", {Cell(8, 256, 8): 2700, Cell(2, 256, 8): 1}, 2700)
+    found.cells[Cell(2, 256, 8)] = {3: np.array([2700.0, 2600.0])}
+    found.floats[256] = {0: np.array([9000.0, 9001.0]), 3: np.array([2700.0, 2600.0])}
+    (claim,) = [each for each in judge(ControllerEvidence([found])) if each.number == 2]
+    assert "1.00 [" in claim.evidence
+
+
+def test_a_student_with_outputs_of_few_bits_is_no_cell_to_choose(tmp_path: Path) -> None:
+    run = continuous_run(tmp_path, quantize={"weight_bits": 8, "action_bits": 3})
+    assert qpd.evaluate(run, policy="qat").mean
+    (found,) = measured_routes([run])
+    assert not found.cells
+    (((cell, output), _),) = found.outputs.items()
+    assert (cell.core, cell.inputs, output) == (8, 8, 3)
 
 
 def test_the_choices_stand_beside_the_papers() -> None:
