@@ -56,22 +56,25 @@ class _RoundToLevels(torch.autograd.Function):
     """step * (clamp(round(x / step + zero), 0, top) - zero), straight-through."""
 
     @staticmethod
-    def forward(  # type: ignore[no-untyped-def]
-        ctx, x: Tensor, inverse: Tensor, step: Tensor, zero: Tensor, top: float, is_clipped: bool
-    ) -> Tensor:
+    def forward(ctx, x: Tensor, grid: AffineGrid, is_clipped: bool) -> Tensor:  # type: ignore[no-untyped-def]
         # A fifth of the time of torch.fake_quantize_per_channel_affine on a CPU.
-        levels = torch.addcmul(zero, x, inverse)
-        ctx.top = top
-        ctx.save_for_backward(*[levels] * is_clipped)
-        return levels.round().clamp_(0.0, top).sub_(zero).mul_(step)
+        levels = grid.levels(x)
+        ctx.bounds = (-0.5, grid.top + 0.5) if grid.bounds is None else grid.bounds
+        if not is_clipped:
+            return grid.values(levels.round_())
+        if grid.bounds is None:
+            ctx.save_for_backward(levels)
+            return grid.values(levels.round())
+        ctx.save_for_backward(x)  # which is kept anyway: a tensor less to allocate
+        return grid.values(levels.round_())
 
     @staticmethod
     def backward(ctx, *grads: Tensor):  # type: ignore[no-untyped-def]
         grad = grads[0]
         if ctx.saved_tensors:  # none beyond the first and the last level; the bounds are exclusive
-            (levels,) = ctx.saved_tensors
-            grad = torch.ops.aten.hardtanh_backward(grad, levels, -0.5, ctx.top + 0.5)
-        return grad, None, None, None, None, None
+            (seen,) = ctx.saved_tensors
+            grad = torch.ops.aten.hardtanh_backward(grad, seen, *ctx.bounds)
+        return grad, None, None
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,9 @@ class AffineGrid:
     step: Tensor
     zero: Tensor
     top: float
+    # What is clipped lies beyond these numbers; None of several ranges.
+    bounds: tuple[float, float] | None = None
+    has_offset: bool = True  # some zero is not 0
 
     @classmethod
     def of(cls, found: Range, bits: int, form: Sequence[int] = (-1,)) -> AffineGrid:
@@ -98,13 +104,25 @@ class AffineGrid:
         inverse, steps, zeros = (
             part.float().reshape(list(form)) for part in (1.0 / step, step, zero)
         )
-        return cls(inverse, steps, zeros, top)
+        return cls(inverse, steps, zeros, top, *_ends(step, zero, top))
 
     @classmethod
     def even(cls, low: Tensor, step: Tensor, top: float) -> AffineGrid:
         """Return the grid of levels `low + step * n`; 0 need not be one of them."""
         exact = step.double()
-        return cls((1.0 / exact).float(), step.float(), (-low.double() / exact).float(), top)
+        zero = -low.double() / exact
+        return cls((1.0 / exact).float(), step.float(), zero.float(), top, *_ends(exact, zero, top))
+
+    def levels(self, x: Tensor) -> Tensor:
+        """Return where numbers lie on the scale of levels."""
+        return torch.addcmul(self.zero, x, self.inverse) if self.has_offset else x * self.inverse
+
+    def values(self, rounded: Tensor) -> Tensor:
+        """Return in place the values of whole levels, and of the ends what is beyond them."""
+        rounded.clamp_(0.0, self.top)
+        if self.has_offset:
+            rounded.sub_(self.zero)
+        return rounded.mul_(self.step)
 
     def quantized(self, values: Tensor, gradient: Gradient = "clipped") -> Tensor:
         """Return the nearest level's value of each number, in float32.
@@ -112,11 +130,17 @@ class AffineGrid:
         The gradient passes unchanged (the straight-through estimator), `clipped` where the number
         is beyond its range.
         """
-        is_clipped = gradient == "clipped"
-        found: Tensor = _RoundToLevels.apply(
-            values, self.inverse, self.step, self.zero, self.top, is_clipped
-        )
+        found: Tensor = _RoundToLevels.apply(values, self, gradient == "clipped")
         return found
+
+
+def _ends(step: Tensor, zero: Tensor, top: float) -> tuple[tuple[float, float] | None, bool]:
+    """Return the numbers half a step beyond a grid's ends if it has one range; and if zero is 0."""
+    has_offset = bool((zero != 0.0).any())
+    if step.numel() > 1:
+        return None, has_offset
+    low = -float(zero) * float(step)
+    return (low - 0.5 * float(step), low + (top + 0.5) * float(step)), has_offset
 
 
 class LayerQuantizer:
