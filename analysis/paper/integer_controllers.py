@@ -30,12 +30,12 @@ from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
 from qpd.analysis.selection.measured_cells import (
     Games,
     MeasuredCells,
-    Scope,
     cell_of,
     measured_routes,
 )
 from qpd.analysis.selection.robustness import NoisyGames, noisy_pairs
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
+from qpd.analysis.selection.scopes import floats_of, scope_cells
 from qpd.analysis.selection.table import selections
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
@@ -173,12 +173,6 @@ def _pair(first: Games, second: Games) -> ScorePair:
     return _matrix(first), _matrix(second)
 
 
-def _floats(found: MeasuredCells, games: Games) -> Games:
-    """Return the widest float networks of the seeds of `games`, where all of these are there."""
-    its = found.widest_floats
-    return {seed: its[seed] for seed in games} if games.keys() <= its.keys() else its
-
-
 def _matrix(games: Games) -> np.ndarray:
     count = min(map(len, games.values()))
     return np.stack([games[seed][:count] for seed in sorted(games)])
@@ -194,7 +188,7 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
             games = _widest(found).get(core(task_of(found)))
             if games is None or not found.floats:
                 continue
-            pair = [_pair(games, _floats(found, games))]
+            pair = [_pair(games, floats_of(found, games))]
             tests.append(claim_test_of_mean(pair, task.parity, "above"))
             ratio = f"{_ratio(pair)}, bound {task.parity:.2f}"
             said.append(f"{found.route}, {core(task_of(found))} bits: {ratio}")
@@ -216,31 +210,22 @@ def _widest(found: MeasuredCells) -> dict[int, Games]:
     }
 
 
-def _scopes(found: MeasuredCells, scope: str) -> dict[int, Games]:
-    """Return the widest network's cells by the bits of `scope`: all, input, core or output."""
-    known: dict[Scope, Games] = {(cell, MOST): games for cell, games in found.cells.items()}
-    known |= found.outputs
-    widest = max((cell.width for cell, _ in known), default=0)
-    scopes: dict[int, Games] = {}
-    for (cell, output), games in known.items():
-        bits = {"core": cell.core, "input": cell.inputs, "output": output}
-        few = set(bits.values()) if scope == "all" else {bits.pop(scope)}
-        rest = set() if scope == "all" else set(bits.values()) - {MOST}
-        if cell.width == widest and len(few) == 1 and not rest:
-            scopes[few.pop()] = games
-    return scopes
-
-
 def _parities(
     evidence: ControllerEvidence, scope: str, fewest: Callable[[str], int]
 ) -> tuple[list[ClaimTest], list[str]]:
-    """Test whether all of a scope's cells with at least `fewest(task)` bits are at parity."""
+    """Test whether all of a scope's cells with at least `fewest(task)` bits are at parity.
+
+    Of routes where so few were measured.
+    """
     tests, said = [], []
     for found in evidence.routes:
-        task, shown = TASKS[task_of(found)], []
-        for bits, games in sorted(_scopes(found, scope).items(), reverse=True):
-            if found.floats and MOST > bits >= fewest(task_of(found)):
-                pair = [_pair(games, _floats(found, games))]
+        task, shown, cells = TASKS[task_of(found)], [], scope_cells(found, scope)
+        least = fewest(task_of(found))
+        if not found.floats or least not in cells:
+            continue
+        for bits, games in sorted(cells.items(), reverse=True):
+            if MOST > bits >= least:
+                pair = [_pair(games, floats_of(found, games))]
                 tests.append(claim_test_of_mean(pair, task.parity, "above"))
                 shown.append(f"{bits} bits {_ratio(pair)}")
         if shown:
@@ -261,13 +246,13 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
     """
     tests, said = [], []
     for found in evidence.routes:
-        scopes = {scope: _scopes(found, scope) for scope in ("all", "input", "core", "output")}
+        scopes = {scope: scope_cells(found, scope) for scope in ("all", "input", "core", "output")}
         if not found.floats:
             continue
         edge = TASKS[task_of(found)].parity
         for bits, games in sorted(scopes["all"].items(), reverse=True):
             alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
-            if _mean(games) >= edge * _mean(_floats(found, games)) or None in alone:
+            if _mean(games) >= edge * _mean(floats_of(found, games)) or None in alone:
                 continue
             own, *others = alone
             for name, other in zip(("core", "output"), others, strict=True):
@@ -283,10 +268,10 @@ def _outputs(evidence: ControllerEvidence) -> Found:
     if not tests:
         return Found("qpd train sac TASK --bits output=N")
     for found in evidence.routes:
-        games = _scopes(found, "output").get(2)
-        if games is not None and found.floats:
+        games = scope_cells(found, "output").get(2)
+        if games is not None and found.floats and 3 in scope_cells(found, "output"):
             task = TASKS[task_of(found)]
-            pair = [_pair(games, _floats(found, games))]
+            pair = [_pair(games, floats_of(found, games))]
             tests.append(claim_test_of_mean(pair, task.parity, "below"))
             said.append(f"{found.route}, 2 bits: {_ratio(pair)}")
     return _every(tests, said, "")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.analysis_output import save_analysis
+from qpd.commands.analysis_output import Draw, save_analysis
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
@@ -183,10 +183,14 @@ def _integer_controllers(
         )
         from qpd.analysis.paper.judged_claims import claims_table
         from qpd.analysis.selection.robustness import read_noisy_games
+        from qpd.analysis.selection.scopes import scopes_figure, with_scopes
 
         evidence = ControllerEvidence.of(runs, read_noisy_games(noise))
         claims = judge(evidence)
-        save_analysis({}, {"integer_controllers": lambda: figure(evidence)}, output)
+        figures: dict[str, Draw] = {"integer_controllers": lambda: figure(evidence)}
+        if measured := with_scopes(evidence.routes):
+            figures["integer_controllers_scopes"] = lambda: scopes_figure(measured)
+        save_analysis({}, figures, output)
         table = claims_table(claims, "Integer controllers")
         if not as_json:
             shown = choices_table(evidence)

@@ -22,6 +22,7 @@ from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route, measured_routes
 from qpd.analysis.selection.rule import Cell
+from qpd.analysis.selection.scopes import scopes_figure, with_scopes
 from tests.analysis.continuous_run import continuous_run
 from tests.command_line import call
 
@@ -80,6 +81,21 @@ def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
     assert judge(ControllerEvidence([found]))[3].verdict == Verdict.failed
     found.cells[Cell(8, 256, 2)] = games(2650)
     assert judge(ControllerEvidence([found]))[2].verdict == Verdict.failed
+    # With 3 bits not measured, nothing is said of "down to 3".
+    del found.outputs[Cell(3, 256, 3), 3], found.outputs[Cell(8, 256, 8), 3]
+    claims = {claim.number: claim for claim in judge(ControllerEvidence([found]))}
+    assert claims[1].verdict == claims[4].verdict == Verdict.unmeasured
+
+
+def test_scopes_are_drawn_as_shares_of_the_float() -> None:
+    found = measured("Hopper-v4", {Cell(8, 256, 8): 2700, Cell(2, 256, 8): 1350}, 2700)
+    assert with_scopes([found]) == []  # core bits alone are in the other figure
+    found.outputs[Cell(2, 256, 2), 2] = games(270)
+    assert with_scopes([found]) == [found]
+    with paper_style():
+        (axes,) = scopes_figure([found]).axes
+    drawn = {each.get_label(): each[0].get_ydata().round(3).tolist() for each in axes.containers}
+    assert drawn == {"all": [0.1, 1.0], "input": [1.0], "core": [0.5, 1.0], "output": [1.0]}
 
 
 def test_floats_of_the_same_seeds_are_compared_with() -> None:

@@ -1,0 +1,93 @@
+"""Which part of a controller needs its bits: all in few, or inputs, core or outputs alone.
+
+Kresse & Lampert (arXiv 2511.07046), the first figure's question, of the widest networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
+from qpd.analysis.selection.measured_cells import MOST_OUTPUT, Games, MeasuredCells, Scope
+from qpd.analysis.selection.rule import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCOPES = ("all", "input", "core", "output")
+MOST_BITS = 8  # of what is in few bits nowhere
+
+
+def scope_cells(found: MeasuredCells, scope: str) -> dict[int, Games]:
+    """Return the widest network's games by the bits of `scope`, all else in 8 bits."""
+    known: dict[Scope, Games] = {(cell, MOST_OUTPUT): games for cell, games in found.cells.items()}
+    known |= found.outputs
+    widest = max((cell.width for cell, _ in known), default=0)
+    chosen: dict[int, Games] = {}
+    for (cell, output), games in known.items():
+        bits = _bits(cell, output)
+        few = set(bits.values()) if scope == "all" else {bits.pop(scope)}
+        rest = set() if scope == "all" else set(bits.values()) - {MOST_BITS}
+        if cell.width == widest and len(few) == 1 and not rest:
+            chosen[few.pop()] = games
+    return chosen
+
+
+def _bits(cell: Cell, output: int) -> dict[str, int]:
+    return {"input": cell.inputs, "core": cell.core, "output": output}
+
+
+def floats_of(found: MeasuredCells, games: Games) -> Games:
+    """Return the widest float networks of the seeds of `games`, where all of these are there."""
+    its = found.widest_floats
+    return {seed: its[seed] for seed in games} if games.keys() <= its.keys() else its
+
+
+def with_scopes(routes: Sequence[MeasuredCells]) -> list[MeasuredCells]:
+    """Return those of which inputs or outputs alone were measured in few bits, and a float."""
+    return [
+        found
+        for found in routes
+        if found.floats and any(len(scope_cells(found, name)) > 1 for name in ("all", "output"))
+    ]
+
+
+def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
+    """Draw shares of the float's return over bits: a panel a route, a line a scope."""
+    figure = new_figure(PAGE_WIDTH, 2.5)
+    panels = figure.subplots(1, len(routes), sharey=True, squeeze=False)[0]
+    for axes, found in zip(panels, routes, strict=True):
+        axes.axhline(1.0, color=NEUTRAL, linewidth=0.8, linestyle=":")
+        for place, scope in enumerate(SCOPES):
+            points = [
+                (bits, *_share(found, games))
+                for bits, games in sorted(scope_cells(found, scope).items())
+            ]
+            bits, share, low, high = np.array(points, float).T
+            aside = 0.06 * (place - 1.5)
+            errors = np.nan_to_num(np.stack([share - low, high - share]).clip(min=0.0))
+            axes.errorbar(
+                bits + aside, share, errors, capsize=1.5, elinewidth=0.8, label=scope,
+                **series_look(place),
+            )  # fmt: skip
+        axes.set_title(str(found.route), loc="left")
+        axes.set_xlabel("bits of it, all else 8")
+        axes.set_ylim(bottom=0.0)
+    panels[0].set_ylabel("return / the float's")
+    panels[-1].legend()
+    return figure
+
+
+def _share(found: MeasuredCells, games: Games) -> tuple[float, float, float]:
+    pair = tuple(_matrix(each) for each in (games, floats_of(found, games)))
+    estimate = mean_of_ratios_estimate([pair])  # type: ignore[list-item]
+    return (np.nan,) * 3 if estimate is None else (estimate.value, *estimate.interval())
+
+
+def _matrix(games: Games) -> np.ndarray:
+    count = min(map(len, games.values()))
+    return np.stack([games[seed][:count] for seed in sorted(games)])
