@@ -169,7 +169,9 @@ def _mean(games: Games) -> float:
 
 
 def _pair(first: Games, second: Games) -> ScorePair:
-    """Return `[seeds, games]` of both."""
+    """Return `[seeds, games]` of both, of the seeds that both have, where there are such."""
+    if shared := first.keys() & second.keys():
+        first, second = ({seed: each[seed] for seed in shared} for each in (first, second))
     return _matrix(first), _matrix(second)
 
 
@@ -357,7 +359,8 @@ def _fits(evidence: ControllerEvidence) -> Found:
     if not cores:
         return Found(f"qpd fpga RUN --device {_PART}")
     verdict = Verdict.held if all(each.fits for each in cores) else Verdict.failed
-    return Found("; ".join([*map(str, cores), "no test"]), verdict=verdict)
+    said = [f"{len(cores)} built", *map(str, cores), "no test"]
+    return Found("; ".join(said), verdict=verdict)
 
 
 def _too_large(evidence: ControllerEvidence) -> Found:

@@ -188,6 +188,6 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
         axes.set_title(str(env_id), loc="left")
         axes.set_xlabel("noise, deviations")
         axes.set_ylim(bottom=min(0.0, float(mine["mean_low"].min())))
-        axes.legend(fontsize=6)
+        axes.legend(fontsize=6, loc="upper right")
     panels[0].set_ylabel("return")
     return figure
