@@ -25,6 +25,6 @@ compile locks/torch.in locks/torch.txt 3.11
 # shellcheck disable=SC2046
 {
     compile pyproject.toml locks/qpd.txt 3.11 $(all_but "$torch")
-    compile pyproject.toml locks/dev.txt 3.11.5 --extra dev $(all_but "$torch")
+    compile pyproject.toml locks/dev.txt 3.11 --extra dev $(all_but "$torch")
     compile locks/torch.in locks/torch.txt 3.11 $(all_but -v "$torch")
 }

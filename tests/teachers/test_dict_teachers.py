@@ -195,7 +195,7 @@ def test_statistics_of_another_dict_are_refused(tmp_path: Path) -> None:
     other.save(str(tmp_path / "vecnormalize.pkl"))
     agent = PPO("MultiInputPolicy", made(SEEN, CHOICE), device="cpu", seed=0)
     agent.save(tmp_path / "agent.zip")
-    with pytest.raises(TeacherError, match=r"statistics of 'wind'; .*cam, arm, gear, horn"):
+    with pytest.raises(TeacherError, match=r"statistics of 'wind'; the agent's archive names cam"):
         load_teacher(tmp_path / "agent.zip", vec_normalize=tmp_path / "vecnormalize.pkl")
 
 
