@@ -31,11 +31,12 @@ from qpd.analysis.selection.measured_cells import (
     Games,
     MeasuredCells,
     cell_of,
+    matched,
     measured_routes,
 )
 from qpd.analysis.selection.robustness import NoisyGames, noisy_pairs
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
-from qpd.analysis.selection.scopes import floats_of, scope_cells
+from qpd.analysis.selection.scopes import SCOPES, scope_cells
 from qpd.analysis.selection.table import selections
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
@@ -168,18 +169,6 @@ def _mean(games: Games) -> float:
     return float(np.mean([each.mean() for each in games.values()]))
 
 
-def _pair(first: Games, second: Games) -> ScorePair:
-    """Return `[seeds, games]` of both, of the seeds that both have, where there are such."""
-    if shared := first.keys() & second.keys():
-        first, second = ({seed: each[seed] for seed in shared} for each in (first, second))
-    return _matrix(first), _matrix(second)
-
-
-def _matrix(games: Games) -> np.ndarray:
-    count = min(map(len, games.values()))
-    return np.stack([games[seed][:count] for seed in sorted(games)])
-
-
 def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Found]:
     """Return a finder: the core's bits on each task, with the widest network, are at parity."""
 
@@ -187,10 +176,10 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
         tests, said, tasks = [], [], set()
         for found in evidence.routes:
             task = TASKS[task_of(found)]
-            games = _widest(found).get(core(task_of(found)))
+            games = scope_cells(found, "core").get(core(task_of(found)))
             if games is None or not found.floats:
                 continue
-            pair = [_pair(games, floats_of(found, games))]
+            pair = [matched(games, found.widest_floats)]
             tests.append(claim_test_of_mean(pair, task.parity, "above"))
             ratio = f"{_ratio(pair)}, bound {task.parity:.2f}"
             said.append(f"{found.route}, {core(task_of(found))} bits: {ratio}")
@@ -200,16 +189,6 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
         return _every(tests, said, "qpd sweep recipes/controllers-grid.yaml")
 
     return find
-
-
-def _widest(found: MeasuredCells) -> dict[int, Games]:
-    """Return the cells of the widest network with all input bits, by core bits."""
-    widths = [cell.width for cell in found.cells if cell.inputs == MOST]
-    return {
-        cell.core: games
-        for cell, games in found.cells.items()
-        if cell.inputs == MOST and cell.width == max(widths)
-    }
 
 
 def _parities(
@@ -227,7 +206,7 @@ def _parities(
             continue
         for bits, games in sorted(cells.items(), reverse=True):
             if MOST > bits >= least:
-                pair = [_pair(games, floats_of(found, games))]
+                pair = [matched(games, found.widest_floats)]
                 tests.append(claim_test_of_mean(pair, task.parity, "above"))
                 shown.append(f"{bits} bits {_ratio(pair)}")
         if shown:
@@ -248,17 +227,18 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
     """
     tests, said = [], []
     for found in evidence.routes:
-        scopes = {scope: scope_cells(found, scope) for scope in ("all", "input", "core", "output")}
+        scopes = {scope: scope_cells(found, scope) for scope in SCOPES}
         if not found.floats:
             continue
         edge = TASKS[task_of(found)].parity
         for bits, games in sorted(scopes["all"].items(), reverse=True):
             alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
-            if _mean(games) >= edge * _mean(floats_of(found, games)) or None in alone:
+            few, its = matched(games, found.widest_floats)
+            if few.mean() >= edge * its.mean() or None in alone:
                 continue
             own, *others = alone
             for name, other in zip(("core", "output"), others, strict=True):
-                pair = [_pair(own, other)]  # type: ignore[arg-type]
+                pair = [matched(own, other)]  # type: ignore[arg-type]
                 tests.append(claim_test_of_mean(pair, 1.0, "below"))
                 said.append(f"{found.route}, {bits} bits, input against {name}: {_ratio(pair)}")
     return _every(tests, said, "qpd train sac TASK --bits all=N, input=N, core=N and output=N")
@@ -273,7 +253,7 @@ def _outputs(evidence: ControllerEvidence) -> Found:
         games = scope_cells(found, "output").get(2)
         if games is not None and found.floats and 3 in scope_cells(found, "output"):
             task = TASKS[task_of(found)]
-            pair = [_pair(games, floats_of(found, games))]
+            pair = [matched(games, found.widest_floats)]
             tests.append(claim_test_of_mean(pair, task.parity, "below"))
             said.append(f"{found.route}, 2 bits: {_ratio(pair)}")
     return _every(tests, said, "")
@@ -283,21 +263,21 @@ def _capacity(evidence: ControllerEvidence) -> Found:
     """Judge whether HalfCheetah's return falls with the core's bits and with the width."""
     tests, said = [], []
     for found in evidence.routes:
-        by_core = _widest(found)
+        by_core = scope_cells(found, "core")
         if task_of(found) != "HalfCheetah" or not by_core:
             continue
         few, many = min(by_core), max(by_core)
         narrow: dict[int, dict[int, Games]] = {}
         for cell, games in found.cells.items():
-            if cell.inputs == MOST:
+            if cell.inputs == cell.outputs == MOST:
                 narrow.setdefault(cell.core, {})[cell.width] = games
         if few < many:
-            pair = [_pair(by_core[few], by_core[many])]
+            pair = [matched(by_core[few], by_core[many])]
             tests.append(claim_test_of_mean(pair, 1.0, "below"))
             said.append(f"{found.route}, core {few} against {many}: {_ratio(pair)}")
         core, widths = max(narrow.items(), key=lambda item: len(item[1]))
         if len(widths) > 1:
-            pair = [_pair(widths[min(widths)], widths[max(widths)])]
+            pair = [matched(widths[min(widths)], widths[max(widths)])]
             tests.append(claim_test_of_mean(pair, 1.0, "below"))
             said.append(f"core {core}, width {min(widths)} against {max(widths)}: {_ratio(pair)}")
     return _every(tests, said, "HalfCheetah-v4: cells of several cores and widths")
@@ -312,7 +292,7 @@ def _more_inputs(evidence: ControllerEvidence) -> Found:
         edge = TASKS[task_of(found)].parity * _mean(found.widest_floats)
         fewest: dict[tuple[int, int], int] = {}
         for cell, games in found.cells.items():
-            if _mean(games) >= edge:
+            if cell.outputs == MOST and _mean(games) >= edge:
                 key = (cell.core, cell.width)
                 fewest[key] = min(fewest.get(key, MOST), cell.inputs)
         if len(fewest) > 1 and min(fewest.values()) < MOST:
@@ -325,18 +305,15 @@ def _learning(evidence: ControllerEvidence) -> Found:
     tests, said = [], []
     for found in evidence.routes:
         task = TASKS[task_of(found)]
-        few, floats = (
-            {seed: mean for seed, mean in found.learning.get(key, {}).items() if mean == mean}
-            for key in (task.chosen, max(found.floats, default=0))
-        )
+        few = found.learning.get(task.chosen)
+        floats = found.learning.get(max(found.floats, default=0))
         if few and floats:
             # A number for each training: the returns along one curve are no independent games.
-            pair = [tuple(np.array([list(each.values())]).T for each in (few, floats))]
-            tests.append(claim_test_of_mean(pair, task.parity, "above"))  # type: ignore[arg-type]
+            pair = [matched(few, floats)]
+            tests.append(claim_test_of_mean(pair, task.parity, "above"))
             said.append(
-                f"{found.route}, {_said(task.chosen)}: mean return over training "
-                f"{_ratio(pair)} of the float's, bound {task.parity:.2f}; "  # type: ignore[arg-type]
-                f"{len(few)} and {len(floats)} seeds"
+                f"{found.route}, {_said(task.chosen)}: mean return over training {_ratio(pair)} of "
+                f"the float's, bound {task.parity:.2f}; {len(few)} and {len(floats)} seeds"
             )
     return _every(tests, said, "trainings of the paper's choices and float twins")
 
@@ -344,12 +321,12 @@ def _learning(evidence: ControllerEvidence) -> Found:
 def _robust(evidence: ControllerEvidence) -> Found:
     """Judge whether controllers are at parity with the float at every task's noise together."""
     tests, said = [], []
-    for (env_id, name), pairs in noisy_pairs(evidence.noisy).items():
-        task = TASKS.get(env_id.removesuffix("-v4"))
+    for played, pairs in noisy_pairs(evidence.noisy):
+        task = TASKS.get(played.env_id.removesuffix("-v4"))
         if task is not None:
             tests.append(claim_test_of_mean(pairs, task.parity, "above"))
-            levels = f"{len(pairs)} levels of noise"
-            said.append(f"{env_id}, {name}: {_ratio(pairs)} at {levels}, bound {task.parity:.2f}")
+            ratio = f"{_ratio(pairs)} at {len(pairs)} levels of noise, bound {task.parity:.2f}"
+            said.append(f"{played.env_id}, {played}: {ratio}")
     return _every(tests, said, "--noise: qpd evaluate RUN --policy P --noise 0,0.1,0.5 --json")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from qpd.actions import Box
 from qpd.analysis.runs.run_frame import find_runs
-from qpd.analysis.selection.rule import Cell
+from qpd.analysis.selection.rule import MOST_BITS, Cell
 from qpd.errors.codes import ErrorCode
 from qpd.integer.integer_student import IntegerStudent
 from qpd.runs.metrics_log import read_metrics
@@ -25,9 +25,8 @@ from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import load_teacher
 
-MOST_OUTPUT = 8  # bits of an action's code
 Games = dict[int, np.ndarray]  # by seed
-Scope = tuple[Cell, int]  # a cell whose outputs have so many bits, other than the usual 8
+_Key = Cell | int  # the int: a float network of that width
 
 
 @dataclass(frozen=True)
@@ -48,17 +47,15 @@ class Route:
 class MeasuredCells:
     """Returns of all games by cell and seed, those of floats of each width, and what was left out.
 
-    `route` is the task of all of them, and how they were made. Cells have outputs of 8 bits;
-    `outputs` holds those with other bits, which no rule chooses among. `learning` holds, of
-    trainings, the mean return over the steps of training, of cells and widths of floats.
+    `route` is the task of all of them, and how they were made. `learning` holds, of trainings, the
+    mean return over the steps of training, `[1]`, of cells and widths of floats.
     """
 
     route: Route
     cells: dict[Cell, Games] = field(default_factory=lambda: defaultdict(dict))
     floats: dict[int, Games] = field(default_factory=lambda: defaultdict(dict))
-    outputs: dict[Scope, Games] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
-    learning: dict[_Key, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    learning: dict[_Key, Games] = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def widest_floats(self) -> Games:
@@ -109,19 +106,17 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
                     found.notes += _other_float(path, places[place], games, its)
                     continue
                 raise RunDirectoryError(
-                    [f"{path}: is {_said(key)} of seed {seed}, as {places[place]} is"],
+                    [f"{path}: is {key} of seed {seed}, as {places[place]} is"],
                     ErrorCode.COMMAND_LINE,
                 )
             places[place] = path
-            if is_training(path):
-                found.learning[key][seed] = _mean_while_learning(path)
+            if is_training(path) and (mean := _mean_while_learning(path)) is not None:
+                found.learning[key][seed] = np.array([mean])
             if isinstance(key, Cell):
                 found.cells[key][seed] = games
-            elif isinstance(key, int):
-                found.floats[key][seed] = games
             else:
-                found.outputs[key][seed] = games
-    if not any(found.cells or found.outputs for found in routes.values()):
+                found.floats[key][seed] = games
+    if not any(found.cells for found in routes.values()):
         left_out = [note for found in routes.values() for note in found.notes]
         raise RunDirectoryError(
             ["no controller was evaluated: `qpd evaluate RUN`", *left_out],
@@ -140,12 +135,7 @@ def _other_float(path: Path, first: Path, games: np.ndarray, its: np.ndarray) ->
     return [f"{path}: its float student is not that of {first}, which is compared with"]
 
 
-_Key = Cell | Scope | int  # the int: a float network of that width
 _Found = tuple[Route, list[tuple[_Key, int, np.ndarray]], list[str]]
-
-
-def _said(key: Cell | Scope) -> str:
-    return str(key) if isinstance(key, Cell) else f"{key[0]}, output {key[1]}"
 
 
 def _run(path: Path) -> _Found:
@@ -155,15 +145,11 @@ def _run(path: Path) -> _Found:
     if teacher is None or not run.quantized_file.is_file():
         raise RunDirectoryError([f"{path}: holds no student yet"], ErrorCode.RUN_PHASE_MISSING)
     route = Route(teacher.env_id, teacher.sha256, teacher.algo)
-    student = load_integer_student(run.quantized_file)
-    cell = cell_of(student)
+    cell = cell_of(load_integer_student(run.quantized_file))
     if isinstance(cell, str):
         return route, [], [f"{path}: {cell}; left out"]
     entries: list[tuple[_Key, int, np.ndarray]] = []
-    keys: tuple[tuple[str, _Key], ...] = (
-        ("qat", _with_outputs(cell, student)), ("distilled", cell.width),
-    )  # fmt: skip
-    for name, key in keys:
+    for name, key in (("qat", cell), ("distilled", cell.width)):
         if name in evaluations:
             games = np.array(evaluations[name]["returns"])
             entries.append((key, run.recipe.seed, games))
@@ -181,38 +167,31 @@ def _training(path: Path) -> _Found:
     name = "qat" if "qat" in evaluations else "teacher"
     if name not in evaluations:
         return route, [], [f"{path}: was not evaluated; left out"]
-    key: _Key
+    key: Cell | int | str
     if run.quantized_file.is_file():
-        student = load_integer_student(run.quantized_file)
-        cell = cell_of(student)
-        if isinstance(cell, str):
-            return route, [], [f"{path}: {cell}; left out"]
-        key = _with_outputs(cell, student)
+        key = cell_of(load_integer_student(run.quantized_file))
     else:
         key = max(load_teacher(path).hidden_widths)
+    if isinstance(key, str):
+        return route, [], [f"{path}: {key}; left out"]
     return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
 
 
-def _mean_while_learning(path: Path) -> float:
+def _mean_while_learning(path: Path) -> float | None:
     """Return the mean of `episode_return` over a training's steps: the area below its curve.
 
-    NaN where metrics.csv has none.
+    None where metrics.csv has no curve.
     """
     try:
         rows = read_metrics(TrainingRun.open(path).metrics_file)
         points = [(float(row["timesteps"]), float(row["episode_return"])) for row in rows
                   if row.get("episode_return")]  # fmt: skip
     except (OSError, ValueError, LookupError):
-        return float("nan")
+        return None
     if len(points) < 2:
-        return float("nan")
+        return None
     steps, returns = np.array(points).T
     return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
-
-
-def _with_outputs(cell: Cell, student: IntegerStudent) -> Cell | Scope:
-    bits = student.action_bits
-    return (cell, bits) if isinstance(student.actions, Box) and bits != MOST_OUTPUT else cell
 
 
 def cell_of(student: IntegerStudent) -> Cell | str:
@@ -225,4 +204,24 @@ def cell_of(student: IntegerStudent) -> Cell | str:
     levels = {layer.levels for layer in student.layers}
     if len(bits) != 1 or levels != {2 ** next(iter(bits)) - 1}:
         return "has weights and activations of several bit widths: no core's"
-    return Cell(next(iter(bits)), next(iter(widths)), student.input_bits)
+    output = MOST_BITS  # of discrete actions nothing is rounded
+    if isinstance(student.actions, Box):
+        grid = student.output_grid  # a trained controller's, before its codes of 8 bits
+        output = student.action_bits if grid is None else grid.bits
+    return Cell(next(iter(bits)), next(iter(widths)), student.input_bits, output)
+
+
+def matched(first: Games, second: Games) -> tuple[np.ndarray, np.ndarray]:
+    """Return the games of both, `[seeds, games]`, of the seeds that both have, if there are such.
+
+    Of each as many games as every seed has.
+    """
+    if shared := first.keys() & second.keys():
+        first, second = ({seed: each[seed] for seed in shared} for each in (first, second))
+    return as_matrix(first), as_matrix(second)
+
+
+def as_matrix(games: Games) -> np.ndarray:
+    """Return `[seeds, games]`, as many games as every seed has."""
+    count = min(map(len, games.values()))
+    return np.stack([games[seed][:count] for seed in sorted(games)])

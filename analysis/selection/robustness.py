@@ -77,25 +77,23 @@ def _read(file: Path) -> NoisyGames:
     return NoisyGames(target, policy, env_id, levels)
 
 
-NoisyKey = tuple[str, str]
+def noisy_pairs(played: Sequence[NoisyGames]) -> list[tuple[NoisyGames, list[ScorePair]]]:
+    """Return each policy in integers with pairs of its games and the float's, by noise above 0.
 
-
-def noisy_pairs(played: Sequence[NoisyGames]) -> dict[NoisyKey, list[ScorePair]]:
-    """Return for each policy in integers its games and the float's at every noise above 0.
-
-    The float is the same run's float student, or without one the agent or float twin that played
-    in the same environment. Keys are environment and the policy's name.
+    The float is the same run's float student, or without one the first agent or float twin that
+    played in the same environment.
     """
-    found: dict[NoisyKey, list[ScorePair]] = {}
+    found = []
     for each in played:
         its = _float_of(each, played)
         if each.policy == _INTEGERS and its is not None:
-            found[each.env_id, str(each)] = [
+            pairs = [
                 (games[None], its.returns[sigma][None])
                 for sigma, games in sorted(each.returns.items())
                 if sigma > 0.0 and sigma in its.returns
             ]
-    return {key: pairs for key, pairs in found.items() if pairs}
+            found += [(each, pairs)] if pairs else []
+    return found
 
 
 def _float_of(one: NoisyGames, played: Sequence[NoisyGames]) -> NoisyGames | None:

@@ -11,21 +11,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MOST_BITS = 8
+
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """Bits of weights and activations, width of hidden layers, bits of each input."""
+    """Bits of weights and activations, width of hidden layers, bits of inputs and of outputs."""
 
     core: int
     width: int
     inputs: int
+    outputs: int = MOST_BITS  # of a continuous action's code; no rule chooses them
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"core {self.core}, width {self.width}, input {self.inputs}"
+        output = "" if self.outputs == MOST_BITS else f", output {self.outputs}"
+        return f"core {self.core}, width {self.width}, input {self.inputs}{output}"
 
 
 STEPS = ("core", "width", "inputs")
+_WIDE = ("width", "inputs", "outputs")  # what is at its most in the first step
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,20 @@ RULES: dict[str, Rule] = {"paper": smallest, "monotone": smallest_without_gap}
 
 
 def choose(passes: Mapping[Cell, bool], rule: Rule) -> tuple[Step, ...]:
-    """Go through the steps, from the widest network with most input bits; stop where none passes.
+    """Go through the steps, from the widest network with most input and output bits.
+
+    Stop where none passes.
 
     Cells that no step asks for are not looked at; one that is missing is no candidate. Raises
     ValueError for no cells.
     """
     if not passes:
         raise ValueError("no cells")
-    widest, most = max(cell.width for cell in passes), max(cell.inputs for cell in passes)
+    first = {name: max(getattr(cell, name) for cell in passes) for name in _WIDE}
     steps: list[Step] = []
     at: Cell | None = None
     for name in STEPS:
-        fixed = {"width": widest, "inputs": most} if at is None else dict(vars(at))
+        fixed = dict(first if at is None else vars(at))
         fixed.pop(name, None)
         cells = tuple(
             sorted(

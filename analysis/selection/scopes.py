@@ -12,24 +12,21 @@ import numpy as np
 
 from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
 from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
-from qpd.analysis.selection.measured_cells import MOST_OUTPUT, Games, MeasuredCells, Scope
-from qpd.analysis.selection.rule import Cell
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
+from qpd.analysis.selection.rule import MOST_BITS, Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCOPES = ("all", "input", "core", "output")
-MOST_BITS = 8  # of what is in few bits nowhere
 
 
 def scope_cells(found: MeasuredCells, scope: str) -> dict[int, Games]:
     """Return the widest network's games by the bits of `scope`, all else in 8 bits."""
-    known: dict[Scope, Games] = {(cell, MOST_OUTPUT): games for cell, games in found.cells.items()}
-    known |= found.outputs
-    widest = max((cell.width for cell, _ in known), default=0)
+    widest = max((cell.width for cell in found.cells), default=0)
     chosen: dict[int, Games] = {}
-    for (cell, output), games in known.items():
-        bits = _bits(cell, output)
+    for cell, games in found.cells.items():
+        bits = _bits(cell)
         few = set(bits.values()) if scope == "all" else {bits.pop(scope)}
         rest = set() if scope == "all" else set(bits.values()) - {MOST_BITS}
         if cell.width == widest and len(few) == 1 and not rest:
@@ -37,14 +34,8 @@ def scope_cells(found: MeasuredCells, scope: str) -> dict[int, Games]:
     return chosen
 
 
-def _bits(cell: Cell, output: int) -> dict[str, int]:
-    return {"input": cell.inputs, "core": cell.core, "output": output}
-
-
-def floats_of(found: MeasuredCells, games: Games) -> Games:
-    """Return the widest float networks of the seeds of `games`, where all of these are there."""
-    its = found.widest_floats
-    return {seed: its[seed] for seed in games} if games.keys() <= its.keys() else its
+def _bits(cell: Cell) -> dict[str, int]:
+    return {"input": cell.inputs, "core": cell.core, "output": cell.outputs}
 
 
 def with_scopes(routes: Sequence[MeasuredCells]) -> list[MeasuredCells]:
@@ -83,11 +74,5 @@ def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
 
 
 def _share(found: MeasuredCells, games: Games) -> tuple[float, float, float]:
-    pair = tuple(_matrix(each) for each in (games, floats_of(found, games)))
-    estimate = mean_of_ratios_estimate([pair])  # type: ignore[list-item]
+    estimate = mean_of_ratios_estimate([matched(games, found.widest_floats)])
     return (np.nan,) * 3 if estimate is None else (estimate.value, *estimate.interval())
-
-
-def _matrix(games: Games) -> np.ndarray:
-    count = min(map(len, games.values()))
-    return np.stack([games[seed][:count] for seed in sorted(games)])

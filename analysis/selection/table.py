@@ -9,7 +9,7 @@ import numpy as np
 
 from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, as_matrix
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose, edge_of, frequencies
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
@@ -86,14 +86,8 @@ def _means(games: Games) -> np.ndarray:
 
 def _ratio(games: Games, base: Games) -> tuple[float, float, float]:
     """Return mean over mean and the ends of its interval; NaN where floats may return 0 or less."""
-    found = mean_of_ratios_estimate([(_matrix(games), _matrix(base))])
+    found = mean_of_ratios_estimate([(as_matrix(games), as_matrix(base))])
     return (np.nan,) * 3 if found is None else (found.value, *found.interval())
-
-
-def _matrix(games: Games) -> np.ndarray:
-    """Return `[seeds, games]`, as many games as every seed has."""
-    count = min(map(len, games.values()))
-    return np.stack([games[seed][:count] for seed in sorted(games)])
 
 
 def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from qpd.analysis.paper.integer_controllers import (
 from qpd.analysis.paper.judged_claims import JudgedClaim
 from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
-from qpd.analysis.selection.measured_cells import MeasuredCells, Route, measured_routes
-from qpd.analysis.selection.rule import Cell
+from qpd.analysis.selection.measured_cells import MeasuredCells, Route, cell_of, measured_routes
+from qpd.analysis.selection.rule import RULES, Cell, choose
 from qpd.analysis.selection.scopes import scopes_figure, with_scopes
+from qpd.integer.action_codes import OutputGrid
+from qpd.student_files.quantized import load_integer_student
 from tests.analysis.continuous_run import continuous_run
 from tests.command_line import call
 
@@ -69,7 +72,7 @@ def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
     found = measured("Hopper-v4", cells, 2700)
     few = {(8, 8, 3): 2600, (8, 8, 2): 1500, (3, 3, 3): 2600, (2, 2, 2): 500}
     for (core, inputs, output), mean in few.items():
-        found.outputs[Cell(core, 256, inputs), output] = games(mean)
+        found.cells[Cell(core, 256, inputs, output)] = games(mean)
     claims = {claim.number: claim for claim in judge(ControllerEvidence([found]))}
     assert claims[1].verdict == Verdict.held and "3 bits 0.96" in claims[1].evidence
     assert "2 bits" not in claims[1].evidence  # of which it says nothing
@@ -77,12 +80,12 @@ def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
     assert "2 bits, input against core: 0.38" in claims[3].evidence
     assert "2 bits, input against output: 0.67" in claims[3].evidence
     assert claims[4].verdict == Verdict.held and "2 bits: 0.56" in claims[4].evidence
-    found.outputs[Cell(8, 256, 8), 3] = games(1500)
+    found.cells[Cell(8, 256, 8, 3)] = games(1500)
     assert judge(ControllerEvidence([found]))[3].verdict == Verdict.failed
     found.cells[Cell(8, 256, 2)] = games(2650)
     assert judge(ControllerEvidence([found]))[2].verdict == Verdict.failed
     # With 3 bits not measured, nothing is said of "down to 3".
-    del found.outputs[Cell(3, 256, 3), 3], found.outputs[Cell(8, 256, 8), 3]
+    del found.cells[Cell(3, 256, 3, 3)], found.cells[Cell(8, 256, 8, 3)]
     claims = {claim.number: claim for claim in judge(ControllerEvidence([found]))}
     assert claims[1].verdict == claims[4].verdict == Verdict.unmeasured
 
@@ -90,7 +93,7 @@ def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
 def test_scopes_are_drawn_as_shares_of_the_float() -> None:
     found = measured("Hopper-v4", {Cell(8, 256, 8): 2700, Cell(2, 256, 8): 1350}, 2700)
     assert with_scopes([found]) == []  # core bits alone are in the other figure
-    found.outputs[Cell(2, 256, 2), 2] = games(270)
+    found.cells[Cell(2, 256, 2, 2)] = games(270)
     assert with_scopes([found]) == [found]
     with paper_style():
         (axes,) = scopes_figure([found]).axes
@@ -110,9 +113,19 @@ def test_a_student_with_outputs_of_few_bits_is_no_cell_to_choose(tmp_path: Path)
     run = continuous_run(tmp_path, quantize={"weight_bits": 8, "action_bits": 3})
     assert qpd.evaluate(run, policy="qat").mean
     (found,) = measured_routes([run])
-    assert not found.cells
-    (((cell, output), _),) = found.outputs.items()
-    assert (cell.core, cell.inputs, output) == (8, 8, 3)
+    (cell,) = found.cells
+    assert (cell.core, cell.inputs, cell.outputs) == (8, 8, 3) and str(cell).endswith("output 3")
+    # Nor beside one of 8 bits, which it would beat.
+    passes = {cell: True, replace(cell, outputs=8): True, replace(cell, core=2): True}
+    assert choose(passes, RULES["paper"])[0].cells == (replace(cell, outputs=8),)
+
+
+def test_outputs_of_trained_controllers_are_those_of_their_grid() -> None:
+    folder = Path(__file__).parents[3] / "runs-reference/controllers/trained/hopper-16-2-6-s0"
+    student = load_integer_student(folder / "quantized.safetensors")
+    assert student.output_grid is not None and cell_of(student) == Cell(2, 16, 6, 8)
+    few = replace(student, output_grid=OutputGrid(0.5, 3))
+    assert cell_of(few) == Cell(2, 16, 6, 3)
 
 
 def test_the_choices_stand_beside_the_papers() -> None:

@@ -58,8 +58,8 @@ def test_a_controller_without_a_student_is_compared_with_its_twin(tmp_path: Path
         games_file(tmp_path, "elsewhere", "qat", {0.0: 900, 0.3: 500}, "Ant-v4"),
     ]
     pairs = noisy_pairs(read_noisy_games(files))
-    assert list(pairs) == [("Hopper-v4", "trained, qat")]
-    ((few, its),) = pairs["Hopper-v4", "trained, qat"]
+    ((played, ((few, its),)),) = pairs
+    assert str(played) == "trained, qat"
     assert few.mean() == pytest.approx(500) and its.mean() == pytest.approx(400)
 
 
@@ -117,9 +117,9 @@ def test_the_claim_about_learning_compares_areas_of_trainings() -> None:
     chosen = Cell(2, 16, 6)  # the paper's of Hopper
     for seed in range(5):
         found.floats[256][seed] = np.array([1.0])
-        found.learning[256][seed] = 600.0 + seed
-        found.learning[chosen][seed] = 620.0 - seed
-        found.learning[Cell(8, 256, 8)][seed] = 1.0
+        found.learning[256][seed] = np.array([600.0 + seed])
+        found.learning[chosen][seed] = np.array([620.0 - seed])
+        found.learning[Cell(8, 256, 8)][seed] = np.array([1.0])
     claims = judge(ControllerEvidence([found]))
     (claim,) = [each for each in claims if "learn as fast" in each.text]
     assert str(claim.verdict) == "held" and "1.03 [1.0" in claim.evidence
@@ -135,5 +135,5 @@ def test_the_area_below_a_curve() -> None:
               if row["episode_return"]]  # fmt: skip
     area = sum((x2 - x1) * (y1 + y2) / 2 for (x1, y1), (x2, y2) in itertools.pairwise(points))
     mean = area / (points[-1][0] - points[0][0])
-    assert route.learning[256][0] == pytest.approx(mean)
-    assert route.learning[Cell(2, 16, 6)][0] == pytest.approx(543.4, abs=0.1)
+    assert route.learning[256][0] == pytest.approx([mean])
+    assert route.learning[Cell(2, 16, 6)][0] == pytest.approx([543.4], abs=0.1)
