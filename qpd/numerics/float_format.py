@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from qpd.numerics.kernels import Bits, kernels, takes
 
 _NAMES = {"fp32": (8, 23), "bf16": (8, 7), "fp16": (5, 10)}
 _CASTS = {(5, 10): torch.float16, (8, 7): torch.bfloat16}
@@ -79,6 +82,12 @@ class FloatFormat:
         """The smallest positive number, a subnormal: 2^-24 for fp16."""
         return math.ldexp(1.0, self.min_exponent - self.mantissa)
 
+    @functools.cached_property
+    def bits(self) -> Bits:
+        """The format as the compiled kernels read it."""
+        beyond = self.largest if self.saturate else math.inf
+        return Bits(self.mantissa, self.min_exponent, self.largest, beyond)
+
     def round(self, x: Tensor) -> Tensor:
         """Round float32 or float64 to the format's nearest number, ties to even; any shape.
 
@@ -86,6 +95,18 @@ class FloatFormat:
         """
         if x.dtype not in _CARRIERS:
             raise ValueError(f"cannot round {x.dtype}: only float32 and float64 hold every format")
+        if takes(x) and (native := kernels()) is not None:
+            return native.round(x, self.bits)
+        return self._rounded(x)
+
+    def round_(self, x: Tensor) -> Tensor:
+        """Round float32 or float64 in place, as `round` does; any shape."""
+        if takes(x) and (native := kernels()) is not None:
+            return native.round_(x, self.bits)
+        return x.copy_(self._rounded(x))
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        """Round by PyTorch's operations, on any device, in several passes over memory."""
         cast = _CASTS.get((self.exponent, self.mantissa))
         # PyTorch casts float64 to 16 bits by way of float32, which rounds twice.
         if cast is not None and x.dtype == torch.float32 and not self.saturate:

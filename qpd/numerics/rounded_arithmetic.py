@@ -17,10 +17,12 @@ from qpd.numerics.float_format import FloatFormat
 _aten = torch.ops.aten
 # They hand on numbers that they are given, 0 and 1; views are known by their schemas.
 _EXACT = {
+    _aten._unsafe_view.default,
     _aten.abs.default,
     _aten.cat.default,
     _aten.clone.default,
     _aten.detach.default,
+    _aten.lift_fresh.default,
     _aten.maximum.default,
     _aten.min.dim,
     _aten.minimum.default,
@@ -58,20 +60,21 @@ class RoundedArithmetic(TorchDispatchMode):
     def __torch_dispatch__(  # noqa: D105 - PyTorch's hook
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        is_exact, is_in_place = _kind(func)
-        if is_exact or RoundedArithmetic._is_paused:
+        is_exact = RoundedArithmetic._is_paused or _is_exact(func)
+        if func is _aten.sqrt.default and not is_exact:
+            # PyTorch's in float32 is not always the nearest number.
+            found = func(args[0].double()).to(args[0].dtype)
+        else:
+            found = func(*args, **(kwargs or {}))
+        if is_exact:
             return found
-        rounded = self._round_in_place if is_in_place else self._round
         if isinstance(found, Tensor):  # nearly always; a walk through a tree takes its time
-            return rounded(found)
-        return tree_map_only(Tensor, rounded, found)
+            return self._round(found)
+        return tree_map_only(Tensor, self._round, found)
 
     def _round(self, x: Tensor) -> Tensor:
-        return self._form.round(x) if x.dtype in (torch.float32, torch.float64) else x
-
-    def _round_in_place(self, x: Tensor) -> Tensor:
-        return x.copy_(self._round(x)) if x.is_floating_point() else x
+        """Round a result where it lies: nobody else has it, or it was to be written there."""
+        return self._form.round_(x) if x.dtype in (torch.float32, torch.float64) else x
 
 
 @contextmanager
@@ -89,6 +92,6 @@ def unrounded() -> Iterator[None]:
 
 
 @functools.cache
-def _kind(func: Any) -> tuple[bool, bool]:
-    """Tell whether an operation hands numbers on as they are, and whether it writes to tensors."""
-    return func in _EXACT or func.is_view, func._schema.is_mutable
+def _is_exact(func: Any) -> bool:
+    """Tell whether an operation hands numbers on as they are."""
+    return func in _EXACT or func.is_view

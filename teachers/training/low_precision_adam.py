@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.kernels import AdamStep, kernels, takes
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 from qpd.recipe.train_schema import Baseline
 from qpd.teachers.low_precision.compound_scale import CompoundScale
-from qpd.teachers.low_precision.hadam import adam_moments, adam_step, hadam_moments, hadam_step
+from qpd.teachers.low_precision.hadam import (
+    BETA1,
+    BETA2,
+    adam_moments,
+    adam_step,
+    hadam_moments,
+    hadam_step,
+)
 from qpd.teachers.low_precision.kahan import (
     fitting_scale,
     kahan_add,
@@ -48,6 +56,7 @@ class LowPrecisionAdam(torch.optim.Adam):
         self._has_masters = baseline in ("mixed_precision", "placed_mixed_precision")
         self._has_target_masters = baseline == "placed_mixed_precision"
         self._unscales = baseline == "loss_scaling" or self._has_masters
+        self._step_form = FloatFormat.parse("fp32") if self._has_masters else form
         first = CompoundScale() if self._compounds or self._unscales else CompoundScale(1.0)
         self._keep(first, updates=0)
 
@@ -67,76 +76,106 @@ class LowPrecisionAdam(torch.optim.Adam):
         group = self.param_groups[0]
         mine: list[Tensor] = [each for each in group["params"] if each.grad is not None]
         self._begin(mine)
-        m, v = (self._whole(mine, key) for key in _MOMENTS)
-        gradient = _joined([each.grad for each in mine])  # type: ignore[misc]
+        gradients: list[Tensor] = [each.grad for each in mine]  # type: ignore[misc]
         if self._coerces:
-            gradient = self._coerced(gradient)
+            gradients = [self._coerced(each) for each in gradients]
         scale = CompoundScale(group["gamma"], group["good"], group["skipped"])
-        arithmetic = nullcontext() if self._has_masters else RoundedArithmetic(self._form)
         if self._compounds or self._unscales:
-            is_finite = bool(gradient.isfinite().all())
-            if self._unscales:
-                with arithmetic:
-                    gradient = gradient / scale.gamma
-            scale = scale.after(is_finite, [m, v] if self._compounds else [])
+            is_finite = _are_finite(gradients)
+            moments = [self.state[each][key] for each in mine for key in _MOMENTS]
+            scale = scale.after(is_finite, moments if self._compounds else [])
             if self._compounds:
-                m, v = self._rescaled(m, v, scale.buffer_factor)
-            self._keep(scale, group["updates"])
+                self._rescale(mine, scale.buffer_factor)
             if not is_finite:
-                self._store(mine, m, v)
+                self._keep(scale, group["updates"])
                 return
+        divisor = group["gamma"] if self._unscales else 1.0
         self._keep(scale, group["updates"] + 1)
-        eps = scale.eps if self._compounds else EPS
+        step = self._step_of(group["updates"], scale, divisor)
+        for parameter, gradient in zip(mine, gradients, strict=True):
+            state = self.state[parameter]
+            self._move(state.get("master", parameter), state, gradient, step)
+            if self._coerces:
+                for each in (parameter, *(state[key] for key in _MOMENTS)):
+                    each.copy_(self._coerced(each))
+            if self._has_masters:
+                parameter.copy_(self._form.round(state["master"]))
+            state["step"].fill_(group["updates"])
+
+    def _step_of(self, updates: int, scale: CompoundScale, divisor: float) -> AdamStep:
         is_root = "hadam" in self._methods
-        moments, step = (hadam_moments, hadam_step) if is_root else (adam_moments, adam_step)
-        values = self._whole(mine, "master") if self._has_masters else _joined(mine)
-        with arithmetic:
-            m, v = moments(m, v, gradient)
-            change = step(m, v, group["lr"], eps, group["updates"])
-            if self._compensates:
-                values, lost = kahan_add(values, self._whole(mine, "lost"), change)
-                _write(lost, [self.state[each]["lost"] for each in mine])
+        power = 0.5 if is_root else 1.0
+        return AdamStep(
+            beta1=BETA1,
+            rest1=1.0 - BETA1,
+            beta2=BETA2**power,
+            rest2=(1.0 - BETA2) ** power,
+            correction1=1.0 - BETA1**updates,
+            correction2=(1.0 - BETA2**updates) ** power,
+            rate=-self.param_groups[0]["lr"],
+            eps=scale.eps if self._compounds else EPS,
+            scale=divisor,
+            is_root=is_root,
+        )
+
+    def _move(self, values: Tensor, state: Any, gradient: Tensor, step: AdamStep) -> None:
+        """Move `values` and the moments of their `state` in place."""
+        m, v, lost = state["exp_avg"], state["exp_avg_sq"], state.get("lost")
+        its = [values, m, v, gradient] if lost is None else [values, m, v, gradient, lost]
+        if takes(*its) and (native := kernels()) is not None:
+            native.adam_(values, m, v, lost, gradient, step, self._step_form.bits)
+            return
+        moments, change_of = (
+            (hadam_moments, hadam_step) if step.is_root else (adam_moments, adam_step)
+        )
+        updates = self.param_groups[0]["updates"]
+        with RoundedArithmetic(self._step_form):
+            if step.scale != 1.0:
+                gradient = gradient / step.scale
+            for place, moment in zip((m, v), moments(m, v, gradient), strict=True):
+                place.copy_(moment)
+            change = change_of(m, v, -step.rate, step.eps, updates)
+            if lost is None:
+                values.add_(change)
             else:
-                values = values + change
-        if self._coerces:
-            values, m, v = (self._coerced(each) for each in (values, m, v))
-        if self._has_masters:
-            _write(values, [self.state[each]["master"] for each in mine])
-            values = self._form.round(values)
-        _write(values, mine)
-        self._store(mine, m, v)
+                for place, found in zip(
+                    (values, lost), kahan_add(values, lost, change), strict=True
+                ):
+                    place.copy_(found)
 
     @torch.no_grad()
     def move_target(self, target: list[Tensor], tau: float) -> None:
         """Move the target network's parameters by `tau` towards these, in their order."""
         group = self.param_groups[0]
         parameters: list[Tensor] = group["params"]
-        states = [self.state[each] for each in parameters]
-        online, its = _joined(parameters), _joined(target)
-        if "kahan_momentum" not in self._methods and not self._has_target_masters:
-            with RoundedArithmetic(self._form):
-                its = naive_soft_update(its, online, tau)
-            _write(its, target)
-            return
-        if "target" not in states[0]:
-            if not self._has_target_masters:
-                group["target_scale"] = fitting_scale(parameters, self._form.largest)
-            with RoundedArithmetic(self._form):
-                first = group.get("target_scale", 1.0) * its
-            for state, part in zip(states, _split(first, target), strict=True):
-                state.update(target=part.clone(), target_lost=torch.zeros_like(part))
-        scaled, lost = self._whole(parameters, "target"), self._whole(parameters, "target_lost")
-        if self._has_target_masters:
-            scaled = naive_soft_update(scaled, self._whole(parameters, "master"), tau)
-            its = self._form.round(scaled)
-        else:
-            scale: float = group["target_scale"]
-            with RoundedArithmetic(self._form):
-                scaled, lost = kahan_soft_update(scaled, lost, online, tau, scale)
-                its = scaled / scale
-        _write(its, target)
-        _write(scaled, [state["target"] for state in states])
-        _write(lost, [state["target_lost"] for state in states])
+        compensates = "kahan_momentum" in self._methods and not self._has_target_masters
+        if compensates and "target_scale" not in group:
+            group["target_scale"] = fitting_scale(parameters, self._form.largest)
+        for online, its in zip(parameters, target, strict=True):
+            state = self.state[online]
+            if self._has_target_masters:
+                scaled = state.setdefault("target", its.detach().clone())
+                scaled.copy_(naive_soft_update(scaled, state["master"], tau))
+                its.copy_(self._form.round(scaled))
+            elif compensates:
+                self._follow(its, state, online, tau, group["target_scale"])
+            else:
+                with RoundedArithmetic(self._form):
+                    its.copy_(naive_soft_update(its, online, tau))
+
+    def _follow(self, its: Tensor, state: Any, online: Tensor, tau: float, scale: float) -> None:
+        """Move a parameter of the target network in place, and its compensated sum."""
+        with RoundedArithmetic(self._form):
+            if "target" not in state:
+                state.update(target=scale * its, target_lost=torch.zeros_like(its))
+            scaled, lost = state["target"], state["target_lost"]
+            if takes(its, scaled, lost, online) and (native := kernels()) is not None:
+                native.soft_update_(its, scaled, lost, online, tau, scale, self._form.bits)
+                return
+            moved = kahan_soft_update(scaled, lost, online, tau, scale)
+            for place, found in zip((scaled, lost), moved, strict=True):
+                place.copy_(found)
+            its.copy_(scaled / scale)
 
     def _begin(self, parameters: list[Tensor]) -> None:
         for each in parameters:
@@ -147,41 +186,25 @@ class LowPrecisionAdam(torch.optim.Adam):
                 if self._has_masters:
                     self.state[each]["master"] = each.detach().clone()
 
-    def _whole(self, parameters: list[Tensor], key: str) -> Tensor:
-        return _joined([self.state[each][key] for each in parameters])
-
     def _coerced(self, x: Tensor) -> Tensor:
         largest = self._form.largest
         return x.nan_to_num(nan=0.0, posinf=largest, neginf=-largest)
 
-    def _rescaled(self, m: Tensor, v: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    def _rescale(self, parameters: list[Tensor], factor: float) -> None:
         if factor == 1.0:
-            return m, v
+            return
         second = factor if "hadam" in self._methods else factor**2
         with RoundedArithmetic(self._form):
-            return factor * m, second * v
-
-    def _store(self, parameters: list[Tensor], m: Tensor, v: Tensor) -> None:
-        states = [self.state[each] for each in parameters]
-        for key, whole in zip(_MOMENTS, (m, v), strict=True):
-            _write(whole, [state[key] for state in states])
-        for state in states:
-            state["step"].fill_(self.param_groups[0]["updates"])
+            for each in parameters:
+                self.state[each]["exp_avg"].mul_(factor)
+                self.state[each]["exp_avg_sq"].mul_(second)
 
     def _keep(self, scale: CompoundScale, updates: int) -> None:
         kept = {"gamma": scale.gamma, "good": scale.good, "skipped": scale.skipped}
         self.param_groups[0].update(kept, updates=updates)
 
 
-def _joined(tensors: list[Tensor]) -> Tensor:
-    """Return one vector of them all: one operation for all is faster than one for each."""
-    return torch.cat([each.reshape(-1) for each in tensors])
-
-
-def _split(vector: Tensor, like: list[Tensor]) -> list[Tensor]:
-    parts = vector.split([each.numel() for each in like])
-    return [part.view(each.shape) for part, each in zip(parts, like, strict=True)]
-
-
-def _write(vector: Tensor, places: list[Tensor]) -> None:
-    torch._foreach_copy_(places, _split(vector, places))
+def _are_finite(tensors: list[Tensor]) -> bool:
+    # Of a tensor with NaN the largest number is NaN.
+    largest = torch._foreach_norm(tensors, math.inf)
+    return bool(torch.stack(largest).isfinite().all())

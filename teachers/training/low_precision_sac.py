@@ -6,7 +6,8 @@ Bjorck et al., Low-Precision RL: Running SAC in Half Precision (ICML 2021, arXiv
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class LowPrecisionSAC(SAC):
             found = _values(self.critic, observations, actions)
             loss = 0.5 * torch.stack([F.mse_loss(each, wanted) for each in found]).sum()
         told["critic_loss"] = self._minimize(self.critic.optimizer, loss)
-        with arithmetic:
+        with arithmetic, _fixed(self.critic):
             values = torch.cat(_values(self.critic, observations, own_actions), dim=1)
             loss = (alpha * log_probs - values.min(dim=1, keepdim=True).values).mean()
         if self.controller is not None:
@@ -161,6 +162,19 @@ class LowPrecisionSAC(SAC):
     def _of_density(self) -> AbstractContextManager[Any]:
         """Return the arithmetic of log-probabilities and of the entropy coefficient."""
         return nullcontext() if self.is_placed else RoundedArithmetic(self.form)
+
+
+@contextmanager
+def _fixed(network: nn.Module) -> Iterator[None]:
+    """Return a context in which a network hands gradients on and gets none of its own."""
+    learned = [each for each in network.parameters() if each.requires_grad]
+    for each in learned:
+        each.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for each in learned:
+            each.requires_grad_(True)
 
 
 def _values(critic: Any, observations: Tensor, actions: Tensor) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,10 +13,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.kernels import kernels
 
 BITS16 = torch.arange(-(2**15), 2**15).to(torch.int16)
 CASTS = {"fp16": torch.float16, "bf16": torch.bfloat16, "e5m2": torch.float8_e5m2}
 formats = st.builds(FloatFormat, st.integers(2, 8), st.integers(1, 23), st.booleans())
+
+
+@pytest.fixture(params=["compiled", "PyTorch's operations"], autouse=True, scope="module")
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Round by the compiled kernel, and again as where there is no compiler."""
+    if request.param == "compiled":
+        assert kernels() is not None, "the tests need a C compiler"
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qpd.numerics.float_format.kernels", lambda: None)
+        yield
 
 
 def same_bits(found: Tensor, wanted: Tensor) -> bool:
@@ -148,3 +162,20 @@ def test_what_is_no_format_is_refused(text: str) -> None:
 def test_only_wide_dtypes_are_rounded() -> None:
     with pytest.raises(ValueError, match="float16"):
         FloatFormat(5, 2).round(torch.ones(1, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_in_place_writes_what_round_returns(dtype: torch.dtype) -> None:
+    form = FloatFormat.parse("e4m3")
+    whole = torch.randn(8, 10, dtype=dtype)
+    for part in (whole.clone(), whole.clone().T, whole.clone()[:, ::2], whole.clone()[0, 0]):
+        wanted, place = form.round(part), part.data_ptr()
+        found = form.round_(part)
+        assert same_bits(part, wanted) and found.data_ptr() == place
+
+
+def test_rounding_keeps_the_graph() -> None:
+    x = torch.tensor([1.0 + 2.0**-12], requires_grad=True)
+    rounded = FloatFormat.parse("fp16").round(x)
+    rounded.backward()
+    assert rounded.item() == 1.0 and x.grad is not None and x.grad.item() == 1.0

@@ -14,7 +14,9 @@ from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 FP16 = FloatFormat.parse("fp16")
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "exp", "log", "tanh", "square"])
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "div", "exp", "log", "sqrt", "tanh", "square"]
+)
 def test_operations_are_those_of_float16(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     bits = torch.randint(-(2**15), 2**15, (2, 200_000), generator=generator).to(torch.int16)

@@ -15,13 +15,16 @@ from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_precision
 
 
-def learner(width: int = 32) -> LowPrecisionSAC:
+def learner(
+    width: int = 32, methods: tuple[str, ...] = METHODS, baseline: Any = None
+) -> LowPrecisionSAC:
     """A learner in simulated float16 with a buffer of 100 transitions."""
     model = SAC(
         "MlpPolicy", gymnasium.make("Pendulum-v1"), batch_size=32, learning_starts=100,
         policy_kwargs={"net_arch": [width, width]}, seed=0, device="cpu",
     )  # fmt: skip
-    use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
+    settings = TrainPrecision(format="fp16", methods=list(methods), baseline=baseline)
+    use_low_precision(model, settings)
     assert isinstance(model, LowPrecisionSAC)
     return model.learn(100)
 
@@ -61,6 +64,27 @@ def test_float16_tensors_hold_the_numbers_of_the_simulation() -> None:
             mine = simulated.critic.optimizer.state[one][key]
             its = stored.critic.optimizer.state[other][key].float()
             assert (its - mine).abs().max() <= 2.0**-9 * mine.abs().max(), key
+
+
+@pytest.mark.parametrize(
+    ("methods", "baseline"),
+    [(METHODS, None), ((), None), (("kahan_gradients",), None), ((), "coercion")]
+    + [((), "mixed_precision"), ((), "placed_mixed_precision")],
+)
+def test_without_a_compiler_the_numbers_are_the_same(
+    methods: tuple[str, ...], baseline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for kernels in (None, lambda: None):
+        if kernels is not None:
+            for module in ("numerics.float_format", "teachers.training.low_precision_adam"):
+                monkeypatch.setattr(f"qpd.{module}.kernels", kernels)
+        model = learner(methods=methods, baseline=baseline)
+        for _ in range(5):
+            update(model)
+        found.append({name: each.clone() for name, each in model.policy.state_dict().items()})
+    for name, each in found[0].items():
+        torch.testing.assert_close(each, found[1][name], rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(("network", "wanted"), [("critic", 16), ("actor", 8)])

@@ -1,0 +1,105 @@
+"""Compiled steps against PyTorch's operations of which each rounds: equal to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from qpd.machine.compiled import compiled
+from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.kernels import AdamStep, kernels, takes
+from qpd.numerics.rounded_arithmetic import RoundedArithmetic
+from qpd.teachers.low_precision.hadam import (
+    BETA1,
+    BETA2,
+    adam_moments,
+    adam_step,
+    hadam_moments,
+    hadam_step,
+)
+from qpd.teachers.low_precision.kahan import kahan_add, kahan_soft_update
+
+COUNT, UPDATES = 1001, 40  # no multiple of a vector's width
+
+
+def gradients(form: FloatFormat, update: int) -> Tensor:
+    """Numbers of the format from its smallest to its largest, and zeros."""
+    generator = torch.Generator().manual_seed(update)
+    sizes = torch.rand(COUNT, generator=generator) * 2.0 - 1.0
+    found = torch.randn(COUNT, generator=generator) * 2.0 ** (form.max_exponent * sizes)
+    found[::7] = 0.0
+    return form.round(found)
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "e5m7", "e4m3", "fp32"])
+@pytest.mark.parametrize("is_root", [False, True])
+@pytest.mark.parametrize("compensates", [False, True])
+def test_adam(name: str, is_root: bool, compensates: bool) -> None:
+    form, native = FloatFormat.parse(name), kernels()
+    assert native is not None
+    moments, step_of = (hadam_moments, hadam_step) if is_root else (adam_moments, adam_step)
+    power = 0.5 if is_root else 1.0
+    first = form.round(torch.randn(COUNT, generator=torch.Generator().manual_seed(0)))
+    values, m, v, lost = first.clone(), *(torch.zeros(COUNT) for _ in range(3))
+    own_values, own_m, own_v, own_lost = (each.clone() for each in (values, m, v, lost))
+    for update in range(1, UPDATES + 1):
+        gradient, scale = gradients(form, update), 1.0 if update % 2 else 128.0
+        with RoundedArithmetic(form):
+            divided = gradient / scale
+            m, v = moments(m, v, divided)
+            change = step_of(m, v, 1e-3, 1e-4, update)
+            if compensates:
+                values, lost = kahan_add(values, lost, change)
+            else:
+                values = values + change
+        step = AdamStep(
+            BETA1, 1.0 - BETA1, BETA2**power, (1.0 - BETA2) ** power, 1.0 - BETA1**update,
+            (1.0 - BETA2**update) ** power, -1e-3, 1e-4, scale, is_root,
+        )  # fmt: skip
+        kept = own_lost if compensates else None
+        native.adam_(own_values, own_m, own_v, kept, gradient, step, form.bits)
+        for own, wanted in ((own_m, m), (own_v, v), (own_lost, lost), (own_values, values)):
+            torch.testing.assert_close(own, wanted, rtol=0, atol=0, equal_nan=True)
+    assert not torch.equal(values, first)
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "e4m3"])
+def test_soft_update(name: str) -> None:
+    form, native = FloatFormat.parse(name), kernels()
+    assert native is not None
+    generator = torch.Generator().manual_seed(0)
+    online, target = form.round(torch.randn(2, COUNT, generator=generator))
+    scaled, lost = form.round(8.0 * target), torch.zeros(COUNT)
+    own_target, own_scaled, own_lost = target.clone(), scaled.clone(), lost.clone()
+    for _ in range(UPDATES):
+        with RoundedArithmetic(form):
+            scaled, lost = kahan_soft_update(scaled, lost, online, 0.25, 8.0)
+            target = scaled / 8.0
+        native.soft_update_(own_target, own_scaled, own_lost, online, 0.25, 8.0, form.bits)
+        for own, wanted in ((own_target, target), (own_scaled, scaled), (own_lost, lost)):
+            assert torch.equal(own, wanted)
+    assert (own_lost != 0).any()
+
+
+def test_what_kernels_do_not_take() -> None:
+    x = torch.ones(4, 4)
+    assert takes(x, x[0])
+    assert not any(takes(each) for each in (x.double(), x.half(), x.T[:2], x.to("meta")))
+    assert not takes(x.requires_grad_())
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "empty.c"
+    source.write_text("int qpd_nothing;")
+    assert compiled(source) is not None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compiled(source) is None
+
+
+def test_what_does_not_compile(tmp_path: Path) -> None:
+    source = tmp_path / "broken.c"
+    source.write_text("int main(")
+    assert compiled(source) is None
