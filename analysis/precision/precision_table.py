@@ -13,6 +13,7 @@ from qpd.analysis.returns.mean_bootstrap import mean_estimate
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.returns.return_statistics import score_matrix
 from qpd.analysis.runs.run_frame import find_runs, run_frame
+from qpd.evaluation.studentized import t_interval
 from qpd.recipe.training_phases import TrainingPhase
 from qpd.runs.counted_gradients import PhaseGradients
 from qpd.runs.manifest import PhaseName
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 PHASES: dict[str, PhaseName] = {"distilled": "distill", "qat": "finetune"}
-_KEYS = ["env_id", "teacher", "policy", "arithmetic"]
+_STUDENT = ["env_id", "teacher", "size", "policy", "layer_bits"]
+_KEYS = [*_STUDENT, "arithmetic"]
+_SINGLE = "fp32"
 
 
 def precision_rows(paths: Sequence[Path]) -> DataFrame:
@@ -44,7 +47,12 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
         told = [_row(run, row) for _, row in mine.iterrows()]
         # Neither games nor updates: the phase has not ended.
         rows += [row for row in told if len(row["returns"]) or not np.isnan(row["skipped"])]
-    return pd.DataFrame(rows)
+    # Cells of a sweep may share a distilled student: it counts once.
+    unique = {
+        (*(row[key] for key in (*_KEYS, "seed")), tuple(row["returns"]) or id(row)): row
+        for row in rows
+    }
+    return pd.DataFrame(list(unique.values()))
 
 
 def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
@@ -53,7 +61,7 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
     phase: TrainingPhase = run.recipe.distill if name == "distill" else run.recipe.finetune
     texts = [arithmetic_text(run.recipe.distill)]
     texts += [arithmetic_text(run.recipe.finetune)] if name == "finetune" else []
-    found = {key: row[key] for key in ("name", "seed", "env_id", "teacher", "policy", "returns")}
+    found = {key: row[key] for key in ("name", "seed", "returns", *_STUDENT)}
     found["arithmetic"] = " / ".join(dict.fromkeys(texts))
     kept = {"skipped": "skipped_updates", "loss_scale": "loss_scale"}
     for key, of in (kept | {"divergence": "best_validation_divergence"}).items():
@@ -73,18 +81,21 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
 
 
 def precision_table(rows: DataFrame) -> DataFrame:
-    """Return a row for each arithmetic: return over seeds with its 95% interval, and means.
+    """Return a row for each student and arithmetic: return with its 95% interval, and means.
 
-    `seeds` counts runs with games; `mean`, `low` and `high` are NaN without any.
+    `seeds` counts runs with games; `mean`, `low` and `high` are NaN without any. `difference` is
+    the mean over seeds of the return minus fp32's, of the same student and seed, with Student's
+    interval over seeds; NaN without such pairs.
     """
     import pandas as pd
 
     means = ["divergence", "skipped", "loss_scale", "lost", "subnormal", "overflow"]
     sizes = [name for name in rows.columns if name.startswith("bytes_")]
     found = []
-    for key, mine in rows.groupby(_KEYS, sort=False) if len(rows) else []:
+    for key, mine in rows.groupby(_KEYS) if len(rows) else []:
         games = [np.asarray(each, float) for each in mine["returns"] if len(each)]
         value = low = high = np.nan
+        difference = t_interval(_differences(rows, mine))
         if games:
             estimate = mean_estimate(score_matrix(games))
             value, (low, high) = estimate.value, estimate.interval()
@@ -96,6 +107,9 @@ def precision_table(rows: DataFrame) -> DataFrame:
                 "mean": value,
                 "low": low,
                 "high": high,
+                "difference": difference[0],
+                "difference_low": difference[1],
+                "difference_high": difference[2],
                 **mine[means].mean().to_dict(),
                 "fitting_scale": mine["fitting_scale"].min(),  # it fits them all
                 **mine[sizes].iloc[0].to_dict(),
@@ -104,18 +118,36 @@ def precision_table(rows: DataFrame) -> DataFrame:
     return pd.DataFrame(found)
 
 
+def _differences(rows: DataFrame, mine: DataFrame) -> list[float]:
+    """Return mean returns minus those in fp32, of the same student, seed by seed."""
+    first = mine.iloc[0]
+    if first["arithmetic"] == _SINGLE:
+        return []
+    same = (rows[_STUDENT] == first[_STUDENT]).all(axis=1) & (rows["arithmetic"] == _SINGLE)
+    theirs = dict(zip(rows.loc[same, "seed"], rows.loc[same, "returns"], strict=True))
+    return [
+        float(np.mean(games)) - float(np.mean(theirs[seed]))
+        for seed, games in zip(mine["seed"], mine["returns"], strict=True)
+        if len(games) and len(theirs.get(seed, ()))
+    ]
+
+
 def shown_precisions(table: DataFrame) -> list[ShownTable]:
     """Tabulate `precision_table` for a terminal: returns, then bytes by parameter."""
-    header = ["student", "arithmetic", "seeds", "return [95%]", "divergence", "skipped", "last S",
-              "lost", "subnormal", "overflow", "S that fits"]  # fmt: skip
+    header = [
+        *("student", "bits", "arithmetic", "seeds", "return [95%]", "minus fp32 [95%]"),
+        *("divergence", "skipped", "last S", "lost", "subnormal", "overflow", "S that fits"),
+    ]
     shown = []
     for env_id, mine in table.groupby("env_id", sort=False) if len(table) else []:
         rows = [
             [
-                row["policy"],
+                f"{row['size']} {row['policy']}",
+                row["layer_bits"],
                 row["arithmetic"],
                 str(row["seeds"]),
                 f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
+                _difference(row),
                 _number(row["divergence"], "{:.5f}"),
                 *(_number(row[name], "{:,.1f}") for name in ("skipped", "loss_scale")),
                 *(_number(row[name], "{:.2%}") for name in ("lost", "subnormal", "overflow")),
@@ -137,6 +169,13 @@ def _bytes_table(table: DataFrame) -> ShownTable:
     return ShownTable("bytes by parameter, if stored in the format", ["", *parts], rows)
 
 
+def _difference(row: Any) -> str:
+    value, low, high = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+    if np.isnan(value):
+        return "-"
+    return f"{value:+.1f}" + ("" if np.isnan(low) else f" [{low:+.1f}, {high:+.1f}]")
+
+
 def _number(value: float, form: str) -> str:
     return "-" if np.isnan(value) else form.format(value)
 
@@ -145,6 +184,7 @@ NOTES = (
     "return: mean over seeds and games with 95% bootstrap interval; the best validation's "
     "divergence from the teacher, skipped updates and last loss scale S: means over seeds, of the "
     "student's own phase",
+    "minus fp32: of the same student and seed; interval over seeds (Student's t)",
     "lost, subnormal, overflow: shares of counted weight gradients in the format, without S (in "
     "fp16 where training is in float32); overflow counts those of skipped updates; S that fits: "
     "leaves a binade below overflow",

@@ -28,7 +28,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import evaluate
 from qpd.evaluation.sampled_states import SampledStates
-from qpd.evaluation.studentized import student_t_quantile
+from qpd.evaluation.studentized import t_interval
 from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.runs.progress import Progress
 from qpd.runs.training_run import TrainingRun
@@ -103,7 +103,7 @@ def paired_with_float(table: pd.DataFrame) -> pd.DataFrame:
                 for seed, value in zip(mine["seed"], mine[column], strict=True)
                 if (algo, env_id, seed) in own.index
             ]
-            row[f"{column}_difference"], low, high = _t_interval(pairs)
+            row[f"{column}_difference"], low, high = t_interval(pairs)
             row[f"{column}_low"], row[f"{column}_high"] = low, high
         rows.append(row)
     return pd.DataFrame(rows)
@@ -253,15 +253,6 @@ def spread(policy: Policy, states: np.ndarray) -> tuple[float, float]:
 
 def _policy(teacher: Teacher) -> Policy:
     return agent_policy(teacher, actor_of(teacher.network, teacher.activation))
-
-
-def _t_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    known = np.array([value for value in values if np.isfinite(value)])
-    if len(known) < 2:
-        mean = float(known.mean()) if len(known) else np.nan
-        return mean, np.nan, np.nan
-    far = student_t_quantile(0.975, len(known) - 1) * known.std(ddof=1) / len(known) ** 0.5
-    return float(known.mean()), float(known.mean() - far), float(known.mean() + far)
 
 
 def _difference(row: dict[str, float], column: str) -> str:

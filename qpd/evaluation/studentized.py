@@ -9,6 +9,7 @@ it, at most twice as far, and not beyond the lowest and the highest game.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -82,6 +83,20 @@ def studentized_draws(value: float, drawn: np.ndarray, errors: np.ndarray) -> np
     # Rounding may leave such a resample an error that is not quite 0.
     known = errors > _ROUNDING * errors.max(initial=0.0)
     return np.asarray((drawn[known] - value) / errors[known])
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of those that are finite, and the ends of its 95% interval.
+
+    Student's t over independent values, such as trainings. Ends are NaN with fewer than two, and
+    the mean is with none.
+    """
+    known = np.array([value for value in values if np.isfinite(value)])
+    mean = float(known.mean()) if len(known) else np.nan
+    if len(known) < 2:
+        return mean, np.nan, np.nan
+    far = student_t_quantile(0.975, len(known) - 1) * float(known.std(ddof=1)) / len(known) ** 0.5
+    return mean, mean - far, mean + far
 
 
 def student_t_quantile(probability: float, freedom: float) -> float:

@@ -60,6 +60,31 @@ def test_the_table_is_over_seeds(runs: Path) -> None:
     assert half["fitting_scale"] == 2.0**-2  # 2^16 to 2^14, a binade below the top
 
 
+def test_bits_stand_apart_and_differences_are_by_seed(tmp_path: Path) -> None:
+    cells = [("fp32", 8, 0, 10.0), ("fp32", 8, 1, 40.0), ("fp32", 4, 0, 7.0)]
+    cells += [("fp16", 8, 0, 12.0), ("fp16", 8, 1, 46.0), ("fp16", 4, 0, 5.0), ("fp16", 4, 1, 9.0)]
+    for name, bits, seed, value in cells:
+        make_run(
+            tmp_path / f"{name}-{bits}-{seed}",
+            {"distilled": [seed, seed + 1.0], "qat": [value - 1, value + 1]},
+            seed=seed,
+            changes=[f"distill.precision={name}", f"finetune.precision={name}",
+                     f"quantize.weight_bits={bits}"],
+        )  # fmt: skip
+    table = precision_table(precision_rows([tmp_path]))
+    qat = table[table["policy"] == "qat"].set_index(["layer_bits", "arithmetic"])
+    half = qat.xs("fp16, S dynamic", level="arithmetic")
+    eight, four = half.loc["8"], half.loc["4"]
+    # 2 and 6: 4 +- 12.706 * 2.828 / sqrt 2; of 4 bits only seed 0 has both.
+    assert (eight.seeds, eight.difference) == (2, 4.0)
+    assert eight.difference_high == pytest.approx(4 + 12.706 * 2, rel=1e-3)
+    assert (four.seeds, four.difference) == (2, -2.0) and np.isnan(four.difference_low)
+    assert np.isnan(qat.xs("fp32", level="arithmetic")["difference"]).all()
+    # One student behind 8 and 4 bits, as in a sweep that shares it, counts once.
+    distilled = table[table["policy"] == "distilled"]
+    assert distilled["seeds"].tolist() == [2, 2]
+
+
 def test_the_histograms_shares_are_those_of_the_stored_counts(runs: Path) -> None:
     file = runs / "half-0" / "gradient_exponents.distill.json"
     found = PhaseGradients.read(file)
