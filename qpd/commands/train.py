@@ -64,14 +64,15 @@ def train(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="SAC alone: learn in fp16, bf16 or eXmY; default: float32, and on Atari's frames "
-            "bfloat16 products where the processor has units for them; fp32: float32 there, too"
+            help="learn in fp16, bf16 or eXmY: SAC wholly, others in mixed precision; default: "
+            "float32, and on Atari's frames bfloat16 products where the processor has units for "
+            "them; fp32: float32 there, too"
         ),
     ] = None,
     plain: Annotated[
         bool,
         typer.Option(
-            "--plain", help="--precision without the six methods that keep it from failing"
+            "--plain", help="SAC's --precision without the six methods that keep it from failing"
         ),
     ] = False,
     from_: Annotated[

@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import Field, model_validator
 
-from qpd.recipe.bounds import MAX_TIMESTEPS
+from qpd.recipe.bounds import MAX_SAMPLES, MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
 from qpd.recipe.section import RecipeSection
-from qpd.recipe.value_types import Device, EnvArguments, Name, Wrappers
+from qpd.recipe.value_types import Device, EnvArguments, Name, PhaseLossScale, Wrappers
 
 Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]
 
@@ -155,24 +155,46 @@ BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 
 
 class TrainPrecision(RecipeSection):
-    """SAC in low precision (Bjorck et al., arXiv 2102.13565)."""
+    """Learning in few bits of floating point.
+
+    SAC as Bjorck et al. (arXiv 2102.13565) have it, by `methods` or a `baseline`; other algorithms
+    in mixed precision (Micikevicius et al., arXiv 1710.03740).
+    """
 
     # At most 10 mantissa bits, which float32 rounds exactly.
     format: str | None = Field(
         None,
         pattern=r"^(fp32|fp16|bf16|e[2-8]m([1-9]|10))$",
-        description="of parameters, activations, gradients and optimizer state: fp16, bf16 or "
-        "eXmY; null = float32, and on Atari's frames bfloat16 products where the processor has "
-        "units for them; fp32 = float32 there, too",
+        description="of parameters, activations and gradients, of SAC also of the optimizer's "
+        "state: fp16, bf16 or eXmY; null = float32, and on Atari's frames bfloat16 products where "
+        "the processor has units for them; fp32 = float32 there, too",
     )
     methods: list[Method] = Field(
-        list(METHODS), description="what keeps few bits from failing; [] = plain SAC in the format"
+        list(METHODS),
+        description="of SAC: what keeps few bits from failing; [] = plain SAC in the format",
     )
     baseline: Baseline | None = Field(
         None,
-        description="the paper's other ways, in place of methods: coercion of what is not finite, "
-        "loss_scaling, mixed_precision (float32 masters and Adam), placed_mixed_precision (also "
-        "targets, entropy coefficient and log-probabilities in float32); needs methods=[]",
+        description="of SAC: the paper's other ways, in place of methods: coercion of what is not "
+        "finite, loss_scaling, mixed_precision (float32 masters and Adam), placed_mixed_precision "
+        "(also targets, entropy coefficient and log-probabilities in float32); needs methods=[]",
+    )
+
+    loss_scale: PhaseLossScale = Field(
+        "auto",
+        description="of algorithms but SAC: factor on the loss, taken off the gradients again: "
+        "none, dynamic or a number; auto = dynamic for fp16, none otherwise",
+    )
+    master_weights: bool = Field(
+        True,
+        description="of algorithms but SAC: float32 weights learn and rounded copies compute; "
+        "false = the weights themselves are rounded after each update",
+    )
+    gradient_exponents: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SAMPLES,
+        description="updates between two counts of the gradients' exponents; null = none",
     )
 
     @property

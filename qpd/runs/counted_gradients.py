@@ -1,4 +1,7 @@
-"""gradient_exponents.PHASE.json: gradients counted by exponent, epoch by epoch."""
+"""gradient_exponents.PHASE.json: gradients counted by exponent, epoch by epoch.
+
+Of a training (`train`) an entry's `epoch` is the agent steps that were done.
+"""
 
 from __future__ import annotations
 

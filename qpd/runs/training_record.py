@@ -17,6 +17,13 @@ from typing import Any, Self
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import errors_name, write_bytes, write_text
 from qpd.files.bounded_read import read_file
+from qpd.numerics.gradient_exponents import GradientExponents
+from qpd.runs.counted_gradients import (
+    CountedGradients,
+    PhaseGradients,
+    gradient_histograms,
+    gradient_scalars,
+)
 from qpd.runs.metrics_log import KEY_COLUMNS, MetricsLog, read_lines
 from qpd.runs.progress import HearsSteps, Progress
 from qpd.runs.run_folder import RunDirectoryError
@@ -65,6 +72,8 @@ class TrainingRecord:
         self._began = time.time()
         self._next_line, self._shown_at = 0, 0.0
         self._timesteps = 0
+        self._arithmetic = run.recipe.precision.format or "fp32"
+        self._gradients: list[CountedGradients] = []
         self._metrics = self._open_metrics(self._known_columns())
         self._monitor_began, self._monitor = self._open_monitor(monitor_bytes)
         self._events = None
@@ -83,6 +92,7 @@ class TrainingRecord:
     ) -> None:
         """Close all files."""
         self._metrics.close()
+        self._write_gradients()
         with errors_name(self._run.monitor_file):
             self._monitor.close()
         if self._events is not None:
@@ -90,6 +100,9 @@ class TrainingRecord:
 
     def begin(self, timesteps: int) -> None:
         """Show that the training begins, or resumes, after so many steps."""
+        before = PhaseGradients.read(self._run.exponents_file) if timesteps else None
+        known = [] if before is None else before.epochs
+        self._gradients = [each for each in known if each.epoch <= timesteps]
         self._timesteps = timesteps
         self._next_line = self._line_after(timesteps)
         if self._display is not None:
@@ -132,8 +145,24 @@ class TrainingRecord:
             scalars = {name: float(value) for name, value in row.items() if name != "timesteps"}
             self._events.epoch(PHASE, timesteps, scalars, {})
 
+    def counted(
+        self,
+        timesteps: int,
+        loss_scale: float,
+        weights: GradientExponents,
+        activations: GradientExponents,
+    ) -> None:
+        """Keep counted gradients, by the agent steps that were done."""
+        found = CountedGradients(timesteps, loss_scale, weights, activations)
+        self._gradients.append(found)
+        if self._events is not None:
+            form = PhaseGradients(self._arithmetic, [found]).form
+            scalars, histograms = gradient_scalars(found, form), gradient_histograms(found)
+            self._events.epoch(PHASE, timesteps, scalars, histograms)
+
     def marks(self) -> dict[str, Any]:
         """Return where all files stand, which are then on the disk."""
+        self._write_gradients()
         with errors_name(self._run.monitor_file):
             self._monitor.flush()
         return {
@@ -182,6 +211,11 @@ class TrainingRecord:
     def episode_return(self) -> float | None:
         """Mean return of the last 100 episodes."""
         return sum(self._returns) / len(self._returns) if self._returns else None
+
+    def _write_gradients(self) -> None:
+        if self._gradients:
+            file = self._run.exponents_file
+            PhaseGradients(self._arithmetic, self._gradients).write(file)
 
     def _line_after(self, timesteps: int) -> int:
         between = max(1, self._total // _LINES)

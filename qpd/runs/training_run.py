@@ -6,6 +6,7 @@ ENV.zip                 the agent, once it is trained
 quantized.safetensors   an integer controller's integers
 ENV/                    args.yml, config.yml, vecnormalize.pkl, as the RL Zoo has them
 metrics.csv             a row of Stable-Baselines3's numbers at each of some 500 steps
+gradient_exponents.train.json  counted gradients, where the recipe asks for them
 0.monitor.csv           every episode's return and length
 tensorboard/, checkpoints/
 """
@@ -193,6 +194,11 @@ class TrainingRun:
     def agent_file(self) -> Path | None:
         """The agent's zip, None before it is trained."""
         return None if self.phase.agent is None else self.path / self.phase.agent
+
+    @property
+    def exponents_file(self) -> Path:
+        """gradient_exponents.train.json: counted gradients, by agent steps done."""
+        return self.path / "gradient_exponents.train.json"
 
     @property
     def recipe_file(self) -> Path:

@@ -89,6 +89,8 @@ class FlatAdam:
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()
+        for hook in self._plain._optimizer_step_pre_hooks.values():  # who counts gradients
+            hook(self._plain, (), {})
         (group,) = self._plain.param_groups
         adam(
             [self._flat.values],

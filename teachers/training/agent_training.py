@@ -85,6 +85,7 @@ class AgentTraining:
                 listener,
                 checkpoint,
                 self._manager.quantizers,
+                self._manager.gradients,
             ),
             *self._manager.callbacks,  # the zoo's
             *self._manager.extra_callbacks(),
@@ -158,11 +159,18 @@ class AgentTraining:
                 ErrorCode.TEACHER_TRAINING,
             )
         if self._recipe.precision.low is not None and (
-            train.algo != "sac" or self._recipe.quantization.bits is not None
+            self._recipe.quantization.bits is not None
+            or (self._recipe.quantization.controller is not None and train.algo != "sac")
         ):
             raise TeacherError(
-                "precision: SAC alone learns in low precision, and not with quantization.bits; "
-                "integer controllers do (--bits core=3)",
+                "precision: of quantized agents SAC's integer controllers alone learn in few bits "
+                "of floating point (qpd train sac ENV --bits core=3)",
+                ErrorCode.TEACHER_TRAINING,
+            )
+        if self._recipe.precision.gradient_exponents is not None and train.algo in ("ars", "trpo"):
+            raise TeacherError(
+                f"precision.gradient_exponents: {train.algo.upper()} has no optimizer of its "
+                "policy; the other algorithms' gradients can be counted",
                 ErrorCode.TEACHER_TRAINING,
             )
         set_random_seed(self._recipe.seed)

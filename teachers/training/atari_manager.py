@@ -28,9 +28,10 @@ class AtariManager(TrainingManager):
         """Choose faster arithmetic with the same meaning."""
         super().prepare(model)
         fuse_adam(model)
-        # Of quantized layers bfloat16 would round what the quantizers have rounded once more.
-        is_plain = self._recipe.quantization.bits is not None
-        precision = "fp32" if is_plain or self._recipe.precision.format == "fp32" else "auto"
+        # What quantizers or a format have rounded bfloat16 would round once more.
+        is_rounded = self._recipe.quantization.bits is not None
+        is_plain = is_rounded or self._recipe.precision.format is not None
+        precision = "fp32" if is_plain else "auto"
         if compute_precision(precision, model.device) == torch.bfloat16:
             for module in model.policy.modules():
                 if isinstance(module, NatureCNN):

@@ -200,6 +200,11 @@ def use_low_precision(
     assert isinstance(model, SAC)
     if model.use_sde:
         _refuse("gSDE is not written for low precision: set use_sde=false")
+    if settings.loss_scale != "auto" or not settings.master_weights:
+        _refuse(
+            "loss_scale and master_weights are other algorithms'; SAC's methods and baselines have "
+            "their own"
+        )
     if not isinstance(model.actor.features_extractor, FlattenExtractor | NatureCNN):
         _refuse("only agents that see vectors or images learn in low precision")
     if model.policy.share_features_extractor:

@@ -32,8 +32,10 @@ from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.checked_games import CheckedVecEnv
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.fast_learner import use_fast_learner
+from qpd.teachers.training.gradient_counts import GradientCounts
 from qpd.teachers.training.layer_norm import has_layer_norm, layer_normed
 from qpd.teachers.training.low_precision_sac import use_low_precision
+from qpd.teachers.training.mixed_precision import use_mixed_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
 from qpd.teachers.training.sized_cnn import SizedNatureCNN
 from qpd.teachers.training.start_from import start_from
@@ -81,6 +83,7 @@ class TrainingManager(ExperimentManager):
         self.unlisted_policy = "MlpPolicy"  # for environments that the zoo does not list
         self._saved: dict[str, Any] = {}
         self.quantizers: AgentQuantizers | AgentController | None = None
+        self.gradients: GradientCounts | None = None
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read the zoo's file, with the recipe's settings in place of its own."""
@@ -194,8 +197,14 @@ class TrainingManager(ExperimentManager):
         if self._recipe.uses_fast_learner:
             narrow = self._recipe.train.products == "bfloat16"
             use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller)
-        if self._recipe.precision.low is not None:
-            use_low_precision(model, self._recipe.precision, self._controller)
+        precision = self._recipe.precision
+        is_sac = self._recipe.train.algo == "sac"
+        if precision.low is not None and is_sac:
+            use_low_precision(model, precision, self._controller)
+        if precision.gradient_exponents is not None:  # before what skips updates
+            self.gradients = GradientCounts(model, precision.gradient_exponents)
+        if precision.low is not None and not is_sac:
+            use_mixed_precision(model, precision)
 
     def extra_callbacks(self) -> list[BaseCallback]:
         """Return callbacks beside the one that keeps the run directory."""

@@ -22,9 +22,11 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 
 from qpd.environments.making import is_playable_atari
+from qpd.numerics.gradient_exponents import GradientExponents
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
 from qpd.teachers.training.controller import AgentController
+from qpd.teachers.training.gradient_counts import GradientCounts
 from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
@@ -47,6 +49,15 @@ class TrainingListener(Protocol):
 
     def logged(self, timesteps: int, values: Mapping[str, float]) -> None:
         """Hear of a row of numbers, by Stable-Baselines3's names."""
+
+    def counted(
+        self,
+        timesteps: int,
+        loss_scale: float,
+        weights: GradientExponents,
+        activations: GradientExponents,
+    ) -> None:
+        """Hear of the gradients that were counted since the last time, and of the scale now."""
 
     def marks(self) -> dict[str, Any]:
         """Return what a checkpoint is to hold for the listener: JSON types."""
@@ -76,8 +87,10 @@ class SegmentCallback(BaseCallback):
         listener: TrainingListener,
         checkpoint: Path | None,
         quantizers: AgentQuantizers | AgentController | None = None,
+        gradients: GradientCounts | None = None,
     ) -> None:
         super().__init__()
+        self._gradients = gradients
         self._train, self._seed, self._folder, self._listener = train, seed, folder, listener
         self._checkpoint, self._quantizers = checkpoint, quantizers
         self._between = steps_between(train, total)
@@ -108,10 +121,12 @@ class SegmentCallback(BaseCallback):
         is_due = self.model.num_timesteps >= self._next_checkpoint
         if is_due:
             self._check_parameters()
-            self.model.dump_logs()  # what is logged later belongs to the next segment
+            self._log()  # what is logged later belongs to the next segment
             limit = self._train.max_replay_mib << 20
             marks = self._listener.marks()
             keep = self._train.keep_checkpoints
+            if self._gradients is not None:
+                self._gradients.begin_segment()
             save_checkpoint(self._folder, self.model, limit, keep, marks, self._quantizers)
             self._listener.saved(self.model.num_timesteps)
             self._schedule()
@@ -128,12 +143,22 @@ class SegmentCallback(BaseCallback):
         if timesteps >= self._next_row:
             self._next_row = (timesteps // self._row_every + 1) * self._row_every
             self._check_parameters()
-            self.model.dump_logs()
+            self._log()
         self._listener.stepped(timesteps)
         return True
 
     def _on_training_end(self) -> None:
         self._check_parameters()
+        self._tell_gradients()
+
+    def _log(self) -> None:
+        self.model.dump_logs()
+        self._tell_gradients()
+
+    def _tell_gradients(self) -> None:
+        counted = None if self._gradients is None else self._gradients.take()
+        if counted is not None:
+            self._listener.counted(self.model.num_timesteps, *counted)
 
     def _check_parameters(self) -> None:
         """Raise ArithmeticError if a parameter is no longer finite: SB3 need not notice."""

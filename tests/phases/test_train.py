@@ -320,7 +320,6 @@ def test_an_unfinished_training_is_no_agent_yet(
         (("ppo", "CartPole-v1", "--wrapper", "no_such_module.Wrapper"), "no_such_module"),
         (("ars", "CartPole-v1", "--set", "n_envs=4"), "must be 1"),
         (("a2c", "PongNoFrameskip-v4", "--set", "layer_norm=true"), "has no hidden layers behind"),
-        (("a2c", "PongNoFrameskip-v4", "--precision", "bf16"), "SAC alone learns in low precision"),
         (("td3", "Pendulum-v1", "--frame-stack", "2", "--set", "normalize=true"), "normalize=f"),
         (("teacher", "train"), "is called `qpd train` now"),
     ],
