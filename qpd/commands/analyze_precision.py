@@ -18,7 +18,10 @@ def analyze_precision(
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tabulate formats and loss scales with returns and skipped updates; draw gradients."""
+    """Tabulate formats and loss scales with returns and skipped updates; draw gradients.
+
+    Of students, and of trainings (`qpd train --precision`), these also by method and significand.
+    """
     with analysis_extra():
         from qpd.analysis.precision.exponent_histograms import exponent_figure, exponent_table
         from qpd.analysis.precision.precision_table import (
@@ -28,33 +31,69 @@ def analyze_precision(
             precision_table,
             shown_precisions,
         )
+        from qpd.analysis.precision.training_figures import (
+            arms_figure,
+            curves_figure,
+            significands_figure,
+        )
+        from qpd.analysis.precision.trainings import (
+            by_task,
+            curves_frame,
+            read_trainings,
+            shown_trainings,
+            significands,
+            trainings_frame,
+        )
         from qpd.analysis.runs.run_frame import find_runs
         from qpd.runs.counted_gradients import PhaseGradients
         from qpd.runs.run_directory import RunDirectory
+        from qpd.runs.training_run import is_training
 
-        rows = precision_rows(runs)
+        found_runs = find_runs(runs)
+        students = [path for path in found_runs if not is_training(path)]
+        trainings = read_trainings(found_runs)
+        rows = precision_rows(students)
         table = precision_table(rows)
         counted: dict[tuple[str, str], PhaseGradients] = {}
         figures: dict[str, Draw] = {}
-        for path in find_runs(runs):
-            run = RunDirectory.open(path, read_only=True)
-            found: dict[str, PhaseGradients] = {}
-            for name in PHASES.values():
-                each = PhaseGradients.read(run.exponents_file(name))
-                found |= {} if each is None else {name: each}
+        for path in found_runs:
+            files = {"train": path / "gradient_exponents.train.json"}
+            if path in students:
+                run = RunDirectory.open(path, read_only=True)
+                files = {name: run.exponents_file(name) for name in PHASES.values()}
+            each = {name: PhaseGradients.read(file) for name, file in files.items()}
+            found = {name: its for name, its in each.items() if its is not None}
             counted.update({(path.name, name): each for name, each in found.items()})
             if found:
                 figures[f"gradients-{path.name}"] = partial(exponent_figure, found)
-        tables = {
-            "precision": table,
-            "precision_runs": rows.drop(columns="returns", errors="ignore"),
-        }
+        tables = {}
+        if students:
+            tables["precision"] = table
+            tables["precision_runs"] = rows.drop(columns="returns", errors="ignore")
+        if trainings:
+            tables["trainings"] = trainings_frame(trainings)
+            tables["learning_curves"] = curves_frame(trainings)
+        for task, arms in by_task(trainings).items():
+            name = task.replace("/", "-").replace(" ", "-")
+            figures[f"trainings-{name}"] = partial(arms_figure, task, arms)
+            figures[f"learning-{name}"] = partial(curves_figure, task, arms)
+            if len(significands(arms)) > 1:
+                figures[f"significands-{name}"] = partial(significands_figure, task, arms)
         if counted:
             tables["gradient_exponents"] = exponent_table(counted)
         written = save_analysis(tables, figures, output)
-    notes = [*NOTES] if len(table) else ["no run here has finished a phase that trains"]
+    notes = [*NOTES] if len(table) else []
+    if not len(table) and not trainings:
+        notes = ["no run here has finished a phase that trains, and no training was evaluated"]
+    if trainings:
+        notes.append(
+            "trainings: intervals over seeds (Student's t); a dash is one whose numbers were no "
+            "longer finite, after so many agent steps"
+        )
     if not counted:
         notes.append(
-            "no gradients were counted: distill.gradient_exponents and finetune's say when"
+            "no gradients were counted: distill.gradient_exponents, finetune's and precision's say "
+            "when"
         )
-    print_analysis(tables, shown_precisions(table), notes, written, as_json)
+    shown = [*shown_precisions(table), *shown_trainings(trainings)]
+    print_analysis(tables, shown, notes, written, as_json)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import qpd
-from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, Seeds, arm_of, judge
+from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, Seeds, judge
 from qpd.analysis.paper.verdict import Verdict
+from qpd.analysis.precision.trainings import arm_of
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.runs.training_run import TrainingRun
 from tests.command_line import call

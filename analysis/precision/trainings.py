@@ -1,0 +1,211 @@
+"""Trainings of agents in few bits of floating point (`qpd train --precision`), side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.runs.run_frame import find_runs
+from qpd.evaluation.studentized import t_interval
+from qpd.numerics.float_format import FloatFormat
+from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.runs.metrics_log import read_metrics
+from qpd.runs.training_run import TrainingRun, is_training
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FLOAT, SIX = "fp32", "six methods"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that was evaluated, or whose numbers were no longer finite.
+
+    `value` is the mean return of its evaluation, or None; `failed_at` the agent steps after which
+    it failed, or None. `curve` is the mean return of the last 100 games by agent steps.
+    """
+
+    path: Path
+    algo: str
+    env_id: str
+    seed: int
+    precision: TrainPrecision
+    timesteps: int
+    value: float | None
+    failed_at: int | None
+    skipped: float
+    curve: tuple[tuple[int, float], ...]
+
+    @property
+    def arm(self) -> str:
+        """Its arithmetic in words."""
+        return arm_of(self.precision, self.algo)
+
+    @property
+    def task(self) -> str:
+        """Algorithm and environment."""
+        return f"{self.algo} {self.env_id}"
+
+
+def read_trainings(paths: Sequence[Path]) -> list[Training]:
+    """Return the trainings in `paths`, or in folders of them, that have ended in one way or other.
+
+    Raises RunDirectoryError for a damaged one.
+    """
+    found = []
+    for path in find_runs(paths):
+        if not is_training(path):
+            continue
+        run = TrainingRun.open(path)
+        games = run.manifest.evaluations.get("teacher")
+        if games is None and run.phase.failed_at is None:
+            continue
+        rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
+        curve = [
+            (int(float(row["timesteps"])), float(row["episode_return"]))
+            for row in rows
+            if row.get("episode_return")
+        ]
+        skipped = [row.get("train/skipped_updates") for row in rows]
+        found.append(
+            Training(
+                path,
+                run.manifest.algo,
+                run.manifest.env_id,
+                run.recipe.seed,
+                run.recipe.precision,
+                run.phase.timesteps,
+                None if games is None else float(np.mean(games["returns"])),
+                run.phase.failed_at,
+                float(next((each for each in reversed(skipped) if each), np.nan)),
+                tuple(curve),
+            )
+        )
+    return found
+
+
+def arm_of(precision: TrainPrecision, algo: str = "sac") -> str:
+    """Return a training's arithmetic in words: `fp16, without hadam`."""
+    if precision.low is None:
+        return FLOAT
+    if algo != "sac":
+        scale = "" if precision.loss_scale == "auto" else f", S {precision.loss_scale}"
+        masters = "" if precision.master_weights else ", no masters"
+        return f"{precision.format}, mixed precision{scale}{masters}"
+    if precision.baseline is not None:
+        return f"{precision.format}, {precision.baseline.replace('_', ' ')}"
+    missing = [each for each in METHODS if each not in precision.methods]
+    if not missing:
+        how = SIX
+    elif not precision.methods:
+        how = "plain"
+    elif len(missing) == 1:
+        how = f"without {missing[0]}"
+    else:
+        how = " + ".join(precision.methods)
+    return f"{precision.format}, {how}"
+
+
+def by_task(trainings: Sequence[Training]) -> dict[str, dict[str, list[Training]]]:
+    """Return trainings by task and arm, fp32 first, each arm's by seed."""
+    found: dict[str, dict[str, list[Training]]] = {}
+    for each in sorted(trainings, key=lambda one: (one.task, _order(one), one.seed)):
+        found.setdefault(each.task, {}).setdefault(each.arm, []).append(each)
+    return found
+
+
+def _order(training: Training) -> tuple[int, str, int, int, str]:
+    """Order arms: fp32, then by format plain, the ladder, all six, removals, baselines."""
+    precision = training.precision
+    if precision.low is None:
+        return (0, "", 0, 0, "")
+    missing = len(METHODS) - len(precision.methods)
+    kind = 2 if precision.baseline is not None else 1 if missing == 1 else 0
+    count = 0 if kind else len(precision.methods)
+    return (1, str(precision.format), kind, count, training.arm)
+
+
+def trainings_frame(trainings: Sequence[Training]) -> DataFrame:
+    """Return a row for each training."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "run": each.path.name, "task": each.task, "training": each.arm, "seed": each.seed,
+            "timesteps": each.timesteps, "return": np.nan if each.value is None else each.value,
+            "failed_at": np.nan if each.failed_at is None else each.failed_at,
+            "skipped": each.skipped,
+        }
+        for each in trainings
+    )  # fmt: skip
+
+
+def curves_frame(trainings: Sequence[Training]) -> DataFrame:
+    """Return learning curves, a row a point."""
+    import pandas as pd
+
+    rows = [
+        (each.path.name, each.task, each.arm, each.seed, steps, value)
+        for each in trainings
+        for steps, value in each.curve
+    ]
+    return pd.DataFrame(rows, columns=["run", "task", "training", "seed", "timesteps", "return"])
+
+
+def shown_trainings(trainings: Sequence[Training]) -> list[ShownTable]:
+    """Tabulate trainings: returns over seeds, and in pairs with fp32's of the same seed."""
+    header = [
+        "training",
+        "return of each",
+        "mean [95%]",
+        "minus fp32 [95%]",
+        "skipped",
+        "NaN after",
+    ]
+    shown = []
+    for task, arms in by_task(trainings).items():
+        base = {each.seed: each.value for each in arms.get(FLOAT, [])}
+        rows = []
+        for arm, mine in arms.items():
+            pairs = [
+                each.value - own
+                for each in mine
+                if each.value is not None and (own := base.get(each.seed)) is not None
+            ]
+            failed = [f"{each.failed_at:,}" for each in mine if each.failed_at is not None]
+            rows.append(
+                [
+                    arm,
+                    ", ".join("-" if e.value is None else f"{e.value:,.0f}" for e in mine),
+                    _interval([each.value for each in mine if each.value is not None]),
+                    "-" if arm == FLOAT else _interval(pairs),
+                    ", ".join(f"{e.skipped:.0f}" for e in mine if np.isfinite(e.skipped)) or "-",
+                    ", ".join(failed) or "-",
+                ]
+            )
+        shown.append(ShownTable(task, header, rows))
+    return shown
+
+
+def _interval(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean, low, high = t_interval(values)
+    return f"{mean:,.0f}" + ("" if np.isnan(low) else f" [{low:,.0f}, {high:,.0f}]")
+
+
+def significands(arms: dict[str, list[Training]]) -> dict[tuple[int, int], list[Training]]:
+    """Return a task's trainings by all six methods, by exponent and mantissa bits."""
+    found = {}
+    for mine in arms.values():
+        precision = mine[0].precision
+        if precision.low is not None and mine[0].arm.endswith(SIX):
+            form = FloatFormat.parse(precision.low)
+            found[form.exponent, form.mantissa] = mine
+    return found
