@@ -42,7 +42,7 @@ def arms_figure(task: str, arms: Mapping[str, Sequence[Training]]) -> Figure:
     if base:
         axes.axvline(float(np.mean(base)), color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(arms)), list(arms))
-    axes.invert_yaxis()
+    axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.set_xlabel("return; | is the mean of the trainings that ended, the dotted line fp32's")
     axes.set_title(task, loc="left")
     return figure
