@@ -39,6 +39,16 @@ class Wrapper:
             )
         check_plain(self.kwargs, f"wrapper {self.name}")
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments as they are given: gymnasium's own ask for tuples, which YAML has not."""
+        if not self.name.startswith("gymnasium."):
+            return dict(self.kwargs)
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self.kwargs.items()
+        }
+
     def to_json(self) -> str | dict[str, Any]:
         """Return the name, or {name: kwargs}, as the RL Zoo's `env_wrapper` has it."""
         return {self.name: dict(self.kwargs)} if self.kwargs else self.name

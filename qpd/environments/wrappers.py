@@ -133,7 +133,7 @@ def wrapped(env: Environment, wrapper: Wrapper, limit: int | None) -> Environmen
         if wrapper.name in _TIME_FEATURES:
             found: Environment = TimeFeature(env, **wrapper.kwargs, limit=limit)
         else:
-            found = _wrapper_class(wrapper)(env, **wrapper.kwargs)
+            found = _wrapper_class(wrapper)(env, **wrapper.arguments)
     except EnvironmentConfigError:
         raise
     except Terminated:

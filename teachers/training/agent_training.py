@@ -147,7 +147,7 @@ class AgentTraining:
         allow_named(source)  # the user's names, or the installed zoo's
         spec = environment_spec(source)
         check_actions(train.algo, train.env, type(spec.actions).__name__)
-        self._manager.unlisted_policy = "CnnPolicy" if spec.is_atari else _policy_for(source)
+        self._manager.fitting_policy = "CnnPolicy" if spec.is_atari else _policy_for(source)
         if self._recipe.quantization.bits is not None and train.algo == "ars":
             raise TeacherError(
                 "quantization: ARS learns without gradients; all other algorithms can be quantized",

@@ -80,7 +80,7 @@ class TrainingManager(ExperimentManager):
             verbose=0,
         )
         self._recipe = recipe
-        self.unlisted_policy = "MlpPolicy"  # for environments that the zoo does not list
+        self.fitting_policy = "MlpPolicy"  # for what the environment shows, wrappers and all
         self._saved: dict[str, Any] = {}
         self.quantizers: AgentQuantizers | AgentController | None = None
         self.gradients: GradientCounts | None = None
@@ -108,6 +108,9 @@ class TrainingManager(ExperimentManager):
         self._saved = {key: values[key] for key in sorted(values)}
         for key in ("layer_norm", "cnn_arch"):  # `_preprocess_hyperparams` knows them from `_saved`
             values.pop(key, None)
+        if values.get("env_wrapper") is not None:
+            given = wrappers_of(values["env_wrapper"])
+            values["env_wrapper"] = [{each.name: each.arguments} for each in given]
         return values, OrderedDict(self._saved)
 
     def _listed(self) -> dict[str, Any]:
@@ -117,13 +120,15 @@ class TrainingManager(ExperimentManager):
         """
         listed = yaml.safe_load(Path(self.config).read_text(encoding="utf-8"))
         env_id: str = self.env_name.gym_id
-        if env_id in listed or self._is_atari:
-            return dict(listed[env_id if env_id in listed else "atari"])
         same = [name for name in listed if _version(name)[0] == _version(env_id)[0]]
-        if same:
-            return dict(listed[max(same, key=_version)])
+        if env_id in listed or self._is_atari or same:
+            name = env_id if env_id in listed else "atari" if self._is_atari else None
+            settings = dict(listed[name or max(same, key=_version)])
+            # A wrapper may show images where the zoo's agents see vectors.
+            is_vector = settings.get("policy") == "MlpPolicy"
+            return {**settings, "policy": self.fitting_policy} if is_vector else settings
         settings = {"n_timesteps": DEFAULT_TIMESTEPS, **listed.get("default", {})}
-        return {**settings, "policy": self.unlisted_policy}
+        return {**settings, "policy": self.fitting_policy}
 
     def _preprocess_hyperparams(self, hyperparams: dict[str, Any]) -> Any:
         """Put classes into `policy_kwargs`, which the zoo has evaluated."""
