@@ -198,8 +198,9 @@ def needed_options(files: TeacherFiles) -> list[str]:
 
 
 def _played_kwargs(told: TrainingEnvironment) -> dict[str, Any]:
-    # How to draw is no part of the game.
-    return {key: value for key, value in told.env_kwargs.items() if key != "render_mode"}
+    # How to draw is no part of the game, unless a wrapper may show the picture.
+    draws = not all(map(is_known, _told_wrappers(told)))
+    return {key: value for key, value in told.env_kwargs.items() if draws or key != "render_mode"}
 
 
 def _told_wrappers(told: TrainingEnvironment) -> tuple[Wrapper, ...]:

@@ -8,6 +8,7 @@ import pytest
 from stable_baselines3 import SAC
 
 import qpd
+from qpd.commands.train import student_command
 from qpd.environments.source import Wrapper
 from tests.phases.test_train import SMALL
 
@@ -31,7 +32,11 @@ def test_pendulum_from_pixels(tmp_path: Path) -> None:
     # The zoo has MlpPolicy for Pendulum; SB3 puts channels first.
     assert model.observation_space.shape == (2, 36, 40)
     assert type(model.actor.features_extractor).__name__ == "SizedNatureCNN"
-    assert qpd.evaluate(run, episodes=1, wrappers=CAMERA).returns.size == 1
+    command = student_command(tmp_path / "run")
+    assert """--env-kwargs 'render_mode:"rgb_array"' --wrapper gymnasium.wrappers.Add""" in command
+    kwargs = {"render_mode": "rgb_array"}
+    found = qpd.evaluate(run, episodes=1, env_kwargs=kwargs, wrappers=CAMERA)
+    assert found.returns.size == 1
 
 
 def test_lists_of_a_recipe_are_gymnasiums_tuples() -> None:
