@@ -8,7 +8,9 @@ The trial of Bjorck et al. (ICML 2021) in small: layers and batches of `--width`
 step, 500 random steps first, 1,000 on dm_control. An arm is `fp32`, `plain`, `six`,
 `without-METHOD`, names of methods joined by +, or one of the paper's baselines: `coercion`,
 `loss_scaling`, `mixed_precision`, `placed_mixed_precision`. Each agent plays 20 greedy games after
-its training, the same for all; one whose training ends in NaN has no return. With `--core`, agents
+its training, the same for all, which its training records, so that `qpd analyze precision RUNS` and
+`qpd analyze paper --paper low-precision-sac RUNS` read them; one whose training ends in NaN has no
+return. With `--core`, agents
 are integer controllers, and play in their integers; in fp32 they have QPD's own learner, as
 Stable-Baselines3's has none for them. Interrupted work goes on. The interval is over trainings
 (Student's t), and so is that of the differences from fp32 with the same seed.
@@ -27,6 +29,8 @@ import torch
 import qpd
 from qpd.evaluation.studentized import student_t_quantile
 from qpd.recipe.train_schema import BASELINES, METHODS
+from qpd.runs.manifest import EvaluatedPolicy
+from qpd.runs.training_run import TrainingRun
 from qpd.teachers.training.agent_training import LearningFailedError
 
 EPISODES, GAMES_SEED = 20, 1_000
@@ -108,11 +112,20 @@ def _trained(
         run = qpd.train("sac", env, overrides=settings, seed=seed, output=folder, device="cpu")
     except LearningFailedError as error:
         return None, 0, f"NaN after {error.timesteps:,} steps"
-    policy = "qat" if "quantization.core_bits" in settings else None
-    games = qpd.evaluate(run, policy=policy, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
     rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
     skipped = int(float(rows[-1].get("train/skipped_updates") or 0))
-    return float(games.returns.mean()), skipped, "finite"
+    policy: EvaluatedPolicy = "qat" if "quantization.core_bits" in settings else "teacher"
+    return _mean_return(run, policy), skipped, "finite"
+
+
+def _mean_return(run: TrainingRun, policy: EvaluatedPolicy) -> float:
+    """Return the mean of the games that the training has recorded; they are played once."""
+    if policy not in run.manifest.evaluations:
+        games = qpd.evaluate(run, policy=policy, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
+        with TrainingRun.create(run.path, run.recipe) as opened:
+            opened.record_evaluation(policy, games.to_json())
+        return float(games.returns.mean())
+    return float(run.manifest.evaluations[policy]["mean"])
 
 
 def _row(

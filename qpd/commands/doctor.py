@@ -178,7 +178,10 @@ def extra_check(name: str, requirements: list[Requirement]) -> Check:
 def _tools() -> Iterator[Check]:
     compiler = c_compiler()
     if compiler is None:
-        remedy = "install gcc or clang; `qpd export --format c` works without, `qpd bench` skips C"
+        remedy = (
+            "install gcc or clang; `qpd export --format c` works without, `qpd bench` skips C, and "
+            "training in few bits of floating point takes longer"
+        )
         yield Check("tools", "C compiler", "missing", "none on PATH", remedy)
     else:
         yield Check("tools", "C compiler", "ok", compiler)
