@@ -151,6 +151,8 @@ class LowPrecisionAdam(torch.optim.Adam):
         compensates = "kahan_momentum" in self._methods and not self._has_target_masters
         if compensates and "target_scale" not in group:
             group["target_scale"] = fitting_scale(parameters, self._form.largest)
+        elif compensates:
+            self._shrink(parameters)
         for online, its in zip(parameters, target, strict=True):
             state = self.state[online]
             if self._has_target_masters:
@@ -162,6 +164,20 @@ class LowPrecisionAdam(torch.optim.Adam):
             else:
                 with RoundedArithmetic(self._form):
                     its.copy_(naive_soft_update(its, online, tau))
+
+    def _shrink(self, parameters: list[Tensor]) -> None:
+        """Halve C for as long as a parameter that has grown would overflow.
+
+        The paper's authors keep C = 1e4: once a weight is above 6.55 training ends in NaN.
+        """
+        group = self.param_groups[0]
+        widest = float(torch.stack(torch._foreach_norm(parameters, math.inf)).max())
+        while group["target_scale"] * widest > self._form.largest and group["target_scale"] > 1.0:
+            group["target_scale"] /= 2.0
+            with RoundedArithmetic(self._form):
+                for each in parameters:
+                    for key in ("target", "target_lost"):
+                        self.state[each][key].div_(2.0)
 
     def _follow(self, its: Tensor, state: Any, online: Tensor, tau: float, scale: float) -> None:
         """Move a parameter of the target network in place, and its compensated sum."""

@@ -135,6 +135,25 @@ def test_loss_scaling_alone_ends_in_nan(tmp_path: Path) -> None:
         trained(tmp_path / "run", **its)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_target_follows_weights_that_have_outgrown_its_scale(dtype: torch.dtype) -> None:
+    # 1e4 times 14 is above 65,504, and so is half of it: C becomes 2,500.
+    weight = torch.nn.Parameter(torch.ones(3, dtype=dtype))
+    target = torch.nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
+    methods = frozenset({"kahan_momentum"})
+    optimizer = LowPrecisionAdam([weight], 1e-3, FloatFormat.parse("fp16"), methods)
+    optimizer.move_target([target], 0.25)
+    assert optimizer.param_groups[0]["target_scale"] == 1e4 and target.tolist() == [1.0] * 3
+    with torch.no_grad():
+        weight[0] = 14.0
+    optimizer.move_target([target], 0.25)
+    assert optimizer.param_groups[0]["target_scale"] == 2500.0
+    assert target.tolist() == pytest.approx([4.25, 1.0, 1.0], rel=1e-3)  # a quarter of the way
+    for _ in range(60):
+        optimizer.move_target([target], 0.25)
+    assert target.tolist() == pytest.approx([14.0, 1.0, 1.0], rel=1e-3)
+
+
 def test_masters_keep_steps_that_half_precision_loses() -> None:
     # fp16's step at 1 is 2^-10: of 2^-12 a step four are one, and without masters none.
     moved = {}
