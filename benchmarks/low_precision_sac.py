@@ -120,12 +120,13 @@ def _trained(
 
 def _mean_return(run: TrainingRun, policy: EvaluatedPolicy) -> float:
     """Return the mean of the games that the training has recorded; they are played once."""
-    if policy not in run.manifest.evaluations:
+    known = run.manifest.evaluations.get(policy)
+    if known is None or (known["episodes"], known["seed"]) != (EPISODES, GAMES_SEED):
         games = qpd.evaluate(run, policy=policy, episodes=EPISODES, seed=GAMES_SEED, device="cpu")
         with TrainingRun.create(run.path, run.recipe) as opened:
             opened.record_evaluation(policy, games.to_json())
         return float(games.returns.mean())
-    return float(run.manifest.evaluations[policy]["mean"])
+    return float(known["mean"])
 
 
 def _row(

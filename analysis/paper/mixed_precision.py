@@ -64,7 +64,7 @@ def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
 
     Pairs have equal agent, environment, seed and phase; those of a seed count once, as their mean.
     """
-    keys = ["env_id", "teacher", "seed", "policy"]
+    keys = ["env_id", "teacher", "seed", "policy", "size", "layer_bits", "settings"]
     played = rows[rows["returns"].map(len) > 0]
     means = played.assign(mean=played["returns"].map(np.mean)).set_index(keys)
     base = means[means["arithmetic"] == "fp32"]["mean"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.returns.return_statistics import score_matrix
 from qpd.analysis.runs.run_frame import find_runs, run_frame
 from qpd.evaluation.studentized import t_interval
+from qpd.recipe.schema import Recipe
 from qpd.recipe.training_phases import TrainingPhase
 from qpd.runs.counted_gradients import PhaseGradients
 from qpd.runs.manifest import PhaseName
@@ -23,13 +26,16 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 PHASES: dict[str, PhaseName] = {"distilled": "distill", "qat": "finetune"}
-_STUDENT = ["env_id", "teacher", "size", "policy", "layer_bits"]
+_STUDENT = ["env_id", "teacher", "size", "policy", "layer_bits", "settings"]
 _KEYS = [*_STUDENT, "arithmetic"]
 _SINGLE = "fp32"
 
 
 def precision_rows(paths: Sequence[Path]) -> DataFrame:
-    """Return a row for each run and trained student, `distilled` and `qat`.
+    """Return a row for each trained student, `distilled` and `qat`.
+
+    Cells of a sweep may share a distilled student: it counts once. `settings` is a digest of the
+    recipe up to the student, without its seed and what says in which precision it trains.
 
     `arithmetic` is that of all phases up to it; `skipped` updates and the last `loss_scale` are its
     own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`,
@@ -47,11 +53,12 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
         told = [_row(run, row) for _, row in mine.iterrows()]
         # Neither games nor updates: the phase has not ended.
         rows += [row for row in told if len(row["returns"]) or not np.isnan(row["skipped"])]
-    # Cells of a sweep may share a distilled student: it counts once.
-    unique = {
-        (*(row[key] for key in (*_KEYS, "seed")), tuple(row["returns"]) or id(row)): row
-        for row in rows
-    }
+    unique: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        shared = row["policy"] == "distilled"
+        key = tuple(row[key] for key in (*_KEYS, "seed")) if shared else (id(row),)
+        if key not in unique or not len(unique[key]["returns"]):
+            unique[key] = row
     return pd.DataFrame(list(unique.values()))
 
 
@@ -61,7 +68,9 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
     phase: TrainingPhase = run.recipe.distill if name == "distill" else run.recipe.finetune
     texts = [arithmetic_text(run.recipe.distill)]
     texts += [arithmetic_text(run.recipe.finetune)] if name == "finetune" else []
-    found = {key: row[key] for key in ("name", "seed", "returns", *_STUDENT)}
+    keys = ("name", "seed", "returns", *_STUDENT)
+    found = {key: row[key] for key in keys if key != "settings"}
+    found["settings"] = _settings(run.recipe, name)
     found["arithmetic"] = " / ".join(dict.fromkeys(texts))
     kept = {"skipped": "skipped_updates", "loss_scale": "loss_scale"}
     for key, of in (kept | {"divergence": "best_validation_divergence"}).items():
@@ -78,6 +87,20 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
     sizes = {"weight": size.weight, "gradient": size.gradient, "master": size.master}
     sizes |= {"moments": size.moments, "total": size.total}
     return found | {f"bytes_{key}": value for key, value in sizes.items()}
+
+
+_PRECISION = ("precision", "loss_scale", "master_weights", "gradient_exponents")
+_NOT_OF_TRAINING = {"name", "base", "seed", "device", "evaluation", "save"}
+
+
+def _settings(recipe: Recipe, phase: PhaseName) -> str:
+    """Return a digest of what makes a student beside its seed and the precision of training."""
+    later = {"quantize", "finetune"} if phase == "distill" else set()
+    found = recipe.model_dump(mode="json", exclude=_NOT_OF_TRAINING | later)
+    for section in ("distill", "finetune"):
+        for key in _PRECISION:
+            found.get(section, {}).pop(key, None)
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def precision_table(rows: DataFrame) -> DataFrame:

@@ -97,7 +97,8 @@ def curves_figure(task: str, arms: Mapping[str, Sequence[Training]]) -> Figure:
 def _draw_curve(axes: Axes, arm: str, mine: Sequence[Training], place: int) -> None:
     curves = [np.array(each.curve, float).T for each in mine]
     steps = np.unique(np.concatenate([its[0] for its in curves]))
-    steps = steps[steps >= max(its[0][0] for its in curves)]
+    first, last = max(its[0][0] for its in curves), min(its[0][-1] for its in curves)
+    steps = steps[(steps >= first) & (steps <= last)]
     values = np.array([np.interp(steps, its[0], its[1]) for its in curves])
     look = series_look(place)
     axes.plot(steps, values.mean(0), label=arm, color=look["color"])

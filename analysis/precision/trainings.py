@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,13 @@ import numpy as np
 
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.runs.run_frame import find_runs
+from qpd.errors.codes import ErrorCode
 from qpd.evaluation.studentized import t_interval
 from qpd.numerics.float_format import FloatFormat
-from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.recipe.train_schema import METHODS, TrainPrecision, TrainQuantization, TrainRecipe
+from qpd.runs.manifest import EvaluatedPolicy
 from qpd.runs.metrics_log import read_metrics
+from qpd.runs.run_folder import RunDirectoryError
 from qpd.runs.training_run import TrainingRun, is_training
 
 if TYPE_CHECKING:
@@ -28,7 +33,9 @@ class Training:
     """A training that was evaluated, or whose numbers were no longer finite.
 
     `value` is the mean return of its evaluation, or None; `failed_at` the agent steps after which
-    it failed, or None. `curve` is the mean return of the last 100 games by agent steps.
+    it failed, or None. `curve` is the mean return of the last 100 games by agent steps. `env_id`
+    also says in which integers it learns; `settings` is a digest of the recipe without its seed and
+    its precision.
     """
 
     path: Path
@@ -36,6 +43,7 @@ class Training:
     env_id: str
     seed: int
     precision: TrainPrecision
+    settings: str
     timesteps: int
     value: float | None
     failed_at: int | None
@@ -63,7 +71,10 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
         if not is_training(path):
             continue
         run = TrainingRun.open(path)
-        games = run.manifest.evaluations.get("teacher")
+        quantization = run.recipe.quantization
+        # An integer controller plays in its integers.
+        plays: EvaluatedPolicy = "teacher" if quantization.controller is None else "qat"
+        games = run.manifest.evaluations.get(plays)
         if games is None and run.phase.failed_at is None:
             continue
         rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
@@ -77,9 +88,10 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
             Training(
                 path,
                 run.manifest.algo,
-                run.manifest.env_id,
+                run.manifest.env_id + _integers(quantization),
                 run.recipe.seed,
                 run.recipe.precision,
+                _settings(run.recipe),
                 run.phase.timesteps,
                 None if games is None else float(np.mean(games["returns"])),
                 run.phase.failed_at,
@@ -88,6 +100,21 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
             )
         )
     return found
+
+
+def _integers(quantization: TrainQuantization) -> str:
+    if quantization.bits is not None:
+        return f" in {quantization.bits} bits"
+    if quantization.controller is None:
+        return ""
+    return " in {}-{}-{} bits".format(*quantization.controller)
+
+
+def _settings(recipe: TrainRecipe) -> str:
+    found = recipe.model_dump(
+        mode="json", exclude={"name", "base", "seed", "device", "precision", "save"}
+    )
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:4]
 
 
 def arm_of(precision: TrainPrecision, algo: str = "sac") -> str:
@@ -113,10 +140,26 @@ def arm_of(precision: TrainPrecision, algo: str = "sac") -> str:
 
 
 def by_task(trainings: Sequence[Training]) -> dict[str, dict[str, list[Training]]]:
-    """Return trainings by task and arm, fp32 first, each arm's by seed."""
+    """Return trainings by task and arm, fp32 first, each arm's by seed.
+
+    A task whose trainings have several recipes stands for each of them, told apart by the digest.
+    Raises RunDirectoryError for two of one recipe, arm and seed.
+    """
+    recipes: dict[str, set[str]] = {}
+    for each in trainings:
+        recipes.setdefault(each.task, set()).add(each.settings)
     found: dict[str, dict[str, list[Training]]] = {}
-    for each in sorted(trainings, key=lambda one: (one.task, _order(one), one.seed)):
-        found.setdefault(each.task, {}).setdefault(each.arm, []).append(each)
+    for each in sorted(trainings, key=lambda one: (one.task, one.settings, _order(one), one.seed)):
+        several = len(recipes[each.task]) > 1
+        task = f"{each.task}, recipe {each.settings}" if several else each.task
+        mine = found.setdefault(task, {}).setdefault(each.arm, [])
+        if mine and mine[-1].seed == each.seed:
+            raise RunDirectoryError(
+                [f"{each.path}: a second training of {each.arm} with seed {each.seed}, after "
+                 f"{mine[-1].path}"],
+                ErrorCode.COMMAND_LINE,
+            )  # fmt: skip
+        mine.append(each)
     return found
 
 
@@ -202,10 +245,11 @@ def _interval(values: Sequence[float]) -> str:
 
 def significands(arms: dict[str, list[Training]]) -> dict[tuple[int, int], list[Training]]:
     """Return a task's trainings by all six methods, by exponent and mantissa bits."""
-    found = {}
+    found: dict[tuple[int, int], list[Training]] = {}
     for mine in arms.values():
         precision = mine[0].precision
         if precision.low is not None and mine[0].arm.endswith(SIX):
             form = FloatFormat.parse(precision.low)
-            found[form.exponent, form.mantissa] = mine
+            key = form.exponent, form.mantissa  # fp16 and e5m10 are one
+            found[key] = [*found.get(key, []), *mine]
     return found

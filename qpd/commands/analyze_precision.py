@@ -74,7 +74,7 @@ def analyze_precision(
             tables["trainings"] = trainings_frame(trainings)
             tables["learning_curves"] = curves_frame(trainings)
         for task, arms in by_task(trainings).items():
-            name = task.replace("/", "-").replace(" ", "-")
+            name = task.replace(",", "").replace("/", "-").replace(" ", "-")
             figures[f"trainings-{name}"] = partial(arms_figure, task, arms)
             figures[f"learning-{name}"] = partial(curves_figure, task, arms)
             if len(significands(arms)) > 1:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from qpd.machine.compiled import compiled
 
@@ -96,6 +97,7 @@ class Kernels:
         form: Bits,
     ) -> None:
         """Move `value` and the moments in place; with `lost` the sum is compensated."""
+        increment_version([each for each in (value, m, v, lost) if each is not None])
         numbers = _Step(*(getattr(step, name) for name in _NUMBERS))
         self._adam(
             value.data_ptr(), m.data_ptr(), v.data_ptr(), None if lost is None else lost.data_ptr(),
@@ -114,6 +116,7 @@ class Kernels:
         form: Bits,
     ) -> None:
         """Move the `scaled` target in place, and write `target`, which is that without `scale`."""
+        increment_version([target, scaled, lost])
         self._soft_update(
             target.data_ptr(), scaled.data_ptr(), lost.data_ptr(), online.data_ptr(),
             target.numel(), tau, scale, form.address,
@@ -134,7 +137,11 @@ class Bits:
             largest,
             beyond,
         )
-        self.address = ctypes.addressof(self._format)
+
+    @property
+    def address(self) -> int:
+        """Where it lies: not to be kept, as a copy lies elsewhere."""
+        return ctypes.addressof(self._format)
 
 
 @functools.cache

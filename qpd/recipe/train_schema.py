@@ -204,6 +204,8 @@ class TrainPrecision(RecipeSection):
 
     @model_validator(mode="after")
     def _one_way(self) -> TrainPrecision:
+        if self.low is None and (self.loss_scale != "auto" or not self.master_weights):
+            raise ValueError("loss_scale and master_weights: need a format lower than fp32")
         if self.baseline is not None and self.methods:
             raise ValueError(f"baseline={self.baseline} stands in place of methods: set methods=[]")
         return self

@@ -92,11 +92,11 @@ class TrainingRecord:
     ) -> None:
         """Close all files."""
         self._metrics.close()
-        self._write_gradients()
         with errors_name(self._run.monitor_file):
             self._monitor.close()
         if self._events is not None:
             self._events.close()
+        self._write_gradients()
 
     def begin(self, timesteps: int) -> None:
         """Show that the training begins, or resumes, after so many steps."""

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from qpd.numerics.gradient_exponents import NONE_COUNTED, GradientExponents
 from qpd.students.activations import activation_of_module
+from qpd.teachers.training.layer_norm import LayerNormed
 from qpd.teachers.training.optimizers import optimizers_of
 
 
 class GradientCounts:
     """Counts gradients at every `every`-th step of each optimizer, from the first on.
 
-    Of all weights, as the optimizer sees them, with compound loss scales taken off; and by what
+    Of all weights, with loss scales taken off and before algorithms clip them; and by what
     activations return, in networks that are modules. Changes no number.
     """
 
@@ -25,11 +26,16 @@ class GradientCounts:
         self._optimizers = [optimizer for _, optimizer in optimizers_of(model.policy)]
         self._steps = [0] * len(self._optimizers)
         self._seen: list[list[Tensor]] = [[] for _ in self._optimizers]
+        self._unclipped: list[dict[Tensor, Tensor]] = [{} for _ in self._optimizers]
         self._weights = self._activations = NONE_COUNTED
         for which, (network, optimizer) in enumerate(optimizers_of(model.policy)):
             optimizer.register_step_pre_hook(self._before_step(which))
+            for group in optimizer.param_groups:
+                for each in group["params"]:
+                    each.register_post_accumulate_grad_hook(self._after_backward(which))
             for module in network.modules():
-                if activation_of_module(type(module).__name__) is not None:
+                known = activation_of_module(type(module).__name__) is not None
+                if known or isinstance(module, LayerNormed):
                     module.register_forward_hook(self._after_activation(which))
 
     def begin_segment(self) -> None:
@@ -42,31 +48,40 @@ class GradientCounts:
         if not weights.total:
             return None
         self._weights = self._activations = NONE_COUNTED
-        return self._scale_of(0), weights, activations
+        return self._scale(), weights, activations
 
-    def _scale_of(self, which: int) -> float:
-        group = self._optimizers[which].param_groups[0]
+    def _scale(self) -> float:
+        group = self._optimizers[0].param_groups[0]
         return float(group.get("gamma", group.get("loss_scale", 1.0)))
 
     def _before_step(self, which: int) -> Any:
         def count(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             is_due = self._steps[which] % self._every == 0
             self._steps[which] += 1
-            seen = self._seen[which]
-            # The critic's gradients by the actor's loss are none of the critic's updates.
-            self._seen[: which + 1] = [[] for _ in range(which + 1)]
+            seen, unclipped = self._seen[which], self._unclipped[which]
+            for earlier in range(which + 1):
+                # The critic's gradients by the actor's loss are none of the critic's updates.
+                self._seen[earlier], self._unclipped[earlier] = [], {}
             if not is_due:
                 return
             # Compound scaling leaves its factor on; the others take theirs off before.
             factor = float(optimizer.param_groups[0].get("gamma", 1.0))
             found = [
-                each.grad for group in optimizer.param_groups for each in group["params"]
+                unclipped.get(each, each.grad)
+                for group in optimizer.param_groups for each in group["params"]
                 if each.grad is not None
             ]  # fmt: skip
             self._weights += GradientExponents.of(each.float() / factor for each in found)
             self._activations += GradientExponents.of(each.float() / factor for each in seen)
 
         return count
+
+    def _after_backward(self, which: int) -> Any:
+        def keep(parameter: Tensor) -> None:
+            if self._steps[which] % self._every == 0 and parameter.grad is not None:
+                self._unclipped[which][parameter] = parameter.grad.clone()
+
+        return keep
 
     def _after_activation(self, which: int) -> Any:
         def see(gradient: Tensor) -> None:

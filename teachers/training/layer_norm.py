@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class _LayerNormed(nn.Module):
+class LayerNormed(nn.Module):
+    """Layer normalization, then an activation."""
+
     activation: type[nn.Module]
 
     def forward(self, mapped: Tensor) -> Tensor:
@@ -19,13 +21,13 @@ class _LayerNormed(nn.Module):
         return found
 
 
-class LayerNormTanh(_LayerNormed):
+class LayerNormTanh(LayerNormed):
     """Layer normalization, then tanh."""
 
     activation = nn.Tanh
 
 
-class LayerNormReLU(_LayerNormed):
+class LayerNormReLU(LayerNormed):
     """Layer normalization, then ReLU."""
 
     activation = nn.ReLU
@@ -49,4 +51,4 @@ def layer_normed(activation: type[nn.Module]) -> type[nn.Module]:
 
 def has_layer_norm(network: nn.Module) -> bool:
     """Tell whether a layer of a network is normalized."""
-    return any(isinstance(module, _LayerNormed) for module in network.modules())
+    return any(isinstance(module, LayerNormed) for module in network.modules())

@@ -125,8 +125,11 @@ class TrainingManager(ExperimentManager):
             name = env_id if env_id in listed else "atari" if self._is_atari else None
             settings = dict(listed[name or max(same, key=_version)])
             # A wrapper may show images where the zoo's agents see vectors.
-            is_vector = settings.get("policy") == "MlpPolicy"
-            return {**settings, "policy": self.fitting_policy} if is_vector else settings
+            if settings.get("policy") == "MlpPolicy":
+                settings["policy"] = self.fitting_policy
+                if self.fitting_policy == "CnnPolicy" and settings.get("normalize"):
+                    settings["normalize"] = {"norm_obs": False, "norm_reward": True}
+            return settings
         settings = {"n_timesteps": DEFAULT_TIMESTEPS, **listed.get("default", {})}
         return {**settings, "policy": self.fitting_policy}
 

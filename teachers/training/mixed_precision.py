@@ -30,9 +30,10 @@ _ALGORITHMS = ("PPO", "A2C", "DQN", "QRDQN", "TD3", "DDPG", "TQC")
 
 
 class Arithmetic:
-    """The format in which an optimizer's layers compute, and its loss scale.
+    """The format in which an agent's layers compute, and its loss scale.
 
-    The scale is kept in the optimizer's options, so that Stable-Baselines3's own zip resumes it.
+    One scale for all networks, as the actor's loss goes back through the critic. It is kept in the
+    options of an `optimizer`, so that Stable-Baselines3's own zip resumes it.
     """
 
     def __init__(
@@ -115,12 +116,10 @@ def use_mixed_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
     form, text = FloatFormat.parse(settings.format), str(settings.loss_scale)
     if text == "auto":
         text = "dynamic" if settings.format == "fp16" else "none"
-    known: dict[int, Arithmetic] = {}
     policy: Any = model.policy
-    for network, optimizer in optimizers_of(policy):
-        arithmetic = Arithmetic(form, optimizer, LossScale.parse(text))
-        for module in network.modules():
-            known.setdefault(id(module), arithmetic)
+    optimizers = [optimizer for _, optimizer in optimizers_of(policy)]
+    arithmetic = Arithmetic(form, optimizers[0], LossScale.parse(text))
+    for optimizer in optimizers:
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         optimizer.register_step_pre_hook(_skipping(parameters, arithmetic, model))
         if not settings.master_weights:
@@ -130,8 +129,7 @@ def use_mixed_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
         if isinstance(module, nn.Linear | nn.Conv2d):
             is_linear = isinstance(module, nn.Linear)
             module.__class__ = MixedLinear if is_linear else MixedConv2d
-            # Networks without an optimizer are targets, which have no gradients.
-            module.arithmetic = known.get(id(module), arithmetic)  # type: ignore[assignment]
+            module.arithmetic = arithmetic  # type: ignore[assignment]
 
 
 def _skipping(parameters: list[Tensor], its: Arithmetic, model: Any) -> Callable[..., None]:

@@ -120,8 +120,9 @@ class SegmentCallback(BaseCallback):
         # Parameters have been updated from all that was seen, and nothing new is seen yet.
         is_due = self.model.num_timesteps >= self._next_checkpoint
         if is_due:
+            self._tell_gradients()
             self._check_parameters()
-            self._log()  # what is logged later belongs to the next segment
+            self.model.dump_logs()  # what is logged later belongs to the next segment
             limit = self._train.max_replay_mib << 20
             marks = self._listener.marks()
             keep = self._train.keep_checkpoints
@@ -142,18 +143,15 @@ class SegmentCallback(BaseCallback):
                 self._listener.game(float(info["episode"]["r"]), int(info["episode"]["l"]))
         if timesteps >= self._next_row:
             self._next_row = (timesteps // self._row_every + 1) * self._row_every
+            self._tell_gradients()
             self._check_parameters()
-            self._log()
+            self.model.dump_logs()
         self._listener.stepped(timesteps)
         return True
 
     def _on_training_end(self) -> None:
+        self._tell_gradients()
         self._check_parameters()
-        self._tell_gradients()
-
-    def _log(self) -> None:
-        self.model.dump_logs()
-        self._tell_gradients()
 
     def _tell_gradients(self) -> None:
         counted = None if self._gradients is None else self._gradients.take()

@@ -10,11 +10,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, TD3
 from torch import nn
 
 import qpd
 from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.gradient_exponents import LOWEST
 from qpd.numerics.loss_scale import LossScale
 from qpd.recipe.train_schema import TrainPrecision
 from qpd.runs.counted_gradients import PhaseGradients
@@ -96,6 +97,31 @@ def test_an_update_whose_gradients_overflow_is_skipped() -> None:
         assert moved == (factor < 1)
 
 
+def test_an_actors_overflow_behind_the_critic_lowers_the_scale_of_both() -> None:
+    model = TD3("MlpPolicy", gymnasium.make("Pendulum-v1"), seed=0, device="cpu", buffer_size=100,
+                policy_kwargs={"net_arch": [8]}, learning_starts=10)  # fmt: skip
+    model.learn(10)
+    use_mixed_precision(model, TrainPrecision(format="fp16", loss_scale="dynamic"))
+    group = model.critic.optimizer.param_groups[0]
+    group["loss_scale"] = 2.0**24  # where the critic has had nothing to learn for a while
+    before = [each.clone() for each in model.actor.parameters()]
+    states = torch.ones(4, 3)
+    while torch.equal(before[0], next(model.actor.parameters())):
+        model.actor.optimizer.zero_grad()
+        (-model.critic.q1_forward(states, model.actor(states)).mean()).backward()
+        model.actor.optimizer.step()
+        assert group["skipped_updates"] < 20
+    # 2^24 / 4 is beyond 65,504, and so is each half of it down to 2^17 / 4.
+    assert group["loss_scale"] <= 2.0**17 and group["skipped_updates"] >= 7
+
+
+def test_gradients_are_counted_before_they_are_clipped(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "a2c", **{"precision.gradient_exponents": 1})
+    found = PhaseGradients.read(run.exponents_file)
+    # A2C clips to a norm of 0.5; Pendulum's value loss has gradients far beyond.
+    assert found is not None and sum(found.total("weights").counts[-LOWEST:]) > 0
+
+
 def test_targets_compute_in_the_format_too() -> None:
     model = model_of(format="e5m2", master_weights=False)
     x = torch.randn(5, 4)
@@ -152,6 +178,7 @@ def test_counting_changes_no_number(name: str, learner: dict[str, str], tmp_path
         (("ppo", "CartPole-v1", "--precision", "fp16", "--bits", "8"), "integer controllers alone"),
         (("td3", "Pendulum-v1", "--precision", "fp16", "--bits", "core=3"), "controllers alone"),
         (("ppo", "CartPole-v1", "--set", "precision.loss_scale=x"), "precision.loss_scale"),
+        (("ppo", "CartPole-v1", "--set", "precision.loss_scale=8"), "need a format lower"),
         (("trpo", "CartPole-v1", "--set", "precision.gradient_exponents=9"), "can be counted"),
         (
             ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.loss_scale=8"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import qpd
 from qpd.analysis.precision.trainings import (
     arm_of,
     by_task,
@@ -17,6 +18,7 @@ from qpd.analysis.precision.trainings import (
     significands,
 )
 from qpd.recipe.train_schema import METHODS, TrainPrecision, load_train_recipe
+from qpd.runs.manifest import EvaluatedPolicy
 from qpd.runs.training_run import TrainingRun
 from tests.command_line import call
 
@@ -27,7 +29,8 @@ def training(
     folder: Path, seed: int, value: float | None, algo: str = "sac", **precision: Any
 ) -> None:
     """A training's run directory, with a curve up to `value`; None: it failed after 501 steps."""
-    overrides = [f"precision.{key}={text}" for key, text in precision.items()]
+    places = {"core_bits": "quantization.core_bits", "batch_size": "batch_size"}
+    overrides = [f"{places.get(key, f'precision.{key}')}={text}" for key, text in precision.items()]
     env = "Pendulum-v1" if algo == "sac" else "CartPole-v1"
     recipe = load_train_recipe(None, overrides, algo=algo, env=env)
     recipe = recipe.model_copy(update={"seed": seed})
@@ -35,7 +38,8 @@ def training(
         run.set_phase(state="done", timesteps=2000, failed_at=501 if value is None else None)
         if value is None:
             return
-        run.record_evaluation("teacher", evaluation([value - 1, value + 1]))
+        policy: EvaluatedPolicy = "qat" if "core_bits" in precision else "teacher"
+        run.record_evaluation(policy, evaluation([value - 1, value + 1]))
         with run.metrics_file.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["phase", "epoch", "timesteps", "episode_return"])
@@ -86,6 +90,19 @@ def test_differences_are_in_pairs_and_failures_have_no_return(folder: Path) -> N
     assert half[0] == "-160, -180, -170, -400" and half[2] == "-10 [-10, -10]"
     assert rows["fp16, plain"] == ["-, -, -", "-", "-", "-", "501, 501, 501"]
     assert ppo.rows == [["fp16, mixed precision, no masters", "500", "500", "-", "-", "-"]]
+
+
+def test_other_recipes_stand_apart_and_repetitions_are_refused(folder: Path) -> None:
+    training(folder / "core", 0, -500.0, format="fp16", core_bits=3)
+    training(folder / "long", 0, -140.0, batch_size=512)
+    shown = shown_trainings(read_trainings([folder]))
+    titles = [each.title for each in shown]
+    assert titles[0] == "ppo CartPole-v1" and titles[3] == "sac Pendulum-v1 in 8-3-8 bits"
+    assert all(title.startswith("sac Pendulum-v1, recipe ") for title in titles[1:3])
+    assert sorted(len(each.rows) for each in shown[1:3]) == [1, 4]
+    training(folder / "again", 0, -155.0)
+    with pytest.raises(qpd.UserError, match="a second training of fp32 with seed 0"):
+        by_task(read_trainings([folder]))
 
 
 def test_significands_are_those_of_all_methods(folder: Path) -> None:
