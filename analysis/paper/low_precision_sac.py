@@ -248,7 +248,7 @@ CLAIMS: list[tuple[str, Callable[[LowPrecisionEvidence], Found]]] = [
     ("amp's own constants for loss scaling change nothing", not_measured("no such arm yet")),
     ("return falls with the significand, slowly, then steeply at 5 bits",
      _significands),
-    ("from pixels fp16 equals fp32", not_measured("no agent was trained from pixels")),
+    ("from pixels fp16 equals fp32", not_measured("no task was learned from pixels")),
     ("1.22 to 2.18 times faster, 1.86 to 1.89 times less memory on a GPU",
      not_measured("formats are simulated in float32")),
     ("in exact arithmetic the six leave SAC as it was",
