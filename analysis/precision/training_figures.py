@@ -43,7 +43,8 @@ def arms_figure(task: str, arms: Mapping[str, Sequence[Training]]) -> Figure:
         axes.axvline(float(np.mean(base)), color=NEUTRAL, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(arms)), list(arms))
     axes.set_ylim(len(arms) - 0.5, -0.5)
-    axes.set_xlabel("return; | is the mean of the trainings that ended, the dotted line fp32's")
+    axes.ticklabel_format(axis="x", useOffset=False)
+    axes.set_xlabel("return; |: the mean of those that ended; dotted: fp32's")
     axes.set_title(task, loc="left")
     return figure
 
