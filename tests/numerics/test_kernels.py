@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,14 @@ def test_soft_update(name: str) -> None:
         for own, wanted in ((own_target, target), (own_scaled, scaled), (own_lost, lost)):
             assert torch.equal(own, wanted)
     assert (own_lost != 0).any()
+
+
+def test_a_format_that_was_used_can_be_copied() -> None:
+    form, x = FloatFormat.parse("e5m7"), torch.randn(COUNT)
+    wanted = form.round(x)
+    for other in (copy.deepcopy(form), pickle.loads(pickle.dumps(form))):
+        assert other.bits.address != form.bits.address
+        assert torch.equal(other.round(x), wanted)
 
 
 def test_what_kernels_do_not_take() -> None:
