@@ -21,13 +21,12 @@ from __future__ import annotations
 import argparse
 import csv
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import torch
 
 import qpd
-from qpd.evaluation.studentized import student_t_quantile
+from qpd.evaluation.studentized import t_interval
 from qpd.recipe.train_schema import BASELINES, METHODS
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.runs.training_run import TrainingRun
@@ -152,8 +151,8 @@ def _interval(values: list[float]) -> str:
     """Return a mean with its 95% interval over trainings."""
     if len(values) < 2:
         return f"{values[0]:,.0f}" if values else "-"
-    half = student_t_quantile(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
-    return f"{mean(values):,.0f} [{mean(values) - half:,.0f}, {mean(values) + half:,.0f}]"
+    mean, low, high = t_interval(values)
+    return f"{mean:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 
 if __name__ == "__main__":

@@ -107,7 +107,8 @@ void qpd_adam(float *value, float *m, float *v, float *lost, const float *gradie
 
 /* kahan.py's soft update of `scaled`, the target times `scale`; `target` is what plays. */
 void qpd_soft_update(float *restrict target, float *restrict scaled, float *restrict lost,
-                     const float *restrict online, size_t count, float tau, float scale, const Format *format)
+                     const float *restrict online, size_t count, float tau, float scale,
+                     const Format *format)
 {
     const Format f = *format;
     for (size_t i = 0; i < count; i++) {

@@ -63,6 +63,15 @@ class LossScale:
         return replace(self, scale=min(self.scale * GROWTH, LARGEST), good=0)
 
 
+def are_finite(tensors: Iterable[Tensor]) -> bool:
+    """Return whether all numbers of tensors, any shapes, are finite; true of none."""
+    held = [each for each in tensors if each.numel()]
+    if not held:
+        return True
+    # The largest absolute value is infinite or NaN if any is: one number of each tensor to read.
+    return bool(torch.stack(torch._foreach_norm(held, math.inf)).isfinite().all())
+
+
 def unscale(gradients: Iterable[Tensor], scale: float) -> bool:
     """Divide float32 gradients by `scale`, in place; return whether they are all finite.
 
@@ -75,9 +84,7 @@ def unscale(gradients: Iterable[Tensor], scale: float) -> bool:
         raise ValueError(f"gradients of {narrow} must be widened before they are unscaled")
     if not held:
         return True
-    # The largest absolute value is infinite or NaN if any is: one number of each tensor to read.
-    norms = torch._foreach_norm(held, math.inf)
-    if not bool(torch.stack(norms).isfinite().all()):
+    if not are_finite(held):
         return False
     if scale != 1.0:
         torch._foreach_div_(held, scale)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.kernels import AdamStep, kernels, takes
+from qpd.numerics.loss_scale import are_finite
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 from qpd.recipe.train_schema import Baseline
 from qpd.teachers.low_precision.compound_scale import CompoundScale
@@ -81,7 +82,7 @@ class LowPrecisionAdam(torch.optim.Adam):
             gradients = [self._coerced(each) for each in gradients]
         scale = CompoundScale(group["gamma"], group["good"], group["skipped"])
         if self._compounds or self._unscales:
-            is_finite = _are_finite(gradients)
+            is_finite = are_finite(gradients)
             moments = [self.state[each][key] for each in mine for key in _MOMENTS]
             scale = scale.after(is_finite, moments if self._compounds else [])
             if self._compounds:
@@ -218,9 +219,3 @@ class LowPrecisionAdam(torch.optim.Adam):
     def _keep(self, scale: CompoundScale, updates: int) -> None:
         kept = {"gamma": scale.gamma, "good": scale.good, "skipped": scale.skipped}
         self.param_groups[0].update(kept, updates=updates)
-
-
-def _are_finite(tensors: list[Tensor]) -> bool:
-    # Of a tensor with NaN the largest number is NaN.
-    largest = torch._foreach_norm(tensors, math.inf)
-    return bool(torch.stack(largest).isfinite().all())

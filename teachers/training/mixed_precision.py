@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
-from qpd.numerics.loss_scale import LossScale, unscale
+from qpd.numerics.loss_scale import LossScale, are_finite
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.optimizers import optimizers_of
@@ -137,7 +137,7 @@ def _skipping(parameters: list[Tensor], its: Arithmetic, model: Any) -> Callable
 
     def look(*_: Any) -> None:
         gradients = [each.grad for each in parameters if each.grad is not None]
-        is_finite = unscale(gradients, 1.0)
+        is_finite = are_finite(gradients)
         if not is_finite:
             for each in parameters:
                 each.grad = None
