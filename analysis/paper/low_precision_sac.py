@@ -2,7 +2,8 @@
 
 The paper trains on tasks of dm_control for 500,000 steps; ours are what `paths` name. Arms are
 compared on one task, seed by seed. A training whose numbers were no longer finite has no return:
-where every seed of an arm failed so, that is its result.
+where every seed of an arm failed so, that is its result. Three or more recipes of one task that
+differ in more than precision, of one seed each, are draws of hyperparameters.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
 from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test_of_every
-from qpd.analysis.precision.trainings import read_trainings
+from qpd.analysis.precision.trainings import PIXELS, Training, read_trainings
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import bootstrap_estimate
 from qpd.numerics.gradient_exponents import GradientExponents
@@ -28,6 +30,11 @@ KEPT = 0.05  # of |fp32's return|: what "equals fp32" may lose
 _LEAST = 3  # seeds
 _ORDERS = 4  # of magnitude: the paper's figure shows more, without a number
 _FLOAT, _SIX, _PLAIN = "fp32", "fp16, six methods", "fp16, plain"
+_AMP = ", PyTorch's constants"
+_EPS = (
+    "",
+    ", eps 0.0001",
+)  # Adam's, where compound scaling does not set it: the paper says neither
 _TRAIN = "qpd train sac TASK --precision fp16"
 
 Seeds = dict[int, float | None]  # mean return by seed; None: it failed
@@ -38,6 +45,7 @@ class LowPrecisionEvidence:
     """Mean returns of trainings by task, arm and seed; None where learning failed."""
 
     tasks: dict[str, dict[str, Seeds]]
+    draws: Mapping[str, dict[str, Seeds]] = field(default_factory=dict)  # by number of the draw
     gradients: Mapping[str, GradientExponents] = field(default_factory=dict)  # of float32 trainings
 
     @classmethod
@@ -47,11 +55,19 @@ class LowPrecisionEvidence:
         Raises RunDirectoryError where none was evaluated or failed, or for two of one arm and seed.
         """
         tasks: dict[str, dict[str, Seeds]] = defaultdict(lambda: defaultdict(dict))
+        draws: dict[str, dict[str, Seeds]] = defaultdict(lambda: defaultdict(dict))
         gradients: dict[str, GradientExponents] = {}
-        for each in read_trainings(paths):
-            if each.algo != "sac":
+        trainings = [each for each in read_trainings(paths) if each.algo == "sac"]
+        numbers = _drawn(trainings)
+        recipes = {(each.env_id, each.settings) for each in trainings} - numbers.keys()
+        for each in trainings:
+            recipe = (each.env_id, each.settings)
+            if recipe in numbers:
+                draws[each.env_id][each.arm][numbers[recipe]] = each.value
                 continue
-            seeds = tasks[each.env_id][each.arm]
+            several = sum(env_id == each.env_id for env_id, _ in recipes) > 1
+            task = f"{each.env_id}, recipe {each.settings}" if several else each.env_id
+            seeds = tasks[task][each.arm]
             if each.seed in seeds:
                 raise RunDirectoryError(
                     [f"{each.path}: a second training of its arm with seed {each.seed}"],
@@ -61,12 +77,32 @@ class LowPrecisionEvidence:
             counted = PhaseGradients.read(each.path / "gradient_exponents.train.json")
             if counted is not None and each.arm == _FLOAT:
                 gradients[f"{each.env_id} seed {each.seed}"] = counted.total("weights")
-        if not tasks:
+        if not tasks and not draws:
             raise RunDirectoryError(
                 ["no training of SAC was evaluated: `qpd evaluate TRAINING`"],
                 ErrorCode.NOTHING_MEASURED,
             )
-        return cls({task: dict(arms) for task, arms in tasks.items()}, gradients)
+        plain, drawn = (
+            {task: dict(arms) for task, arms in each.items()} for each in (tasks, draws)
+        )
+        return cls(plain, drawn, gradients)
+
+
+def _drawn(trainings: Sequence[Training]) -> dict[tuple[str, str], int]:
+    """Return numbers of a task's recipes that are draws: three or more, of one seed each."""
+    seeds: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for each in trainings:
+        seeds[(each.env_id, each.settings)].add(each.seed)
+    single: dict[str, list[str]] = defaultdict(list)
+    for (env_id, settings), its in sorted(seeds.items()):
+        if len(its) == 1:
+            single[env_id].append(settings)
+    return {
+        (env_id, settings): number
+        for env_id, mine in single.items()
+        if len(mine) >= _LEAST
+        for number, settings in enumerate(mine)
+    }
 
 
 def judge(evidence: LowPrecisionEvidence) -> list[JudgedClaim]:
@@ -91,15 +127,64 @@ def _said(shares: np.ndarray) -> str:
 
 
 def _equals(evidence: LowPrecisionEvidence) -> Found:
-    """Judge whether six methods lose less than 5% on each task."""
+    """Judge whether six methods lose less than 5% on each task of states."""
+    tasks = {name: arms for name, arms in evidence.tasks.items() if not name.endswith(PIXELS)}
+    return _keeps(tasks, _SIX, _FLOAT, f"needs {_LEAST} seeds of fp32 and of {_TRAIN}")
+
+
+def _equals_from_pixels(evidence: LowPrecisionEvidence) -> Found:
+    """Judge the same where the agents see images."""
+    tasks = {name: arms for name, arms in evidence.tasks.items() if name.endswith(PIXELS)}
+    return _keeps(tasks, _SIX, _FLOAT, f"needs {_LEAST} seeds of fp32 and fp16 from pixels")
+
+
+def _equals_for_draws(evidence: LowPrecisionEvidence) -> Found:
+    """Judge the same over draws of hyperparameters."""
+    by = "python -m benchmarks.low_precision_sac --arms fp32,six --draw"
+    return _keeps(evidence.draws, _SIX, _FLOAT, by)
+
+
+def _plain_actor(evidence: LowPrecisionEvidence) -> Found:
+    """Judge whether six methods lose less than 5% to six and compensated sums of the actor."""
+    by = "python -m benchmarks.low_precision_sac --arms six,six+kahan_actor"
+    return _keeps(evidence.tasks, _SIX, f"{_SIX} and kahan_actor", by)
+
+
+def _keeps(tasks: Mapping[str, dict[str, Seeds]], mine: str, base: str, by: str) -> Found:
+    """Judge whether an arm loses less than 5% of another's return on each task."""
     tests, said = [], []
-    for task, arms in evidence.tasks.items():
-        shares = _lost(arms.get(_SIX, {}), arms.get(_FLOAT, {}))
+    for task, arms in tasks.items():
+        shares = _lost(arms.get(mine, {}), arms.get(base, {}))
         if len(shares) >= _LEAST:
             found = bootstrap_estimate(shares)
             tests.append(ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)))
-            said.append(f"{task}: {_said(shares)} of fp32's return")
-    return _every(tests, said, f"needs {_LEAST} seeds of fp32 and of {_TRAIN}")
+            whose = "fp32's return" if base == _FLOAT else "the other's"
+            said.append(f"{task}: {_said(shares)} of {whose}")
+    return _every(tests, said, by)
+
+
+def _constants_matter_not(evidence: LowPrecisionEvidence) -> Found:
+    """Judge whether loss scaling with PyTorch's constants ends where it ends with the paper's."""
+    tests, said = [], []
+    for task, arms in evidence.tasks.items():
+        for eps in _EPS:
+            ours, amp = (arms.get(f"fp16, loss scaling{c}{eps}", {}) for c in ("", _AMP))
+            if min(len(ours), len(amp)) < _LEAST:
+                continue
+            ends = [end for seeds in (ours, amp) for end in seeds.values()]
+            if all(end is None for end in ends):
+                tests.append(ClaimTest(0.0, 1.0))
+                said.append(f"{task}{eps}: NaN in all {len(ends)}")
+                continue
+            shares = _lost(amp, ours)
+            if len(shares) < _LEAST:
+                continue
+            found = bootstrap_estimate(shares)
+            beyond = min(found.p_below(-KEPT), found.p_above(KEPT))
+            tests.append(ClaimTest(max(found.p_above(-KEPT), found.p_below(KEPT)), 2.0 * beyond))
+            said.append(f"{task}{eps}: {_said(shares)}")
+    by = "python -m benchmarks.low_precision_sac --arms loss_scaling [--amp]"
+    return _every(tests, said, by)
 
 
 def _crashes(evidence: LowPrecisionEvidence) -> Found:
@@ -116,12 +201,12 @@ def _removal_hurts(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether each arm that lacks one method is worse than the six, or failed."""
     tests, said = [], []
     for task, arms in evidence.tasks.items():
-        for method in METHODS:
-            mine = arms.get(f"fp16, without {method}", {})
+        for method, eps in product(METHODS, _EPS):
+            mine = arms.get(f"fp16, without {method}{eps}", {})
             test, text = _compared(mine, arms.get(_SIX, {}), 0.0)
             if test is not None:
                 tests.append(test)
-                said.append(f"{task}, {method}: {text}")
+                said.append(f"{task}{eps}, {method}: {text}")
     if len(tests) < len(METHODS):
         known = f"{'; '.join(said)}; " if said else ""
         by = "python -m benchmarks.low_precision_sac --arms six,without-METHOD"
@@ -148,10 +233,13 @@ def _baselines_fail(evidence: LowPrecisionEvidence) -> Found:
 def _ladder_rises(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether each method that is added improves the return: of two that fail, none does."""
     tests, said = [], []
-    names = [" + ".join(METHODS[: count + 1]) for count in range(len(METHODS) - 2)]
-    rungs = [_PLAIN, *(f"fp16, {name}" for name in names), f"fp16, without {METHODS[-1]}", _SIX]
-    for task, arms in evidence.tasks.items():
+    names = ["plain", *(" + ".join(METHODS[: count + 1]) for count in range(len(METHODS) - 2))]
+    whole = [f"fp16, without {METHODS[-1]}", _SIX]
+    ladders = [(eps, [*(f"fp16, {name}{eps}" for name in names), *whole]) for eps in _EPS]
+    for (task, arms), (eps, rungs) in product(evidence.tasks.items(), ladders):
         for method, below, above in zip(METHODS, rungs, rungs[1:], strict=False):
+            if eps and method == METHODS[-1]:  # the same as without eps
+                continue
             first, second = arms.get(below, {}), arms.get(above, {})
             if min(len(first), len(second)) < _LEAST:
                 continue
@@ -160,7 +248,7 @@ def _ladder_rises(evidence: LowPrecisionEvidence) -> Found:
                 test, text = ClaimTest(1.0, 0.0), "NaN with it, too"
             if test is not None:
                 tests.append(test)
-                said.append(f"{task}, {method}: {text}")
+                said.append(f"{task}{eps}, {method}: {text}")
     if len(tests) < len(METHODS):
         by = "python -m benchmarks.low_precision_sac --arms plain,hadam,hadam+softplus,..."
         return Found("; ".join([*said, f"{len(tests)} of {len(METHODS)} methods: {by}"]))
@@ -245,16 +333,16 @@ CLAIMS: list[tuple[str, Callable[[LowPrecisionEvidence], Found]]] = [
      _baselines_fail),
     ("each method that is added improves the mean return", _ladder_rises),
     ("removing any one method hurts", _removal_hurts),
-    ("amp's own constants for loss scaling change nothing", not_measured("no such arm yet")),
+    ("amp's own constants for loss scaling change nothing", _constants_matter_not),
     ("return falls with the significand, slowly, then steeply at 5 bits",
      _significands),
-    ("from pixels fp16 equals fp32", not_measured("no task was learned from pixels")),
+    ("from pixels fp16 equals fp32", _equals_from_pixels),
     ("1.22 to 2.18 times faster, 1.86 to 1.89 times less memory on a GPU",
      not_measured("formats are simulated in float32")),
     ("in exact arithmetic the six leave SAC as it was",
      lambda _: Found("method by method in float64, by tests of QPD; no trainings",
                      verdict=Verdict.held)),
     (f"fp32 gradients span many orders of magnitude (here: {_ORDERS} or more)", _gradients_span),
-    ("equal to fp32 for random hyperparameters, too", not_measured("no such trainings")),
-    ("the actor needs no Kahan sum", not_measured("Kahan-gradients are for the critic alone here")),
+    ("equal to fp32 for random hyperparameters, too", _equals_for_draws),
+    ("the actor needs no Kahan sum", _plain_actor),
 ]  # fmt: skip

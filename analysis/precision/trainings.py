@@ -16,7 +16,13 @@ from qpd.analysis.runs.run_frame import find_runs
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.studentized import t_interval
 from qpd.numerics.float_format import FloatFormat
-from qpd.recipe.train_schema import METHODS, TrainPrecision, TrainQuantization, TrainRecipe
+from qpd.recipe.train_schema import (
+    ADAM_EPS,
+    METHODS,
+    TrainPrecision,
+    TrainQuantization,
+    TrainRecipe,
+)
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_folder import RunDirectoryError
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FLOAT, SIX = "fp32", "six methods"
+PIXELS = " from pixels"  # what a task's name ends in
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,8 @@ class Training:
 
     `value` is the mean return of its evaluation, or None; `failed_at` the agent steps after which
     it failed, or None. `curve` is the mean return of the last 100 games by agent steps. `env_id`
-    also says in which integers it learns; `settings` is a digest of the recipe without its seed and
-    its precision.
+    also says in which integers it learns, and whether it sees pixels; `settings` is a digest of
+    the recipe without its seed and its precision.
     """
 
     path: Path
@@ -88,7 +95,7 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
             Training(
                 path,
                 run.manifest.algo,
-                run.manifest.env_id + _integers(quantization),
+                run.manifest.env_id + _integers(quantization) + _camera(run.recipe),
                 run.recipe.seed,
                 run.recipe.precision,
                 _settings(run.recipe),
@@ -110,6 +117,12 @@ def _integers(quantization: TrainQuantization) -> str:
     return " in {}-{}-{} bits".format(*quantization.controller)
 
 
+def _camera(recipe: TrainRecipe) -> str:
+    names = [next(iter(each)) if isinstance(each, dict) else each
+             for each in recipe.environment.wrappers or []]  # fmt: skip
+    return PIXELS if any(name.endswith(".AddRenderObservation") for name in names) else ""
+
+
 def _settings(recipe: TrainRecipe) -> str:
     found = recipe.model_dump(
         mode="json", exclude={"name", "base", "seed", "device", "precision", "save"}
@@ -125,8 +138,10 @@ def arm_of(precision: TrainPrecision, algo: str = "sac") -> str:
         scale = "" if precision.loss_scale == "auto" else f", S {precision.loss_scale}"
         masters = "" if precision.master_weights else ", no masters"
         return f"{precision.format}, mixed precision{scale}{masters}"
+    eps = "" if precision.eps == ADAM_EPS else f", eps {precision.eps:g}"
     if precision.baseline is not None:
-        return f"{precision.format}, {precision.baseline.replace('_', ' ')}"
+        constants = ", PyTorch's constants" if precision.loss_scale == "dynamic" else ""
+        return f"{precision.format}, {precision.baseline.replace('_', ' ')}{constants}{eps}"
     missing = [each for each in METHODS if each not in precision.methods]
     if not missing:
         how = SIX
@@ -135,8 +150,9 @@ def arm_of(precision: TrainPrecision, algo: str = "sac") -> str:
     elif len(missing) == 1:
         how = f"without {missing[0]}"
     else:
-        how = " + ".join(precision.methods)
-    return f"{precision.format}, {how}"
+        how = " + ".join(each for each in METHODS if each in precision.methods)
+    more = " and kahan_actor" if "kahan_actor" in precision.methods else ""
+    return f"{precision.format}, {how}{more}{eps}"
 
 
 def by_task(trainings: Sequence[Training]) -> dict[str, dict[str, list[Training]]]:
@@ -163,15 +179,15 @@ def by_task(trainings: Sequence[Training]) -> dict[str, dict[str, list[Training]
     return found
 
 
-def _order(training: Training) -> tuple[int, str, int, int, str]:
+def _order(training: Training) -> tuple[int, str, float, int, int, str]:
     """Order arms: fp32, then by format plain, the ladder, all six, removals, baselines."""
     precision = training.precision
     if precision.low is None:
-        return (0, "", 0, 0, "")
-    missing = len(METHODS) - len(precision.methods)
+        return (0, "", 0.0, 0, 0, "")
+    missing = len(set(METHODS) - set(precision.methods))
     kind = 2 if precision.baseline is not None else 1 if missing == 1 else 0
     count = 0 if kind else len(precision.methods)
-    return (1, str(precision.format), kind, count, training.arm)
+    return (1, str(precision.format), precision.eps, kind, count, training.arm)
 
 
 def trainings_frame(trainings: Sequence[Training]) -> DataFrame:

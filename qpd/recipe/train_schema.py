@@ -146,9 +146,16 @@ class TrainQuantization(RecipeSection):
 
 
 Method = Literal[
-    "hadam", "softplus", "normal", "kahan_momentum", "compound_scale", "kahan_gradients"
+    "hadam",
+    "softplus",
+    "normal",
+    "kahan_momentum",
+    "compound_scale",
+    "kahan_gradients",
+    "kahan_actor",
 ]
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[Method, ...] = get_args(Method)[:-1]  # the paper's; its actor has plain sums
+ADAM_EPS = 1e-8
 # What the paper compares its methods with, and the mixed precision that it leaves out.
 Baseline = Literal["coercion", "loss_scaling", "mixed_precision", "placed_mixed_precision"]
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
@@ -171,7 +178,8 @@ class TrainPrecision(RecipeSection):
     )
     methods: list[Method] = Field(
         list(METHODS),
-        description="of SAC: what keeps few bits from failing; [] = plain SAC in the format",
+        description="of SAC: what keeps few bits from failing; [] = plain SAC in the format; "
+        "kahan_actor is none of the paper's six: compensated sums of the actor, too",
     )
     baseline: Baseline | None = Field(
         None,
@@ -180,10 +188,18 @@ class TrainPrecision(RecipeSection):
         "(also targets, entropy coefficient and log-probabilities in float32); needs methods=[]",
     )
 
+    eps: float = Field(
+        ADAM_EPS,
+        gt=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="of SAC: Adam's, which 1e-8 rounds to 0 in fp16; compound_scale has its own",
+    )
     loss_scale: PhaseLossScale = Field(
         "auto",
-        description="of algorithms but SAC: factor on the loss, taken off the gradients again: "
-        "none, dynamic or a number; auto = dynamic for fp16, none otherwise",
+        description="factor on the loss, taken off the gradients again: none, dynamic or a number; "
+        "auto = dynamic for fp16, none otherwise. Of SAC's baselines that scale, auto = "
+        "dynamic with the constants of compound_scale, dynamic = with PyTorch's",
     )
     master_weights: bool = Field(
         True,
@@ -206,6 +222,10 @@ class TrainPrecision(RecipeSection):
     def _one_way(self) -> TrainPrecision:
         if self.low is None and (self.loss_scale != "auto" or not self.master_weights):
             raise ValueError("loss_scale and master_weights: need a format lower than fp32")
+        if self.low is None and self.eps != ADAM_EPS:
+            raise ValueError("eps: needs a format lower than fp32")
+        if "compound_scale" in self.methods and self.eps != ADAM_EPS:
+            raise ValueError("eps: compound_scale has its own; leave it out of methods")
         if self.baseline is not None and self.methods:
             raise ValueError(f"baseline={self.baseline} stands in place of methods: set methods=[]")
         return self

@@ -13,19 +13,23 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 FIRST, EPS, LEAST_EPS, GROWS_AFTER, MARGIN = 1e4, 1e-8, 1e-7, 10_000, 1.1
+# torch.amp.GradScaler's, which doubles after exactly so many.
+AMP_FIRST, AMP_GROWS_AFTER = 2.0**16, 1_999
 
 
 @dataclass(frozen=True)
 class CompoundScale:
     """The factor on the loss, the `good` updates in a row, and the updates `skipped`.
 
-    `buffer_factor` is what the optimizer's buffers are to be multiplied by after the last move.
+    `buffer_factor` is what the optimizer's buffers are to be multiplied by after the last move. The
+    scale doubles after more than `grows_after` good updates.
     """
 
     gamma: float = FIRST
     good: int = 0
     skipped: int = 0
     buffer_factor: float = 1.0
+    grows_after: int = GROWS_AFTER
 
     @property
     def eps(self) -> float:
@@ -35,13 +39,16 @@ class CompoundScale:
     def after(self, is_finite: bool, buffers: Iterable[Tensor]) -> CompoundScale:
         """Return the scale after an update with finite gradients, or after one that is skipped.
 
-        It halves on a skip. After more than 10,000 good updates in a row it doubles if the
+        It halves on a skip. After more than `grows_after` good updates in a row it doubles if the
         `buffers`, any shapes, stay finite 2.2 times as large; else only the count begins anew.
         """
         if not is_finite:
-            return CompoundScale(self.gamma / 2, 0, self.skipped + 1, 0.5)
-        if self.good + 1 <= GROWS_AFTER:
+            factor, skipped = 0.5, self.skipped + 1
+            return replace(
+                self, gamma=self.gamma / 2, good=0, skipped=skipped, buffer_factor=factor
+            )
+        if self.good + 1 <= self.grows_after:
             return replace(self, good=self.good + 1, buffer_factor=1.0)
         if all(bool((2 * MARGIN * each).isfinite().all()) for each in buffers):
-            return CompoundScale(2 * self.gamma, 0, self.skipped, 2.0)
+            return replace(self, gamma=2 * self.gamma, good=0, buffer_factor=2.0)
         return replace(self, good=0, buffer_factor=1.0)

@@ -13,8 +13,13 @@ from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.kernels import AdamStep, kernels, takes
 from qpd.numerics.loss_scale import are_finite
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
-from qpd.recipe.train_schema import Baseline
-from qpd.teachers.low_precision.compound_scale import CompoundScale
+from qpd.recipe.train_schema import TrainPrecision
+from qpd.teachers.low_precision.compound_scale import (
+    AMP_FIRST,
+    AMP_GROWS_AFTER,
+    GROWS_AFTER,
+    CompoundScale,
+)
 from qpd.teachers.low_precision.hadam import (
     BETA1,
     BETA2,
@@ -30,14 +35,14 @@ from qpd.teachers.low_precision.kahan import (
     naive_soft_update,
 )
 
-EPS = 1e-8
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class LowPrecisionAdam(torch.optim.Adam):
     """Adam whose parameters, moments and steps are numbers of `form`, in float32 tensors.
 
-    `methods` and `baseline` are those of the recipe's `precision`. Everything that an update needs
+    Methods, baseline and eps are those of the recipe's `precision`; `compensates` adds up the
+    parameters with compensation. Everything that an update needs
     is in the state dict, which PyTorch's Adam loads, too: under `hadam` its `exp_avg_sq` is a root;
     in mixed precision moments are float32, and so is `master`, of which the parameter is a copy.
     """
@@ -47,19 +52,23 @@ class LowPrecisionAdam(torch.optim.Adam):
         parameters: Iterable[Any],
         lr: float,
         form: FloatFormat,
-        methods: frozenset[str],
-        baseline: Baseline | None = None,
+        settings: TrainPrecision,
+        *,
+        compensates: bool,
     ) -> None:
-        super().__init__(parameters, lr=lr)
+        super().__init__(parameters, lr=lr, eps=settings.eps)
+        methods, baseline = frozenset(settings.methods), settings.baseline
         self._form, self._methods, self._coerces = form, methods, baseline == "coercion"
-        self._compounds = "compound_scale" in methods
-        self._compensates = "kahan_gradients" in methods
+        self._compounds, self._compensates = "compound_scale" in methods, compensates
         self._has_masters = baseline in ("mixed_precision", "placed_mixed_precision")
         self._has_target_masters = baseline == "placed_mixed_precision"
         self._unscales = baseline == "loss_scaling" or self._has_masters
         self._step_form = FloatFormat.parse("fp32") if self._has_masters else form
-        first = CompoundScale() if self._compounds or self._unscales else CompoundScale(1.0)
-        self._keep(first, updates=0)
+        is_amp = self._unscales and settings.loss_scale == "dynamic"
+        self._grows_after = AMP_GROWS_AFTER if is_amp else GROWS_AFTER
+        first = CompoundScale(AMP_FIRST) if is_amp else CompoundScale()
+        scales = self._compounds or self._unscales
+        self._keep(first if scales else CompoundScale(1.0), updates=0)
 
     @property
     def loss_scale(self) -> float:
@@ -80,7 +89,8 @@ class LowPrecisionAdam(torch.optim.Adam):
         gradients: list[Tensor] = [each.grad for each in mine]  # type: ignore[misc]
         if self._coerces:
             gradients = [self._coerced(each) for each in gradients]
-        scale = CompoundScale(group["gamma"], group["good"], group["skipped"])
+        kept = group["gamma"], group["good"], group["skipped"]
+        scale = CompoundScale(*kept, grows_after=self._grows_after)
         if self._compounds or self._unscales:
             is_finite = are_finite(gradients)
             moments = [self.state[each][key] for each in mine for key in _MOMENTS]
@@ -114,7 +124,7 @@ class LowPrecisionAdam(torch.optim.Adam):
             correction1=1.0 - BETA1**updates,
             correction2=(1.0 - BETA2**updates) ** power,
             rate=-self.param_groups[0]["lr"],
-            eps=scale.eps if self._compounds else EPS,
+            eps=scale.eps if self._compounds else self.param_groups[0]["eps"],
             scale=divisor,
             is_root=is_root,
         )

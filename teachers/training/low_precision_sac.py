@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
-from qpd.recipe.train_schema import Baseline, TrainPrecision
+from qpd.recipe.train_schema import TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.low_precision.squashed_normal import (
     log_normal,
@@ -200,11 +200,11 @@ def use_low_precision(
     assert isinstance(model, SAC)
     if model.use_sde:
         _refuse("gSDE is not written for low precision: set use_sde=false")
-    if settings.loss_scale != "auto" or not settings.master_weights:
-        _refuse(
-            "loss_scale and master_weights are other algorithms'; SAC's methods and baselines have "
-            "their own"
-        )
+    scales = settings.baseline in ("loss_scaling", "mixed_precision", "placed_mixed_precision")
+    if settings.loss_scale not in ("auto", "dynamic") or not settings.master_weights:
+        _refuse("of SAC master_weights are true, and loss_scale is auto or dynamic")
+    if settings.loss_scale == "dynamic" and not scales:
+        _refuse("of SAC loss_scale=dynamic needs a baseline that scales the loss")
     if not isinstance(model.actor.features_extractor, FlattenExtractor | NatureCNN):
         _refuse("only agents that see vectors or images learn in low precision")
     if model.policy.share_features_extractor:
@@ -221,17 +221,21 @@ def use_low_precision(
             each.copy_(form.round(each))
     baseline, is_placed = settings.baseline, settings.baseline == "placed_mixed_precision"
     # The actor needs no compensated sum, as the paper says.
-    own = methods - {"kahan_gradients"}
-    model.actor.optimizer = _optimizer(model.actor.optimizer, form, own, baseline)
-    model.critic.optimizer = _optimizer(model.critic.optimizer, form, methods, baseline)
+    own, others = ("kahan_actor" in methods), ("kahan_gradients" in methods)
+    model.actor.optimizer = _optimizer(model.actor.optimizer, form, settings, own)
+    model.critic.optimizer = _optimizer(model.critic.optimizer, form, settings, others)
     if model.ent_coef_optimizer is not None:
         assert model.log_ent_coef is not None
         # Mixed precision as the paper's authors have it leaves alpha in the format.
-        masters = None if baseline == "mixed_precision" else baseline
+        its_settings = settings
+        if baseline == "mixed_precision":
+            its_settings = settings.model_copy(update={"baseline": None})
         its_form = FloatFormat.parse("fp32") if is_placed else form
         with torch.no_grad():
             model.log_ent_coef.copy_(its_form.round(model.log_ent_coef))
-        model.ent_coef_optimizer = _optimizer(model.ent_coef_optimizer, its_form, methods, masters)
+        model.ent_coef_optimizer = _optimizer(
+            model.ent_coef_optimizer, its_form, its_settings, others
+        )
     model.__class__ = LowPrecisionSAC
     assert isinstance(model, LowPrecisionSAC)
     model.form, model.methods, model.is_placed = form, methods, is_placed
@@ -241,14 +245,14 @@ def use_low_precision(
 def _optimizer(
     plain: torch.optim.Optimizer,
     form: FloatFormat,
-    methods: frozenset[str],
-    baseline: Baseline | None,
+    settings: TrainPrecision,
+    compensates: bool,
 ) -> LowPrecisionAdam:
     group = plain.param_groups[0]
     usual = {"betas": (0.9, 0.999), "weight_decay": 0, "amsgrad": False}
     if type(plain) is not torch.optim.Adam or any(group[key] != usual[key] for key in usual):
         _refuse("only Adam with its usual settings is written for low precision")
-    return LowPrecisionAdam(group["params"], group["lr"], form, methods, baseline)
+    return LowPrecisionAdam(group["params"], group["lr"], form, settings, compensates=compensates)
 
 
 def _refuse(reason: str) -> None:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.loss_scale import LossScale, are_finite
-from qpd.recipe.train_schema import METHODS, TrainPrecision
+from qpd.recipe.train_schema import ADAM_EPS, METHODS, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.optimizers import optimizers_of
 
@@ -165,6 +165,8 @@ def _check(model: Any, settings: TrainPrecision) -> None:
                 f"floating point; {name} does not")  # fmt: skip
     if settings.baseline is not None or set(settings.methods) != set(METHODS):
         _refuse(f"methods and baseline are SAC's; {name} has loss_scale and master_weights")
+    if settings.eps != ADAM_EPS:
+        _refuse(f"eps is SAC's; {name} takes it with its policy's optimizer_kwargs")
     known = (nn.Linear, nn.Conv2d)
     for path, module in model.policy.named_modules():
         own = list(module.parameters(recurse=False))

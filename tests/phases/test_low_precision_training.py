@@ -13,7 +13,7 @@ from stable_baselines3 import SAC
 
 import qpd
 from qpd.numerics.float_format import FloatFormat
-from qpd.recipe.train_schema import Baseline, load_train_recipe
+from qpd.recipe.train_schema import METHODS, Baseline, TrainPrecision, load_train_recipe
 from qpd.runs.training_run import TrainingRun
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
@@ -135,13 +135,34 @@ def test_loss_scaling_alone_ends_in_nan(tmp_path: Path) -> None:
         trained(tmp_path / "run", **its)
 
 
+def test_with_an_eps_of_its_own_adam_learns_in_half_precision(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", **{"precision.methods": [], "precision.eps": 1e-4})
+    assert run.phase.state == "done" and run.agent_file is not None
+    whole = SAC.load(run.agent_file, device="cpu")
+    assert whole.critic.optimizer.param_groups[0]["eps"] == 1e-4
+
+
+def test_constants_of_pytorch_and_sums_of_the_actor(tmp_path: Path) -> None:
+    its: dict[str, Any] = {"precision.methods": [], "precision.baseline": "mixed_precision"}
+    run = trained(tmp_path / "amp", **its, **{"precision.loss_scale": "dynamic"})
+    assert run.agent_file is not None
+    group = SAC.load(run.agent_file, device="cpu").critic.optimizer.param_groups[0]
+    # 65,536 is infinite in fp16: the first update is skipped at the least.
+    assert group["gamma"] == 65_536.0 / 2 ** group["skipped"] and group["skipped"] >= 1
+    run = trained(tmp_path / "actor", **{"precision.methods": [*METHODS, "kahan_actor"]})
+    assert run.agent_file is not None
+    lost = [each["lost"] for each in SAC.load(run.agent_file).actor.optimizer.state.values()]
+    assert lost and any(each.count_nonzero() for each in lost)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_target_follows_weights_that_have_outgrown_its_scale(dtype: torch.dtype) -> None:
     # 1e4 times 14 is above 65,504, and so is half of it: C becomes 2,500.
     weight = torch.nn.Parameter(torch.ones(3, dtype=dtype))
     target = torch.nn.Parameter(torch.ones(3, dtype=dtype), requires_grad=False)
-    methods = frozenset({"kahan_momentum"})
-    optimizer = LowPrecisionAdam([weight], 1e-3, FloatFormat.parse("fp16"), methods)
+    settings = TrainPrecision(format="fp16", methods=["kahan_momentum"])
+    half = FloatFormat.parse("fp16")
+    optimizer = LowPrecisionAdam([weight], 1e-3, half, settings, compensates=False)
     optimizer.move_target([target], 0.25)
     assert optimizer.param_groups[0]["target_scale"] == 1e4 and target.tolist() == [1.0] * 3
     with torch.no_grad():
@@ -157,12 +178,13 @@ def test_a_target_follows_weights_that_have_outgrown_its_scale(dtype: torch.dtyp
 def test_masters_keep_steps_that_half_precision_loses() -> None:
     # fp16's step at 1 is 2^-10: of 2^-12 a step four are one, and without masters none.
     moved = {}
+    half = FloatFormat.parse("fp16")
     for baseline in (None, "mixed_precision"):
         weight = torch.nn.Parameter(torch.ones(1))
-        optimizer = LowPrecisionAdam(
-            [weight], 2.0**-12, FloatFormat.parse("fp16"), frozenset(),
-            cast("Baseline | None", baseline),
-        )  # fmt: skip
+        settings = TrainPrecision(
+            format="fp16", methods=[], baseline=cast("Baseline | None", baseline)
+        )
+        optimizer = LowPrecisionAdam([weight], 2.0**-12, half, settings, compensates=False)
         for _ in range(4):
             optimizer.zero_grad()
             (-weight * optimizer.loss_scale).sum().backward()
@@ -184,6 +206,19 @@ def test_masters_keep_steps_that_half_precision_loses() -> None:
         ),
         (("sac", "Pendulum-v1", "--precision", "fp17"), "precision.format"),
         (("sac", "Pendulum-v1", "--plain"), "needs --precision"),
+        (("sac", "Pendulum-v1", "--set", "precision.eps=1e-4"), "lower than fp32"),
+        (
+            ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.eps=1e-4"),
+            "compound_scale has its own",
+        ),
+        (
+            ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.loss_scale=dynamic"),
+            "needs a baseline that scales",
+        ),
+        (
+            ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.loss_scale=128"),
+            "auto or dynamic",
+        ),
         (("sac", "Pendulum-v1", "--precision", "fp16", "--set", "use_sde=true"), "use_sde=false"),
     ],
 )

@@ -66,6 +66,54 @@ def test_baselines_and_the_ladder() -> None:
     assert found[0] == Verdict.failed and "hadam: NaN with it, too" in found[1]
 
 
+def test_the_ladder_with_an_eps_that_fp16_has() -> None:
+    names = ["plain", *(" + ".join(METHODS[:count]) for count in range(1, 5))]
+    rungs = [f"fp16, {name}, eps 0.0001" for name in names]
+    rungs += ["fp16, without kahan_gradients", "fp16, six methods"]
+    ladder = {name: arm(-900.0 + 100 * step) for step, name in enumerate(rungs)}
+    found = claims_of(ladder)[4]
+    assert found[0] == Verdict.held and "Pendulum-v1, eps 0.0001, hadam: -12.5%" in found[1]
+    worse = ladder | {"fp16, hadam + softplus, eps 0.0001": arm(-950.0)}
+    assert claims_of(worse)[4][0] == Verdict.failed
+
+
+def test_constants_of_loss_scaling_and_sums_of_the_actor() -> None:
+    failed: Seeds = dict.fromkeys(range(5))
+    amp = "fp16, loss scaling, PyTorch's constants"
+    assert claims_of({"fp16, loss scaling": failed})[6][0] == Verdict.unmeasured
+    assert claims_of({"fp16, loss scaling": failed, amp: failed})[6][0] == Verdict.held
+    arms = {"fp16, loss scaling": arm(-900.0), amp: arm(-899.0)}
+    assert claims_of(arms)[6][0] == Verdict.held
+    assert claims_of(arms | {amp: arm(-700.0)})[6][0] == Verdict.failed
+    arms = {"fp16, six methods": arm(-150.0), "fp16, six methods and kahan_actor": arm(-151.0)}
+    assert claims_of(arms)[13][0] == Verdict.held
+    assert claims_of(arms | {"fp16, six methods": arm(-180.0)})[13][0] == Verdict.failed
+
+
+def test_pixels_and_draws_are_claims_of_their_own() -> None:
+    arms = {"fp32": arm(-150.0), "fp16, six methods": arm(-151.0)}
+    found = judge(LowPrecisionEvidence({"Pendulum-v1 from pixels": arms}, {"Pendulum-v1": arms}))
+    verdicts = {claim.number: claim.verdict for claim in found}
+    assert (verdicts[1], verdicts[8], verdicts[12]) == (
+        Verdict.unmeasured, Verdict.held, Verdict.held,
+    )  # fmt: skip
+
+
+def test_recipes_of_one_seed_each_are_draws(tmp_path: Path) -> None:
+    for seed, rate in enumerate((1e-3, 2e-3, 3e-3)):
+        for form in ("fp32", "fp16"):
+            more = {"learning_rate": rate, "train.timesteps": 80}
+            run = trained(tmp_path / f"{form}-{seed}", form, seed=seed, **more)
+            games = qpd.evaluate(run, episodes=1).to_json()
+            with TrainingRun.create(run.path, run.recipe) as opened:
+                opened.record_evaluation("teacher", games)
+    found = LowPrecisionEvidence.of([tmp_path])
+    assert not found.tasks and set(found.draws) == {"Pendulum-v1"}
+    assert {arm: len(seeds) for arm, seeds in found.draws["Pendulum-v1"].items()} == {
+        "fp32": 3, "fp16, six methods": 3,
+    }  # fmt: skip
+
+
 def test_significands() -> None:
     arms = {"fp16, six methods": arm(-150.0), "e5m6, six methods": arm(-160.0)}
     assert claims_of(arms)[7][0] == Verdict.unmeasured
@@ -84,8 +132,12 @@ def test_arms_have_names() -> None:
     assert arm_of(TrainPrecision(format="fp16", methods=rest)) == "fp16, without normal"
     mixed = TrainPrecision(format="fp16", methods=[], baseline="mixed_precision")
     assert arm_of(mixed) == "fp16, mixed precision"
-    both = TrainPrecision(format="fp16", methods=["hadam", "softplus"])
-    assert arm_of(both) == "fp16, hadam + softplus"
+    both = TrainPrecision(format="fp16", methods=["softplus", "hadam"], eps=1e-4)
+    assert arm_of(both) == "fp16, hadam + softplus, eps 0.0001"
+    amp = mixed.model_copy(update={"baseline": "loss_scaling", "loss_scale": "dynamic"})
+    assert arm_of(amp) == "fp16, loss scaling, PyTorch's constants"
+    more = TrainPrecision(format="fp16", methods=[*METHODS, "kahan_actor"])
+    assert arm_of(more) == "fp16, six methods and kahan_actor"
 
 
 def test_a_failure_is_recorded_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

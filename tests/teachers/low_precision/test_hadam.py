@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qpd.teachers.low_precision.compound_scale import CompoundScale
+from qpd.teachers.low_precision.compound_scale import AMP_FIRST, AMP_GROWS_AFTER, CompoundScale
 from qpd.teachers.low_precision.hadam import (
     adam_moments,
     adam_step,
@@ -88,6 +88,11 @@ def test_the_scale_moves_with_the_buffers() -> None:
     for number in (30_000.0, -30_000.0):
         assert ripe.after(True, [half(number)]) == CompoundScale(1e4, 0, 3, 1.0)
     assert CompoundScale(1.0).eps == 1e-7
+    # torch.amp.GradScaler's: 2,000 good updates, then twice as much.
+    amp = CompoundScale(AMP_FIRST, 1_998, grows_after=AMP_GROWS_AFTER)
+    assert amp.after(True, []).gamma == 65_536.0
+    assert amp.after(True, []).after(True, []).gamma == 131_072.0
+    assert amp.after(False, []).grows_after == AMP_GROWS_AFTER
 
 
 def test_in_float64_both_together_are_adam() -> None:
