@@ -10,7 +10,7 @@ step, 500 random steps first, 1,000 on dm_control. An arm is `fp32`, `plain`, `s
 `loss_scaling`, `mixed_precision`, `placed_mixed_precision`; `six+kahan_actor` also compensates the
 actor's sums. `--eps` is Adam's of arms without compound_scale, `--amp` gives baselines that scale
 the loss PyTorch's constants, `--draw` draws a rate, a discount, a target's rate, a width and a
-batch for each seed, the same for all arms, and `--pixels` shows Pendulum's picture for 12,000 steps
+batch for each seed, the same for all arms, and `--pixels` shows Pendulum's picture for 14,000 steps
 of two frames (`benchmarks/low_precision_pixels.py`).
 
 Each agent plays 20 greedy games after its training, the same for all, which its training records,
@@ -80,7 +80,7 @@ def main() -> None:
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.pixels:
-        return PIXELS | {"train.timesteps": arguments.timesteps or 12_000}
+        return PIXELS | {"train.timesteps": arguments.timesteps or 14_000}
     is_control = arguments.env.startswith(CONTROL)
     settings: dict[str, Any] = {
         "learning_rate": arguments.rate,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from stable_baselines3 import SAC
 
+from qpd.numerics.float_format import FloatFormat
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_precision
@@ -85,6 +86,51 @@ def test_without_a_compiler_the_numbers_are_the_same(
         found.append({name: each.clone() for name, each in model.policy.state_dict().items()})
     for name, each in found[0].items():
         torch.testing.assert_close(each, found[1][name], rtol=0, atol=0, equal_nan=True)
+
+
+class Exact(FloatFormat):
+    """Float64 as it is."""
+
+    largest, smallest_normal = 2.0**1023, 2.0**-1022  # type: ignore[assignment]
+
+    def round(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def round_(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def exact_learner(
+    methods: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, baseline: Any = None
+) -> LowPrecisionSAC:
+    """A learner in float64; its optimizers have float64's form, too."""
+    monkeypatch.setattr(FloatFormat, "parse", lambda text, **_: Exact(8, 23))
+    model = learner(methods=methods, baseline=baseline)
+    model.policy.double()
+    assert model.log_ent_coef is not None
+    model.log_ent_coef.data = model.log_ent_coef.data.double()
+    return model
+
+
+def test_in_float64_a_hundred_updates_by_all_six_are_plain_sacs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The paper's Statement 1. Adam's eps beside the loss times gamma is gamma's, 1e-8 for both.
+    ends = []
+    for methods in (METHODS, ()):
+        model = exact_learner(methods, monkeypatch)
+        for step in range(100):
+            np.random.seed(step)
+            torch.manual_seed(step)
+            model._update(32, moves_target=True)
+        ends.append({**model.policy.state_dict(), "alpha": model.log_ent_coef})
+    before = exact_learner((), monkeypatch).policy.state_dict()
+    assert ends[0].keys() == ends[1].keys()
+    for name, its in ends[0].items():
+        assert its is not None and its.dtype == torch.float64
+        torch.testing.assert_close(its.data, ends[1][name].data, rtol=0, atol=1e-9, msg=name)  # type: ignore[union-attr]
+        if name in before:
+            assert (its - before[name]).abs().max() > 1e-4, name
 
 
 @pytest.mark.parametrize(("network", "wanted"), [("critic", 16), ("actor", 8)])
