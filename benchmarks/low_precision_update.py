@@ -1,8 +1,8 @@
 """Milliseconds of an update of SAC by precision; the baseline is Stable-Baselines3's in float32.
 
 Two hidden layers and a batch of the same width, 17 features, 6 actions; one thread. The arms take
-turns, ten updates each; the median of `--rounds` turns. `fp16 tensors` stores float16 and computes
-as the processor does: quickly where it has units for it, and many times slower where it has none.
+turns, ten updates each; the median of `--rounds` turns. `fp16 tensors` stores float16, and its sums
+go by way of float32.
 
 python -m benchmarks.low_precision_update [--rounds 9]
 """

@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 typedef struct {
     int32_t dropped;        /* mantissa bits that float32 has and the format has not */
@@ -90,6 +93,46 @@ adam(float *restrict value, float *restrict m, float *restrict v, float *restric
     }
 }
 
+enum { BLOCK = 512 };       /* numbers of float16 that are float32 at once */
+
+/* What float16 holds, as float32; subnormals by a product, as their exponent is none. */
+static void widen(float *restrict to, const uint16_t *restrict from, size_t count)
+{
+    size_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+#endif
+    for (; i < count; i++) {
+        uint32_t bits = (uint32_t)(from[i] & 0x7fff) << 13;
+        float size;
+        if ((from[i] & 0x7c00) == 0x7c00)
+            bits |= 0x7f800000;
+        memcpy(&size, &bits, 4);
+        size = (from[i] & 0x7c00) == 0x7c00 ? size : size * 0x1p112f;
+        to[i] = from[i] & 0x8000 ? -size : size;
+    }
+}
+
+/* Of numbers that float16 has: the inverse. */
+static void narrow(uint16_t *restrict to, const float *restrict from, size_t count)
+{
+    size_t i = 0;
+#ifdef __F16C__
+    for (; i + 8 <= count; i += 8)
+        _mm_storeu_si128((__m128i *)(to + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; i < count; i++) {
+        float size = fabsf(from[i]), scaled = size * 0x1p-112f;
+        uint32_t bits, sign;
+        memcpy(&bits, size <= 65504.0f ? &scaled : &size, 4);
+        memcpy(&sign, from + i, 4);
+        bits = size <= 65504.0f ? bits >> 13 : 0x7c00 | ((bits >> 13) & 0x3ff);
+        to[i] = (uint16_t)(bits | ((sign >> 16) & 0x8000));
+    }
+}
+
 void qpd_adam(float *value, float *m, float *v, float *lost, const float *gradient, size_t count,
               const Step *step, const Format *format, int is_root)
 {
@@ -105,6 +148,25 @@ void qpd_adam(float *value, float *m, float *v, float *lost, const float *gradie
         adam(value, m, v, lost, gradient, count, s, f, 0, 0);
 }
 
+/* The same on tensors of float16, block by block. */
+void qpd_adam_half(uint16_t *value, uint16_t *m, uint16_t *v, uint16_t *lost,
+                   const uint16_t *gradient, size_t count, const Step *step, const Format *format,
+                   int is_root)
+{
+    float kept[4][BLOCK], given[BLOCK];
+    uint16_t *places[4] = {value, m, v, lost};
+    for (size_t start = 0; start < count; start += BLOCK) {
+        size_t size = count - start < BLOCK ? count - start : BLOCK;
+        for (int i = 0; i < (lost ? 4 : 3); i++)
+            widen(kept[i], places[i] + start, size);
+        widen(given, gradient + start, size);
+        qpd_adam(kept[0], kept[1], kept[2], lost ? kept[3] : NULL, given, size, step, format,
+                 is_root);
+        for (int i = 0; i < (lost ? 4 : 3); i++)
+            narrow(places[i] + start, kept[i], size);
+    }
+}
+
 /* kahan.py's soft update of `scaled`, the target times `scale`; `target` is what plays. */
 void qpd_soft_update(float *restrict target, float *restrict scaled, float *restrict lost,
                      const float *restrict online, size_t count, float tau, float scale,
@@ -118,5 +180,22 @@ void qpd_soft_update(float *restrict target, float *restrict scaled, float *rest
         lost[i] = rounded(rounded(total - scaled[i], f) - owed, f);
         scaled[i] = total;
         target[i] = rounded(total / scale, f);
+    }
+}
+
+void qpd_soft_update_half(uint16_t *target, uint16_t *scaled, uint16_t *lost,
+                          const uint16_t *online, size_t count, float tau, float scale,
+                          const Format *format)
+{
+    float kept[3][BLOCK], given[BLOCK];
+    uint16_t *places[3] = {target, scaled, lost};
+    for (size_t start = 0; start < count; start += BLOCK) {
+        size_t size = count - start < BLOCK ? count - start : BLOCK;
+        for (int i = 1; i < 3; i++)
+            widen(kept[i], places[i] + start, size);
+        widen(given, online + start, size);
+        qpd_soft_update(kept[0], kept[1], kept[2], given, size, tau, scale, format);
+        for (int i = 0; i < 3; i++)
+            narrow(places[i] + start, kept[i], size);
     }
 }

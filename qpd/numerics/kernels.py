@@ -62,16 +62,25 @@ class AdamStep:
 
 
 class Kernels:
-    """The compiled functions; all tensors are float32, contiguous, and on the CPU."""
+    """The compiled functions; tensors are contiguous, on the CPU, and float32.
+
+    Adam and soft updates also take float16 alone; the format is then float16.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_float
-        self._round, self._adam = library.qpd_round, library.qpd_adam
-        self._soft_update = library.qpd_soft_update
+        self._round = library.qpd_round
+        self._adam = {torch.float32: library.qpd_adam, torch.float16: library.qpd_adam_half}
+        self._soft_update = {
+            torch.float32: library.qpd_soft_update,
+            torch.float16: library.qpd_soft_update_half,
+        }
         self._round.argtypes = [pointer, pointer, size, pointer]
-        self._adam.argtypes = [*[pointer] * 5, size, pointer, pointer, ctypes.c_int]
-        self._soft_update.argtypes = [*[pointer] * 4, size, number, number, pointer]
-        for each in (self._round, self._adam, self._soft_update):
+        for each in self._adam.values():
+            each.argtypes = [*[pointer] * 5, size, pointer, pointer, ctypes.c_int]
+        for each in self._soft_update.values():
+            each.argtypes = [*[pointer] * 4, size, number, number, pointer]
+        for each in (self._round, *self._adam.values(), *self._soft_update.values()):
             each.restype = None
 
     def round_(self, x: Tensor, form: Bits) -> Tensor:
@@ -99,7 +108,7 @@ class Kernels:
         """Move `value` and the moments in place; with `lost` the sum is compensated."""
         increment_version([each for each in (value, m, v, lost) if each is not None])
         numbers = _Step(*(getattr(step, name) for name in _NUMBERS))
-        self._adam(
+        self._adam[value.dtype](
             value.data_ptr(), m.data_ptr(), v.data_ptr(), None if lost is None else lost.data_ptr(),
             gradient.data_ptr(), value.numel(), ctypes.addressof(numbers), form.address,
             step.is_root,
@@ -117,7 +126,7 @@ class Kernels:
     ) -> None:
         """Move the `scaled` target in place, and write `target`, which is that without `scale`."""
         increment_version([target, scaled, lost])
-        self._soft_update(
+        self._soft_update[target.dtype](
             target.data_ptr(), scaled.data_ptr(), lost.data_ptr(), online.data_ptr(),
             target.numel(), tau, scale, form.address,
         )  # fmt: skip
@@ -151,11 +160,11 @@ def kernels() -> Kernels | None:
     return None if library is None else Kernels(library)
 
 
-def takes(*tensors: Tensor) -> bool:
-    """Return whether kernels work on these: float32, contiguous, on the CPU, without a graph."""
+def takes(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Return whether kernels work on these: `dtype`, contiguous, on the CPU, without a graph."""
     return all(
         type(x) in (Tensor, torch.nn.Parameter)
-        and x.dtype == torch.float32
+        and x.dtype == dtype
         and x.device.type == "cpu"
         and x.is_contiguous()
         and not (x.requires_grad and torch.is_grad_enabled())

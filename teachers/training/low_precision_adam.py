@@ -133,7 +133,7 @@ class LowPrecisionAdam(torch.optim.Adam):
         """Move `values` and the moments of their `state` in place."""
         m, v, lost = state["exp_avg"], state["exp_avg_sq"], state.get("lost")
         its = [values, m, v, gradient] if lost is None else [values, m, v, gradient, lost]
-        if takes(*its) and (native := kernels()) is not None:
+        if self._fits(*its) and (native := kernels()) is not None:
             native.adam_(values, m, v, lost, gradient, step, self._step_form.bits)
             return
         moments, change_of = (
@@ -196,13 +196,18 @@ class LowPrecisionAdam(torch.optim.Adam):
             if "target" not in state:
                 state.update(target=scale * its, target_lost=torch.zeros_like(its))
             scaled, lost = state["target"], state["target_lost"]
-            if takes(its, scaled, lost, online) and (native := kernels()) is not None:
+            if self._fits(its, scaled, lost, online) and (native := kernels()) is not None:
                 native.soft_update_(its, scaled, lost, online, tau, scale, self._form.bits)
                 return
             moved = kahan_soft_update(scaled, lost, online, tau, scale)
             for place, found in zip((scaled, lost), moved, strict=True):
                 place.copy_(found)
             its.copy_(scaled / scale)
+
+    def _fits(self, *tensors: Tensor) -> bool:
+        """Tell whether kernels take these."""
+        is_half = tensors[0].dtype == torch.float16 and str(self._step_form) == "fp16"
+        return takes(*tensors, dtype=torch.float16 if is_half else torch.float32)
 
     def _begin(self, parameters: list[Tensor]) -> None:
         for each in parameters:

@@ -86,6 +86,28 @@ def test_soft_update(name: str) -> None:
     assert (own_lost != 0).any()
 
 
+def test_float16_tensors_get_the_numbers_of_float32_ones() -> None:
+    half, native = FloatFormat.parse("fp16"), kernels()
+    assert native is not None
+    first = half.round(torch.randn(COUNT, generator=torch.Generator().manual_seed(0)))
+    wide = [first, *(torch.zeros(COUNT) for _ in range(5))]
+    small = [each.half() for each in wide]
+    step = AdamStep(0.9, 0.1, 0.9995, 0.0316, 0.1, 0.0316, -1e-3, 1e-4, 1.0, True)
+    for update in range(UPDATES):
+        gradient = gradients(half, update)
+        gradient[3] = torch.inf if update == UPDATES - 1 else 2.0**-24
+        for its, given in ((wide, gradient), (small, gradient.half())):
+            value, m, v, lost, scaled, owed = its
+            native.adam_(value, m, v, lost, given, step, half.bits)
+            native.soft_update_(given.clone(), scaled, owed, value, 0.25, 8.0, half.bits)
+        for one, other in zip(wide, small, strict=True):
+            assert other.dtype == torch.float16
+            torch.testing.assert_close(other.float(), one, rtol=0, atol=0, equal_nan=True)
+    assert not wide[0][3].isfinite() and wide[0][4].isfinite()
+    subnormal = [each.abs() < half.smallest_normal for each in wide]
+    assert sum(int((each & (x != 0)).sum()) for each, x in zip(subnormal, wide, strict=True))
+
+
 def test_a_format_that_was_used_can_be_copied() -> None:
     form, x = FloatFormat.parse("e5m7"), torch.randn(COUNT)
     wanted = form.round(x)

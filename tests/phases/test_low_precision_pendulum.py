@@ -13,7 +13,7 @@ from qpd.teachers.training.agent_training import LearningFailedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
-# The trial of docs/precision.md: about -178 is solved, about -1,200 is what an untrained agent has.
+# docs/paper-low-precision-sac.md: about -178 is solved, an untrained agent has about -1,200.
 PENDULUM = {
     "learning_rate": 1e-3, "batch_size": 128, "learning_starts": 500, "train_freq": 1,
     "gradient_steps": 1, "net_arch": [128, 128], "train.timesteps": 7000,
