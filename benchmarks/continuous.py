@@ -40,7 +40,7 @@ BATCH, SB3_ENVS, CAPACITY = 256, 8, 20_000
 
 
 class Sb3Labels:
-    """What SB3's policy says of observations: means and deviations, and values where it has V."""
+    """Hold what SB3's policy says of observations: means, deviations, and values where it has V."""
 
     def __init__(self, teacher: Teacher) -> None:
         self.policy: Any = build_sb3_policy(teacher)

@@ -10,7 +10,7 @@ from qpd.environments.registry import action_names
 
 @dataclass(frozen=True)
 class ActionPart:
-    """What belongs together: one choice's actions, all switches, or all numbers of an action.
+    """Hold what belongs together: one choice's actions, all switches, or all numbers of an action.
 
     `title` is empty where there is only one part.
     """

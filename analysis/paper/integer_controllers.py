@@ -74,7 +74,7 @@ class BuiltCore:
 
 @dataclass(frozen=True)
 class ControllerEvidence:
-    """What was measured of each route on the paper's tasks, cores for its part, and noisy games."""
+    """Hold what was measured of each route on the paper's tasks, of cores and of noisy games."""
 
     routes: list[MeasuredCells]
     cores: list[BuiltCore] = field(default_factory=list)

@@ -26,7 +26,7 @@ class JudgedClaim:
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of one claim: the numbers, and the test that decides; else its verdict."""
+    """Hold what is known of one claim: the numbers, and the test that decides; else its verdict."""
 
     evidence: str
     test: ClaimTest | None = None

@@ -18,7 +18,7 @@ import numpy as np
 
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
 from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test_of_every
-from qpd.analysis.precision.trainings import PIXELS, Training, read_trainings
+from qpd.analysis.precision.trainings import PIXELS, Training, by_task, read_trainings
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.games import bootstrap_estimate
 from qpd.numerics.gradient_exponents import GradientExponents
@@ -31,10 +31,8 @@ _LEAST = 3  # seeds
 _ORDERS = 4  # of magnitude: the paper's figure shows more, without a number
 _FLOAT, _SIX, _PLAIN = "fp32", "fp16, six methods", "fp16, plain"
 _AMP = ", PyTorch's constants"
-_EPS = (
-    "",
-    ", eps 0.0001",
-)  # Adam's, where compound scaling does not set it: the paper says neither
+# Adam's, where compound scaling does not set it: the paper does not say which. 1e-8 is 0 in fp16.
+_EPS = ("", ", eps 0.0001")
 _TRAIN = "qpd train sac TASK --precision fp16"
 
 Seeds = dict[int, float | None]  # mean return by seed; None: it failed
@@ -54,26 +52,21 @@ class LowPrecisionEvidence:
 
         Raises RunDirectoryError where none was evaluated or failed, or for two of one arm and seed.
         """
-        tasks: dict[str, dict[str, Seeds]] = defaultdict(lambda: defaultdict(dict))
         draws: dict[str, dict[str, Seeds]] = defaultdict(lambda: defaultdict(dict))
         gradients: dict[str, GradientExponents] = {}
         trainings = [each for each in read_trainings(paths) if each.algo == "sac"]
         numbers = _drawn(trainings)
-        recipes = {(each.env_id, each.settings) for each in trainings} - numbers.keys()
+        whole = [each for each in trainings if (each.env_id, each.settings) not in numbers]
+        tasks = {
+            task.removeprefix("sac "): {
+                arm: {each.seed: each.value for each in mine} for arm, mine in arms.items()
+            }
+            for task, arms in by_task(whole).items()
+        }
         for each in trainings:
-            recipe = (each.env_id, each.settings)
-            if recipe in numbers:
-                draws[each.env_id][each.arm][numbers[recipe]] = each.value
-                continue
-            several = sum(env_id == each.env_id for env_id, _ in recipes) > 1
-            task = f"{each.env_id}, recipe {each.settings}" if several else each.env_id
-            seeds = tasks[task][each.arm]
-            if each.seed in seeds:
-                raise RunDirectoryError(
-                    [f"{each.path}: a second training of its arm with seed {each.seed}"],
-                    ErrorCode.COMMAND_LINE,
-                )
-            seeds[each.seed] = each.value
+            number = numbers.get((each.env_id, each.settings))
+            if number is not None:
+                draws[each.env_id][each.arm][number] = each.value
             counted = PhaseGradients.read(each.path / "gradient_exponents.train.json")
             if counted is not None and each.arm == _FLOAT:
                 gradients[f"{each.env_id} seed {each.seed}"] = counted.total("weights")
@@ -82,10 +75,7 @@ class LowPrecisionEvidence:
                 ["no training of SAC was evaluated: `qpd evaluate TRAINING`"],
                 ErrorCode.NOTHING_MEASURED,
             )
-        plain, drawn = (
-            {task: dict(arms) for task, arms in each.items()} for each in (tasks, draws)
-        )
-        return cls(plain, drawn, gradients)
+        return cls(tasks, {task: dict(arms) for task, arms in draws.items()}, gradients)
 
 
 def _drawn(trainings: Sequence[Training]) -> dict[tuple[str, str], int]:
@@ -128,13 +118,13 @@ def _said(shares: np.ndarray) -> str:
 
 def _equals(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether six methods lose less than 5% on each task of states."""
-    tasks = {name: arms for name, arms in evidence.tasks.items() if not name.endswith(PIXELS)}
+    tasks = {name: arms for name, arms in evidence.tasks.items() if PIXELS not in name}
     return _keeps(tasks, _SIX, _FLOAT, f"needs {_LEAST} seeds of fp32 and of {_TRAIN}")
 
 
 def _equals_from_pixels(evidence: LowPrecisionEvidence) -> Found:
     """Judge the same where the agents see images."""
-    tasks = {name: arms for name, arms in evidence.tasks.items() if name.endswith(PIXELS)}
+    tasks = {name: arms for name, arms in evidence.tasks.items() if PIXELS in name}
     return _keeps(tasks, _SIX, _FLOAT, f"needs {_LEAST} seeds of fp32 and fp16 from pixels")
 
 

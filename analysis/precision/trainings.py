@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FLOAT, SIX = "fp32", "six methods"
-PIXELS = " from pixels"  # what a task's name ends in
+PIXELS = " from pixels"  # in a task's name
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _Key = Cell | int  # the int: a float network of that width
 
 @dataclass(frozen=True)
 class Route:
-    """How controllers were made: trained on a task, or distilled from one teacher of it."""
+    """Say how controllers were made: trained on a task, or distilled from one teacher of it."""
 
     env_id: str
     teacher: str | None = None  # its file's SHA-256

@@ -11,7 +11,7 @@ ACTING_KINDS: tuple[ActingKind, ...] = get_args(ActingKind)
 
 @dataclass(frozen=True)
 class ActingRule:
-    """How to act; what it means for one kind of action says `ActionSpace.act`.
+    """Say how to act; what it means for one kind of action says `ActionSpace.act`.
 
     `sample` draws from the policy's distribution, of `sharpness` times its logits; `epsilon` takes
     the likeliest action, but a uniform one with probability `epsilon`, one coin for each

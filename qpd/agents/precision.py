@@ -26,7 +26,7 @@ DEFAULT_PER: Granularity = "column"
 
 @dataclass(frozen=True)
 class Precision:
-    """How an agent's numbers are rounded: weights, and activations where they have bits.
+    """Say how an agent's numbers are rounded: weights, and activations where they have bits.
 
     Without a `quantizer` it is fp32, the agent as it is.
     """

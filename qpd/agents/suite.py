@@ -51,7 +51,7 @@ _FOLDERS_FAULT = (ErrorCode.RUN_DAMAGED, ErrorCode.RUN_OTHER_RECIPE)
 
 @dataclass(frozen=True)
 class Suite:
-    """What is asked for: agents (SB3 zips, zoo folders, hub ids), precisions, games, seed.
+    """Hold what is asked for: agents (SB3 zips, zoo folders, hub ids), precisions, games, seed.
 
     `wish` and `vec_normalize` are what the user says of the agents beside their files.
     """

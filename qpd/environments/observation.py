@@ -14,7 +14,7 @@ from qpd.environments.errors import EnvironmentConfigError
 
 
 class ShownObservations:
-    """What turns an observation of one space into an array of `shape` and `dtype`.
+    """Turn an observation of one space into an array of `shape` and `dtype`.
 
     As SB3 does: boxes are flattened, bits kept, whole numbers become one-hot, the parts of a Dict
     follow each other (CombinedExtractor); images, uint8, get their channels first

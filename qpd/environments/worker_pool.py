@@ -46,7 +46,7 @@ _START = (
 
 
 class RowRunner(Protocol):
-    """What resets and steps rows; `arrays` are those of `Layout`."""
+    """Reset and step rows; `arrays` are those of `Layout`."""
 
     arrays: dict[str, np.ndarray]
 

@@ -25,7 +25,7 @@ class HalfRangeError(ValueError):
 
 @dataclass(frozen=True)
 class WeightQuantizer:
-    """How weights are quantized.
+    """Say how weights are quantized.
 
     `per` says which weights share a range: all of a `tensor`, those of an output `channel` (axis
     0, convolutions too), or those of an input `column`, whose scale folds into the layer before or

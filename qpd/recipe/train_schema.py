@@ -193,7 +193,7 @@ class TrainPrecision(RecipeSection):
         gt=0.0,
         le=1.0,
         allow_inf_nan=False,
-        description="of SAC: Adam's, which 1e-8 rounds to 0 in fp16; compound_scale has its own",
+        description="of SAC: Adam's; 1e-8 is 0 in fp16; compound_scale has its own",
     )
     loss_scale: PhaseLossScale = Field(
         "auto",
@@ -232,7 +232,7 @@ class TrainPrecision(RecipeSection):
 
 
 class TrainEnvironment(RecipeSection):
-    """What is done to each environment, beside what the RL Zoo's hyperparameters say."""
+    """Hold what is done to each environment, beside what the RL Zoo's hyperparameters say."""
 
     kwargs: EnvArguments = Field(
         default_factory=dict,

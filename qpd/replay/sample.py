@@ -12,7 +12,7 @@ from qpd.students.shared_background import SharedFrames
 
 @dataclass(frozen=True)
 class ReplaySample:
-    """What a student in training is given, `inputs`: the observations, or where their frames lie.
+    """Hold what a student in training is given, `inputs`: observations, or where their frames lie.
 
     `labels` float32 `[batch, num_labels]` (`qpd.actions`); `values` float32 `[batch]`. What the
     reward term needs, meaningful for the transitions of a rollout only: `actions` `[batch, ...]`,

@@ -59,7 +59,7 @@ class CountedGradients:
 
 @dataclass(frozen=True)
 class PhaseGradients:
-    """What a phase counted, epoch by epoch, while it trained in `precision`."""
+    """Hold what a phase counted, epoch by epoch, while it trained in `precision`."""
 
     precision: str
     epochs: Sequence[CountedGradients]

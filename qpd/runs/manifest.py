@@ -32,7 +32,7 @@ _Seconds = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class _Evaluation(BaseModel):
-    """What is read of an evaluation; the rest is kept as it is."""
+    """Hold what is read of an evaluation; the rest is kept as it is."""
 
     model_config = ConfigDict(strict=True)
 
@@ -49,7 +49,7 @@ class _Evaluation(BaseModel):
 
 
 class _FirstGames(BaseModel):
-    """What is read of the first games; the rest is kept as it is."""
+    """Hold what is read of the first games; the rest is kept as it is."""
 
     model_config = ConfigDict(strict=True)
 
@@ -57,7 +57,7 @@ class _FirstGames(BaseModel):
 
 
 class _PhaseMetrics(BaseModel):
-    """What is read of a phase's measurements."""
+    """Hold what is read of a phase's measurements."""
 
     model_config = ConfigDict(strict=True)
 
@@ -126,7 +126,7 @@ class TeacherRecord(BaseModel):
 
 
 class RunOrigin(BaseModel):
-    """What the manifest of any run directory says of its origin."""
+    """Hold what the manifest of any run directory says of its origin."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

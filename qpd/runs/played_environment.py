@@ -30,7 +30,7 @@ _PACKAGE = re.compile(r"gymnasium(\.envs)?|ale_py")
 
 @dataclass(frozen=True)
 class EnvironmentWish:
-    """What the user says of the environment; the agent's files say the rest.
+    """Hold what the user says of the environment; the agent's files say the rest.
 
     Attributes:
         env: an id, a source taken as it is, or a function that makes one environment.

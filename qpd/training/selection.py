@@ -29,7 +29,7 @@ class Validated:
 
 @dataclass(frozen=True)
 class Score:
-    """What is remembered of a validation: mean return with its 95% interval, and divergence."""
+    """Hold what is remembered of a validation: mean return, its 95% interval, and divergence."""
 
     mean_return: float
     low: float

@@ -84,7 +84,7 @@ class SharedFrames:
 
 
 class SharedBackground:
-    """What the frames of a replay memory have in common, once they have voted on it.
+    """Hold what the frames of a replay memory have in common, once they have voted on it.
 
     `frames` uint8 `[rows, 21, 21, 16]` and `stack` int32 `[rows, 4]`, the rows of the frames of
     each row's observation, are the memory's own tensors, read whenever it is asked to. Of anything

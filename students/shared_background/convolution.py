@@ -36,7 +36,7 @@ _BITS = {2: torch.int16, 4: torch.int32}  # integers as wide as a float, by its 
 
 
 class NamedLayer(Protocol):
-    """What has to be known of a layer's shape here."""
+    """Hold what has to be known of a layer's shape here."""
 
     @property
     def name(self) -> str:

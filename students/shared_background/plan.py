@@ -47,7 +47,7 @@ class MultipliedBlocks(NamedTuple):
 
 
 class BackgroundPlan(NamedTuple):
-    """What the first two convolutions do for a batch of observations.
+    """Plan what the first two convolutions do for a batch of observations.
 
     Blocks that differ from the background are an observation's own. Those of conv 1 go by
     observation, then come the background's 441, then fillers that nothing reads. Those of conv 2 go

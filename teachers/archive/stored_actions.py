@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[-+]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][-+]?\d{1,3})
 
 @dataclass(frozen=True)
 class StoredActions:
-    """What the plain data say; empty where they do not.
+    """Hold what the plain data say; empty where they do not.
 
     `sizes` are the n of `discrete` and `multi_binary`, and the nvec of `multi_discrete`; `shape`,
     `low` and `high` (flat) are a `box`'s.

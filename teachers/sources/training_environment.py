@@ -33,7 +33,7 @@ class EnvironmentWrapper:
 
 @dataclass(frozen=True)
 class TrainingEnvironment:
-    """What an environment needs to be as it was in training.
+    """Hold what an environment needs to be as it was in training.
 
     Attributes:
         env_kwargs: arguments of `gymnasium.make`.

@@ -41,10 +41,10 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class LowPrecisionAdam(torch.optim.Adam):
     """Adam whose parameters, moments and steps are numbers of `form`, in float32 tensors.
 
-    Methods, baseline and eps are those of the recipe's `precision`; `compensates` adds up the
-    parameters with compensation. Everything that an update needs
-    is in the state dict, which PyTorch's Adam loads, too: under `hadam` its `exp_avg_sq` is a root;
-    in mixed precision moments are float32, and so is `master`, of which the parameter is a copy.
+    Methods, baseline and eps are those of the recipe's `precision`; with `compensates` sums of
+    parameters and steps are Kahan's. Everything that an update needs is in the state dict, which
+    PyTorch's Adam loads, too: under `hadam` its `exp_avg_sq` is a root; in mixed precision moments
+    are float32, and so is `master`, of which the parameter is a copy.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class LowPrecisionAdam(torch.optim.Adam):
         self._has_target_masters = baseline == "placed_mixed_precision"
         self._unscales = baseline == "loss_scaling" or self._has_masters
         self._step_form = FloatFormat.parse("fp32") if self._has_masters else form
+        is_half = self._step_form == FloatFormat.parse("fp16")
+        self._dtypes = {torch.float32, torch.float16} if is_half else {torch.float32}
         is_amp = self._unscales and settings.loss_scale == "dynamic"
         self._grows_after = AMP_GROWS_AFTER if is_amp else GROWS_AFTER
         first = CompoundScale(AMP_FIRST) if is_amp else CompoundScale()
@@ -206,8 +208,8 @@ class LowPrecisionAdam(torch.optim.Adam):
 
     def _fits(self, *tensors: Tensor) -> bool:
         """Tell whether kernels take these."""
-        is_half = tensors[0].dtype == torch.float16 and str(self._step_form) == "fp16"
-        return takes(*tensors, dtype=torch.float16 if is_half else torch.float32)
+        dtype = tensors[0].dtype
+        return dtype in self._dtypes and takes(*tensors, dtype=dtype)
 
     def _begin(self, parameters: list[Tensor]) -> None:
         for each in parameters:

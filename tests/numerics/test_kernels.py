@@ -24,7 +24,7 @@ from qpd.teachers.low_precision.hadam import (
 )
 from qpd.teachers.low_precision.kahan import kahan_add, kahan_soft_update
 
-COUNT, UPDATES = 1001, 40  # no multiple of a vector's width
+COUNT, UPDATES = 1007, 40  # no multiple of a vector's width
 
 
 def gradients(form: FloatFormat, update: int) -> Tensor:
@@ -103,7 +103,7 @@ def test_float16_tensors_get_the_numbers_of_float32_ones() -> None:
         for one, other in zip(wide, small, strict=True):
             assert other.dtype == torch.float16
             torch.testing.assert_close(other.float(), one, rtol=0, atol=0, equal_nan=True)
-    assert not wide[0][3].isfinite() and wide[0][4].isfinite()
+    assert not wide[0][3].isfinite() and wide[0].isfinite().any()
     subnormal = [each.abs() < half.smallest_normal for each in wide]
     assert sum(int((each & (x != 0)).sum()) for each, x in zip(subnormal, wide, strict=True))
 
