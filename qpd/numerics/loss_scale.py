@@ -68,7 +68,11 @@ def are_finite(tensors: Iterable[Tensor]) -> bool:
     held = [each for each in tensors if each.numel()]
     if not held:
         return True
-    # The largest absolute value is infinite or NaN if any is: one number of each tensor to read.
+    # A norm is infinite or NaN if any number is: one number of each tensor to read. The root of the
+    # squares takes a tenth of the time of the largest one, but may overflow by itself.
+    wide = torch.promote_types(held[0].dtype, torch.float32)
+    if bool(torch.stack(torch._foreach_norm(held, 2, dtype=wide)).isfinite().all()):
+        return True
     return bool(torch.stack(torch._foreach_norm(held, math.inf)).isfinite().all())
 
 

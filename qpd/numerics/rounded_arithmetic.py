@@ -35,23 +35,6 @@ _EXACT = {
 }
 
 
-# Few processors multiply float16 well: elsewhere PyTorch's products take up to a hundred times
-# float32's time; and sums of float16 have another order. Convolutions are left to PyTorch: float32
-# copies of images would take the memory that float16 saves.
-_SUMS = {
-    _aten.addmm.default,
-    _aten.bmm.default,
-    _aten.mean.default,
-    _aten.mm.default,
-    _aten.mse_loss.default,
-    _aten.mse_loss_backward.default,
-    _aten.sum.default,
-    _aten.sum.dim_IntList,
-}
-# A number that is added would be rounded to float16 first.
-_ADDED = {_aten.add.Tensor, _aten.sub.Tensor, _aten.rsub.Scalar}
-
-
 class RoundedArithmetic(TorchDispatchMode):
     """A context in which operations on float32 and float64 tensors round to `form`.
 
@@ -60,8 +43,7 @@ class RoundedArithmetic(TorchDispatchMode):
     made outside must be on the format's grid already (`FloatFormat.round`). In float32 sums,
     differences, products and quotients of up to 10 mantissa bits are those that the format would
     give, bit for bit; use float64 for more. Views, copies and comparisons are exact. Optimizers
-    that are `fused` round once for a whole step. On float16 tensors PyTorch rounds by itself; on a
-    CPU sums go by way of float32, which is faster and gives what float32 tensors give.
+    that are `fused` round once for a whole step. For float16 tensors see `HalfArithmetic`.
     """
 
     _is_paused = False
@@ -78,8 +60,6 @@ class RoundedArithmetic(TorchDispatchMode):
     def __torch_dispatch__(  # noqa: D105 - PyTorch's hook
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if _goes_by_float32(func, args):
-            return _by_float32(func, args, kwargs or {})
         is_exact = RoundedArithmetic._is_paused or _is_exact(func)
         if func is _aten.sqrt.default and not is_exact:
             # PyTorch's in float32 is not always the nearest number.
@@ -109,18 +89,6 @@ def unrounded() -> Iterator[None]:
         yield
     finally:
         RoundedArithmetic._is_paused = before
-
-
-def _goes_by_float32(func: Any, args: tuple[Any, ...]) -> bool:
-    if func not in _SUMS and not (func in _ADDED and isinstance(args[1], float)):
-        return False
-    return args[0].dtype == torch.float16 and args[0].device.type == "cpu"
-
-
-def _by_float32(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the float32 results of float16 numbers, rounded to float16 once."""
-    wide = tree_map_only(Tensor, torch.Tensor.float, args)
-    return tree_map_only(Tensor, torch.Tensor.half, func(*wide, **kwargs))
 
 
 @functools.cache

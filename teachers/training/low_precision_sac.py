@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
-from qpd.numerics.rounded_arithmetic import RoundedArithmetic
+from qpd.numerics.half_arithmetic import arithmetic_of
 from qpd.recipe.train_schema import TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.low_precision.squashed_normal import (
@@ -85,7 +85,7 @@ class LowPrecisionSAC(SAC):
             self._rounded(each) for each in (batch.actions, batch.rewards, batch.dones)
         )
         told: dict[str, float] = {}
-        arithmetic = RoundedArithmetic(self.form)
+        arithmetic = self._arithmetic()
         own_actions, log_probs = self._act(observations)
         if self.ent_coef_optimizer is None:
             alpha = self.form.round(self.ent_coef_tensor)
@@ -128,19 +128,19 @@ class LowPrecisionSAC(SAC):
 
     def _rounded(self, x: Any) -> Tensor:
         """Return numbers of the format, in the dtype that parameters have."""
-        return self.form.round(x.float()).to(next(self.actor.parameters()).dtype)
+        return self.form.round(x.float()).to(self._dtype)
 
     def _minimize(self, optimizer: Any, loss: Tensor) -> float:
         """Take a step along the loss's gradient; return the loss."""
         optimizer.zero_grad()
-        with RoundedArithmetic(self.form):
+        with self._arithmetic():
             (loss * optimizer.loss_scale).backward()
         optimizer.step()
         return float(loss.detach())
 
     def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Return actions of the policy and their log-probabilities [batch, 1]."""
-        with RoundedArithmetic(self.form):
+        with self._arithmetic():
             actor: Any = self.actor
             latent = actor.latent_pi(actor.features_extractor(observations))
             mean, log_deviation = actor.mu(latent), actor.log_std(latent)
@@ -159,9 +159,16 @@ class LowPrecisionSAC(SAC):
             actions = actions + (self.form.round(actions.detach()) - actions.detach())
         return actions, log_probs
 
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.actor.parameters()).dtype
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        return arithmetic_of(self.form, self._dtype)
+
     def _of_density(self) -> AbstractContextManager[Any]:
         """Return the arithmetic of log-probabilities and of the entropy coefficient."""
-        return nullcontext() if self.is_placed else RoundedArithmetic(self.form)
+        return nullcontext() if self.is_placed else self._arithmetic()
 
 
 @contextmanager

@@ -1,0 +1,76 @@
+"""Float16 tensors against simulated arithmetic: values and gradients, to the bit."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.half_arithmetic import HalfArithmetic, arithmetic_of
+
+FP16 = FloatFormat.parse("fp16")
+OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "linear": F.linear,
+    "mse_loss": lambda x, y, _: F.mse_loss(x, y),
+    "mean": lambda x, y, _: (x * y).mean(),
+    "sum": lambda x, y, _: (x * y).sum(dim=1, keepdim=True),
+    # 0.1 is no number of float16, and 0.1 + x rounds once.
+    "added": lambda x, y, _: (0.1 + x) * (y - 0.1) + (0.1 - x),
+}
+
+
+def given(dtype: torch.dtype) -> list[Tensor]:
+    """Numbers of float16: inputs, weights and biases [64, 64] and [64]."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(shape, generator=generator) for shape in ((64, 64), (64, 64), (64,))]
+    return [FP16.round(each).to(dtype).requires_grad_() for each in drawn]
+
+
+def found(name: str, dtype: torch.dtype) -> list[Tensor]:
+    """A result in `dtype`, and the gradients of its weighted sum, as float32."""
+    inputs = given(dtype)
+    with arithmetic_of(FP16, dtype):
+        result = OPERATIONS[name](*inputs)
+        weights = torch.linspace(-1, 1, result.numel()).reshape(result.shape).half().to(dtype)
+        result.backward(weights)
+    gradients = [each.grad for each in inputs if each.grad is not None]
+    assert gradients and {each.dtype for each in (result, *gradients)} == {dtype}
+    return [each.detach().float() for each in (result, *gradients)]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_values_and_gradients_are_those_of_the_simulation(name: str) -> None:
+    for stored, simulated in zip(
+        found(name, torch.float16), found(name, torch.float32), strict=True
+    ):
+        assert torch.equal(stored, simulated)
+
+
+def test_a_number_that_is_added_is_not_rounded_first() -> None:
+    x = torch.ones(1, dtype=torch.float16)
+    with HalfArithmetic():
+        # Half of float16's step at 1 and a little more. Rounded to float16 first the little is
+        # lost, and the sum a tie, to the even 1.
+        assert (x + (2.0**-11 + 2.0**-23)).item() == 1 + 2.0**-10
+
+
+def test_a_layer_keeps_float16_for_its_backward_pass() -> None:
+    kept: list[Tensor] = []
+    x, weight, bias = given(torch.float16)
+
+    def keep(each: Tensor) -> Tensor:
+        kept.append(each)
+        return each
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda each: each), HalfArithmetic():
+        F.linear(x, weight, bias)
+    assert [each.dtype for each in kept] == [torch.float16] * 2
+
+
+def test_float32_tensors_are_left_alone() -> None:
+    x, weight, bias = given(torch.float32)
+    wanted = F.linear(x, weight, bias).sum() + 0.1
+    with HalfArithmetic():
+        assert torch.equal(F.linear(x, weight, bias).sum() + 0.1, wanted)
