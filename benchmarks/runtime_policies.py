@@ -26,8 +26,6 @@ def onnx_policy(folder: Path, model: str = "student_int8.onnx") -> Outputs:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    # Elsewhere without effect: x86 without VNNI adds pairs of 8-bit products in 16 bits.
-    options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(
         str(folder / model), options, providers=["CPUExecutionProvider"]
     )

@@ -128,9 +128,6 @@ def _onnx(spec: dict[str, Any]) -> Loaded:
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = spec["threads"]
-    # x86 without VNNI adds pairs of 8-bit products in 16 bits, which may overflow; this spares it.
-    if spec["precise"]:
-        options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(
         spec["file"], options, providers=["CPUExecutionProvider"]
     )

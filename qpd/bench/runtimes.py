@@ -161,13 +161,7 @@ def _start_onnx(contestant: Contestant, task: Task, model: BenchModel, name: str
     file = task.folder / name
     file.write_bytes(export_onnx(model.source, _golden(model))[name])
     contestant.file_bytes = file.stat().st_size
-    spec = {"kind": "onnx", "file": str(file), "precise": False}
-    try:
-        _start_quantized(contestant, task, model, spec)
-    except WrongAnswerError:
-        # x86 without VNNI adds pairs of 8-bit products in 16 bits, unless told not to.
-        _start_quantized(contestant, task, model, spec | {"precise": True})
-        contestant.kernels = "x64quantprecision"
+    _start_quantized(contestant, task, model, {"kind": "onnx", "file": str(file)})
 
 
 def _start_litert(contestant: Contestant, task: Task, model: BenchModel) -> None:

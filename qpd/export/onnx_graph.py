@@ -31,6 +31,9 @@ OPSET, IR_VERSION = 18, 8
 INPUT, OUTPUT = "observations", "logits"
 ACTIONS, CODES = "actions", "codes"  # the outputs where actions are continuous
 ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
+# Weights are stored as w + 128 in uint8: with int8 weights ONNX Runtime adds pairs of products in
+# 16 bits on x86 without VNNI, which overflow.
+WEIGHT_ZERO = 128
 
 
 def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
@@ -217,8 +220,9 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
         complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
         levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
     if (is_head and is_box) or layer.table is not None:
-        weight = graph.constant(f"{name}_weight_integers", np.ascontiguousarray(signed.weight.T))
-        products = graph.node("MatMulInteger", [levels, weight], f"{name}_products")
+        weight = graph.constant(f"{name}_weight_integers", _unsigned(signed.weight).T)
+        point = graph.constant("weight_zero", np.uint8(WEIGHT_ZERO))
+        products = graph.node("MatMulInteger", [levels, weight, "", point], f"{name}_products")
         bias = graph.constant(f"{name}_bias_integers", signed.bias)
         total = graph.node("Add", [products, bias], f"{name}_accumulators")
         if layer.table is None:
@@ -229,9 +233,10 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     # Exactly the pattern that ONNX Runtime fuses into QLinearConv and QGemm: input, weight and
     # bias all come from DequantizeLinear, with the bias at input scale times weight scale.
     inputs = [graph.node("DequantizeLinear", [levels, ONE, ZERO], f"{name}_input")]
-    for role, value in (("weight", signed.weight), ("bias", signed.bias)):
+    parts = (("weight", _unsigned(signed.weight), WEIGHT_ZERO), ("bias", signed.bias, 0))
+    for role, value, zero in parts:
         stored = graph.constant(f"{name}_{role}_integers", value)
-        point = graph.constant(f"{name}_{role}_zero", np.zeros(len(value), value.dtype))
+        point = graph.constant(f"{name}_{role}_zero", np.full(len(value), zero, value.dtype))
         whole = [stored, scale, point]
         inputs.append(graph.node("DequantizeLinear", whole, f"{name}_{role}", axis=0))
     output = graph.linear_map(layer, inputs, OUTPUT if is_head else f"{name}_output")
@@ -242,6 +247,11 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
         return levels
     top = graph.constant("top", np.uint8(layer.levels))
     return graph.node("Clip", [levels, "", top], f"{name}_levels")
+
+
+def _unsigned(weight: np.ndarray) -> np.ndarray:
+    """Return int8 weights as uint8 ones with the zero point 128."""
+    return weight.view(np.uint8) ^ np.uint8(WEIGHT_ZERO)
 
 
 def _table_levels(graph: _Graph, layer: IntegerLayer, total: str, table: np.ndarray) -> str:

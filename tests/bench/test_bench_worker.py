@@ -65,7 +65,6 @@ def test_a_damaged_model_is_one_line(tmp_path: Path) -> None:
         "kind": "onnx",
         "file": str(tmp_path / "broken.onnx"),
         "threads": 1,
-        "precise": False,
         "golden": str(tmp_path / "observations.npy"),
         "timed": str(tmp_path / "observations.npy"),
     }

@@ -45,10 +45,7 @@ def exported(target: str, student: IntegerStudent) -> dict[str, bytes]:
 
 
 def onnx_outputs(student: IntegerStudent, model: str, observations: np.ndarray) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    # Processors without VNNI add pairs of products in 16 bits otherwise, as the README says.
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(exported("onnx", student)[model], options)
+    session = onnxruntime.InferenceSession(exported("onnx", student)[model])
     return list(session.run(None, {"observations": observations}))
 
 

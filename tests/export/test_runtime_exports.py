@@ -228,6 +228,17 @@ def test_int8_models_hold_no_float_weights(bundle) -> None:
     assert max(onnx_bytes, litert_bytes) < 35_796 + 8_000
 
 
+def test_onnx_weights_are_unsigned(bundle) -> None:
+    """With int8 ones ONNX Runtime's sums of products overflow on x86 without VNNI."""
+    model = onnx.load(bundle("breakout-ppo-xxs", "onnx") / "student_int8.onnx")
+    held = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    weights = [name for name in held if name.endswith("_weight_integers")]
+    assert len(weights) == 5
+    for name in weights:
+        zero = held[name.replace("integers", "zero")]
+        assert held[name].dtype == zero.dtype == np.uint8 and (zero == 128).all()
+
+
 def test_litert_buffers_lie_where_kernels_read_them(bundle) -> None:
     """At multiples of 16 bytes, as the schema asks: ARM faults on int32 biases that do not."""
     from ai_edge_litert import schema_py_generated as schema
