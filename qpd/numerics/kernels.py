@@ -69,18 +69,13 @@ class Kernels:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_float
-        self._round = library.qpd_round
-        self._adam = {torch.float32: library.qpd_adam, torch.float16: library.qpd_adam_half}
-        self._soft_update = {
-            torch.float32: library.qpd_soft_update,
-            torch.float16: library.qpd_soft_update_half,
-        }
+        choice = ctypes.c_int
+        self._round, self._adam = library.qpd_round, library.qpd_adam
+        self._soft_update = library.qpd_soft_update
         self._round.argtypes = [pointer, pointer, size, pointer]
-        for each in self._adam.values():
-            each.argtypes = [*[pointer] * 5, size, pointer, pointer, ctypes.c_int]
-        for each in self._soft_update.values():
-            each.argtypes = [*[pointer] * 4, size, number, number, pointer]
-        for each in (self._round, *self._adam.values(), *self._soft_update.values()):
+        self._adam.argtypes = [*[pointer] * 5, size, pointer, pointer, choice, choice]
+        self._soft_update.argtypes = [*[pointer] * 4, size, number, number, pointer, choice]
+        for each in (self._round, self._adam, self._soft_update):
             each.restype = None
 
     def round_(self, x: Tensor, form: Bits) -> Tensor:
@@ -108,10 +103,10 @@ class Kernels:
         """Move `value` and the moments in place; with `lost` the sum is compensated."""
         increment_version([each for each in (value, m, v, lost) if each is not None])
         numbers = _Step(*(getattr(step, name) for name in _NUMBERS))
-        self._adam[value.dtype](
+        self._adam(
             value.data_ptr(), m.data_ptr(), v.data_ptr(), None if lost is None else lost.data_ptr(),
             gradient.data_ptr(), value.numel(), ctypes.addressof(numbers), form.address,
-            step.is_root,
+            step.is_root, value.dtype == torch.float16,
         )  # fmt: skip
 
     def soft_update_(
@@ -126,9 +121,9 @@ class Kernels:
     ) -> None:
         """Move the `scaled` target in place, and write `target`, which is that without `scale`."""
         increment_version([target, scaled, lost])
-        self._soft_update[target.dtype](
+        self._soft_update(
             target.data_ptr(), scaled.data_ptr(), lost.data_ptr(), online.data_ptr(),
-            target.numel(), tau, scale, form.address,
+            target.numel(), tau, scale, form.address, target.dtype == torch.float16,
         )  # fmt: skip
 
 
