@@ -30,7 +30,7 @@ typedef struct {
     float beyond;           /* what becomes of larger ones: infinity, or the largest */
 } Format;
 
-/* Float16, which the processor rounds to: `is_half` below, a constant where functions are called. */
+/* Float16, to which the processor rounds: `is_half` below, a constant in every loop. */
 static int is_float16(const Format f)
 {
     return HAS_HALVES && f.dropped == 13 && f.largest == 65504.0f && isinf(f.beyond);
