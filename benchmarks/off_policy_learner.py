@@ -19,15 +19,17 @@ from typing import Any
 import torch
 from stable_baselines3 import DDPG, SAC, TD3
 
+from qpd.recipe.train_schema import TrainPrecision
 from qpd.teachers.training.fast_learner import use_fast_learner
 
 WIDTH, BATCH = 256, 256
 STEPS = 200  # of each way in each round
 CLASSES: dict[str, Any] = {"sac": SAC, "td3": TD3, "ddpg": DDPG}
-WAYS: dict[str, torch.dtype | None] = {
-    "Stable-Baselines3": None,
-    "fast, float32": None,
-    "fast, bfloat16": torch.bfloat16,
+WAYS: dict[str, tuple[torch.dtype | None, str | None]] = {  # dtype of products, format
+    "Stable-Baselines3": (None, None),
+    "fast, float32": (None, None),
+    "fast, bfloat16": (torch.bfloat16, None),
+    "fast, fp16": (None, "fp16"),  # in mixed precision, simulated
 }
 
 
@@ -100,9 +102,16 @@ def _model(algo: str, env: str, way: str) -> Any:
         policy_kwargs={"net_arch": [WIDTH, WIDTH]},
     )
     if way.startswith("fast"):
-        use_fast_learner(model, WAYS[way])
+        dtype, form = WAYS[way]
+        use_fast_learner(model, dtype, precision=None if form is None else _precision(algo, form))
     model.learn(BATCH + 50)
     return model
+
+
+def _precision(algo: str, form: str) -> TrainPrecision:
+    if algo != "sac":
+        return TrainPrecision(format=form)
+    return TrainPrecision(format=form, methods=[], baseline="placed_mixed_precision")
 
 
 def _train(model: Any) -> None:

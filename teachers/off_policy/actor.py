@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qpd.teachers.off_policy.flat_parameters import FlatAdam, FlatParameters
-from qpd.teachers.off_policy.stacked_mlp import StackedMlp
+from qpd.teachers.off_policy.stacked_mlp import Products, StackedMlp
 
 
 class Actor(Protocol):
@@ -33,12 +33,10 @@ class Actor(Protocol):
 class FloatActor:
     """An MLP with ReLU, all parameters in one vector."""
 
-    def __init__(
-        self, flat: FlatParameters, adam: FlatAdam | None, dtype: torch.dtype | None
-    ) -> None:
+    def __init__(self, flat: FlatParameters, adam: FlatAdam | None, products: Products) -> None:
         """Take the groups of `flat` as weights and biases in turn; a target has no `adam`."""
         self._adam = adam
-        self._network = stacked(flat, 1, dtype)
+        self._network = stacked(flat, 1, products)
 
     def outputs(self, *states: Tensor) -> list[Tensor]:
         """Map each batch of states to outputs, in one pass."""
@@ -58,10 +56,10 @@ class FloatActor:
         self._network.refresh()
 
 
-def stacked(flat: FlatParameters, copies: int, dtype: torch.dtype | None) -> StackedMlp:
+def stacked(flat: FlatParameters, copies: int, products: Products) -> StackedMlp:
     """Return the networks whose weights and biases are the groups of `flat` in turn."""
     values, gradients = (
         [each.view(copies, -1, *each.shape[1:]) for each in flat.joined(vector)]
         for vector in (flat.values, flat.gradients)
     )
-    return StackedMlp(values[::2], values[1::2], (gradients[::2], gradients[1::2]), dtype)
+    return StackedMlp(values[::2], values[1::2], (gradients[::2], gradients[1::2]), products)

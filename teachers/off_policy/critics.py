@@ -7,6 +7,7 @@ from torch import Tensor
 
 from qpd.teachers.off_policy.actor import stacked
 from qpd.teachers.off_policy.flat_parameters import FlatAdam, FlatParameters
+from qpd.teachers.off_policy.stacked_mlp import Products
 
 
 class Critics:
@@ -18,12 +19,12 @@ class Critics:
         target: FlatParameters,
         adam: FlatAdam,
         count: int,
-        dtype: torch.dtype | None = None,
+        products: Products = None,
     ) -> None:
         """Take `count` critics; the groups of `flat` are weights and biases in turn."""
         self._flat, self._target, self._adam = flat, target, adam
-        self._online = stacked(flat, count, dtype)
-        self._followers = stacked(target, count, dtype)
+        self._online = stacked(flat, count, products)
+        self._followers = stacked(target, count, products)
         self._first = self._online.copy_of(0)
         self._followers.share_memory_with(self._online)  # less of it stays in the cache
 

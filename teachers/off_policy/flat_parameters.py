@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from qpd.numerics.layer_arithmetic import LayerArithmetic
+
 # Of torch.optim.Adam's options, those that the fast learner's step has; None means any.
 _USUAL = {"weight_decay": 0, "amsgrad": False, "maximize": False}
 
@@ -65,18 +67,25 @@ class FlatAdam:
     """Adam's step on one vector, with the learning rate and the state of an optimizer of modules.
 
     The optimizer's state is made of views, so that what saves and loads it knows no difference.
+    With an `arithmetic` gradients are of the scaled loss; where one is not finite, nothing moves.
     """
 
-    def __init__(self, flat: FlatParameters, plain: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        flat: FlatParameters,
+        plain: torch.optim.Optimizer,
+        arithmetic: LayerArithmetic | None = None,
+    ) -> None:
         """Take over from `plain`. Raises ValueError unless it is Adam with its usual options."""
         (group,) = plain.param_groups
         if type(plain) is not torch.optim.Adam or any(group[k] != v for k, v in _USUAL.items()):
             raise ValueError("only Adam without weight decay and AMSGrad")
         if {id(each) for each in group["params"]} != {id(each) for each in flat.parameters}:
             raise ValueError("the optimizer has other parameters")
-        self._flat, self._plain = flat, plain
+        self._flat, self._plain, self._arithmetic = flat, plain, arithmetic
         self._moments = {key: torch.zeros_like(flat.values) for key in ("exp_avg", "exp_avg_sq")}
         self._step = torch.zeros((), dtype=torch.float32)
+        self._round()
         self._take_over()
 
     @property
@@ -89,6 +98,8 @@ class FlatAdam:
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()
+        if self._arithmetic is not None and not self._arithmetic.unscaled([self._flat.gradients]):
+            return
         for hook in self._plain._optimizer_step_pre_hooks.values():  # who counts gradients
             hook(self._plain, (), {})
         (group,) = self._plain.param_groups
@@ -108,6 +119,12 @@ class FlatAdam:
             eps=group["eps"],
             maximize=False,
         )
+        self._round()
+
+    def _round(self) -> None:
+        """Round parameters that have no float32 masters."""
+        if self._arithmetic is not None and not self._arithmetic.masters:
+            self._arithmetic.form.round_(self._flat.values)
 
     def _take_over(self) -> None:
         flat, state = self._flat, self._plain.state

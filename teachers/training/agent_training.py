@@ -153,14 +153,17 @@ class AgentTraining:
                 "quantization: ARS learns without gradients; all other algorithms can be quantized",
                 ErrorCode.TEACHER_TRAINING,
             )
+        is_controller = self._recipe.quantization.controller is not None
         if self._recipe.uses_fast_learner and self._recipe.precision.low is not None:
-            raise TeacherError(
-                "train.learner=fast: learns in float32 or bfloat16, not with precision.format",
-                ErrorCode.TEACHER_TRAINING,
-            )
+            if is_controller or train.products != "float32":
+                whose = "integer controllers" if is_controller else f"products={train.products}"
+                raise TeacherError(
+                    f"train.learner=fast: {whose} and precision.format do not go together; "
+                    "controllers learn in few bits of floating point with train.learner=null",
+                    ErrorCode.TEACHER_TRAINING,
+                )
         if self._recipe.precision.low is not None and (
-            self._recipe.quantization.bits is not None
-            or (self._recipe.quantization.controller is not None and train.algo != "sac")
+            self._recipe.quantization.bits is not None or (is_controller and train.algo != "sac")
         ):
             raise TeacherError(
                 "precision: of quantized agents SAC's integer controllers alone learn in few bits "

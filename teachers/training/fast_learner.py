@@ -18,10 +18,14 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
 from qpd.errors.codes import ErrorCode
+from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.layer_arithmetic import LayerArithmetic
+from qpd.recipe.train_schema import ADAM_EPS, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.off_policy.actor import Actor, FloatActor
 from qpd.teachers.off_policy.critics import Critics
 from qpd.teachers.off_policy.flat_parameters import FlatAdam, FlatParameters
+from qpd.teachers.off_policy.stacked_mlp import Products
 from qpd.teachers.off_policy.updates import (
     Transitions,
     sac_update,
@@ -29,8 +33,11 @@ from qpd.teachers.off_policy.updates import (
     td3_critic_update,
 )
 from qpd.teachers.training.controller import AgentController, ControllerActor
+from qpd.teachers.training.mixed_precision import check_of_mixed, first_scale
 
-_NOT_SAVED = ("fast_actor", "fast_critics", "fast_target", "fast_alpha", "actor_vectors")
+_NOT_SAVED = (
+    "fast_actor", "fast_critics", "fast_target", "fast_alpha", "actor_vectors", "fast_arithmetic",
+)  # fmt: skip
 
 
 class FastSAC(SAC):
@@ -39,6 +46,7 @@ class FastSAC(SAC):
     fast_actor: Actor
     fast_critics: Critics
     fast_alpha: FlatAdam | None
+    fast_arithmetic: LayerArithmetic | None
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), *_NOT_SAVED]
@@ -67,6 +75,7 @@ class FastSAC(SAC):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name in told[0] if told else ():
             self.logger.record(f"train/{name}", np.mean([each[name] for each in told]))
+        _record_scale(self)
 
 
 class _FastTD3(TD3):
@@ -76,6 +85,7 @@ class _FastTD3(TD3):
     fast_target: Actor
     fast_critics: Critics
     actor_vectors: tuple[FlatParameters, FlatParameters]
+    fast_arithmetic: LayerArithmetic | None
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), *_NOT_SAVED]
@@ -112,6 +122,7 @@ class _FastTD3(TD3):
         if actor_losses:
             self.logger.record("train/actor_loss", np.mean(actor_losses))
         self.logger.record("train/critic_loss", np.mean(critic_losses))
+        _record_scale(self)
 
 
 class FastTD3(_FastTD3):
@@ -129,6 +140,13 @@ def _refresh(model: Any) -> None:
     for name in ("fast_actor", "fast_target", "fast_critics"):
         if hasattr(model, name):
             getattr(model, name).refresh()
+
+
+def _record_scale(model: Any) -> None:
+    if model.fast_arithmetic is not None:
+        scale = model.fast_arithmetic.scale
+        model.logger.record("train/loss_scale", scale.scale)
+        model.logger.record("train/skipped_updates", scale.skipped)
 
 
 class _Temperature:
@@ -172,21 +190,27 @@ def use_fast_learner(
     model: BaseAlgorithm,
     dtype: torch.dtype | None = None,
     controller: AgentController | None = None,
+    precision: TrainPrecision | None = None,
 ) -> None:
     """Make a SAC, TD3 or DDPG learn fast from now on, hidden layers' products in `dtype`.
 
-    Those of the actor of a `controller` stay in float32.
+    Those of the actor of a `controller` stay in float32. With a `precision` of few bits all layers
+    learn in mixed precision, as Stable-Baselines3's do by `use_mixed_precision`; what is between
+    networks and behind them, and Adam, is float32.
 
     Raises TeacherError, one line, where it cannot.
     """
     _check(model)
     agent: Any = model
     policy = agent.policy
+    arithmetic = None if precision is None else _arithmetic(model, precision)
+    products = dtype if arithmetic is None else arithmetic
+    agent.fast_arithmetic = arithmetic
     actor, critic = FlatParameters(_actor_groups(policy.actor)), _critics(policy.critic)
     target = _critics(policy.critic_target)
     try:
-        actor_adam = FlatAdam(actor, policy.actor.optimizer)
-        critic_adam = FlatAdam(critic, policy.critic.optimizer)
+        actor_adam = FlatAdam(actor, policy.actor.optimizer, arithmetic)
+        critic_adam = FlatAdam(critic, policy.critic.optimizer, arithmetic)
     except ValueError as error:
         _refuse(f"{error}")
     if isinstance(model, SAC):
@@ -195,11 +219,11 @@ def use_fast_learner(
             alpha: Any = FlatParameters([[model.log_ent_coef]])  # type: ignore[list-item]
             agent.fast_alpha = FlatAdam(alpha, model.ent_coef_optimizer)
     count = len(policy.critic.q_networks)
-    agent.fast_critics = Critics(critic, target, critic_adam, count, dtype)
-    agent.fast_actor = _actor(policy.actor, actor, actor_adam, dtype, controller)
+    agent.fast_critics = Critics(critic, target, critic_adam, count, products)
+    agent.fast_actor = _actor(policy.actor, actor, actor_adam, products, controller)
     if not isinstance(model, SAC):
         followers = FlatParameters(_actor_groups(policy.actor_target))
-        agent.fast_target = _actor(policy.actor_target, followers, None, dtype, controller)
+        agent.fast_target = _actor(policy.actor_target, followers, None, products, controller)
         agent.actor_vectors = (actor, followers)
     model.__class__ = _FAST[type(model)]
 
@@ -208,12 +232,27 @@ def _actor(
     network: Any,
     flat: FlatParameters,
     adam: FlatAdam | None,
-    dtype: torch.dtype | None,
+    products: Products,
     controller: AgentController | None,
 ) -> Actor:
     if controller is None:
-        return FloatActor(flat, adam, dtype)
+        return FloatActor(flat, adam, products)
     return ControllerActor(network, flat, adam, controller)
+
+
+def _arithmetic(model: Any, settings: TrainPrecision) -> LayerArithmetic:
+    if isinstance(model, SAC):
+        if settings.baseline != "placed_mixed_precision":
+            _refuse("SAC learns in mixed precision by it: set precision.methods=[] and "
+                    "precision.baseline=placed_mixed_precision")  # fmt: skip
+    else:
+        check_of_mixed(settings, type(model).__name__)
+    if settings.eps != ADAM_EPS:
+        _refuse("Adam's eps is in the policy's optimizer_kwargs, not precision.eps")
+    assert settings.format is not None
+    first, form = first_scale(settings), FloatFormat.parse(settings.format)
+    masters = settings.master_weights
+    return LayerArithmetic(form, model.critic.optimizer, first, masters=masters)
 
 
 def _check(model: Any) -> None:

@@ -202,16 +202,17 @@ class TrainingManager(ExperimentManager):
             self.quantizers = AgentQuantizers(model, self._recipe.quantization)
         if (widths := self._recipe.quantization.controller) is not None:
             self.quantizers = AgentController(model, widths, self._recipe.quantization.grid)
-        if self._recipe.uses_fast_learner:
-            narrow = self._recipe.train.products == "bfloat16"
-            use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller)
         precision = self._recipe.precision
-        is_sac = self._recipe.train.algo == "sac"
-        if precision.low is not None and is_sac:
+        is_sac, is_fast = self._recipe.train.algo == "sac", self._recipe.uses_fast_learner
+        if is_fast:
+            narrow = self._recipe.train.products == "bfloat16"
+            low = None if precision.low is None else precision
+            use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller, low)
+        elif precision.low is not None and is_sac:
             use_low_precision(model, precision, self._controller)
         if precision.gradient_exponents is not None:  # before what skips updates
             self.gradients = GradientCounts(model, precision.gradient_exponents)
-        if precision.low is not None and not is_sac:
+        if precision.low is not None and not is_sac and not is_fast:
             use_mixed_precision(model, precision)
 
     def extra_callbacks(self) -> list[BaseCallback]:

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.layer_arithmetic import LayerArithmetic
 from qpd.numerics.loss_scale import LossScale, are_finite
 from qpd.recipe.train_schema import ADAM_EPS, METHODS, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
@@ -29,39 +30,11 @@ from qpd.teachers.training.optimizers import optimizers_of
 _ALGORITHMS = ("PPO", "A2C", "DQN", "QRDQN", "TD3", "DDPG", "TQC")
 
 
-class Arithmetic:
-    """The format in which an agent's layers compute, and its loss scale.
-
-    One scale for all networks, as the actor's loss goes back through the critic. It is kept in the
-    options of an `optimizer`, so that Stable-Baselines3's own zip resumes it.
-    """
-
-    def __init__(
-        self, form: FloatFormat, optimizer: torch.optim.Optimizer, first: LossScale
-    ) -> None:
-        self.form, self._optimizer, self._is_dynamic = form, optimizer, first.is_dynamic
-        self.keep(first)
-
-    @property
-    def scale(self) -> LossScale:
-        """The loss scale, with its counts."""
-        group = self._optimizer.param_groups[0]  # another one after a state is loaded
-        found = (group[key] for key in ("loss_scale", "good_updates", "skipped_updates"))
-        scale, good, skipped = found
-        return LossScale(float(scale), self._is_dynamic, int(good), int(skipped))
-
-    def keep(self, scale: LossScale) -> None:
-        """Remember it."""
-        self._optimizer.param_groups[0].update(
-            loss_scale=scale.scale, good_updates=scale.good, skipped_updates=scale.skipped
-        )
-
-
 class _Rounded(torch.autograd.Function):
     """Round a tensor and its gradient, scaled where it comes into a layer, unscaled behind it."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, its: Arithmetic, is_result: bool) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, x: Tensor, its: LayerArithmetic, is_result: bool) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.its, ctx.is_result = its, is_result
         return its.form.round(x)
 
@@ -73,7 +46,7 @@ class _Rounded(torch.autograd.Function):
         return form.round(grads[0]) / scale, None, None
 
 
-def _rounded(x: Tensor, its: Arithmetic, is_result: bool = False) -> Tensor:
+def _rounded(x: Tensor, its: LayerArithmetic, is_result: bool = False) -> Tensor:
     found: Tensor = _Rounded.apply(x, its, is_result)
     return found
 
@@ -86,7 +59,7 @@ def _parameters(layer: MixedLinear | MixedConv2d) -> tuple[Tensor, Tensor | None
 class MixedLinear(nn.Linear):
     """A linear layer that computes in a format."""
 
-    arithmetic: Arithmetic
+    arithmetic: LayerArithmetic
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `W x + b` `[..., out]`."""
@@ -97,7 +70,7 @@ class MixedLinear(nn.Linear):
 class MixedConv2d(nn.Conv2d):
     """A convolution that computes in a format."""
 
-    arithmetic: Arithmetic
+    arithmetic: LayerArithmetic
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return `W * x + b` `[batch, out, height, width]`."""
@@ -113,12 +86,10 @@ def use_mixed_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
     """
     assert settings.format is not None
     _check(model, settings)
-    form, text = FloatFormat.parse(settings.format), str(settings.loss_scale)
-    if text == "auto":
-        text = "dynamic" if settings.format == "fp16" else "none"
+    form = FloatFormat.parse(settings.format)
     policy: Any = model.policy
     optimizers = [optimizer for _, optimizer in optimizers_of(policy)]
-    arithmetic = Arithmetic(form, optimizers[0], LossScale.parse(text))
+    arithmetic = LayerArithmetic(form, optimizers[0], first_scale(settings))
     for optimizer in optimizers:
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         optimizer.register_step_pre_hook(_skipping(parameters, arithmetic, model))
@@ -132,7 +103,21 @@ def use_mixed_precision(model: BaseAlgorithm, settings: TrainPrecision) -> None:
             module.arithmetic = arithmetic  # type: ignore[assignment]
 
 
-def _skipping(parameters: list[Tensor], its: Arithmetic, model: Any) -> Callable[..., None]:
+def check_of_mixed(settings: TrainPrecision, name: str) -> None:
+    """Raise TeacherError for settings that are SAC's alone; `name` is the algorithm's."""
+    if settings.baseline is not None or set(settings.methods) != set(METHODS):
+        _refuse(f"methods and baseline are SAC's; {name} has loss_scale and master_weights")
+
+
+def first_scale(settings: TrainPrecision) -> LossScale:
+    """Return the loss scale that settings begin with."""
+    text = str(settings.loss_scale)
+    if text == "auto":
+        text = "dynamic" if settings.format == "fp16" else "none"
+    return LossScale.parse(text)
+
+
+def _skipping(parameters: list[Tensor], its: LayerArithmetic, model: Any) -> Callable[..., None]:
     """Return what goes before a step: without gradients, where one is not finite, nothing moves."""
 
     def look(*_: Any) -> None:
@@ -163,8 +148,7 @@ def _check(model: Any, settings: TrainPrecision) -> None:
     if name not in _ALGORITHMS:
         _refuse(f"SAC, {', '.join(_ALGORITHMS[:-1])} and {_ALGORITHMS[-1]} learn in few bits of "
                 f"floating point; {name} does not")  # fmt: skip
-    if settings.baseline is not None or set(settings.methods) != set(METHODS):
-        _refuse(f"methods and baseline are SAC's; {name} has loss_scale and master_weights")
+    check_of_mixed(settings, name)
     if settings.eps != ADAM_EPS:
         _refuse(f"eps is SAC's; {name} takes it with its policy's optimizer_kwargs")
     known = (nn.Linear, nn.Conv2d)

@@ -30,6 +30,11 @@ pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies
 
 FAST = {"train.learner": "fast"}
 CORE_3 = {"quantization.core_bits": 3, "quantization.input_bits": 4}
+PLACED = {
+    "precision.format": "fp16",
+    "precision.methods": [],
+    "precision.baseline": "placed_mixed_precision",
+}
 SETTINGS: dict[str, Any] = {
     "train.timesteps": 300,
     "train.checkpoint_every": 100,
@@ -60,6 +65,8 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
         ("sac", FAST, 240),
         ("td3", FAST, 150),
         ("ddpg", FAST | {"train.products": "bfloat16"}, 240),
+        ("td3", FAST | {"precision.format": "fp16"}, 150),
+        ("sac", FAST | PLACED | {"precision.master_weights": False}, 240),
         ("sac", CORE_3, 150),  # while scales are averaged
         ("sac", CORE_3, 240),  # while they are learned
         ("td3", CORE_3 | {"quantization.delay": 0.4}, 240),
@@ -208,6 +215,23 @@ def test_the_twin_is_the_float_network_with_the_same_normalization(tmp_path: Pat
         (["ppo", "CartPole-v1", "--bits", "core=3"], "PPO does not"),
         (["ppo", "CartPole-v1", "--set", "train.learner=fast"], "PPO does not"),
         (["sac", "Pendulum-v1", "--set", "train.products=bfloat16"], "needs train.learner=fast"),
+        (
+            ["sac", "Pendulum-v1", "--set", "train.learner=fast", "--precision", "fp16"],
+            "precision.baseline=placed_mixed_precision",
+        ),
+        (
+            [
+                "td3",
+                "Pendulum-v1",
+                "--set",
+                "train.learner=fast",
+                "--set",
+                "train.products=bfloat16",
+                "--precision",
+                "fp16",
+            ],
+            "do not go together",
+        ),
         (
             ["sac", "Pendulum-v1", "--bits", "core=3", "--set", "train.learner=sb3"],
             "learned by `fast`",

@@ -16,11 +16,12 @@ from torch import nn
 import qpd
 from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.gradient_exponents import LOWEST
+from qpd.numerics.layer_arithmetic import LayerArithmetic
 from qpd.numerics.loss_scale import LossScale
 from qpd.recipe.train_schema import TrainPrecision
 from qpd.runs.counted_gradients import PhaseGradients
 from qpd.runs.training_run import TrainingRun
-from qpd.teachers.training.mixed_precision import Arithmetic, MixedLinear, use_mixed_precision
+from qpd.teachers.training.mixed_precision import MixedLinear, use_mixed_precision
 from tests.command_line import call
 from tests.phases.test_train import (
     SMALL,
@@ -46,7 +47,7 @@ def trained(output: Path, name: str = "ppo", progress: Any = None, **more: Any) 
 def layer(scale: float, weight: float) -> MixedLinear:
     found = MixedLinear(1, 1)
     optimizer = torch.optim.SGD(found.parameters(), lr=1.0)
-    found.arithmetic = Arithmetic(FP16, optimizer, LossScale(scale))
+    found.arithmetic = LayerArithmetic(FP16, optimizer, LossScale(scale))
     with torch.no_grad():
         found.weight.fill_(weight)
         found.bias.fill_(0.0)

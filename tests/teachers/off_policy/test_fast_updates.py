@@ -10,9 +10,11 @@ import torch
 
 sb3 = pytest.importorskip("stable_baselines3")
 
+from qpd.recipe.train_schema import TrainPrecision  # noqa: E402
 from qpd.teachers.archive.errors import TeacherError  # noqa: E402
 from qpd.teachers.off_policy.squashed_gaussian import squashed_sample  # noqa: E402
 from qpd.teachers.training.fast_learner import use_fast_learner  # noqa: E402
+from qpd.teachers.training.mixed_precision import use_mixed_precision  # noqa: E402
 
 
 def _model(name: str, **options):
@@ -66,6 +68,49 @@ def test_updates_equal_those_of_stable_baselines3(name):
             torch.testing.assert_close(
                 states[1][index]["exp_avg"], moments["exp_avg"], rtol=1e-3, atol=1e-6
             )
+
+
+@pytest.mark.parametrize("name", ["TD3", "DDPG"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"format": "fp16"}, {"format": "e5m7", "loss_scale": 128}]
+    + [{"format": "e5m5", "loss_scale": 128, "master_weights": False}],
+    ids=lambda each: each["format"],
+)
+def test_few_bits_are_learned_in_as_by_stable_baselines3(name, settings):
+    precision = TrainPrecision(**settings)
+    theirs, ours, exact = (_model(name, learning_rate=1e-3) for _ in range(3))
+    use_mixed_precision(theirs, precision)
+    use_fast_learner(ours, precision=precision)
+    use_fast_learner(exact)
+    for model in (theirs, ours, exact):
+        _after_updates(model, 4)
+    states = [dict(model.policy.state_dict()) for model in (theirs, ours, exact)]
+    for key, value in states[0].items():
+        torch.testing.assert_close(states[1][key], value, rtol=0, atol=1e-6, msg=key)
+    assert any((states[2][key] - value).abs().max() > 1e-4 for key, value in states[0].items())
+    kept = [model.critic.optimizer.param_groups[0] for model in (theirs, ours)]
+    for key in ("loss_scale", "good_updates", "skipped_updates"):
+        assert kept[0][key] == kept[1][key], key
+    if settings["format"] == "fp16":  # from 65,536 the scale falls to where gradients fit
+        assert kept[1]["skipped_updates"] > 0 and ours.fast_arithmetic.scale.scale < 2.0**16
+
+
+def test_sac_learns_in_mixed_precision():
+    settings = {"format": "fp16", "methods": [], "baseline": "placed_mixed_precision"}
+    narrow, exact = _model("SAC", learning_rate=1e-3), _model("SAC", learning_rate=1e-3)
+    use_fast_learner(narrow, precision=TrainPrecision(**settings, loss_scale=128))
+    use_fast_learner(exact)
+    for model in (narrow, exact):
+        _after_updates(model, 4)
+    found, wanted = narrow.policy.state_dict(), exact.policy.state_dict()
+    for key, value in wanted.items():
+        # Adam moves by up to a rate an update, whichever way a gradient near 0 is rounded.
+        torch.testing.assert_close(found[key], value, rtol=0, atol=8e-3, msg=key)
+        assert (found[key] - value).abs().mean() < 1e-4, key
+    assert any(not torch.equal(found[key], value) for key, value in wanted.items())
+    with pytest.raises(TeacherError, match="placed_mixed_precision"):
+        use_fast_learner(_model("SAC"), precision=TrainPrecision(format="fp16"))
 
 
 @pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
