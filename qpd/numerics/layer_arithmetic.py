@@ -1,4 +1,7 @@
-"""How a network's layers compute in mixed precision: their format, and the scale of the loss."""
+"""Arithmetic of a network's layers in mixed precision: their format, and the loss scale.
+
+Micikevicius et al., Mixed Precision Training (ICLR 2018, arXiv 1710.03740), section 3.
+"""
 
 from __future__ import annotations
 

@@ -199,12 +199,13 @@ class TrainPrecision(RecipeSection):
         "auto",
         description="factor on the loss, taken off the gradients again: none, dynamic or a number; "
         "auto = dynamic for fp16, none otherwise. Of SAC's baselines that scale, auto = "
-        "dynamic with the constants of compound_scale, dynamic = with PyTorch's",
+        "dynamic with the constants of compound_scale, dynamic = with PyTorch's; "
+        "train.learner=fast has PyTorch's alone",
     )
     master_weights: bool = Field(
         True,
-        description="of algorithms but SAC: float32 weights learn and rounded copies compute; "
-        "false = the weights themselves are rounded after each update",
+        description="of all but Stable-Baselines3's SAC: float32 weights learn and rounded copies "
+        "compute; false = the weights themselves are rounded after each update",
     )
     gradient_exponents: int | None = Field(
         None,
