@@ -14,7 +14,13 @@ from qpd.phases.play import Play
 from qpd.phases.student_run import StudentRun
 from qpd.recipe.training_phases import TrainingPhase
 from qpd.replay.memory import ReplayMemory
-from qpd.runs.counted_gradients import PhaseGradients, gradient_histograms, gradient_scalars
+from qpd.runs.counted_gradients import (
+    GRADIENT_COLUMNS,
+    PhaseGradients,
+    gradient_columns,
+    gradient_histograms,
+    gradient_scalars,
+)
 from qpd.runs.epoch_report import (
     EpochReport,
     epoch_scalars,
@@ -46,6 +52,7 @@ COLUMNS = (
     "rollout_return",
     "skipped_updates",
     "loss_scale",
+    *GRADIENT_COLUMNS,
 )
 
 
@@ -118,17 +125,22 @@ class _Observer:
             row["validation_divergence"] = report.divergence
         for name in ("rollout_return", "skipped_updates", "loss_scale"):
             row[name] = getattr(report, name)
+        counted = self._counted
+        if counted is not None:
+            row |= gradient_columns(counted.epochs[-1], counted.form)
         self.log.write(report.epoch, {name: row.get(name) for name in COLUMNS})
-        self._write_exponents()
+        if counted is not None:
+            counted.write(self.student.run.exponents_file(self.plan.name))
         self._tell_sinks(report)
         self.progress.epoch(report, self.student.label)
 
-    def _write_exponents(self) -> None:
-        """Replace the file of counted gradients: all epochs, as the checkpoint holds them."""
+    @property
+    def _counted(self) -> PhaseGradients | None:
+        """Gradients that were counted so far: of all epochs, as the checkpoint holds them."""
         scaling = self.state.scaling
-        if scaling is not None and scaling.epochs:
-            counted = PhaseGradients(self.plan.settings.precision, scaling.epochs)
-            counted.write(self.student.run.exponents_file(self.plan.name))
+        if scaling is None or not scaling.epochs:
+            return None
+        return PhaseGradients(self.plan.settings.precision, scaling.epochs)
 
     def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
         prefix = f"{self.student.label}: " if self.student.label else ""
@@ -144,11 +156,10 @@ class _Observer:
         scalars |= quantization_scalars(module, self.memory)
         is_due = histograms_due(report.epoch, self.plan.settings.epochs)
         histograms = weight_histograms(module) if is_due else {}
-        scaling = self.state.scaling
-        if scaling is not None and scaling.epochs:
-            form = PhaseGradients(self.plan.settings.precision, scaling.epochs).form
-            scalars |= gradient_scalars(scaling.epochs[-1], form)
-            histograms |= gradient_histograms(scaling.epochs[-1]) if is_due else {}
+        counted = self._counted
+        if counted is not None:
+            scalars |= gradient_scalars(counted.epochs[-1], counted.form)
+            histograms |= gradient_histograms(counted.epochs[-1]) if is_due else {}
         for sink in sinks:
             sink.epoch(self.plan.name, report.epoch, scalars, histograms)
 

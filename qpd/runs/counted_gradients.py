@@ -23,6 +23,8 @@ from qpd.numerics.gradient_exponents import LOWEST, GradientExponents
 from qpd.numerics.precision import simulated_format
 
 HALF = FloatFormat.parse("fp16")  # what a loss is measured by where training is in float32
+# Of metrics.csv; TensorBoard has the same under gradients/.
+GRADIENT_COLUMNS = ("gradients_lost", "gradients_subnormal", "gradients_overflow", "fitting_scale")
 _SHOWN = 10_000  # values in TensorBoard's histograms, which want values
 
 
@@ -94,6 +96,20 @@ class PhaseGradients:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise GradientCountsError(f"{file}: holds no counted gradients ({error})") from error
         return read if epochs else None
+
+
+def gradient_columns(counted: CountedGradients, form: FloatFormat) -> dict[str, float | None]:
+    """Return the cells of GRADIENT_COLUMNS, None where the epoch counted nothing.
+
+    Shares of the weights' gradients, without the loss scale, that `form` loses, has as subnormal
+    numbers and cannot reach; and the power of two that would fit.
+    """
+    if not counted.weights.total:
+        return dict.fromkeys(GRADIENT_COLUMNS)
+    shares = counted.weights.shares(form)
+    told = (shares["lost"], shares["subnormal"], shares["overflow"])
+    cells = (*told, counted.weights.fitting_scale(form))
+    return dict(zip(GRADIENT_COLUMNS, cells, strict=True))
 
 
 def gradient_scalars(counted: CountedGradients, form: FloatFormat) -> dict[str, float]:

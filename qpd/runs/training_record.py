@@ -21,6 +21,7 @@ from qpd.numerics.gradient_exponents import GradientExponents
 from qpd.runs.counted_gradients import (
     CountedGradients,
     PhaseGradients,
+    gradient_columns,
     gradient_histograms,
     gradient_scalars,
 )
@@ -74,6 +75,7 @@ class TrainingRecord:
         self._timesteps = 0
         self._arithmetic = run.recipe.precision.format or "fp32"
         self._gradients: list[CountedGradients] = []
+        self._untold: dict[str, float] = {}  # of gradients, for the next row
         self._metrics = self._open_metrics(self._known_columns())
         self._monitor_began, self._monitor = self._open_monitor(monitor_bytes)
         self._events = None
@@ -135,12 +137,14 @@ class TrainingRecord:
         for name, value in values.items():
             if name in _RENAMED or not name.startswith("time/"):
                 row[_RENAMED.get(name, name)] = value
-        new = [name for name in row if name not in self._columns]
+        told, self._untold = self._untold, {}
+        cells = row | told
+        new = [name for name in cells if name not in self._columns]
         if new:
             self._metrics.close()
             self._metrics = self._open_metrics((*self._columns, *new))
         self._rows += 1
-        self._metrics.write(self._rows, row)
+        self._metrics.write(self._rows, cells)
         if self._events is not None:
             scalars = {name: float(value) for name, value in row.items() if name != "timesteps"}
             self._events.epoch(PHASE, timesteps, scalars, {})
@@ -155,8 +159,10 @@ class TrainingRecord:
         """Keep counted gradients, by the agent steps that were done."""
         found = CountedGradients(timesteps, loss_scale, weights, activations)
         self._gradients.append(found)
+        form = PhaseGradients(self._arithmetic, [found]).form
+        cells = gradient_columns(found, form)
+        self._untold = {name: value for name, value in cells.items() if value is not None}
         if self._events is not None:
-            form = PhaseGradients(self._arithmetic, [found]).form
             scalars, histograms = gradient_scalars(found, form), gradient_histograms(found)
             self._events.epoch(PHASE, timesteps, scalars, histograms)
 

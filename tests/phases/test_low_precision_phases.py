@@ -76,6 +76,11 @@ def test_stored_counts_give_the_shares(whole: Path) -> None:
         assert shares["lost"] == lost / (4 * numbers)
         assert shares["subnormal"] == subnormal / (4 * numbers)
         assert shares["zero"] == held["zeros"] / (4 * numbers)
+        row = rows_of(whole)[each.epoch - 1]
+        assert float(row["gradients_lost"]) == lost / (4 * numbers)
+        assert float(row["gradients_subnormal"]) == subnormal / (4 * numbers)
+        highest = max(int(k) for k in held["exponents"])  # e4 ends below 2^8; a binade stays free
+        assert float(row["fitting_scale"]) == 2.0 ** (6 - highest)
     assert record["skipped_updates"] == int(rows_of(whole)[5]["skipped_updates"])
 
 

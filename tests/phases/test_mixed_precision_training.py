@@ -121,6 +121,13 @@ def test_gradients_are_counted_before_they_are_clipped(tmp_path: Path) -> None:
     found = PhaseGradients.read(run.exponents_file)
     # A2C clips to a norm of 0.5; Pendulum's value loss has gradients far beyond.
     assert found is not None and sum(found.total("weights").counts[-LOWEST:]) > 0
+    counted = {each.epoch: each.weights for each in found.epochs}
+    told = [row for row in _numbers(run) if row["gradients_lost"]]
+    assert len(told) >= 2
+    for row in told:
+        its = counted[int(row["timesteps"])]
+        assert float(row["gradients_lost"]) == its.shares(FP16)["lost"]
+        assert float(row["fitting_scale"]) == its.fitting_scale(FP16)
 
 
 def test_targets_compute_in_the_format_too() -> None:
