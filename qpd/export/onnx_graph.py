@@ -31,9 +31,11 @@ OPSET, IR_VERSION = 18, 8
 INPUT, OUTPUT = "observations", "logits"
 ACTIONS, CODES = "actions", "codes"  # the outputs where actions are continuous
 ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
-# Weights are stored as w + 128 in uint8: with int8 weights ONNX Runtime adds pairs of products in
-# 16 bits on x86 without VNNI, which overflow.
+# With int8 weights ONNX Runtime adds the products of neighbouring inputs in 16 bits on x86 without
+# VNNI, which may overflow; where it may, weights are stored as w + 128 in uint8. That costs nothing
+# but in convolutions, whose int8 kernels are faster.
 WEIGHT_ZERO = 128
+PAIR_BOUND = np.iinfo(np.int16).max
 
 
 def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
@@ -62,8 +64,11 @@ def quantized_graph(source: ExportSource, metadata: dict[str, str]) -> onnx.Mode
     graph.constant(ONE, np.float32(1))
     graph.constant(ZERO, np.uint8(0))
     levels, graph.features = _encode(graph)
+    image = source.student.architecture.image_shape
+    size = image[1:] if image is not None else ()
     for layer in source.student.layers:
-        levels = _quantized_layer(graph, layer, levels)
+        levels = _quantized_layer(graph, layer, levels, size)
+        size = layer.shape.output_shape[1:]
     return graph.model(source, metadata)
 
 
@@ -210,19 +215,31 @@ def _flat(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     return graph.node("Concat", [flat, graph.features], "flat_and_features", axis=1)
 
 
-def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
-    """Add a layer from uint8 levels to uint8 levels, or to float32 logits for the actor head."""
+def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str, size: tuple[int, ...]) -> str:
+    """Add a layer from uint8 levels to uint8 levels, or to float32 logits for the actor head.
+
+    `size` is the height and width of a convolution's inputs.
+    """
     name, signed = layer.shape.name, signed_layer(layer)
     is_head = layer.multiplier is None
     is_box = isinstance(graph.student.actions, Box)
     levels = _flat(graph, layer, levels)
+    weight, zero = _unsigned(signed.weight), WEIGHT_ZERO
     if signed.reads_complement:
         complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
-        levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
+        if layer.shape.kind == "conv":
+            levels = _paired(graph, name, levels, complement, size)
+            weight, zero = paired_channels(signed.weight), 0
+        else:
+            levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
+    elif (
+        layer.shape.kind == "conv" and largest_pair(signed.weight, layer.input_levels) <= PAIR_BOUND
+    ):
+        weight, zero = signed.weight, 0
     if (is_head and is_box) or layer.table is not None:
-        weight = graph.constant(f"{name}_weight_integers", _unsigned(signed.weight).T)
-        point = graph.constant("weight_zero", np.uint8(WEIGHT_ZERO))
-        products = graph.node("MatMulInteger", [levels, weight, "", point], f"{name}_products")
+        stored = graph.constant(f"{name}_weight_integers", weight.T)
+        point = graph.constant("weight_zero", np.uint8(zero))
+        products = graph.node("MatMulInteger", [levels, stored, "", point], f"{name}_products")
         bias = graph.constant(f"{name}_bias_integers", signed.bias)
         total = graph.node("Add", [products, bias], f"{name}_accumulators")
         if layer.table is None:
@@ -233,10 +250,10 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
     # Exactly the pattern that ONNX Runtime fuses into QLinearConv and QGemm: input, weight and
     # bias all come from DequantizeLinear, with the bias at input scale times weight scale.
     inputs = [graph.node("DequantizeLinear", [levels, ONE, ZERO], f"{name}_input")]
-    parts = (("weight", _unsigned(signed.weight), WEIGHT_ZERO), ("bias", signed.bias, 0))
-    for role, value, zero in parts:
+    parts = (("weight", weight, zero), ("bias", signed.bias, 0))
+    for role, value, its_zero in parts:
         stored = graph.constant(f"{name}_{role}_integers", value)
-        point = graph.constant(f"{name}_{role}_zero", np.full(len(value), zero, value.dtype))
+        point = graph.constant(f"{name}_{role}_zero", np.full(len(value), its_zero, value.dtype))
         whole = [stored, scale, point]
         inputs.append(graph.node("DequantizeLinear", whole, f"{name}_{role}", axis=0))
     output = graph.linear_map(layer, inputs, OUTPUT if is_head else f"{name}_output")
@@ -247,6 +264,33 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str) -> str:
         return levels
     top = graph.constant("top", np.uint8(layer.levels))
     return graph.node("Clip", [levels, "", top], f"{name}_levels")
+
+
+def paired_channels(weight: np.ndarray) -> np.ndarray:
+    """Return weights `[out, 2 * in, ...]` with each channel's followed by its complement's.
+
+    A kernel then adds a x + b (255 - x) in 16 bits, which is at most 128 * 255 for any x.
+    """
+    half = weight.shape[1] // 2
+    return np.stack([weight[:, :half], weight[:, half:]], axis=2).reshape(weight.shape)
+
+
+def _paired(graph: _Graph, name: str, levels: str, complement: str, size: tuple[int, ...]) -> str:
+    """Add an image whose channels are followed by their complements, each by its own."""
+    axis = graph.constant("pair_axis", np.array([2], np.int64))
+    pair = [
+        graph.node("Unsqueeze", [each, axis], f"{each}_of_pair") for each in (levels, complement)
+    ]
+    pairs = graph.node("Concat", pair, f"{name}_pairs", axis=2)
+    shape = graph.constant(f"{name}_both_shape", np.array([0, -1, *size], np.int64))  # 0: as is
+    return graph.node("Reshape", [pairs, shape], f"{name}_both")
+
+
+def largest_pair(weight: np.ndarray, top: int) -> int:
+    """Return the largest absolute sum of two of an output's products, with levels up to `top`."""
+    rows = np.sort(weight.reshape(len(weight), -1).astype(np.int64), axis=1)
+    above, below = rows[:, -2:].clip(min=0).sum(1), rows[:, :2].clip(max=0).sum(1)
+    return int(top * max(above.max(), -below.min()))
 
 
 def _unsigned(weight: np.ndarray) -> np.ndarray:

@@ -18,7 +18,13 @@ from qpd.cli import main
 from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
 from qpd.export.litert_flatbuffer import export_litert
-from qpd.export.onnx_graph import export_onnx, quantized_graph
+from qpd.export.onnx_graph import (
+    PAIR_BOUND,
+    export_onnx,
+    largest_pair,
+    paired_channels,
+    quantized_graph,
+)
 from qpd.export.sb3_zip import export_sb3
 from qpd.export.signed_bytes import signed_layer
 from qpd.integer.integer_student import (
@@ -201,7 +207,7 @@ def test_onnx_runtime_fuses_every_layer_into_an_integer_kernel(tmp_path: Path, r
     kinds = [layer.shape.kind for layer in source.student.layers]
     assert operators.count("QLinearConv") == kinds.count("conv")
     assert operators.count("QGemm") == kinds.count("linear")
-    moves = {"BitwiseNot", "Concat", "Transpose", "Flatten", "Clip"}
+    moves = {"BitwiseNot", "Concat", "Transpose", "Flatten", "Clip", "Unsqueeze", "Reshape"}
     encoding = {"Sub", "Div", "Clip", "Mul", "QuantizeLinear"}
     allowed = moves if source.student.architecture.is_image else moves | encoding
     assert set(operators) - {"QLinearConv", "QGemm"} <= allowed
@@ -228,15 +234,55 @@ def test_int8_models_hold_no_float_weights(bundle) -> None:
     assert max(onnx_bytes, litert_bytes) < 35_796 + 8_000
 
 
-def test_onnx_weights_are_unsigned(bundle) -> None:
-    """With int8 ones ONNX Runtime's sums of products overflow on x86 without VNNI."""
-    model = onnx.load(bundle("breakout-ppo-xxs", "onnx") / "student_int8.onnx")
+def weights_of(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return each layer's stored weights with their zero points."""
+    model = onnx.load(path)
     held = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
-    weights = [name for name in held if name.endswith("_weight_integers")]
+    stored = {name for name in held if name.endswith("_weight_integers")}
+    return {
+        name.removesuffix("_weight_integers"): (held[name], held[name.replace("integers", "zero")])
+        for name in stored
+    }
+
+
+def sums_in_pairs(levels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Sum up `[n, inputs]` times `[out, inputs]` as x86 without VNNI: pairs saturate at 16 bits."""
+    products = levels[:, None].astype(np.int64) * weight[None].astype(np.int64)
+    pairs = products.reshape(*products.shape[:2], -1, 2).sum(-1)
+    return pairs.clip(-(2**15), 2**15 - 1).sum(-1)
+
+
+@pytest.mark.parametrize("run", ["breakout-ppo-xxs", "breakout-ppo-xxs-4bit"])
+def test_onnx_weights_overflow_on_no_processor(bundle, run: str) -> None:
+    """Kernels for int8 weights add neighbouring channels' products in 16 bits without VNNI."""
+    weights, draw = weights_of(bundle(run, "onnx") / "student_int8.onnx"), np.random.default_rng(0)
     assert len(weights) == 5
-    for name in weights:
-        zero = held[name.replace("integers", "zero")]
-        assert held[name].dtype == zero.dtype == np.uint8 and (zero == 128).all()
+    top = 255 if run == "breakout-ppo-xxs" else 15
+    for name, (weight, zero) in weights.items():
+        if name.startswith("conv"):
+            assert weight.dtype == zero.dtype == np.int8 and not zero.any()
+            # Kernels go through positions, and through channels at each.
+            rows = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1)
+            levels = draw.choice([0, 1, top - 1, top], size=(50, rows.shape[1]))
+            if top == 255:
+                levels[:, 1::2] = 255 - levels[:, ::2]
+            elif name == "conv1":
+                levels = levels * 17  # frames have all levels
+            np.testing.assert_array_equal(
+                sums_in_pairs(levels, rows), levels @ rows.astype(np.int64).T
+            )
+        else:
+            assert weight.dtype == zero.dtype == np.uint8 and (zero == 128).all()
+
+
+def test_pairs_are_bounded_by_hand() -> None:
+    weight = np.array([[100, 29, -5], [3, -64, -65]], np.int8)
+    assert largest_pair(weight, 255) == 129 * 255 > PAIR_BOUND
+    assert largest_pair(weight, 15) == 129 * 15
+    both = np.arange(8).reshape(1, 4, 2)  # channels 0, 1, then their complements'
+    assert paired_channels(both).reshape(-1).tolist() == [0, 1, 4, 5, 2, 3, 6, 7]
+    levels = np.array([[255, 255]])
+    assert sums_in_pairs(levels, np.array([[100, 29]])) != 129 * 255  # what this is for
 
 
 def test_litert_buffers_lie_where_kernels_read_them(bundle) -> None:
