@@ -42,7 +42,8 @@ class RoundedArithmetic(TorchDispatchMode):
     as kernels with wide accumulators do; forward pass, backward pass and optimizer alike. Inputs
     made outside must be on the format's grid already (`FloatFormat.round`). In float32 sums,
     differences, products and quotients of up to 10 mantissa bits are those that the format would
-    give, bit for bit; use float64 for more. Views, copies and comparisons are exact. Optimizers
+    give, bit for bit; use float64 for more, and for subnormal numbers of 8 exponent bits, which
+    float32 has rounded already. Views, copies and comparisons are exact. Optimizers
     that are `fused` round once for a whole step. For float16 tensors see `HalfArithmetic`.
     """
 

@@ -39,7 +39,7 @@ class LowPrecisionSAC(SAC):
     """SAC whose updates are computed in a format; it acts, and is saved, in float32.
 
     Tensors are float32 and hold numbers of the format. An update works on float16 tensors, too, and
-    gives the same numbers.
+    gives the same numbers (`HalfArithmetic`).
 
     All that its updates need beside the parameters is in the optimizers' states, so that SB3's
     own zip resumes it. `use_low_precision` makes one of a SAC.

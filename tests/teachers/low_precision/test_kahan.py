@@ -61,6 +61,21 @@ def test_a_target_network_that_stands_still(wanted: float) -> None:
     torch.testing.assert_close(scaled / scale, online, rtol=1e-3, atol=0)
 
 
+def test_random_weights_that_follow_a_network() -> None:
+    # Plain fp16 stops on the way, at 7% of the network's norm.
+    generator = torch.Generator().manual_seed(0)
+    online, naive = (torch.randn(1000, generator=generator).half() for _ in range(2))
+    scaled, lost = naive, torch.zeros_like(naive)
+    for _ in range(3000):
+        naive = naive_soft_update(naive, online, 0.005)
+        scaled, lost = kahan_soft_update(scaled, lost, online, 0.005, 1.0)
+
+    def distance(found: Tensor) -> float:
+        return float((found.float() - online.float()).norm() / online.float().norm())
+
+    assert distance(naive) > 0.05 and distance(scaled) < 4e-5
+
+
 def test_scaled_targets_fit() -> None:
     # 1e4 * 6.55 = 65,500 is fp16's end; half of it is left free, so 3.27 is the last.
     assert fitting_scale([half(3.0)], 65504.0) == 1e4

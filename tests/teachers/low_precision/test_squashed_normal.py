@@ -39,6 +39,21 @@ def test_a_variance_of_few_bits() -> None:
     assert abs(naive_log_normal(u, half(0.0), deviation).item() - exact) > 1
 
 
+@pytest.mark.parametrize(("sigma", "is_nan"), [(1e-3, False), (1e-4, True)])
+def test_the_gradient_of_a_small_deviation(sigma: float, is_nan: bool) -> None:
+    # u - mu = 0.1 sigma: the gradient by mu is 0.1 / sigma, 100 and 1,000.
+    gradients, values = [], []
+    for form in (naive_log_normal, log_normal):
+        mean, deviation = half(0.0).requires_grad_(), half(sigma)
+        value = form((0.1 * deviation).half(), mean, deviation)
+        value.sum().backward()
+        assert mean.grad is not None
+        gradients.append(mean.grad.item())
+        values.append(value.item())
+    assert gradients[0] == math.inf and math.isnan(values[0]) == is_nan
+    assert gradients[1] == pytest.approx(0.1 / sigma, rel=2e-3)
+
+
 def test_softplus_overflows_beyond_11() -> None:
     # -2u = 12: e^12 = 162,755 is infinite in fp16, and the gradient inf / inf.
     gradients, values = [], []

@@ -168,12 +168,33 @@ class Images(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), float(action[0]), False, False, {}
 
 
-def test_images_are_learned_from_in_half_precision() -> None:
+def learner_of_images() -> SAC:
     model = SAC(
         "CnnPolicy", Images(), batch_size=8, learning_starts=20, buffer_size=100, seed=0,
         policy_kwargs={"net_arch": [16, 16]}, device="cpu",
     )  # fmt: skip
     use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
+    return model
+
+
+def test_float16_images_give_the_numbers_of_the_simulation() -> None:
+    models = []
+    for dtype in (torch.float32, torch.float16):
+        Images.observation_space.seed(0)
+        model: Any = learner_of_images().learn(20)
+        model.policy.to(dtype)
+        model.log_ent_coef.data = model.log_ent_coef.data.to(dtype)
+        for _ in range(3):
+            np.random.seed(0)
+            torch.manual_seed(0)
+            model._update(8, moves_target=True)
+        models.append(dict(model.policy.state_dict()))
+    for name, its in models[1].items():
+        assert its.dtype == torch.float16 and torch.equal(its.float(), models[0][name]), name
+
+
+def test_images_are_learned_from_in_half_precision() -> None:
+    model = learner_of_images()
     before = {name: each.clone() for name, each in model.policy.state_dict().items()}
     model.learn(60)
     for name, each in model.policy.state_dict().items():
