@@ -38,8 +38,12 @@ def doctor(as_json: AsJson = False) -> None:
 State = Literal["ok", "missing", "broken"]
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 _GIB = 1 << 30
-# Instruction sets that decide how fast QPD is: bfloat16 trains, the others run exported students.
-_CPU_FLAGS = ("avx2", "avx512_bf16", "amx_bf16", "avx512_vnni", "avx_vnni", "asimddp", "i8mm")
+# Instruction sets that decide how fast QPD is: bfloat16 trains, float16 is converted (f16c) or
+# computed by the processor itself, the others run exported students.
+_CPU_FLAGS = (
+    "avx2", "avx512_bf16", "amx_bf16", "f16c", "avx512_fp16", "amx_fp16", "asimdhp", "avx512_vnni",
+    "avx_vnni", "asimddp", "i8mm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ class NumericsRecord(BaseModel):
     bfloat16: bool = Field(description="whether `precision: auto` is bfloat16 there")
     threads: int = Field(ge=1, le=2**20, description="PyTorch's, within one operation")
     compiler: bool | None = Field(
-        None, description="whether `compile: auto` finds a C++ compiler; null: of earlier versions"
+        None,
+        description="whether `compile: auto` finds a C++ compiler; null: of trainings and of "
+        "earlier versions",
     )
 
     def differences(self, now: NumericsRecord) -> str:
@@ -42,8 +44,8 @@ class NumericsRecord(BaseModel):
         return ", ".join(found)
 
 
-def record_numerics(device: torch.device, compiler: bool) -> NumericsRecord:
-    """Record the numerics of this process; `compiler`: there is one for C++."""
+def record_numerics(device: torch.device, compiler: bool | None = None) -> NumericsRecord:
+    """Record the numerics of this process; `compiler`: there is one for C++, None: none is used."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     # A sum over n threads has n partial sums, so its last bits depend on their number.
     threads = torch.get_num_threads()

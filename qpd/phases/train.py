@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from qpd.machine.device import choose_device
+from qpd.numerics.numerics_record import record_numerics
 from qpd.recipe.train_schema import TrainRecipe
 from qpd.runs.progress import Progress
 from qpd.runs.training_record import TrainingRecord
@@ -20,12 +21,19 @@ def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
     is. Raises TeacherError, EnvironmentConfigError, RunDirectoryError or DeviceError, one line
     each; OSError.
     """
-    choose_device(recipe.device)  # where there is none, SB3 would train on the CPU without a word
+    # Where there is none, SB3 would train on the CPU without a word.
+    device = choose_device(recipe.device)
     check_place(folder, recipe)
     if _is_done(folder, recipe):
         return
     with closing(AgentTraining(recipe)) as training, TrainingRun.create(folder, recipe) as run:
         if run.phase.state != "done":
+            now = record_numerics(device)
+            changed = run.record_arithmetic(now).differences(now)
+            if changed and run.phase.timesteps:
+                progress.warning(
+                    f"resumes with {changed}: the agent then matches no other training"
+                )
             _train(training, run, progress)
 
 

@@ -25,6 +25,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
 from qpd.files.bounded_read import read_file
 from qpd.files.tensors import crc32_of
+from qpd.numerics.numerics_record import NumericsRecord
 from qpd.recipe.schema import RecipeError
 from qpd.recipe.train_schema import TrainRecipe, load_train_recipe
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
@@ -69,6 +70,7 @@ class TrainingManifest(RunOrigin):
     phases: dict[Literal["train"], TrainPhase] = Field(default={"train": TrainPhase()})
     # Of the agent (`teacher`) and of a controller's integers (`qat`).
     evaluations: dict[EvaluatedPolicy, Evaluation] = Field(default_factory=dict)
+    arithmetic: NumericsRecord | None = None
     recipe_crc32: str
 
 
@@ -236,6 +238,14 @@ class TrainingRun:
         content = {**self._manifest.model_dump(), "evaluations": found}
         self._manifest = TrainingManifest.model_validate(content)
         self._save()
+
+    def record_arithmetic(self, now: NumericsRecord) -> NumericsRecord:
+        """Record what the training's numbers depend on, once; return what it began with."""
+        if self._manifest.arithmetic is None:
+            self._manifest = self._manifest.model_copy(update={"arithmetic": now})
+            self._save()
+        assert self._manifest.arithmetic is not None
+        return self._manifest.arithmetic
 
     def set_phase(self, **changes: Any) -> None:
         """Record what has changed."""

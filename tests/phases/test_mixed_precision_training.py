@@ -150,6 +150,7 @@ def test_an_interrupted_training_ends_in_the_same_numbers(name: str, tmp_path: P
     parts = trained(tmp_path / "parts", name, **low)
     assert len(parts.phase.resumed_at) == 1
     _assert_same(whole, parts)
+    assert parts.manifest.arithmetic is not None and parts.manifest.arithmetic.threads >= 1
     ours, theirs = (json.loads(run.exponents_file.read_text()) for run in (whole, parts))
     assert ours == theirs and ours["precision"] == "fp16"
     assert float(_numbers(whole)[-2]["train/loss_scale"]) >= 1.0
