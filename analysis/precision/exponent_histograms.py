@@ -59,7 +59,7 @@ def place_of(exponent: int, form: FloatFormat) -> str:
 def draw_exponents(ax: Axes, found: GradientExponents, form: FloatFormat) -> None:
     """Draw the shares of all numbers by exponent, coloured by where they fall in `form`.
 
-    Exact zeros stand apart at the left; the arrow is the loss scale that would fit.
+    Exact zeros stand apart at the left; the title names the loss scale that would fit.
     """
     filled = [k + LOWEST for k, count in enumerate(found.counts) if count]
     low, high = (filled[0], filled[-1]) if filled else (form.min_exponent, 0)

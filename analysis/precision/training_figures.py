@@ -9,6 +9,7 @@ import numpy as np
 
 from qpd.analysis.figure_style import COLOURS, NEUTRAL, PAGE_WIDTH, new_figure, series_look
 from qpd.analysis.precision.trainings import FLOAT, Training, significands
+from qpd.recipe.train_schema import METHODS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,20 +80,29 @@ def significands_figure(task: str, arms: dict[str, list[Training]]) -> Figure:
 
 
 def curves_figure(task: str, arms: Mapping[str, Sequence[Training]]) -> Figure:
-    """Draw learning curves, each arm's mean over trainings, of the first arms that ended."""
+    """Draw learning curves, each arm's mean over trainings: fp32, six methods, what has no ladder.
+
+    Of the arms that ended at most seven; the title says how many are left out.
+    """
     figure = new_figure(PAGE_WIDTH, 2.6)
     axes = figure.subplots()
     ended = {
         arm: [each for each in mine if each.value is not None and each.curve]
         for arm, mine in arms.items()
     }
-    shown = [(arm, mine) for arm, mine in ended.items() if mine][:_MOST_CURVES]
-    for place, (arm, mine) in enumerate(shown):
+    known = sorted(((arm, mine) for arm, mine in ended.items() if mine), key=_last_is_part_of_six)
+    for place, (arm, mine) in enumerate(known[:_MOST_CURVES]):
         _draw_curve(axes, arm, mine, place)
     axes.set(xlabel="agent steps", ylabel="return, last 100 games")
-    axes.set_title(task, loc="left")
+    left_out = len(known) - _MOST_CURVES
+    axes.set_title(task + (f"; {left_out} arms are left out" if left_out > 0 else ""), loc="left")
     axes.legend()
     return figure
+
+
+def _last_is_part_of_six(one: tuple[str, Sequence[Training]]) -> bool:
+    """Tell whether an arm is a rung of the ladder or lacks one method."""
+    return "without" in one[0] or any(name in one[0] for name in METHODS)
 
 
 def _draw_curve(axes: Axes, arm: str, mine: Sequence[Training], place: int) -> None:

@@ -26,7 +26,8 @@ class StudentizedEstimate:
     """An estimate with its standard error and the resamples' deviations in units of theirs.
 
     `draws` float `[resamples]` are (resample - value) / error of the resample; `freedom` are the
-    degrees of freedom of Student's t. No end of the interval lies beyond `lowest` and `highest`.
+    degrees of freedom of Student's t, which alone counts without draws. No end of the interval lies
+    beyond `lowest` and `highest`.
     """
 
     value: float
@@ -68,6 +69,8 @@ class StudentizedEstimate:
         if self.error == 0.0:
             return 0.0 if distance > 0.0 else 1.0
         seen = distance / self.error
+        if not len(draws):
+            return student_t_survival(seen, self.freedom)
         counted = (np.count_nonzero(draws >= seen) + 1.0) / (len(draws) + 1.0)
         near = student_t_survival(seen, self.freedom)
         far = student_t_survival(seen / FARTHEST, self.freedom)
@@ -85,6 +88,12 @@ def studentized_draws(value: float, drawn: np.ndarray, errors: np.ndarray) -> np
     return np.asarray((drawn[known] - value) / errors[known])
 
 
+def t_estimate(values: np.ndarray) -> StudentizedEstimate:
+    """Return the mean of at least two numbers, `[n]`, such as trainings, by Student's t."""
+    error = float(values.std(ddof=1)) / len(values) ** 0.5
+    return StudentizedEstimate(float(values.mean()), error, np.empty(0), len(values) - 1.0)
+
+
 def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of those that are finite, and the ends of its 95% interval.
 
@@ -95,8 +104,7 @@ def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
     mean = float(known.mean()) if len(known) else np.nan
     if len(known) < 2:
         return mean, np.nan, np.nan
-    far = student_t_quantile(0.975, len(known) - 1) * float(known.std(ddof=1)) / len(known) ** 0.5
-    return mean, mean - far, mean + far
+    return mean, *t_estimate(known).interval()
 
 
 def student_t_quantile(probability: float, freedom: float) -> float:

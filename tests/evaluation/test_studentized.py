@@ -14,6 +14,7 @@ from qpd.evaluation.studentized import (
     student_t_quantile,
     student_t_survival,
     studentized_draws,
+    t_estimate,
 )
 
 REFERENCE = Path(__file__).resolve().parents[2] / "runs-reference"
@@ -29,6 +30,14 @@ def test_students_t(probability: float, freedom: float, value: float) -> None:
     assert student_t_quantile(probability, freedom) == pytest.approx(value, rel=1e-4)
     assert student_t_survival(value, freedom) == pytest.approx(1 - probability, rel=1e-3)
     assert student_t_survival(-value, freedom) == pytest.approx(probability, rel=1e-4)
+
+
+def test_three_trainings_by_hand() -> None:
+    # Mean 2, error 1 / sqrt(3); t = 3.4641 with 2 degrees of freedom: 1/2 - t / (2 sqrt(2 + t^2)).
+    found = t_estimate(np.array([1.0, 2.0, 3.0]))
+    assert found.interval() == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), rel=1e-4)
+    assert found.p_above(0.0) == pytest.approx(0.03709, abs=1e-5)
+    assert found.p_below(0.0) == pytest.approx(1 - 0.03709, abs=1e-5)
 
 
 def breakout_returns() -> list[np.ndarray]:
