@@ -35,7 +35,8 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
     """Return a row for each trained student, `distilled` and `qat`.
 
     Cells of a sweep may share a distilled student: it counts once. `settings` is a digest of the
-    recipe up to the student, without its seed and what says in which precision it trains.
+    recipe up to the student, without its seed and what says in which precision it trains;
+    `of_phase_2` is 1 where no epoch of phase 3 was better than what phase 2 left, else 0.
 
     `arithmetic` is that of all phases up to it; `skipped` updates and the last `loss_scale` are its
     own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`,
@@ -76,6 +77,8 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
     for key, of in (kept | {"divergence": "best_validation_divergence"}).items():
         value = record.get(of)
         found[key] = float(value) if isinstance(value, int | float) else np.nan
+    # Epoch 0 of phase 3 is what phase 2 left.
+    found["of_phase_2"] = float(name == "finetune" and record.get("best_epoch") == 0)
     found |= dict.fromkeys(("lost", "subnormal", "overflow", "fitting_scale"), np.nan)
     counted = PhaseGradients.read(run.exponents_file(name))
     if counted is not None:
@@ -133,6 +136,7 @@ def precision_table(rows: DataFrame) -> DataFrame:
                 "difference": difference[0],
                 "difference_low": difference[1],
                 "difference_high": difference[2],
+                "of_phase_2": int(mine["of_phase_2"].sum()),
                 **mine[means].mean().to_dict(),
                 "fitting_scale": mine["fitting_scale"].min(),  # it fits them all
                 **mine[sizes].iloc[0].to_dict(),
@@ -159,7 +163,16 @@ def shown_precisions(table: DataFrame) -> list[ShownTable]:
     """Tabulate `precision_table` for a terminal: returns, then bytes by parameter."""
     header = [
         *("student", "bits", "arithmetic", "seeds", "return [95%]", "minus fp32 [95%]"),
-        *("divergence", "skipped", "last S", "lost", "subnormal", "overflow", "S that fits"),
+        *(
+            "of phase 2",
+            "divergence",
+            "skipped",
+            "last S",
+            "lost",
+            "subnormal",
+            "overflow",
+            "S that fits",
+        ),
     ]
     shown = []
     for env_id, mine in table.groupby("env_id", sort=False) if len(table) else []:
@@ -171,6 +184,7 @@ def shown_precisions(table: DataFrame) -> list[ShownTable]:
                 str(row["seeds"]),
                 f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
                 _difference(row),
+                str(row["of_phase_2"]) if row["policy"] == "qat" else "-",
                 _number(row["divergence"], "{:.5f}"),
                 *(_number(row[name], "{:,.1f}") for name in ("skipped", "loss_scale")),
                 *(_number(row[name], "{:.2%}") for name in ("lost", "subnormal", "overflow")),
@@ -207,7 +221,8 @@ NOTES = (
     "return: mean over seeds and games with 95% bootstrap interval; the best validation's "
     "divergence from the teacher, skipped updates and last loss scale S: means over seeds, of the "
     "student's own phase",
-    "minus fp32: of the same student and seed; interval over seeds (Student's t)",
+    "minus fp32: of the same student and seed; interval over seeds (Student's t); of phase 2: "
+    "students that no epoch of phase 3 improved, of all runs of the row",
     "lost, subnormal, overflow: shares of counted weight gradients in the format, without S (in "
     "fp16 where training is in float32); overflow counts those of skipped updates; S that fits: "
     "leaves a binade below overflow",
