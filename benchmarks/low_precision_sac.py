@@ -65,7 +65,13 @@ def main() -> None:
     known: dict[str, list[float | None]] = {}
     print("| training | return of each | mean | minus fp32 | updates skipped | end |")
     print("|---|---|---|---|---|---|")
-    for arm in arguments.arms.split(","):
+    arms = arguments.arms.split(",")
+    try:
+        for arm in arms:
+            _precision(arm, arguments)
+    except ValueError as error:
+        parser.error(f"--arms: {error}")
+    for arm in arms:
         settings = _settings(arguments) | _precision(arm, arguments)
         name = arm if arm == "fp32" else f"{arguments.format}-{arm}{_suffix(arguments)}"
         name += "-draw" if arguments.draw else ""
@@ -133,11 +139,15 @@ def _precision(arm: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if arm.startswith("without-"):
         methods = [each for each in METHODS if each != arm.removeprefix("without-")]
     else:
-        arm = arm.replace("six", "+".join(METHODS))
-        methods = [] if arm == "plain" else arm.split("+")
-    known = set(get_args(Method))
-    if not set(methods) <= known or (arm.startswith("without-") and len(methods) == 6):
-        raise ValueError(f"{arm}: one of fp32, plain, six, without-METHOD, {known}, {BASELINES}")
+        parts = [] if arm == "plain" else arm.split("+")
+        methods = [each for part in parts for each in (METHODS if part == "six" else [part])]
+    if not set(methods) <= {*get_args(Method)} or (
+        arm.startswith("without-") and len(methods) == 6
+    ):
+        known = ("fp32", "plain", "six", "without-METHOD", "METHOD+METHOD", *BASELINES)
+        raise ValueError(
+            f"{arm} is none of {', '.join(known)}; methods: {', '.join(get_args(Method))}"
+        )
     return {**found, "precision.methods": methods}
 
 

@@ -176,9 +176,12 @@ def shown_precisions(table: DataFrame) -> list[ShownTable]:
     ]
     shown = []
     for env_id, mine in table.groupby("env_id", sort=False) if len(table) else []:
+        # Of recipes that differ in more than what the table shows, the digest tells them apart.
+        shown_twice = mine.duplicated(["size", "policy", "layer_bits", "arithmetic"], keep=False)
         rows = [
             [
-                f"{row['size']} {row['policy']}",
+                f"{row['size']} {row['policy']}"
+                + (f" ({row['settings']})" if shown_twice[index] else ""),
                 row["layer_bits"],
                 row["arithmetic"],
                 str(row["seeds"]),
@@ -190,7 +193,7 @@ def shown_precisions(table: DataFrame) -> list[ShownTable]:
                 *(_number(row[name], "{:.2%}") for name in ("lost", "subnormal", "overflow")),
                 _number(row["fitting_scale"], "{:g}"),
             ]
-            for _, row in mine.iterrows()
+            for index, row in mine.iterrows()
         ]
         shown.append(ShownTable(str(env_id), header, rows))
     return [*shown, _bytes_table(table)] if shown else []

@@ -28,6 +28,9 @@ def arms_figure(task: str, arms: Mapping[str, Sequence[Training]]) -> Figure:
     axes = figure.subplots()
     values = [each.value for mine in arms.values() for each in mine if each.value is not None]
     aside = min(values, default=0.0) - 0.06 * max(np.ptp(values) if values else 1.0, 1.0)
+    if not values:  # an axis without numbers
+        axes.set_xlim(aside - 1.0, aside + 10.0)
+        axes.set_xticks([])
     for row, mine in enumerate(arms.values()):
         known = [each.value for each in mine if each.value is not None]
         axes.plot(known, [row] * len(known), "o", color=COLOURS[0], alpha=0.6)

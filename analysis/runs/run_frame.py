@@ -74,6 +74,16 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
+def distinct_names(runs: Sequence[Path]) -> dict[Path, str]:
+    """Return a name for each run: its folder's, with as many of those above as tell all apart."""
+    parts = {run: run.resolve().parts for run in runs}
+    for depth in range(1, max(map(len, parts.values()), default=1) + 1):
+        names = {run: "-".join(each[-depth:]).lstrip("/-") for run, each in parts.items()}
+        if len(set(names.values())) == len(names):
+            break
+    return names
+
+
 def run_frame(paths: Sequence[Path]) -> DataFrame:
     """Return the contents of the runs in `paths` (see `find_runs`), a row per run and policy.
 

@@ -11,6 +11,7 @@ import typer
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analysis_output import Draw, Output, print_analysis, save_analysis
 from qpd.commands.output import AsJson
+from qpd.errors.codes import ErrorCode
 
 
 def analyze_precision(
@@ -44,14 +45,15 @@ def analyze_precision(
             significands,
             trainings_frame,
         )
-        from qpd.analysis.runs.run_frame import find_runs
+        from qpd.analysis.runs.run_frame import distinct_names, find_runs
         from qpd.runs.counted_gradients import PhaseGradients
-        from qpd.runs.run_directory import RunDirectory
+        from qpd.runs.run_directory import RunDirectory, RunDirectoryError
         from qpd.runs.training_run import is_training
 
         found_runs = find_runs(runs)
         students = [path for path in found_runs if not is_training(path)]
         trainings = read_trainings(found_runs)
+        names = distinct_names(found_runs)
         rows = precision_rows(students)
         table = precision_table(rows)
         counted: dict[tuple[str, str], PhaseGradients] = {}
@@ -63,9 +65,15 @@ def analyze_precision(
                 files = {name: run.exponents_file(name) for name in PHASES.values()}
             each = {name: PhaseGradients.read(file) for name, file in files.items()}
             found = {name: its for name, its in each.items() if its is not None}
-            counted.update({(path.name, name): each for name, each in found.items()})
+            counted.update({(names[path], name): each for name, each in found.items()})
             if found:
-                figures[f"gradients-{path.name}"] = partial(exponent_figure, found)
+                figures[f"gradients-{names[path]}"] = partial(exponent_figure, found)
+        if not len(table) and not trainings and not counted:
+            raise RunDirectoryError(
+                ["no run here has finished a phase that trains, and no training was evaluated: "
+                 "`qpd evaluate TRAINING`, of integer controllers with --policy qat"],
+                ErrorCode.NOTHING_MEASURED,
+            )  # fmt: skip
         tables = {}
         if students:
             tables["precision"] = table
@@ -76,15 +84,20 @@ def analyze_precision(
         for task, arms in by_task(trainings).items():
             name = task.replace(",", "").replace("/", "-").replace(" ", "-")
             figures[f"trainings-{name}"] = partial(arms_figure, task, arms)
-            figures[f"learning-{name}"] = partial(curves_figure, task, arms)
+            if any(each.curve and each.value is not None for its in arms.values() for each in its):
+                figures[f"learning-{name}"] = partial(curves_figure, task, arms)
             if len(significands(arms)) > 1:
                 figures[f"significands-{name}"] = partial(significands_figure, task, arms)
         if counted:
             tables["gradient_exponents"] = exponent_table(counted)
         written = save_analysis(tables, figures, output)
     notes = [*NOTES] if len(table) else []
-    if not len(table) and not trainings:
-        notes = ["no run here has finished a phase that trains, and no training was evaluated"]
+    left_out = len(found_runs) - len(students) - len(trainings)
+    if left_out:
+        notes.append(
+            f"trainings that are left out: {left_out}, not evaluated yet or only with options of "
+            "their own: `qpd evaluate TRAINING`, of integer controllers with --policy qat"
+        )
     if trainings:
         notes.append(
             "trainings: intervals over seeds (Student's t); a dash is one whose numbers were no "

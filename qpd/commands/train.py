@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from qpd.commands.environment_options import environment_overrides
 from qpd.commands.output import (
@@ -24,6 +26,10 @@ from qpd.commands.output import (
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
+from qpd.recipe.value_types import TrainFormat
+
+if TYPE_CHECKING:
+    from qpd.runs.training_run import TrainingRun
 
 ALGORITHMS = "ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3"
 
@@ -115,7 +121,7 @@ def train(
     changes += environment_overrides(None, env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
     changes += _quantization(bits, quant_delay, per, scheme)
-    changes += _precision(precision, plain)
+    changes += _precision(precision, plain, changes)
     changes += [f"train.start_from={json.dumps(from_)}"] if from_ is not None else []
     done = api.train(
         algo,
@@ -157,10 +163,24 @@ def _bits(text: str | None) -> dict[str, str | None]:
     return {"input_bits": "8", "core_bits": "8", "output_bits": "8", **found}
 
 
-def _precision(form: str | None, plain: bool) -> list[str]:
-    """Return the assignments of --precision and --plain."""
+def _precision(form: str | None, plain: bool, changes: Sequence[str]) -> list[str]:
+    """Return the assignments of --precision and --plain; `changes` are those of other options."""
+    twice = next((each for each in changes if each.startswith("precision.format=")), None)
+    if form is not None and twice is not None:
+        raise TargetError(
+            f"--precision {form} and --set {twice}: give one of them", ErrorCode.COMMAND_LINE
+        )
     if form is None and plain:
         raise TargetError("--plain: needs --precision", ErrorCode.COMMAND_LINE)
+    if form is not None:
+        try:
+            TypeAdapter(TrainFormat).validate_python(form)
+        except ValidationError as error:
+            raise TargetError(
+                f"--precision {form}: {error.errors()[0]['msg']}", ErrorCode.COMMAND_LINE
+            ) from error
+    if form == "fp32" and plain:
+        raise TargetError("--plain: --precision fp32 has no methods", ErrorCode.COMMAND_LINE)
     methods = ["precision.methods=[]"] if plain else []
     return [] if form is None else [f"precision.format={form}", *methods]
 
@@ -194,11 +214,14 @@ _IN_TITLE = ("kind", "run", "algo", "env_id")
 
 def training_summary(path: Path) -> dict[str, Any]:
     """Return what is known of a training, JSON types. Raises RunDirectoryError."""
+    from qpd.runs.metrics_log import read_metrics
     from qpd.runs.training_run import TrainingRun
     from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
 
     run = TrainingRun.open(path)
     phase, manifest = run.phase, run.manifest
+    rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
+    skipped = [row.get("train/skipped_updates") for row in rows]
     total = phase.total_timesteps
     found = path / QUANTIZATION_FILE
     stored = read_quantization(found) if found.is_file() else None
@@ -207,7 +230,7 @@ def training_summary(path: Path) -> dict[str, Any]:
         "run": str(path),
         "algo": manifest.algo,
         "env_id": manifest.env_id,
-        "state": phase.state,
+        "state": phase.state if phase.failed_at is None else "failed",
         "seed": manifest.seed,
         "timesteps": phase.timesteps,
         "total_timesteps": total,
@@ -218,9 +241,23 @@ def training_summary(path: Path) -> dict[str, Any]:
         "resumed_at": list(phase.resumed_at),
         "refilled_at": list(phase.refilled_at),
         "failed_at": phase.failed_at,
+        "precision": _arithmetic(run),
+        "skipped_updates": next((int(float(each)) for each in reversed(skipped) if each), None),
         "quantization": None if stored is None else str(stored),
         "agent": None if run.agent_file is None else str(run.agent_file),
     }
+
+
+def _arithmetic(run: TrainingRun) -> str | None:
+    """Return in words what it learns in, None of float32."""
+    precision, is_sac = run.recipe.precision, run.manifest.algo == "sac"
+    if precision.low is None:
+        return None
+    if precision.baseline is not None:
+        return f"{precision.format}, {precision.baseline}"
+    if not is_sac:
+        return f"{precision.format}, mixed precision"
+    return f"{precision.format}, {' '.join(precision.methods) or 'no methods'}"
 
 
 def _shown(value: object) -> str:

@@ -101,7 +101,7 @@ def _right_and_candidates(error: Mapping[str, Any]) -> tuple[str, list[str]]:
         wanted = context.get("min_length") or context.get("max_length")
         side = "at least" if error["type"] == "too_short" else "at most"
         return f"must be a list of {side} {wanted} whole numbers", []
-    message = error["msg"].replace("Input should be", "must be")
+    message = error["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
     return _RIGHT.get(error["type"], message), list(context.get("candidates", []))
 
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from qpd.recipe.bounds import MAX_SAMPLES, MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
 from qpd.recipe.section import RecipeSection
-from qpd.recipe.value_types import Device, EnvArguments, Name, PhaseLossScale, Wrappers
+from qpd.recipe.value_types import Device, EnvArguments, Name, PhaseLossScale, TrainFormat, Wrappers
 
 Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]
 
@@ -168,10 +168,8 @@ class TrainPrecision(RecipeSection):
     in mixed precision (Micikevicius et al., arXiv 1710.03740).
     """
 
-    # At most 10 mantissa bits, which float32 rounds exactly.
-    format: str | None = Field(
+    format: TrainFormat | None = Field(
         None,
-        pattern=r"^(fp32|fp16|bf16|e[2-8]m([1-9]|10))$",
         description="of parameters, activations and gradients, of SAC also of the optimizer's "
         "state: fp16, bf16 or eXmY; null = float32, and on Atari's frames bfloat16 products where "
         "the processor has units for them; fp32 = float32 there, too",
@@ -223,6 +221,10 @@ class TrainPrecision(RecipeSection):
     def _one_way(self) -> TrainPrecision:
         if self.low is None and (self.loss_scale != "auto" or not self.master_weights):
             raise ValueError("loss_scale and master_weights: need a format lower than fp32")
+        if self.low is None and (set(self.methods) != set(METHODS) or self.baseline is not None):
+            raise ValueError("methods and baseline: need a format lower than fp32")
+        if len(set(self.methods)) < len(self.methods):
+            raise ValueError(f"methods: {', '.join(self.methods)} names one of them twice")
         if self.low is None and self.eps != ADAM_EPS:
             raise ValueError("eps: needs a format lower than fp32")
         if "compound_scale" in self.methods and self.eps != ADAM_EPS:

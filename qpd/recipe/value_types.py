@@ -45,13 +45,17 @@ def _check_device(value: str) -> str:
 
 
 def _check_precision(value: str) -> str:
+    return value if value == "auto" else _check_format(value, "auto, ")
+
+
+def _check_format(value: str, also: str = "") -> str:
     # At most 10 mantissa bits, which float32 rounds exactly.
-    if re.fullmatch(r"auto|fp32|bf16|fp16|e[2-8]m([1-9]|10)", value):
+    if re.fullmatch(r"fp32|bf16|fp16|e[2-8]m([1-9]|10)", value):
         return value
     raise PydanticCustomError(
         "choice",
-        "must be auto, fp32, bf16, fp16 or eXmY, of 2 to 8 exponent and 1 to 10 mantissa bits",
-        {"candidates": ["auto", "fp32", "bf16", "fp16", "e5m7"]},
+        f"must be {also}fp32, bf16, fp16 or eXmY, of 2 to 8 exponent and 1 to 10 mantissa bits",
+        {"candidates": [*also.split(", ")[:-1], "fp32", "bf16", "fp16", "e5m7"]},
     )
 
 
@@ -122,6 +126,7 @@ HiddenWidths = Annotated[
     tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
 ]
 PhasePrecision = Annotated[str, AfterValidator(_check_precision)]
+TrainFormat = Annotated[str, AfterValidator(_check_format)]
 # Checked before: each member of the union would report its own mistake.
 PhaseLossScale = Annotated[
     Annotated[float, Field(ge=_LEAST_SCALE, le=_MOST_SCALE)] | _ScaleName,

@@ -129,6 +129,11 @@ def _controller(path: Path, wish: EnvironmentWish) -> Target:
 def _refuse_unfinished(path: Path) -> None:
     """Raise TargetError unless a training has left its agent."""
     phase = TrainingRun.open(path).phase
+    if phase.failed_at is not None:
+        raise TargetError(
+            f"{path}: learning failed after {phase.failed_at:,} steps: there is no agent",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
     if phase.agent is None:
         raise TargetError(
             f"{path}: its training is not done ({phase.timesteps:,} steps saved): give `qpd train` "

@@ -98,10 +98,14 @@ class AgentTraining:
                 raise
             # What PyTorch and SB3 raise for numbers that are no longer finite.
             except (ValueError, ArithmeticError, AssertionError) as error:
-                done = self._model.num_timesteps
+                done, reason = self._model.num_timesteps, one_line(error)
+                if reason.startswith("Expected parameter"):  # of a distribution
+                    reason = "the policy's outputs are no longer finite"
+                precision = self._recipe.precision
+                if precision.low is not None and train.algo == "sac" and not precision.methods:
+                    reason += f"; precision.methods keep {precision.format} from failing"
                 raise LearningFailedError(
-                    f"{train.algo} on {train.env}: learning failed after {done:,} steps: "
-                    f"{one_line(error)}",
+                    f"{train.algo} on {train.env}: learning failed after {done:,} steps: {reason}",
                     done,
                 ) from error
             self._manager.save_trained_model(self._model)

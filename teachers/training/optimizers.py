@@ -16,3 +16,11 @@ def optimizers_of(policy: Any) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
     if isinstance(getattr(policy, "optimizer", None), torch.optim.Optimizer):
         return [(policy, policy.optimizer)]
     return [(network, network.optimizer) for network in (policy.critic, policy.actor)]
+
+
+def skipped_updates(policy: Any) -> int:
+    """Return how many updates of a policy's networks were skipped; 0 where none ever is."""
+    owners = (policy, getattr(policy, "critic", None), getattr(policy, "actor", None))
+    optimizers = [getattr(each, "optimizer", None) for each in owners]
+    groups = [its.param_groups[0] for its in optimizers if isinstance(its, torch.optim.Optimizer)]
+    return sum(int(each.get("skipped_updates", each.get("skipped", 0))) for each in groups)

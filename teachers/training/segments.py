@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from sb3_contrib import ARS
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -27,6 +28,7 @@ from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.gradient_counts import GradientCounts
+from qpd.teachers.training.optimizers import skipped_updates
 from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
@@ -36,6 +38,7 @@ LEAST_BETWEEN = 10_000
 LEAST_BETWEEN_OF_ATARI = 50_000
 _NUM_ROWS = 500
 _LEAST_STEPS = 100  # between rows of metrics
+_MOST_SKIPPED = 1000  # updates, before any was taken: a dynamic scale has long ended its fall
 
 
 class TrainingListener(Protocol):
@@ -96,6 +99,8 @@ class SegmentCallback(BaseCallback):
         self._between = steps_between(train, total)
         self._row_every = max(_LEAST_STEPS, math.ceil(total / _NUM_ROWS))
         self._next_checkpoint = self._next_row = 0
+        self._first: list[torch.Tensor] = []  # parameters when this process began to learn
+        self._skipped_before = 0
         self._begins = False  # a segment that has not begun: a resumed one
 
     def _init_callback(self) -> None:
@@ -114,6 +119,8 @@ class SegmentCallback(BaseCallback):
                 self._begins = True
         elif self._train.start_from is not None and isinstance(self.model, OffPolicyAlgorithm):
             refill_by_playing(self.model)
+        self._first = [each.detach().clone() for each in self.model.policy.parameters()]
+        self._skipped_before = skipped_updates(self.model.policy)
         self._schedule()
 
     def _on_rollout_start(self) -> None:
@@ -151,18 +158,29 @@ class SegmentCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._tell_gradients()
-        self._check_parameters()
+        self._check_parameters(is_end=True)
 
     def _tell_gradients(self) -> None:
         counted = None if self._gradients is None else self._gradients.take()
         if counted is not None:
             self._listener.counted(self.model.num_timesteps, *counted)
 
-    def _check_parameters(self) -> None:
-        """Raise ArithmeticError if a parameter is no longer finite: SB3 need not notice."""
+    def _check_parameters(self, is_end: bool = False) -> None:
+        """Raise ArithmeticError if a parameter is no longer finite, or nothing was ever learned.
+
+        SB3 need not notice the first; the second is where few bits have every update skipped.
+        """
         for name, parameter in self.model.policy.named_parameters():
             if not parameter.isfinite().all():
                 raise ArithmeticError(f"policy.{name} is no longer finite")
+        skipped = skipped_updates(self.model.policy) - self._skipped_before
+        is_many = skipped >= _MOST_SKIPPED or (is_end and skipped and not self._skipped_before)
+        pairs = zip(self._first, self.model.policy.parameters(), strict=True)
+        if is_many and all(torch.equal(old, new) for old, new in pairs):
+            raise ArithmeticError(
+                f"all {skipped:,} updates were skipped, as their gradients are not finite: lower "
+                "precision.loss_scale, or give precision.format more exponent bits"
+            )
 
     def _on_rollout_end(self) -> None:
         if not isinstance(self.model, ARS):

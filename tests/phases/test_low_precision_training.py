@@ -204,8 +204,25 @@ def test_masters_keep_steps_that_half_precision_loses() -> None:
             ("sac", "Pendulum-v1", "--precision", "fp16", "--bits", "4"),
             "integer controllers alone",
         ),
-        (("sac", "Pendulum-v1", "--precision", "fp17"), "precision.format"),
+        (("sac", "Pendulum-v1", "--precision", "fp17"), "--precision fp17: must be"),
         (("sac", "Pendulum-v1", "--plain"), "needs --precision"),
+        (("sac", "Pendulum-v1", "--precision", "fp32", "--plain"), "has no methods"),
+        (
+            ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.format=e5m7"),
+            "give one of them",
+        ),
+        (("sac", "Pendulum-v1", "--set", "precision.methods=[hadam]"), "lower than fp32"),
+        (
+            (
+                "sac",
+                "Pendulum-v1",
+                "--precision",
+                "fp16",
+                "--set",
+                "precision.methods=[hadam,hadam]",
+            ),
+            "names one of them twice",
+        ),
         (("sac", "Pendulum-v1", "--set", "precision.eps=1e-4"), "lower than fp32"),
         (
             ("sac", "Pendulum-v1", "--precision", "fp16", "--set", "precision.eps=1e-4"),

@@ -21,6 +21,7 @@ from qpd.numerics.loss_scale import LossScale
 from qpd.recipe.train_schema import TrainPrecision
 from qpd.runs.counted_gradients import PhaseGradients
 from qpd.runs.training_run import TrainingRun
+from qpd.teachers.training.agent_training import LearningFailedError
 from qpd.teachers.training.mixed_precision import MixedLinear, use_mixed_precision
 from tests.command_line import call
 from tests.phases.test_train import (
@@ -128,6 +129,13 @@ def test_gradients_are_counted_before_they_are_clipped(tmp_path: Path) -> None:
         its = counted[int(row["timesteps"])]
         assert float(row["gradients_lost"]) == its.shares(FP16)["lost"]
         assert float(row["fitting_scale"]) == its.fitting_scale(FP16)
+
+
+def test_a_training_whose_updates_were_all_skipped_has_failed(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(LearningFailedError, match=r"all \d+ updates were skipped"):
+        trained(path, "ppo", **{"precision.format": "fp16", "precision.loss_scale": 2**24})
+    assert TrainingRun.open(path).phase.failed_at is not None
 
 
 def test_targets_compute_in_the_format_too() -> None:
