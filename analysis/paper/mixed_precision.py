@@ -16,7 +16,7 @@ import numpy as np
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
 from qpd.analysis.paper.verdict import ClaimTest, Verdict
 from qpd.analysis.precision.precision_table import PHASES, precision_rows
-from qpd.analysis.runs.run_frame import find_runs
+from qpd.analysis.runs.run_frame import distinct_names, find_runs
 from qpd.evaluation.studentized import t_estimate
 from qpd.numerics.float_format import FloatFormat
 from qpd.runs.counted_gradients import PhaseGradients
@@ -45,12 +45,14 @@ class MixedEvidence:
     def of(cls, paths: Sequence[Path]) -> MixedEvidence:
         """Read the runs in `paths`. Raises what `precision_rows` does."""
         counted = {}
-        for path in find_runs(paths):
+        found_runs = find_runs(paths)
+        names = distinct_names(found_runs)
+        for path in found_runs:
             run = RunDirectory.open(path, read_only=True)
             for name in PHASES.values():
                 found = PhaseGradients.read(run.exponents_file(name))
                 if found is not None and found.precision == "fp32":
-                    counted[f"{path.name} {name}"] = found
+                    counted[f"{names[path]} {name}"] = found
         return cls(precision_rows(paths), counted)
 
 

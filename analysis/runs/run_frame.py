@@ -76,12 +76,13 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 def distinct_names(runs: Sequence[Path]) -> dict[Path, str]:
     """Return a name for each run: its folder's, with as many of those above as tell all apart."""
+    names: dict[Path, str] = {}
     parts = {run: run.resolve().parts for run in runs}
     for depth in range(1, max(map(len, parts.values()), default=1) + 1):
         names = {run: "-".join(each[-depth:]).lstrip("/-") for run, each in parts.items()}
         if len(set(names.values())) == len(names):
-            break
-    return names
+            return names
+    return {run: f"{index}-{names[run]}" for index, run in enumerate(names)}
 
 
 def run_frame(paths: Sequence[Path]) -> DataFrame:

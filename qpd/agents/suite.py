@@ -116,9 +116,10 @@ def run_suite(suite: Suite, folder: Path, progress: Progress) -> list[AgentResul
             entry if isinstance(entry, AgentResult) else _measured(entry, suite, folder, progress)
             for entry in entries
         ]
-    failed = [each for each in results if each.why_not is not None]
-    if len(failed) == len(results) and not any(each.is_dir() for each in folder.iterdir()):
-        (folder / SUITE_FILE).unlink()  # nothing was played: the place is free for other agents
+        failed = [each for each in results if each.why_not is not None]
+        if len(failed) == len(results) and not any(each.is_dir() for each in folder.iterdir()):
+            # Nothing was played: the place is free for other agents.
+            (folder / SUITE_FILE).unlink(missing_ok=True)
     _refuse_none(failed, results)
     return results
 

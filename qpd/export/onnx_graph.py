@@ -31,9 +31,9 @@ OPSET, IR_VERSION = 18, 8
 INPUT, OUTPUT = "observations", "logits"
 ACTIONS, CODES = "actions", "codes"  # the outputs where actions are continuous
 ONE, ZERO = "one", "zero"  # the scale and zero point of every tensor of levels
-# With int8 weights ONNX Runtime adds the products of neighbouring inputs in 16 bits on x86 without
-# VNNI, which may overflow; where it may, weights are stored as w + 128 in uint8. That costs nothing
-# but in convolutions, whose int8 kernels are faster.
+# With int8 weights ONNX Runtime adds two products in 16 bits, those of neighbouring inputs on x86
+# without VNNI, which may overflow; where it may, weights are stored as w + 128 in uint8. That costs
+# nothing but in convolutions, whose int8 kernels are faster.
 WEIGHT_ZERO = 128
 PAIR_BOUND = np.iinfo(np.int16).max
 
@@ -228,8 +228,9 @@ def _quantized_layer(graph: _Graph, layer: IntegerLayer, levels: str, size: tupl
     if signed.reads_complement:
         complement = graph.node("BitwiseNot", [levels], f"{name}_complement")
         if layer.shape.kind == "conv":
-            levels = _paired(graph, name, levels, complement, size)
-            weight, zero = paired_channels(signed.weight), 0
+            both = paired_channels(signed.weight)
+            levels = _paired(graph, name, levels, complement, (both.shape[1], *size))
+            weight, zero = (_unsigned(both), WEIGHT_ZERO) if wraps_on_arm(both) else (both, 0)
         else:
             levels = graph.node("Concat", [levels, complement], f"{name}_both", axis=1)
     elif (
@@ -275,14 +276,25 @@ def paired_channels(weight: np.ndarray) -> np.ndarray:
     return np.stack([weight[:, :half], weight[:, half:]], axis=2).reshape(weight.shape)
 
 
+def wraps_on_arm(weight: np.ndarray) -> bool:
+    """Tell whether weights `[out, in, ...]`, int8, have two products that wrap on ARM64.
+
+    Without dot products its kernels add those of inputs that are 8 apart in 16 bits, with 128 taken
+    from the levels: (-128)(-128) twice is 1 more than fits. They go through the channels of each
+    position in turn.
+    """
+    rows = np.moveaxis(weight, 1, -1).reshape(len(weight), -1)
+    return bool(((rows[:, :-8] == -128) & (rows[:, 8:] == -128)).any())
+
+
 def _paired(graph: _Graph, name: str, levels: str, complement: str, size: tuple[int, ...]) -> str:
-    """Add an image whose channels are followed by their complements, each by its own."""
+    """Add an image of a `size` whose channels are each followed by their complement."""
     axis = graph.constant("pair_axis", np.array([2], np.int64))
     pair = [
         graph.node("Unsqueeze", [each, axis], f"{each}_of_pair") for each in (levels, complement)
     ]
     pairs = graph.node("Concat", pair, f"{name}_pairs", axis=2)
-    shape = graph.constant(f"{name}_both_shape", np.array([0, -1, *size], np.int64))  # 0: as is
+    shape = graph.constant(f"{name}_both_shape", np.array([0, *size], np.int64))  # 0: as it is
     return graph.node("Reshape", [pairs, shape], f"{name}_both")
 
 

@@ -27,11 +27,11 @@ _IMAGES_AT_ONCE = 16
 class HalfArithmetic(TorchFunctionMode):
     """A context in which float16 tensors on a CPU give what `RoundedArithmetic` gives of float32.
 
-    To the bit, but for gradients of convolutions' weights: in batches of more than 16 some differ
-    in the last unit. Few processors multiply float16 well: PyTorch's products take up to a hundred
-    times float32's time, and its convolutions' gradients are sums in float16. Other operations are
-    PyTorch's, which round once. What is called inside has a backward pass to the same rule,
-    wherever that runs. Elsewhere than on a CPU nothing changes.
+    To the bit, but for convolutions of more than 16 images, where some numbers differ in the last
+    unit of the largest. Few processors multiply float16 well: PyTorch's products take up to a
+    hundred times float32's time, and its convolutions' gradients are sums in float16. Other
+    operations are PyTorch's, which round once. What is called inside has a backward pass to the
+    same rule, wherever that runs. Elsewhere than on a CPU nothing changes.
     """
 
     def __torch_function__(  # noqa: D105 - PyTorch's hook
@@ -63,10 +63,10 @@ def _by_float32(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return func(*wide, **kwargs).half()
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    if not _is_half(x) or x.dim() != 2:
-        return F.linear(x, weight, bias)
-    found: Tensor = _Linear.apply(x, weight, bias)
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if not _is_half(input) or input.dim() != 2:
+        return F.linear(input, weight, bias)
+    found: Tensor = _Linear.apply(input, weight, bias)
     return found
 
 
@@ -92,15 +92,16 @@ class _Linear(torch.autograd.Function):
 
 
 def _conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    if not _is_half(x) or x.dim() != 4 or isinstance(padding, str):
-        return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    if not _is_half(input) or input.dim() != 4 or isinstance(padding, str):
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
     sizes = [
-        each if isinstance(each, tuple) else (each, each) for each in (stride, padding, dilation)
+        (each, each) if isinstance(each, int) else tuple(each)
+        for each in (stride, padding, dilation)
     ]
-    found: Tensor = _Conv2d.apply(x, weight, bias, *sizes, groups)
+    found: Tensor = _Conv2d.apply(input, weight, bias, *sizes, groups)
     return found
 
 

@@ -102,8 +102,11 @@ class AgentTraining:
                 if reason.startswith("Expected parameter"):  # of a distribution
                     reason = "the policy's outputs are no longer finite"
                 precision = self._recipe.precision
-                if precision.low is not None and train.algo == "sac" and not precision.methods:
-                    reason += f"; precision.methods keep {precision.format} from failing"
+                is_plain = precision.low is not None and not (
+                    precision.methods or precision.baseline
+                )
+                if train.algo == "sac" and is_plain and reason.endswith("no longer finite"):
+                    reason += "; precision.methods are there to keep them finite"
                 raise LearningFailedError(
                     f"{train.algo} on {train.env}: learning failed after {done:,} steps: {reason}",
                     done,

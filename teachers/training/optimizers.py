@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from torch import nn
+from torch.optim import Adam, RMSprop
 
 
 def optimizers_of(policy: Any) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
@@ -18,9 +20,18 @@ def optimizers_of(policy: Any) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
     return [(network, network.optimizer) for network in (policy.critic, policy.actor)]
 
 
-def skipped_updates(policy: Any) -> int:
-    """Return how many updates of a policy's networks were skipped; 0 where none ever is."""
-    owners = (policy, getattr(policy, "critic", None), getattr(policy, "actor", None))
-    optimizers = [getattr(each, "optimizer", None) for each in owners]
-    groups = [its.param_groups[0] for its in optimizers if isinstance(its, torch.optim.Optimizer)]
+def only_skipped(policy: Any) -> int:
+    """Return how many updates were skipped if none was ever taken, else 0.
+
+    From the optimizers' states, which checkpoints hold. Those that count no steps have taken some.
+    """
+    if not hasattr(policy, "critic") and not hasattr(policy, "optimizer"):
+        return 0  # ARS
+    optimizers = [optimizer for _, optimizer in optimizers_of(policy)]
+    if not all(isinstance(each, Adam | RMSprop | RMSpropTFLike) for each in optimizers):
+        return 0
+    states = [state for each in optimizers for state in each.state.values()]
+    if any(float(state.get("step", 0)) > 0 for state in states):
+        return 0
+    groups = [each.param_groups[0] for each in optimizers]
     return sum(int(each.get("skipped_updates", each.get("skipped", 0))) for each in groups)

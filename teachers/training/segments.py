@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from sb3_contrib import ARS
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -28,7 +27,7 @@ from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.gradient_counts import GradientCounts
-from qpd.teachers.training.optimizers import skipped_updates
+from qpd.teachers.training.optimizers import only_skipped
 from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
@@ -99,8 +98,6 @@ class SegmentCallback(BaseCallback):
         self._between = steps_between(train, total)
         self._row_every = max(_LEAST_STEPS, math.ceil(total / _NUM_ROWS))
         self._next_checkpoint = self._next_row = 0
-        self._first: list[torch.Tensor] = []  # parameters when this process began to learn
-        self._skipped_before = 0
         self._begins = False  # a segment that has not begun: a resumed one
 
     def _init_callback(self) -> None:
@@ -119,8 +116,6 @@ class SegmentCallback(BaseCallback):
                 self._begins = True
         elif self._train.start_from is not None and isinstance(self.model, OffPolicyAlgorithm):
             refill_by_playing(self.model)
-        self._first = [each.detach().clone() for each in self.model.policy.parameters()]
-        self._skipped_before = skipped_updates(self.model.policy)
         self._schedule()
 
     def _on_rollout_start(self) -> None:
@@ -158,6 +153,8 @@ class SegmentCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._tell_gradients()
+        if self._gradients is not None:  # the last row has the last counts
+            self.model.dump_logs()
         self._check_parameters(is_end=True)
 
     def _tell_gradients(self) -> None:
@@ -173,13 +170,11 @@ class SegmentCallback(BaseCallback):
         for name, parameter in self.model.policy.named_parameters():
             if not parameter.isfinite().all():
                 raise ArithmeticError(f"policy.{name} is no longer finite")
-        skipped = skipped_updates(self.model.policy) - self._skipped_before
-        is_many = skipped >= _MOST_SKIPPED or (is_end and skipped and not self._skipped_before)
-        pairs = zip(self._first, self.model.policy.parameters(), strict=True)
-        if is_many and all(torch.equal(old, new) for old, new in pairs):
+        skipped = only_skipped(self.model.policy)
+        if skipped >= (1 if is_end else _MOST_SKIPPED):
             raise ArithmeticError(
-                f"all {skipped:,} updates were skipped, as their gradients are not finite: lower "
-                "precision.loss_scale, or give precision.format more exponent bits"
+                f"all {skipped:,} updates were skipped, as their gradients are not finite in this "
+                "format, or at this loss scale"
             )
 
     def _on_rollout_end(self) -> None:

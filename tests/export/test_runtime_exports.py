@@ -24,6 +24,7 @@ from qpd.export.onnx_graph import (
     largest_pair,
     paired_channels,
     quantized_graph,
+    wraps_on_arm,
 )
 from qpd.export.sb3_zip import export_sb3
 from qpd.export.signed_bytes import signed_layer
@@ -253,7 +254,7 @@ def sums_in_pairs(levels: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("run", ["breakout-ppo-xxs", "breakout-ppo-xxs-4bit"])
-def test_onnx_weights_overflow_on_no_processor(bundle, run: str) -> None:
+def test_onnx_weights_overflow_on_no_x86(bundle, run: str) -> None:
     """Kernels for int8 weights add neighbouring channels' products in 16 bits without VNNI."""
     weights, draw = weights_of(bundle(run, "onnx") / "student_int8.onnx"), np.random.default_rng(0)
     assert len(weights) == 5
@@ -273,6 +274,22 @@ def test_onnx_weights_overflow_on_no_processor(bundle, run: str) -> None:
             )
         else:
             assert weight.dtype == zero.dtype == np.uint8 and (zero == 128).all()
+
+
+def test_two_least_weights_eight_apart_wrap_on_arm() -> None:
+    weight = np.zeros((1, 4, 2, 2), np.int8)  # rows go through 4 channels at each of 4 positions
+    weight[0, 1, 0, 0] = -128
+    assert not wraps_on_arm(weight)
+    weight[0, 1, 0, 1] = -128  # 4 further
+    assert not wraps_on_arm(weight)
+    weight[0, 1, 1, 0] = -128  # 8 further than the first
+    assert wraps_on_arm(weight)
+
+
+def test_a_batch_may_be_empty(bundle) -> None:
+    session = onnxruntime.InferenceSession(bundle("breakout-ppo-xxs", "onnx") / "student_int8.onnx")
+    observations = np.zeros((0, 4, 84, 84), np.uint8)
+    assert session.run(None, {"observations": observations})[0].shape == (0, 4)
 
 
 def test_pairs_are_bounded_by_hand() -> None:

@@ -50,21 +50,21 @@ def test_values_and_gradients_are_those_of_the_simulation(name: str) -> None:
 
 @pytest.mark.parametrize("batch", [4, 40])
 def test_convolutions_are_those_of_the_simulation(batch: int) -> None:
-    """To the bit, but for the gradient of the weights of more images than are taken at once."""
+    """To the bit, but of more images than are taken at once."""
     shapes = (batch, 8, 12, 12), (16, 8, 3, 3), (16,)
     generator, results = torch.Generator().manual_seed(0), []
     drawn = [torch.randn(shape, generator=generator) for shape in shapes]
     for dtype in (torch.float16, torch.float32):
         inputs = [FP16.round(each).to(dtype).requires_grad_() for each in drawn]
         with arithmetic_of(FP16, dtype):
-            result = F.conv2d(*inputs, stride=2, padding=1)
+            result = F.conv2d(*inputs, stride=[2, 2], padding=1)
             weights = torch.linspace(-1, 1, result.numel()).reshape(result.shape).half().to(dtype)
             result.backward(weights)
         gradients = [each.grad for each in inputs if each.grad is not None]
         assert len(gradients) == 3 and {each.dtype for each in (result, *gradients)} == {dtype}
         results.append([each.detach().float() for each in (result, *gradients)])
     for name, stored, simulated in zip("rxwb", *results, strict=True):
-        if batch == 4 or name in "rx":
+        if batch == 4:
             assert torch.equal(stored, simulated), name
         away = (stored - simulated).abs()
         unit = 2.0 ** (torch.frexp(simulated.abs().max()).exponent - 11).float()

@@ -131,10 +131,11 @@ def test_gradients_are_counted_before_they_are_clipped(tmp_path: Path) -> None:
         assert float(row["fitting_scale"]) == its.fitting_scale(FP16)
 
 
-def test_a_training_whose_updates_were_all_skipped_has_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["ppo", "td3"])
+def test_a_training_whose_updates_were_all_skipped_has_failed(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     with pytest.raises(LearningFailedError, match=r"all \d+ updates were skipped"):
-        trained(path, "ppo", **{"precision.format": "fp16", "precision.loss_scale": 2**24})
+        trained(path, name, **{"precision.format": "e4m3", "precision.loss_scale": 2**24})
     assert TrainingRun.open(path).phase.failed_at is not None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qpd.analysis.runs.run_frame import COLUMNS, find_runs, run_frame
+from qpd.analysis.runs.run_frame import COLUMNS, distinct_names, find_runs, run_frame
 from qpd.recipe.loading import load_recipe
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from tests.analysis.made_up_runs import REFERENCE, make_run
@@ -129,3 +129,10 @@ def test_the_best_validation_and_the_code(tmp_path: Path) -> None:
     run = make_run(tmp_path / "kept", distilled={"best_epoch": 0, "best_validation_return": 7.0})
     frame = run_frame([run]).set_index("policy")
     assert frame["best_validation"]["distilled"] == 7.0 and set(frame["code"]) == {""}
+
+
+def test_runs_of_one_name_are_told_apart() -> None:
+    assert list(distinct_names([Path("a/x"), Path("a/y")]).values()) == ["x", "y"]
+    assert list(distinct_names([Path("a/x"), Path("b/x")]).values()) == ["a-x", "b-x"]
+    assert len(set(distinct_names([Path("/a-b/c"), Path("/a/b-c")]).values())) == 2
+    assert distinct_names([]) == {}
