@@ -227,6 +227,14 @@ def test_a_suite_of_failures_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
+def test_failures_leave_the_place_to_other_agents(dqn_zip: Path, tmp_path: Path) -> None:
+    lost = tmp_path / "dqn-NoSuchGame-v0.zip"
+    lost.write_bytes(dqn_zip.read_bytes())
+    with pytest.raises(AgentQuantizationError, match="NoSuchGame-v0"):
+        played(Suite((str(lost),), ASKED), tmp_path / "s")
+    assert played(Suite((str(dqn_zip),), precisions_of(["fp16"]), 2), tmp_path / "s")
+
+
 def test_another_suite_s_folder_is_refused(whole: tuple[Suite, Path], dqn_zip: Path) -> None:
     other = Suite((str(dqn_zip),), ASKED, episodes=11, seed=5)
     with pytest.raises(AgentQuantizationError, match="other episodes: 10, now 11; choose another"):
