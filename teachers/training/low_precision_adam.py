@@ -118,6 +118,9 @@ class LowPrecisionAdam(torch.optim.Adam):
     def _step_of(self, updates: int, scale: CompoundScale, divisor: float) -> AdamStep:
         is_root = "hadam" in self._methods
         power = 0.5 if is_root else 1.0
+        # The authors' least eps is a number of fp16; with fewer exponents it would be 0, and so
+        # would be what it divides by where a gradient was always 0.
+        least = max(scale.eps, self._step_form.smallest)
         return AdamStep(
             beta1=BETA1,
             rest1=1.0 - BETA1,
@@ -126,7 +129,7 @@ class LowPrecisionAdam(torch.optim.Adam):
             correction1=1.0 - BETA1**updates,
             correction2=(1.0 - BETA2**updates) ** power,
             rate=-self.param_groups[0]["lr"],
-            eps=scale.eps if self._compounds else self.param_groups[0]["eps"],
+            eps=least if self._compounds else self.param_groups[0]["eps"],
             scale=divisor,
             is_root=is_root,
         )

@@ -19,14 +19,17 @@ WITHOUT_COMPILER = ("numerics.float_format", "teachers.training.low_precision_ad
 
 
 def learner(
-    width: int = 32, methods: tuple[str, ...] = METHODS, baseline: Any = None
+    width: int = 32,
+    methods: tuple[str, ...] = METHODS,
+    baseline: Any = None,
+    form: str = "fp16",
 ) -> LowPrecisionSAC:
-    """A learner in simulated float16 with a buffer of 100 transitions."""
+    """A learner in simulated arithmetic with a buffer of 100 transitions."""
     model = SAC(
         "MlpPolicy", gymnasium.make("Pendulum-v1"), batch_size=32, learning_starts=100,
         policy_kwargs={"net_arch": [width, width]}, seed=0, device="cpu",
     )  # fmt: skip
-    settings = TrainPrecision(format="fp16", methods=list(methods), baseline=baseline)
+    settings = TrainPrecision(format=form, methods=list(methods), baseline=baseline)
     use_low_precision(model, settings)
     assert isinstance(model, LowPrecisionSAC)
     return model.learn(100)
@@ -152,6 +155,17 @@ def test_bytes_a_parameter(network: str, wanted: int) -> None:
     count = sum(each.numel() for each in its.parameters())
     held = sum(each.element_size() * each.numel() for each in kept)
     assert held == wanted * count
+
+
+def test_eps_is_a_number_of_the_format() -> None:
+    # e4m10 ends at 255.9, so that the scale falls from 1e4, and with it eps below half of the
+    # smallest number, 1.5e-5: 0 / 0 where a gradient was always 0.
+    model = learner(form="e4m10")
+    for _ in range(20):
+        update(model)
+    assert model.actor.optimizer.loss_scale < 700  # type: ignore[union-attr]
+    for name, each in model.policy.named_parameters():
+        assert each.isfinite().all(), name
 
 
 class Images(gymnasium.Env[Any, Any]):
