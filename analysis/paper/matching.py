@@ -1,4 +1,4 @@
-"""What else two groups of runs differ in, so that their ratio does not answer a claim.
+"""Tell what else two groups of runs differ in, so that their ratio does not answer a claim.
 
 Settings are compared by `qpd.analysis.returns.policy_groups.differing_keys`. This is about what no
 recipe says: the code, the share of the play, a student that learned nothing.

@@ -15,12 +15,12 @@ import numpy as np
 
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
 from qpd.analysis.paper.verdict import ClaimTest, Verdict
-from qpd.analysis.precision.precision_table import PHASES, precision_rows
-from qpd.analysis.runs.run_frame import distinct_names, find_runs
+from qpd.analysis.precision.counted_runs import counted_runs
+from qpd.analysis.precision.precision_table import precision_rows
+from qpd.analysis.runs.run_frame import find_runs
 from qpd.evaluation.studentized import t_estimate
 from qpd.numerics.float_format import FloatFormat
 from qpd.runs.counted_gradients import PhaseGradients
-from qpd.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,15 +44,12 @@ class MixedEvidence:
     @classmethod
     def of(cls, paths: Sequence[Path]) -> MixedEvidence:
         """Read the runs in `paths`. Raises what `precision_rows` does."""
-        counted = {}
-        found_runs = find_runs(paths)
-        names = distinct_names(found_runs)
-        for path in found_runs:
-            run = RunDirectory.open(path, read_only=True)
-            for name in PHASES.values():
-                found = PhaseGradients.read(run.exponents_file(name))
-                if found is not None and found.precision == "fp32":
-                    counted[f"{names[path]} {name}"] = found
+        counted = {
+            f"{name} {phase}": each
+            for name, phases in counted_runs(find_runs(paths)).items()
+            for phase, each in phases.items()
+            if each.precision == "fp32"
+        }
         return cls(precision_rows(paths), counted)
 
 

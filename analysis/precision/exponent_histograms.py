@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KINDS = ("weights", "activations")
 
 
-def exponent_table(counted: Mapping[tuple[str, str], PhaseGradients]) -> DataFrame:
+def exponent_table(counted: Mapping[str, Mapping[str, PhaseGradients]]) -> DataFrame:
     """Return the counts behind the figures, a row for each filled bin.
 
     `counted` is by run and phase. `exponent` is floor(log2 |g|), NaN for zeros; `where` as
@@ -32,7 +32,8 @@ def exponent_table(counted: Mapping[tuple[str, str], PhaseGradients]) -> DataFra
     import pandas as pd
 
     rows: list[tuple[str, str, str, str, float, str, int]] = []
-    for (run, phase), found in counted.items():
+    each_phase = [(run, *its) for run, phases in counted.items() for its in phases.items()]
+    for run, phase, found in each_phase:
         for kind in KINDS:
             total = found.total(kind)
             rows += [

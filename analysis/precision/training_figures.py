@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qpd.analysis.figure_style import COLOURS, NEUTRAL, PAGE_WIDTH, new_figure, series_look
-from qpd.analysis.precision.trainings import FLOAT, Training, significands
+from qpd.analysis.precision.trainings import FLOAT, Training, by_task, significands
 from qpd.recipe.train_schema import METHODS
 
 if TYPE_CHECKING:
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
 
 _ROW = 0.19  # inches
 _MOST_CURVES = 7
+
+
+def training_figures(trainings: Sequence[Training]) -> dict[str, Callable[[], Figure]]:
+    """Return what draws trainings task by task, by the names of the pictures."""
+    figures: dict[str, Callable[[], Figure]] = {}
+    for task, arms in by_task(trainings).items():
+        name = task.replace(",", "").replace("/", "-").replace(" ", "-")
+        figures[f"trainings-{name}"] = partial(arms_figure, task, arms)
+        if any(each.curve and each.value is not None for its in arms.values() for each in its):
+            figures[f"learning-{name}"] = partial(curves_figure, task, arms)
+        if len(significands(arms)) > 1:
+            figures[f"significands-{name}"] = partial(significands_figure, task, arms)
+    return figures
 
 
 def arms_figure(task: str, arms: Mapping[str, Sequence[Training]]) -> Figure:

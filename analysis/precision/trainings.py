@@ -16,22 +16,16 @@ from qpd.analysis.runs.run_frame import find_runs
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.studentized import t_interval
 from qpd.numerics.float_format import FloatFormat
-from qpd.recipe.train_schema import (
-    ADAM_EPS,
-    METHODS,
-    TrainPrecision,
-    TrainQuantization,
-    TrainRecipe,
-)
+from qpd.recipe.train_schema import METHODS, SIX, TrainPrecision, TrainQuantization, TrainRecipe
 from qpd.runs.manifest import EvaluatedPolicy
-from qpd.runs.metrics_log import read_metrics
+from qpd.runs.metrics_log import last_number, read_metrics
 from qpd.runs.run_folder import RunDirectoryError
 from qpd.runs.training_run import TrainingRun, is_training
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FLOAT, SIX = "fp32", "six methods"
+FLOAT = "fp32"
 PIXELS = " from pixels"  # in a task's name
 
 
@@ -60,7 +54,7 @@ class Training:
     @property
     def arm(self) -> str:
         """Its arithmetic in words."""
-        return arm_of(self.precision, self.algo)
+        return self.precision.named(self.algo)
 
     @property
     def task(self) -> str:
@@ -90,7 +84,7 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
             for row in rows
             if row.get("episode_return")
         ]
-        skipped = [row.get("train/skipped_updates") for row in rows]
+        skipped = last_number(rows, "train/skipped_updates")
         found.append(
             Training(
                 path,
@@ -102,7 +96,7 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
                 run.phase.timesteps,
                 None if games is None else float(np.mean(games["returns"])),
                 run.phase.failed_at,
-                float(next((each for each in reversed(skipped) if each), np.nan)),
+                np.nan if skipped is None else skipped,
                 tuple(curve),
             )
         )
@@ -128,31 +122,6 @@ def _settings(recipe: TrainRecipe) -> str:
         mode="json", exclude={"name", "base", "seed", "device", "precision", "save"}
     )
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:4]
-
-
-def arm_of(precision: TrainPrecision, algo: str = "sac") -> str:
-    """Return a training's arithmetic in words: `fp16, without hadam`."""
-    if precision.low is None:
-        return FLOAT
-    if algo != "sac":
-        scale = "" if precision.loss_scale == "auto" else f", S {precision.loss_scale}"
-        masters = "" if precision.master_weights else ", no masters"
-        return f"{precision.format}, mixed precision{scale}{masters}"
-    eps = "" if precision.eps == ADAM_EPS else f", eps {precision.eps:g}"
-    if precision.baseline is not None:
-        constants = ", PyTorch's constants" if precision.loss_scale == "dynamic" else ""
-        return f"{precision.format}, {precision.baseline.replace('_', ' ')}{constants}{eps}"
-    missing = [each for each in METHODS if each not in precision.methods]
-    if not missing:
-        how = SIX
-    elif not precision.methods:
-        how = "plain"
-    elif len(missing) == 1:
-        how = f"without {missing[0]}"
-    else:
-        how = " + ".join(each for each in METHODS if each in precision.methods)
-    more = " and kahan_actor" if "kahan_actor" in precision.methods else ""
-    return f"{precision.format}, {how}{more}{eps}"
 
 
 def by_task(trainings: Sequence[Training]) -> dict[str, dict[str, list[Training]]]:

@@ -1,4 +1,4 @@
-"""How `qpd analyze` writes its tables and figures, and prints them."""
+"""Write the tables and figures of `qpd analyze`, and print them."""
 
 from __future__ import annotations
 

@@ -24,56 +24,42 @@ def analyze_precision(
     Of students, and of trainings (`qpd train --precision`), these also by method and significand.
     """
     with analysis_extra():
+        from qpd.analysis.precision.counted_runs import counted_runs
         from qpd.analysis.precision.exponent_histograms import exponent_figure, exponent_table
         from qpd.analysis.precision.precision_table import (
             NOTES,
-            PHASES,
             precision_rows,
             precision_table,
             shown_precisions,
         )
-        from qpd.analysis.precision.training_figures import (
-            arms_figure,
-            curves_figure,
-            significands_figure,
-        )
+        from qpd.analysis.precision.training_figures import training_figures
         from qpd.analysis.precision.trainings import (
-            by_task,
             curves_frame,
             read_trainings,
             shown_trainings,
-            significands,
             trainings_frame,
         )
-        from qpd.analysis.runs.run_frame import distinct_names, find_runs
-        from qpd.runs.counted_gradients import PhaseGradients
-        from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+        from qpd.analysis.runs.run_frame import find_runs
+        from qpd.runs.run_directory import RunDirectoryError
         from qpd.runs.training_run import is_training
 
         found_runs = find_runs(runs)
         students = [path for path in found_runs if not is_training(path)]
         trainings = read_trainings(found_runs)
-        names = distinct_names(found_runs)
         rows = precision_rows(students)
         table = precision_table(rows)
-        counted: dict[tuple[str, str], PhaseGradients] = {}
-        figures: dict[str, Draw] = {}
-        for path in found_runs:
-            files = {"train": path / "gradient_exponents.train.json"}
-            if path in students:
-                run = RunDirectory.open(path, read_only=True)
-                files = {name: run.exponents_file(name) for name in PHASES.values()}
-            each = {name: PhaseGradients.read(file) for name, file in files.items()}
-            found = {name: its for name, its in each.items() if its is not None}
-            counted.update({(names[path], name): each for name, each in found.items()})
-            if found:
-                figures[f"gradients-{names[path]}"] = partial(exponent_figure, found)
+        counted = counted_runs(found_runs)
         if not len(table) and not trainings and not counted:
             raise RunDirectoryError(
                 ["no run here has finished a phase that trains, and no training was evaluated: "
                  "`qpd evaluate TRAINING`, of integer controllers with --policy qat"],
                 ErrorCode.NOTHING_MEASURED,
             )  # fmt: skip
+        figures: dict[str, Draw] = {
+            f"gradients-{name}": partial(exponent_figure, phases)
+            for name, phases in counted.items()
+        }
+        figures |= training_figures(trainings)
         tables = {}
         if students:
             tables["precision"] = table
@@ -81,19 +67,12 @@ def analyze_precision(
         if trainings:
             tables["trainings"] = trainings_frame(trainings)
             tables["learning_curves"] = curves_frame(trainings)
-        for task, arms in by_task(trainings).items():
-            name = task.replace(",", "").replace("/", "-").replace(" ", "-")
-            figures[f"trainings-{name}"] = partial(arms_figure, task, arms)
-            if any(each.curve and each.value is not None for its in arms.values() for each in its):
-                figures[f"learning-{name}"] = partial(curves_figure, task, arms)
-            if len(significands(arms)) > 1:
-                figures[f"significands-{name}"] = partial(significands_figure, task, arms)
         if counted:
             tables["gradient_exponents"] = exponent_table(counted)
         written = save_analysis(tables, figures, output)
+        shown = [*shown_precisions(table), *shown_trainings(trainings)]
     notes = [*NOTES] if len(table) else []
-    left_out = len(found_runs) - len(students) - len(trainings)
-    if left_out:
+    if left_out := len(found_runs) - len(students) - len(trainings):
         notes.append(
             f"trainings that are left out: {left_out}, not evaluated yet or only with options of "
             "their own: `qpd evaluate TRAINING`, of integer controllers with --policy qat"
@@ -108,5 +87,4 @@ def analyze_precision(
             "no gradients were counted: distill.gradient_exponents, finetune's and precision's say "
             "when"
         )
-    shown = [*shown_precisions(table), *shown_trainings(trainings)]
     print_analysis(tables, shown, notes, written, as_json)

@@ -1,4 +1,4 @@
-"""What the shell offers on Tab: names that QPD knows. Files are completed by the shell itself."""
+"""Offer names on Tab: those that QPD knows. Files are completed by the shell itself."""
 
 from __future__ import annotations
 

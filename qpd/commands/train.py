@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -27,9 +27,6 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
 from qpd.recipe.value_types import TrainFormat
-
-if TYPE_CHECKING:
-    from qpd.runs.training_run import TrainingRun
 
 ALGORITHMS = "ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3"
 
@@ -214,14 +211,14 @@ _IN_TITLE = ("kind", "run", "algo", "env_id")
 
 def training_summary(path: Path) -> dict[str, Any]:
     """Return what is known of a training, JSON types. Raises RunDirectoryError."""
-    from qpd.runs.metrics_log import read_metrics
+    from qpd.runs.metrics_log import last_number, read_metrics
     from qpd.runs.training_run import TrainingRun
     from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
 
     run = TrainingRun.open(path)
     phase, manifest = run.phase, run.manifest
     rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
-    skipped = [row.get("train/skipped_updates") for row in rows]
+    skipped = last_number(rows, "train/skipped_updates")
     total = phase.total_timesteps
     found = path / QUANTIZATION_FILE
     stored = read_quantization(found) if found.is_file() else None
@@ -241,23 +238,11 @@ def training_summary(path: Path) -> dict[str, Any]:
         "resumed_at": list(phase.resumed_at),
         "refilled_at": list(phase.refilled_at),
         "failed_at": phase.failed_at,
-        "precision": _arithmetic(run),
-        "skipped_updates": next((int(float(each)) for each in reversed(skipped) if each), None),
+        "precision": run.recipe.precision.named(manifest.algo),
+        "skipped_updates": None if skipped is None else int(skipped),
         "quantization": None if stored is None else str(stored),
         "agent": None if run.agent_file is None else str(run.agent_file),
     }
-
-
-def _arithmetic(run: TrainingRun) -> str | None:
-    """Return in words what it learns in, None of float32."""
-    precision, is_sac = run.recipe.precision, run.manifest.algo == "sac"
-    if precision.low is None:
-        return None
-    if precision.baseline is not None:
-        return f"{precision.format}, {precision.baseline}"
-    if not is_sac:
-        return f"{precision.format}, mixed precision"
-    return f"{precision.format}, {' '.join(precision.methods) or 'no methods'}"
 
 
 def _shown(value: object) -> str:

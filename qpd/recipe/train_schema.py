@@ -155,6 +155,7 @@ Method = Literal[
     "kahan_actor",
 ]
 METHODS: tuple[Method, ...] = get_args(Method)[:-1]  # the paper's; its actor has plain sums
+SIX = "six methods"  # in words
 ADAM_EPS = 1e-8
 # What the paper compares its methods with, and the mixed precision that it leaves out.
 Baseline = Literal["coercion", "loss_scaling", "mixed_precision", "placed_mixed_precision"]
@@ -216,6 +217,30 @@ class TrainPrecision(RecipeSection):
     def low(self) -> str | None:
         """The format where it is a lower one than float32, or None."""
         return None if self.format == "fp32" else self.format
+
+    def named(self, algo: str = "sac") -> str:
+        """Return the arithmetic of an algorithm's learning in words: `fp16, without hadam`."""
+        if self.low is None:
+            return "fp32"
+        if algo != "sac":
+            scale = "" if self.loss_scale == "auto" else f", S {self.loss_scale}"
+            masters = "" if self.master_weights else ", no masters"
+            return f"{self.format}, mixed precision{scale}{masters}"
+        eps = "" if self.eps == ADAM_EPS else f", eps {self.eps:g}"
+        if self.baseline is not None:
+            constants = ", PyTorch's constants" if self.loss_scale == "dynamic" else ""
+            return f"{self.format}, {self.baseline.replace('_', ' ')}{constants}{eps}"
+        missing = [each for each in METHODS if each not in self.methods]
+        if not missing:
+            how = SIX
+        elif not self.methods:
+            how = "plain"
+        elif len(missing) == 1:
+            how = f"without {missing[0]}"
+        else:
+            how = " + ".join(each for each in METHODS if each in self.methods)
+        more = " and kahan_actor" if "kahan_actor" in self.methods else ""
+        return f"{self.format}, {how}{more}{eps}"
 
     @model_validator(mode="after")
     def _one_way(self) -> TrainPrecision:

@@ -23,8 +23,13 @@ from qpd.numerics.gradient_exponents import LOWEST, GradientExponents
 from qpd.numerics.precision import simulated_format
 
 HALF = FloatFormat.parse("fp16")  # what a loss is measured by where training is in float32
-# Of metrics.csv; TensorBoard has the same under gradients/.
-GRADIENT_COLUMNS = ("gradients_lost", "gradients_subnormal", "gradients_overflow", "fitting_scale")
+_COLUMNS = {  # of metrics.csv, by TensorBoard's tags
+    "gradients/lost": "gradients_lost",
+    "gradients/subnormal": "gradients_subnormal",
+    "gradients/overflow": "gradients_overflow",
+    "gradients/fitting_scale": "fitting_scale",
+}
+GRADIENT_COLUMNS = tuple(_COLUMNS.values())
 _SHOWN = 10_000  # values in TensorBoard's histograms, which want values
 
 
@@ -98,25 +103,22 @@ class PhaseGradients:
         return read if epochs else None
 
 
-def gradient_columns(counted: CountedGradients, form: FloatFormat) -> dict[str, float | None]:
-    """Return the cells of GRADIENT_COLUMNS, None where the epoch counted nothing.
-
-    Shares of the weights' gradients, without the loss scale, that `form` loses, has as subnormal
-    numbers and cannot reach; and the power of two that would fit.
-    """
-    if not counted.weights.total:
-        return dict.fromkeys(GRADIENT_COLUMNS)
-    shares = counted.weights.shares(form)
-    told = (shares["lost"], shares["subnormal"], shares["overflow"])
-    cells = (*told, counted.weights.fitting_scale(form))
-    return dict(zip(GRADIENT_COLUMNS, cells, strict=True))
-
-
 def gradient_scalars(counted: CountedGradients, form: FloatFormat) -> dict[str, float]:
-    """Return the shares of the weights' gradients by where they fall in `form`, by tag."""
+    """Return the shares of the weights' gradients by where they fall in `form`, by tag.
+
+    Without the loss scale; and the power of two that would fit.
+    """
     shares = counted.weights.shares(form)
     found = {f"gradients/{name}": share for name, share in shares.items()}
     return {**found, "gradients/fitting_scale": counted.weights.fitting_scale(form)}
+
+
+def gradient_columns(counted: CountedGradients, form: FloatFormat) -> dict[str, float | None]:
+    """Return the cells of GRADIENT_COLUMNS in metrics.csv, None where nothing was counted."""
+    if not counted.weights.total:
+        return dict.fromkeys(GRADIENT_COLUMNS)
+    scalars = gradient_scalars(counted, form)
+    return {column: scalars[tag] for tag, column in _COLUMNS.items()}
 
 
 def gradient_histograms(counted: CountedGradients) -> dict[str, np.ndarray]:

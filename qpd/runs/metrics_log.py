@@ -39,6 +39,11 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
     return [row for row in found if _EPOCH.fullmatch(row.get("epoch", ""))]
 
 
+def last_number(rows: Sequence[Mapping[str, str]], column: str) -> float | None:
+    """Return what the last of `rows` that has a number in `column` says; None where none has."""
+    return next((float(row[column]) for row in reversed(rows) if row.get(column)), None)
+
+
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a metrics.csv with their ends; raises as `read_metrics` does."""
     try:

@@ -9,7 +9,6 @@ import pytest
 import qpd
 from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, Seeds, judge
 from qpd.analysis.paper.verdict import Verdict
-from qpd.analysis.precision.trainings import arm_of
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.runs.training_run import TrainingRun
 from tests.command_line import call
@@ -125,19 +124,19 @@ def test_significands() -> None:
 
 
 def test_arms_have_names() -> None:
-    assert arm_of(TrainPrecision()) == "fp32"
-    assert arm_of(TrainPrecision(format="fp16")) == "fp16, six methods"
-    assert arm_of(TrainPrecision(format="e5m7", methods=[])) == "e5m7, plain"
+    assert TrainPrecision().named() == "fp32"
+    assert TrainPrecision(format="fp16").named() == "fp16, six methods"
+    assert TrainPrecision(format="e5m7", methods=[]).named() == "e5m7, plain"
     rest = [method for method in METHODS if method != "normal"]
-    assert arm_of(TrainPrecision(format="fp16", methods=rest)) == "fp16, without normal"
+    assert TrainPrecision(format="fp16", methods=rest).named() == "fp16, without normal"
     mixed = TrainPrecision(format="fp16", methods=[], baseline="mixed_precision")
-    assert arm_of(mixed) == "fp16, mixed precision"
+    assert mixed.named() == "fp16, mixed precision"
     both = TrainPrecision(format="fp16", methods=["softplus", "hadam"], eps=1e-4)
-    assert arm_of(both) == "fp16, hadam + softplus, eps 0.0001"
+    assert both.named() == "fp16, hadam + softplus, eps 0.0001"
     amp = mixed.model_copy(update={"baseline": "loss_scaling", "loss_scale": "dynamic"})
-    assert arm_of(amp) == "fp16, loss scaling, PyTorch's constants"
+    assert amp.named() == "fp16, loss scaling, PyTorch's constants"
     more = TrainPrecision(format="fp16", methods=[*METHODS, "kahan_actor"])
-    assert arm_of(more) == "fp16, six methods and kahan_actor"
+    assert more.named() == "fp16, six methods and kahan_actor"
 
 
 def test_a_failure_is_recorded_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_the_histograms_shares_are_those_of_the_stored_counts(runs: Path) -> Non
     file = runs / "half-0" / "gradient_exponents.distill.json"
     found = PhaseGradients.read(file)
     assert found is not None
-    table = exponent_table({("half-0", "distill"): found})
+    table = exponent_table({"half-0": {"distill": found}})
     mine = table[table["gradients"] == "weights"]
     stored = [each["weights"] for each in json.loads(file.read_text())["epochs"]]
     assert mine["count"].sum() == 200

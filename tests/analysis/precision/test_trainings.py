@@ -11,7 +11,6 @@ import pytest
 
 import qpd
 from qpd.analysis.precision.trainings import (
-    arm_of,
     by_task,
     read_trainings,
     shown_trainings,
@@ -69,14 +68,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_arms_are_told_apart() -> None:
     low = TrainPrecision(format="fp16")
-    assert arm_of(low) == "fp16, six methods"
-    assert arm_of(low, "ppo") == "fp16, mixed precision"
+    assert low.named() == "fp16, six methods"
+    assert low.named("ppo") == "fp16, mixed precision"
     fixed = low.model_copy(update={"loss_scale": 128, "master_weights": False})
-    assert arm_of(fixed, "dqn") == "fp16, mixed precision, S 128, no masters"
-    assert arm_of(TrainPrecision(format="fp16", methods=list(METHODS[:2]))) == (
+    assert fixed.named("dqn") == "fp16, mixed precision, S 128, no masters"
+    assert TrainPrecision(format="fp16", methods=list(METHODS[:2])).named() == (
         "fp16, hadam + softplus"
     )
-    assert arm_of(TrainPrecision(format="fp32")) == "fp32"
+    assert TrainPrecision(format="fp32").named() == "fp32"
 
 
 def test_differences_are_in_pairs_and_failures_have_no_return(folder: Path) -> None:
