@@ -1,4 +1,4 @@
-"""What choosing the best of many epochs adds to a return: the paper's protocol, without any skill.
+"""Measure what choosing the best of many epochs adds to a return, without any skill.
 
 python -m benchmarks.best_epoch runs-reference/breakout-ppo-s runs-reference/breakout-ppo-xxs
 

@@ -1,4 +1,4 @@
-"""How often the 95% interval of a mean return covers the truth, by numbers of games.
+"""Count how often the 95% interval of a mean return covers the truth, by numbers of games.
 
 python -m benchmarks.interval_coverage runs-reference/breakout-ppo-{s,xxs,xxs-4bit,6kb,2kb}
 

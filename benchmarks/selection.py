@@ -1,4 +1,4 @@
-"""How well a validation tells two students apart: by its return, and by its divergence.
+"""Measure how well a validation tells two students apart: by its return, and by its divergence.
 
 python -m benchmarks.selection RUN [--games 16] [--seed 77]
 

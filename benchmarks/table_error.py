@@ -1,4 +1,4 @@
-"""How far the tables of hidden layers are from their functions, in levels.
+"""Measure how far the tables of hidden layers are from their functions, in levels.
 
     python -m benchmarks.table_error [--bits 8] [--range 2.0]
 

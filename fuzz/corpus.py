@@ -1,4 +1,4 @@
-"""What fuzzing kept, in `corpus.zip`: `python -m fuzz.corpus extract|add|replace ...`.
+"""Keep what fuzzing found, in `corpus.zip`: `python -m fuzz.corpus extract|add|replace ...`.
 
 A member is TARGET/NAME, its name the SHA-1 of its bytes, as libFuzzer names what it finds. The
 archive's bytes depend on nothing but what is kept: members lie in order, without dates, and stored,

@@ -1,4 +1,4 @@
-"""What follows a hidden layer: ReLU, or a function that integers have as a table.
+"""Name what follows a hidden layer: ReLU, or a function that integers have as a table.
 
 Of each function this says how it is computed in float, and what a table needs to know: the range
 of its values, where it comes so close to either end that nothing changes beyond, and how steep it

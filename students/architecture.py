@@ -1,4 +1,4 @@
-"""What a student is made of: the shapes of its layers, and how many parameters they hold."""
+"""Describe a student: the shapes of its layers, and how many parameters they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent observes: the shape of vectors and images, and where a Dict's parts lie in them."""
+"""Describe an agent's observations: vectors and images, and where a Dict's parts lie in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a student does in one game, and what its teacher would do on the same observations.
+"""Trace a student's actions in one game, and what its teacher would do on the same observations.
 
 Continuous actions are drawn over time, choices as the share of steps in which each is taken.
 """

@@ -1,4 +1,4 @@
-"""What each part of the method is worth: returns without it, beside those of a baseline."""
+"""Measure what each part of the method is worth: returns without it, beside those of a baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What students keep of their agents' play, by size and bits: the smallest at parity.
+"""Measure what students keep of their agents' play, by size and bits: the smallest at parity.
 
 Kept is (student - random) / (agent - random) of the mean returns. Where a student and its agent
 played the same starts, one game in each environment, the interval is that of the differences game

@@ -1,4 +1,4 @@
-"""What metrics.csv tells besides the curves: the best validation, and who shared a play."""
+"""Read what metrics.csv tells besides the curves: the best validation, and who shared a play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs are called in tables, figures and reports: the folder, and the agent."""
+"""Name runs in tables, figures and reports: the folder, and the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of each cell: students in integers, and integer controllers, with their games.
+"""Read the games of each cell: of students in integers, and of integer controllers.
 
 Floats to compare with are the float students of the widest networks, or trainings that never
 quantized (`--quant-delay 1`).

@@ -1,4 +1,4 @@
-"""What a suite measured of one agent, and the files that hold it."""
+"""Hold what a suite measured of one agent, and read and write its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a runtime's answers to the golden observations are the right ones."""
+"""Check a runtime's answers to the golden observations."""
 
 from __future__ import annotations
 

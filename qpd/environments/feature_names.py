@@ -1,4 +1,4 @@
-"""What each feature is: by gymnasium's documentation of its environments, and by a Dict's keys."""
+"""Name each feature: by gymnasium's documentation of its environments, and by a Dict's keys."""
 
 from __future__ import annotations
 

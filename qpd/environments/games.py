@@ -1,4 +1,4 @@
-"""What goes wrong in a game, in words: for whoever plays a user's own environment."""
+"""Put into words what goes wrong in a game: for whoever plays a user's own environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names an environment: its id, keyword arguments, wrappers, and how many observations stack.
+"""Name an environment: by its id, keyword arguments, wrappers, and how many observations stack.
 
 A source is plain data, which a recipe and a worker process can hold; but for one made by a Python
 function, which stays in its process.

@@ -1,4 +1,4 @@
-"""What runs the rows of a vector environment: this process, or worker processes beside it.
+"""Run the rows of a vector environment: in this process, or worker processes beside it.
 
 Both give the same numbers: a row's episodes depend on their seeds and actions alone.
 """

@@ -1,4 +1,4 @@
-"""What several policies would do on the same observations, as numbers that can be drawn."""
+"""Compare what several policies would do on the same observations, as numbers that can be drawn."""
 
 from __future__ import annotations
 

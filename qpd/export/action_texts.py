@@ -1,4 +1,4 @@
-"""What READMEs and cards say about actions: code that reads a runtime's outputs, by their kind."""
+"""Write code for READMEs and cards that reads a runtime's outputs, by the kind of actions."""
 
 from __future__ import annotations
 

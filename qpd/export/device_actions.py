@@ -1,4 +1,4 @@
-"""What a device returns for the head's accumulators: codes, choices or switches, in integers."""
+"""Compute what a device returns for the head's accumulators: codes, choices or switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exported Stable-Baselines3 agent observes: its space, and golden vectors in it."""
+"""Make an exported Stable-Baselines3 agent's observation space, and golden vectors in it."""
 
 from __future__ import annotations
 

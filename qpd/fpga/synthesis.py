@@ -1,4 +1,4 @@
-"""What a core takes of a device: Yosys' cells, and nextpnr's after placing and routing."""
+"""Read what a core takes of a device: Yosys' cells, and nextpnr's after placing and routing."""
 
 from __future__ import annotations
 

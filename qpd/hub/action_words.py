@@ -1,4 +1,4 @@
-"""What cards say about actions: their bounds, their names, and how a student chooses them."""
+"""Write what cards say about actions: their bounds, their names, and how a student chooses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes an integer student's constants take, packed at their true bit width."""
+"""Count the bytes that an integer student's constants take, packed at their true bit width."""
 
 from __future__ import annotations
 

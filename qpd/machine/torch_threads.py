@@ -1,4 +1,4 @@
-"""How many threads PyTorch computes with, for a while."""
+"""Set the number of PyTorch's threads for a while."""
 
 from __future__ import annotations
 

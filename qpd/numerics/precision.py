@@ -1,4 +1,4 @@
-"""What a `precision` means: the dtype of tensors, and the format that is simulated in them."""
+"""Read a `precision`: the dtype of tensors, and the format that is simulated in them."""
 
 from __future__ import annotations
 

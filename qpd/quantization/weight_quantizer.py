@@ -1,4 +1,4 @@
-"""What is done to an agent's weights: scheme, bits, and which of them share a range."""
+"""Quantize an agent's weights: scheme, bits, and which of them share a range."""
 
 from __future__ import annotations
 

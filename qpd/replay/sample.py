@@ -1,4 +1,4 @@
-"""What training draws from the replay memory."""
+"""Hold what training draws from the replay memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the run directories of runs and of trainings share: lock, sealed manifest, one recipe."""
+"""Keep what run directories and trainings share: lock, sealed manifest, one recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training leaves in its run directory while it goes: numbers, episodes, how far it is.
+"""Record a training in its run directory while it goes: numbers, episodes, how far it is.
 
 Everything after the checkpoint from which a training resumes is dropped when it resumes, so that
 the files are those of an uninterrupted one.

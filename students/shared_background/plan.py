@@ -1,4 +1,4 @@
-"""What a batch has in common with a background, hence which products its observations can share.
+"""Find what a batch has in common with a background, hence which products it can share.
 
 Most of an Atari frame is the same in all observations. Conv 1 of the Nature network, 8x8 with
 stride 4, sums over 2x2 blocks of 4x4 pixels; conv 2, 4x4 with stride 2, over 2x2 blocks of 2x2

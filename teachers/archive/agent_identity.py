@@ -1,4 +1,4 @@
-"""What an archive is an agent of: proofs first, hints last."""
+"""Tell what an archive is an agent of: proofs first, hints last."""
 
 import re
 from collections.abc import Mapping

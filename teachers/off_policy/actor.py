@@ -1,4 +1,4 @@
-"""What learns as an actor: a protocol, and the float network whose gradients are by hand."""
+"""Learn as an actor: a protocol, and the float network whose gradients are by hand."""
 
 from __future__ import annotations
 

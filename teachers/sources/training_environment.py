@@ -1,4 +1,4 @@
-"""How the RL Zoo made an agent's environment, as its args.yml and config.yml say it.
+"""Read how the RL Zoo made an agent's environment, as its args.yml and config.yml say it.
 
 Names and plain values only: nothing here is imported, and no text is evaluated.
 """

@@ -1,4 +1,4 @@
-"""How much flash and RAM a student takes in C."""
+"""Count the flash and RAM that a student takes in C."""
 
 from __future__ import annotations
 
