@@ -3,9 +3,9 @@
 python -m benchmarks.gpu [--size XXS] [--seeds 5] [--batch 256 1024 4096] [--device cuda]
 
 The replay is resident on the device in uint8; every batch is gathered there once and goes to all
-students; forward and backward passes are CUDA graphs. The baseline is what a user writes: fp32 NCHW
-students in eager PyTorch, stacked uint8 observations in host memory, the teacher's forward pass
-inside the loop.
+students; gathering, passes and optimizers are one CUDA graph, with torch.compile's kernels too
+under --compile on. The baseline is what a user writes: fp32 NCHW students in eager PyTorch, stacked
+uint8 observations in host memory, the teacher's forward pass inside the loop.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from qpd.replay.memory import ReplayMemory
 from qpd.students import Student, architecture_for
 from qpd.training.optimizer import make_optimizer
 from qpd.training.step import TrainStep
+from qpd.training.updates import Updates
 
 CAPACITY = 65_536
 
@@ -36,32 +37,35 @@ CAPACITY = 65_536
 class StudentsTogether:
     """Students of several seeds that train on the same batches."""
 
-    def __init__(self, size: str, seeds: int, memory: ReplayMemory, batch_size: int) -> None:
-        settings = DistillSettings(batch_size=batch_size)
-        self.memory, self.batch_size, self.steps = memory, batch_size, []
+    def __init__(
+        self, size: str, seeds: int, memory: ReplayMemory, batch_size: int, compiles: str
+    ) -> None:
+        settings = DistillSettings(batch_size=batch_size).model_copy(update={"compile": compiles})
+        self.memory, self.batch_size = memory, batch_size
+        steps = []
         for seed in range(seeds):
             student = Student(architecture_for(size, (4, 84, 84), 4), seed).to(memory.device)
             optimizer = make_optimizer(student, settings, 1.0)
-            self.steps.append(TrainStep(training_plan(settings, 3.0), student, optimizer))
+            steps.append(TrainStep(training_plan(settings, 3.0), student, optimizer))
+        self.updates = Updates(steps)
 
     def train(self, samples: int) -> int:
         """Train on at least `samples`; return the student-samples, samples times students."""
         rng, drawn = np.random.default_rng(0), 0
-        draw = self.memory.start_drawing(shared=self.steps[0].reads_shared_frames)
+        draw = self.memory.start_drawing(shared=self.updates.reads_shared_frames)
+        self.updates.begin_epoch(range(len(self.updates.steps)), draw)
         while drawn < samples:
             for rows in self.memory.shuffled(self.batch_size, rng, samples):
                 # A CUDA graph is for one shape: the smaller last batch would be captured anew.
                 if len(rows) < self.batch_size:
                     break
-                sample = draw(rows)
-                for step in self.steps:
-                    step(sample)
+                self.updates(rows)
                 drawn += self.batch_size
         if self.memory.device.type == "cuda":
             # Kernels run on after the call returns; without waiting, only their launch would be
             # timed.
             torch.cuda.synchronize()
-        return drawn * len(self.steps)
+        return drawn * len(self.updates.steps)
 
 
 def main() -> None:
@@ -73,6 +77,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=CAPACITY)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", default="auto", choices=["auto", "on", "off"])
     arguments = parse_arguments(parser)
     device = torch.device(arguments.device)
     rows = []
@@ -87,8 +92,9 @@ def main() -> None:
         teacher.to(device)
         for batch in arguments.batch:
             plain = PlainTraining(arguments.size, observations, teacher, batch, device)
-            one = StudentsTogether(arguments.size, 1, memory, batch)
-            many = StudentsTogether(arguments.size, arguments.seeds, memory, batch)
+            seeds, how = arguments.seeds, arguments.compile
+            one = StudentsTogether(arguments.size, 1, memory, batch, how)
+            many = StudentsTogether(arguments.size, seeds, memory, batch, how)
             # The baseline takes a quarter of the samples: a rate needs no more, and it is slower.
             count = max(1, arguments.samples // batch // 4)
 

@@ -1,10 +1,10 @@
 """Bytes that a SAC update needs in float32 and in float16 tensors, by parameter and at its peak.
 
 Vectors of 24 features, or with `--images` three frames of 84x84 pixels in colour; 6 actions,
-`--width` units and batches of it, on the CPU. Kept is what lies
-in memory between two updates: parameters, targets, gradients, optimizers; the peak is what an
-update allocates beside it. Baseline: Stable-Baselines3 in float32.
-`python -m benchmarks.low_precision_memory [--width 256] [--images]`
+`--width` units and batches of it. Kept is what lies in memory between two updates: parameters,
+targets, gradients, optimizers; the peak is what an update allocates beside it, on a GPU as its
+allocator counts. Baseline: Stable-Baselines3 in float32.
+`python -m benchmarks.low_precision_memory [--width 256] [--images] [--device cpu]`
 """
 
 from __future__ import annotations
@@ -47,26 +47,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--images", action="store_true")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     arguments = parser.parse_args()
     width: int = arguments.width
     print("| tensors | critic, bytes a parameter | actor | kept, MB | peak of an update, MB |")
     print("|---|---|---|---|---|")
     for name in ("float32, Stable-Baselines3", "float16, six methods"):
-        model = _learner(width, arguments.images, in_half=name.startswith("float16"))
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            model.train(1, width)
+        in_half = name.startswith("float16")
+        model = _learner(width, arguments.images, arguments.device, in_half=in_half)
+        peak = (_peak_on_gpu if arguments.device == "cuda" else _peak)(model, width)
         critic, actor = _kept(model, "critic"), _kept(model, "actor")
         rows = [
             _bytes(part) / _count(model, one)
             for part, one in ((critic, "critic"), (actor, "actor"))
         ]
         kept = (_bytes(critic) + _bytes(actor)) / 1e6
-        print(
-            f"| {name} | {rows[0]:.1f} | {rows[1]:.1f} | {kept:.2f} | {_peak(profiler) / 1e6:.2f} |"
-        )
+        print(f"| {name} | {rows[0]:.1f} | {rows[1]:.1f} | {kept:.2f} | {peak / 1e6:.2f} |")
 
 
-def _learner(width: int, shows_images: bool, *, in_half: bool) -> Any:
+def _learner(width: int, shows_images: bool, device: str, *, in_half: bool) -> Any:
     model: Any = SAC(
         "CnnPolicy" if shows_images else "MlpPolicy",
         _Noise(shows_images),
@@ -75,7 +74,7 @@ def _learner(width: int, shows_images: bool, *, in_half: bool) -> Any:
         policy_kwargs={"net_arch": [width, width]},
         buffer_size=TRANSITIONS,
         seed=0,
-        device="cpu",
+        device=device,
     )
     if in_half:
         use_low_precision(model, TrainPrecision(format="fp16", methods=list(METHODS)))
@@ -105,10 +104,22 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(each.numel() * each.element_size() for each in tensors)
 
 
-def _peak(profiler: Any) -> int:
-    """Return the most bytes that were allocated at once beyond those at the beginning."""
+def _peak_on_gpu(model: Any, width: int) -> int:
+    """Return the most bytes that an update allocates at once on a GPU."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    model.train(1, width)
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _peak(model: Any, width: int) -> int:
+    """Return the most bytes that an update allocates at once."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        model.train(1, width)
     now = most = 0
-    for event in profiler.profiler.kineto_results.events():
+    events: Any = profiler.profiler
+    for event in events.kineto_results.events():
         if event.name() == "[memory]":
             now += event.nbytes()
             most = max(most, now)

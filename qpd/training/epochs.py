@@ -18,13 +18,13 @@ from qpd.errors.user_error import UserError
 from qpd.machine.cores import usable_cores
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream, Rollout
-from qpd.replay.sample import ReplaySample
 from qpd.runs.epoch_report import EpochReport
 from qpd.training.health import REMEMBERED, StateCopy, diagnose_epoch
 from qpd.training.optimizer import learning_rate
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
 from qpd.training.step import TrainStep
+from qpd.training.updates import Updates
 
 
 class TrainingError(UserError, RuntimeError):
@@ -84,11 +84,13 @@ def train_together(
     if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
         return
     samples = settings.samples_per_epoch or stream.memory.capacity
-    updates = settings.epochs * -(-samples // settings.batch_size)
-    steps = [
-        TrainStep(t.plan, t.state.module, t.state.optimizer, t.state.scaling, updates)
-        for t in trainees
-    ]
+    count = settings.epochs * -(-samples // settings.batch_size)
+    updates = Updates(
+        [
+            TrainStep(t.plan, t.state.module, t.state.optimizer, t.state.scaling, count)
+            for t in trainees
+        ]
+    )
     while epoch < settings.epochs:
         active = {
             number: trainee
@@ -97,12 +99,12 @@ def train_together(
         }
         if not active:
             return
-        _one_epoch(active, steps, stream)
+        _one_epoch(active, updates, stream)
         epoch += 1
         save()
 
 
-def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: PlayStream) -> None:
+def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream) -> None:
     """Collect, train, validate and report; the first trainee's randomness shuffles."""
     trainees = list(active.values())
     lead = trainees[0]
@@ -113,7 +115,8 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
         rollout = stream.rollout(plan.acting_policy(), plan.reward)
     # Drawn before new play is added: the rows stay valid while the collection writes spare rows.
     batches = _batches(plan, state, stream.memory, rollout)
-    draw = stream.memory.start_drawing(shared=steps[0].reads_shared_frames)
+    draw = stream.memory.start_drawing(shared=updates.reads_shared_frames)
+    updates.begin_epoch(list(active), draw)
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
         collection = _Collection(stream, shared_policy(players))
@@ -122,7 +125,7 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
     skipped = [trainee.skipped_updates for trainee in trainees]
     began = time.perf_counter()
     try:
-        sums, count, last = _train_epoch(active, steps, draw, batches)
+        sums, count = _train_epoch(active, updates, batches)
     finally:
         trained = time.perf_counter()
         if collection is not None:
@@ -132,6 +135,7 @@ def _one_epoch(active: dict[int, Trainee], steps: Sequence[TrainStep], stream: P
     played = None
     if rollout is not None and len(rollout.game_returns):
         played = float(rollout.game_returns.mean())
+    last = draw(batches[-1]).to(updates.device).observations
     for trainee, loss_sums, before, ago in zip(trainees, sums, copies, skipped, strict=True):
         _check_updates(trainee, trainee.skipped_updates - ago, len(batches))
         _check_epoch(trainee, loss_sums / count, last, before)
@@ -229,6 +233,7 @@ class _Collection:
 
     def __init__(self, stream: PlayStream, student: Policy) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        self._cuda: torch.cuda.Stream | None = None
         # On two cores emulation and training only slow each other down.
         if usable_cores() > 2:
             # As many threads for the teacher, whatever training sets meanwhile.
@@ -236,9 +241,19 @@ class _Collection:
             self._thread = ThreadPoolExecutor(
                 1, initializer=torch.set_num_threads, initargs=(threads,)
             )
-            self._done = self._thread.submit(stream.refresh, student)
+            if stream.memory.device.type == "cuda":
+                # Ahead of updates, of which many may be waiting: emulators idle meanwhile.
+                self._cuda = torch.cuda.Stream(stream.memory.device, priority=-1)
+                self._cuda.wait_stream(torch.cuda.current_stream())
+            self._done = self._thread.submit(self._refresh, stream, student)
         else:
             stream.refresh(student)
+
+    def _refresh(self, stream: PlayStream, student: Policy) -> None:
+        with torch.cuda.stream(self._cuda):  # nothing without a GPU
+            stream.refresh(student)
+        if self._cuda is not None:
+            self._cuda.synchronize()
 
     def wait(self) -> None:
         """Wait until all new play is in the memory; re-raise an error of the thread."""
@@ -248,35 +263,29 @@ class _Collection:
 
 
 def _train_epoch(
-    active: dict[int, Trainee],
-    steps: Sequence[TrainStep],
-    draw: Callable[[Tensor], ReplaySample],
-    batches: list[Tensor],
-) -> tuple[list[Tensor], int, Tensor]:
-    """One pass over the batches: each student's loss sums (total, actor, critic), the number of
-    samples drawn, and the last observations that were.
+    active: dict[int, Trainee], updates: Updates, batches: list[Tensor]
+) -> tuple[list[Tensor], int]:
+    """One pass over the batches: each student's loss sums (total, actor, critic), and the number of
+    samples drawn.
     """
     lead = next(iter(active.values()))
     settings = lead.plan.settings
     device = next(lead.state.module.parameters()).device
-    sums = {number: torch.zeros(3, device=device) for number in active}
+    sums = [torch.zeros(3, device=device) for _ in active]
     total = sum(len(rows) for rows in batches)
-    count, gathering, began = 0, 0.0, time.perf_counter()
+    count, began = 0, time.perf_counter()
     for index, rows in enumerate(batches):
-        asked = time.perf_counter()
-        sample = draw(rows).to(device)
-        gathering += time.perf_counter() - asked
         done = (lead.state.epoch + count / total) / settings.epochs
-        for number, trainee in active.items():
+        for trainee in active.values():
             for group in trainee.state.optimizer.param_groups:
                 factor = trainee.state.lr_scale * group["lr_factor"]
                 group["lr"] = learning_rate(settings, done) * factor
-            sums[number] += steps[number](sample) * len(rows)
+        for loss_sums, losses in zip(sums, updates(rows), strict=True):
+            loss_sums += losses * len(rows)
         count += len(rows)
         if index % 16 == 15:  # reading a loss waits for a GPU
             speed = count / (time.perf_counter() - began)
-            loss = float(next(iter(sums.values()))[0]) / count
-            lead.observer.batch_done(count, total, loss, speed)
-    lead.state.add_time("gather", gathering)
-    lead.state.add_time("train", time.perf_counter() - began - gathering)
-    return [loss_sums.cpu() for loss_sums in sums.values()], count, sample.observations
+            lead.observer.batch_done(count, total, float(sums[0][0]) / count, speed)
+    lead.state.add_time("gather", updates.seconds_drawing)
+    lead.state.add_time("train", time.perf_counter() - began - updates.seconds_drawing)
+    return [loss_sums.cpu() for loss_sums in sums], count

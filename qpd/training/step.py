@@ -60,12 +60,12 @@ def backward(
 class TrainStep:
     """Update `module` by `plan`; a call takes a sample on the module's device.
 
-    With `compile` on forward and backward pass are compiled for the first batch's size, on a GPU as
-    CUDA graphs; batches of another size, such as an epoch's last, take the plain way. auto compiles
-    on a GPU, and on a CPU the steps of vectors if there are enough `updates` in the phase to repay
-    it; of images a compiled step multiplies what observations share again. `scaling` is the
-    phase's, begun anew if it is None; where the recipe scales losses or counts gradients, nothing
-    is compiled.
+    With `compile` on forward and backward pass are compiled for the first batch's size; batches of
+    another size, such as an epoch's last, take the plain way. auto compiles on a CPU the steps of
+    vectors if there are enough `updates` in the phase to repay it; of images a compiled step
+    multiplies what observations share again. On a GPU all of a step can be captured instead
+    (`CapturedUpdates`). `scaling` is the phase's, begun anew if it is None; where the recipe scales
+    losses or counts gradients, nothing is compiled.
     """
 
     def __init__(
@@ -76,23 +76,26 @@ class TrainStep:
         scaling: GradientScaling | None = None,
         updates: int = 0,
     ) -> None:
-        self._plan, self._module, self._optimizer = plan, module, optimizer
+        self._plan, self._module, self.optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
-        self._device = self._parameters[0].device
-        self._dtype = compute_precision(plan.settings.precision, self._device)
+        self.device = self._parameters[0].device
+        self._dtype = compute_precision(plan.settings.precision, self.device)
         scaling = GradientScaling.of(plan.settings) if scaling is None else scaling
         self._mixed = MixedPrecision(module, plan.settings, scaling)
         wanted = plan.settings.compile if self._mixed.is_plain else "off"
         self._compiled: Losses | None = None
         self._traced: CompiledBackward | None = None
-        on_cpu, is_rewarded = self._device.type == "cpu", plan.reward is not None
+        on_cpu, is_rewarded = self.device.type == "cpu", plan.reward is not None
         if on_cpu and not is_rewarded and can_compile(module, wanted, updates):
             self._traced = CompiledBackward(self._mixed, plan.objective, self._dtype)
-        elif wanted == "on" or (wanted == "auto" and not on_cpu):
+        elif wanted == "on":
             # fullgraph: a graph that breaks would be slow without a word.
-            mode = None if on_cpu else "reduce-overhead"
-            self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False, mode=mode)
+            self._compiled = torch.compile(self._losses, fullgraph=True, dynamic=False)
         self._compiled_size = 0
+        self.must_compile = wanted == "on"
+        # Of the others' optimizers some read numbers back.
+        is_adam = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
+        self.can_be_captured = self.device.type == "cuda" and wanted != "off" and is_adam
 
     @property
     def reads_shared_frames(self) -> bool:
@@ -102,10 +105,10 @@ class TrainStep:
         # Sums in parts would be rounded in parts.
         is_exact = self._mixed.form is None
         is_plain = self._compiled is None and self._plan.reward is None
-        return self._device.type == "cpu" and is_plain and is_exact
+        return self.device.type == "cpu" and is_plain and is_exact
 
     def _losses(self, sample: ReplaySample) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
+        with torch.autocast(self.device.type, self._dtype, enabled=self._dtype != torch.float32):
             outputs = self._module(sample.inputs)
         return phase_losses(outputs, sample, self._plan)
 
@@ -117,7 +120,7 @@ class TrainStep:
             return losses
         if self._plan.settings.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self._plan.settings.max_grad_norm)
-        self._optimizer.step()
+        self.optimizer.step()
         if self._plan.after_update is not None:
             self._plan.after_update()
         self._mixed.end()
@@ -133,7 +136,7 @@ class TrainStep:
                 warnings.warn(f"{error}; training goes on without it", stacklevel=1)
                 self._traced = None
         plain = self._compiled is None and self._plan.reward is None
-        if plain and self._device.type == "cpu":  # where a loss's value can be had for nothing
+        if plain and self.device.type == "cpu":  # where a loss's value can be had for nothing
             return backward(self._mixed, sample, self._plan.objective, self._dtype)
         if not self._mixed.is_plain:
             return self._scaled_backward(sample)
@@ -142,7 +145,6 @@ class TrainStep:
             # One size: each further one would be compiled for, for seconds to minutes.
             self._compiled_size = self._compiled_size or len(sample.values)
             if len(sample.values) == self._compiled_size:
-                torch.compiler.cudagraph_mark_step_begin()
                 losses = self._compiled
         total, actor, critic = losses(sample)
         total.backward()
@@ -150,7 +152,7 @@ class TrainStep:
 
     def _scaled_backward(self, sample: ReplaySample) -> Tensor:
         """Add the gradients of the scaled loss; the loss itself is float32's."""
-        with torch.autocast(self._device.type, self._dtype, enabled=self._dtype != torch.float32):
+        with torch.autocast(self.device.type, self._dtype, enabled=self._dtype != torch.float32):
             outputs = self._mixed.forward(sample.inputs)
         cut = StudentOutputs(*(each.detach().requires_grad_() for each in outputs))
         found = phase_losses(cut, sample, self._plan)
