@@ -8,16 +8,17 @@ float's return that its own criterion, one deviation over seeds, allowed there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims, not_measured
+from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims
 from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
 from qpd.analysis.paper.verdict import (
     ClaimTest,
+    Side,
     Verdict,
     claim_test_of_every,
     claim_test_of_mean,
@@ -30,6 +31,7 @@ from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
 from qpd.analysis.selection.measured_cells import (
     Games,
     MeasuredCells,
+    Route,
     cell_of,
     matched,
     measured_routes,
@@ -74,11 +76,15 @@ class BuiltCore:
 
 @dataclass(frozen=True)
 class ControllerEvidence:
-    """Hold what was measured of each route on the paper's tasks, of cores and of noisy games."""
+    """Hold what was measured of each route on the paper's tasks, of cores and of noisy games.
+
+    `others` are trainings by DDPG, or without VecNormalize.
+    """
 
     routes: list[MeasuredCells]
     cores: list[BuiltCore] = field(default_factory=list)
     noisy: Sequence[NoisyGames] = ()
+    others: list[MeasuredCells] = field(default_factory=list)
 
     @classmethod
     def of(cls, paths: Sequence[Path], noisy: Sequence[NoisyGames] = ()) -> ControllerEvidence:
@@ -99,7 +105,8 @@ class ControllerEvidence:
                 cell = cell_of(load_integer_student(path / "quantized.safetensors"))
                 known = cell if isinstance(cell, Cell) else None
                 cores.append(BuiltCore(path.name, known, read_json(file)))
-        return cls(routes, cores, noisy)
+        usual = [each for each in routes if each.route.is_of_sac]
+        return cls(usual, cores, noisy, [each for each in routes if each not in usual])
 
 
 def task_of(found: MeasuredCells) -> str:
@@ -284,20 +291,91 @@ def _capacity(evidence: ControllerEvidence) -> Found:
 
 
 def _more_inputs(evidence: ControllerEvidence) -> Found:
-    """Judge nothing, but show the fewest input bits at parity before and after the reduction."""
-    said = []
+    """Judge whether the input bits that the largest network needs fail in the smallest."""
+    tests, said = [], []
     for found in evidence.routes:
-        if not found.floats:
-            continue
-        edge = TASKS[task_of(found)].parity * _mean(found.widest_floats)
-        fewest: dict[tuple[int, int], int] = {}
+        inputs: dict[tuple[int, int], dict[int, Games]] = {}
         for cell, games in found.cells.items():
-            if cell.outputs == MOST and _mean(games) >= edge:
-                key = (cell.core, cell.width)
-                fewest[key] = min(fewest.get(key, MOST), cell.inputs)
-        if len(fewest) > 1 and min(fewest.values()) < MOST:
-            said += [f"core {c}, width {w}: {bits}" for (c, w), bits in sorted(fewest.items())]
-    return Found("; ".join(said) or "qpd sweep with quantize.input_bits at two cores or widths")
+            if cell.outputs == MOST:
+                inputs.setdefault((cell.core, cell.width), {})[cell.inputs] = games
+        several = sorted(key for key, each in inputs.items() if len(each) > 1)
+        if not found.floats or len(several) < 2:
+            continue
+        small, large = several[0], several[-1]
+        floats, parity = found.widest_floats, TASKS[task_of(found)].parity
+        edge = parity * _mean(floats)
+        enough = [bits for bits, games in inputs[large].items() if _mean(games) >= edge]
+        shared = [bits for bits in enough if bits in inputs[small]]
+        if not shared:
+            continue
+        bits = min(shared)
+        pairs = [[matched(inputs[key][bits], floats)] for key in (large, small)]
+        tests.append(claim_test_of_mean(pairs[0], parity, "above"))
+        tests.append(claim_test_of_mean(pairs[1], parity, "below"))
+        shown = ", ".join(
+            f"core {core} and width {width} {_ratio(pair)}"
+            for (core, width), pair in zip((large, small), pairs, strict=True)
+        )
+        said.append(f"{found.route}, input {bits}: {shown}, bound {parity:.2f}")
+    return _every(tests, said, "qpd sweep with quantize.input_bits at two cores or widths")
+
+
+def _ddpg(evidence: ControllerEvidence) -> Found:
+    """Judge whether DDPG's cells are at parity with its float, which has less than SAC's."""
+    tests, said = [], []
+    for found in evidence.others:
+        route, task = found.route, TASKS[task_of(found)]
+        if route.algo != "ddpg" or not route.normalizes:
+            continue
+        # The paper's float DDPG sees observations as they are.
+        floats = _widest(_twin(evidence, route, normalizes=False)) or _widest(found)
+        for cell, games in sorted(found.cells.items()) if floats else ():
+            pair = [matched(games, floats)]
+            tests.append(claim_test_of_mean(pair, task.parity, "above"))
+            said.append(f"{route}, {_said(cell)}: {_ratio(pair)}, bound {task.parity:.2f}")
+        if floats and (best := _widest(_twin(evidence, route, algo="sac"))):
+            pair = [matched(floats, best)]
+            tests.append(claim_test_of_mean(pair, 1.0, "below"))
+            said.append(f"float DDPG against SAC: {_ratio(pair)}")
+    return _every(tests, said, "qpd train ddpg TASK --bits core=N")
+
+
+def _normalization(evidence: ControllerEvidence) -> Found:
+    """Judge what VecNormalize does to floats of SAC and DDPG, and to DDPG's cells."""
+    tests, said = [], []
+    for found in [*evidence.routes, *evidence.others]:
+        route, plain = found.route, _twin(evidence, found.route, normalizes=False)
+        if plain is None or not route.normalizes or route.algo not in ("sac", "ddpg"):
+            continue
+        is_sac = route.algo == "sac"
+        sides: list[tuple[str, Games, Games, Side]] = []
+        if not is_sac or task_of(found) != "HalfCheetah":  # where the paper saw no help
+            side: Side = "above" if is_sac else "below"
+            sides.append(("float", _widest(found), _widest(plain), side))
+        if not is_sac:
+            sides += [
+                (_said(cell), games, plain.cells[cell], "above")
+                for cell, games in sorted(found.cells.items())
+                if cell in plain.cells
+            ]
+        for name, games, others, side in sides:
+            if games and others:
+                pair = [matched(games, others)]
+                tests.append(claim_test_of_mean(pair, 1.0, side))
+                said.append(f"{route}, {name}: {_ratio(pair)} of the same without")
+    by = "qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false"
+    return _every(tests, said, by)
+
+
+def _twin(evidence: ControllerEvidence, route: Route, **changes: Any) -> MeasuredCells | None:
+    """Return what was measured of a route that differs in `changes` alone."""
+    wanted = replace(route, **changes)
+    found = (each for each in [*evidence.routes, *evidence.others] if each.route == wanted)
+    return next(found, None)
+
+
+def _widest(found: MeasuredCells | None) -> Games:
+    return found.widest_floats if found is not None and found.floats else {}
 
 
 def _learning(evidence: ControllerEvidence) -> Found:
@@ -365,9 +443,8 @@ CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
     ("where all in few bits fails, the input is the bottleneck", _bottleneck),
     ("output bits matter at 2 only", _outputs),
     ("HalfCheetah is limited by capacity: return falls with core bits and width", _capacity),
-    ("DDPG: lower returns, mostly at parity", not_measured("qpd train ddpg TASK --bits core=N")),
-    ("normalization helps fp32 SAC and quantized DDPG, and hurts fp32 DDPG",
-     not_measured("qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false")),
+    ("DDPG: lower returns, mostly at parity", _ddpg),
+    ("normalization helps fp32 SAC and quantized DDPG, and hurts fp32 DDPG", _normalization),
     ("a core of 3 bits is always at parity", _at_parity(lambda _: 3)),
     ("with core and width reduced more input bits are needed", _more_inputs),
     ("selected policies learn as fast as fp32", _learning),

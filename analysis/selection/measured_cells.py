@@ -31,16 +31,30 @@ _Key = Cell | int  # the int: a float network of that width
 
 @dataclass(frozen=True)
 class Route:
-    """Say how controllers were made: trained on a task, or distilled from one teacher of it."""
+    """Say how controllers were made: trained on a task, or distilled from one teacher of it.
+
+    `timesteps` and `normalizes` are a training's.
+    """
 
     env_id: str
     teacher: str | None = None  # its file's SHA-256
     algo: str = ""
+    timesteps: int = 0
+    normalizes: bool = True
+
+    @property
+    def is_of_sac(self) -> bool:
+        """Tell whether most of the paper is about such: SAC with VecNormalize; and all students."""
+        return self.teacher is not None or (self.algo in ("", "sac") and self.normalizes)
 
     def __str__(self) -> str:
         """Return it in words."""
-        how = "trained" if self.teacher is None else f"students of {self.algo.upper()}"
-        return f"{self.env_id}, {how}"
+        if self.teacher is not None:
+            return f"{self.env_id}, students of {self.algo.upper()}"
+        steps = f"{self.timesteps:,} steps" if self.timesteps else ""
+        apart = "" if self.normalizes else "not normalized"
+        said = ", ".join(each for each in (self.algo.upper(), steps, apart) if each)
+        return f"{self.env_id}, trained" + (f" ({said})" if said else "")
 
 
 @dataclass
@@ -160,10 +174,16 @@ def _run(path: Path) -> _Found:
 def _training(path: Path) -> _Found:
     """Return a controller, or the float twin of one, as it was played."""
     run = TrainingRun.open(path)
-    settings, route = run.recipe.quantization, Route(run.manifest.env_id)
+    settings, manifest = run.recipe.quantization, run.manifest
+    route = Route(
+        manifest.env_id,
+        algo=manifest.algo,
+        timesteps=manifest.phases["train"].timesteps,
+        normalizes=bool(run.recipe.train.hyperparameters.get("normalize", True)),
+    )
     if settings.controller is None:
         return route, [], [f"{path}: is no integer controller and no twin of one; left out"]
-    evaluations = run.manifest.evaluations
+    evaluations = manifest.evaluations
     name = "qat" if "qat" in evaluations else "teacher"
     if name not in evaluations:
         return route, [], [f"{path}: was not evaluated; left out"]

@@ -173,3 +173,64 @@ def test_cores_of_the_papers_part_and_other_tasks(
     assert claims_of(largest, 10_401)[12].verdict == Verdict.unmeasured
     claims = claims_of(largest, 10_400)
     assert claims[12].verdict == Verdict.failed and claims[11].verdict == Verdict.unmeasured
+
+
+def trained(
+    algo: str, normalizes: bool, cells: Mapping[Cell, float], base: float | None, steps: int = 50
+) -> MeasuredCells:
+    found = MeasuredCells(Route("HalfCheetah-v4", None, algo, steps, normalizes))
+    found.cells.update({cell: games(mean) for cell, mean in cells.items()})
+    if base is not None:
+        found.floats[256] = games(base)
+    return found
+
+
+def verdicts(routes: list[MeasuredCells]) -> dict[int, JudgedClaim]:
+    usual = [each for each in routes if each.route.is_of_sac]
+    others = [each for each in routes if not each.route.is_of_sac]
+    return {each.number: each for each in judge(ControllerEvidence(usual, [], (), others))}
+
+
+def test_ddpg_is_judged_by_its_own_float_without_normalization() -> None:
+    core = Cell(3, 256, 8)
+    normalized = trained("ddpg", True, {core: 4000}, 3000)
+    plain = trained("ddpg", False, {core: 2000}, 4000)
+    sac = trained("sac", True, {}, 6000)
+    claims = verdicts([normalized, plain, sac])
+    # 4000 of 4000, and 4000 of SAC's 6000.
+    assert (
+        claims[6].verdict == Verdict.held and "float DDPG against SAC: 0.67" in claims[6].evidence
+    )
+    assert "3, 256, 8: 1.00 [" in claims[6].evidence and "bound 0.89" in claims[6].evidence
+    # Its float has 0.75 of the one without, its integers twice theirs.
+    assert claims[7].verdict == Verdict.held and "float: 0.75 [" in claims[7].evidence
+    assert "3, 256, 8: 2.00 [" in claims[7].evidence
+    assert claims[2].verdict == claims[8].verdict == Verdict.unmeasured  # those are of SAC
+    # Another budget is another comparison.
+    other = trained("sac", True, {}, 6000, steps=51)
+    assert "against SAC" not in verdicts([normalized, plain, other])[6].evidence
+    worse = trained("ddpg", True, {core: 2000}, 5000)
+    claims = verdicts([worse, plain])
+    assert claims[6].verdict == claims[7].verdict == Verdict.failed
+    assert verdicts([sac])[6].verdict == verdicts([sac])[7].verdict == Verdict.unmeasured
+
+
+def test_input_bits_of_the_largest_network_are_tried_in_the_smallest() -> None:
+    cells = {
+        Cell(8, 256, 8): 2700, Cell(8, 256, 3): 2600, Cell(8, 256, 2): 1000,
+        Cell(2, 128, 8): 2700, Cell(2, 128, 3): 1500,
+    }  # fmt: skip
+    found = measured("Hopper-v4", cells, 2700)  # parity is 0.74
+    claim = judge(ControllerEvidence([found]))[8]
+    assert claim.verdict == Verdict.held and "input 3: core 8 and width 256 0.96" in claim.evidence
+    assert "core 2 and width 128 0.56" in claim.evidence
+    found.cells[Cell(2, 128, 3)] = games(2650)
+    assert judge(ControllerEvidence([found]))[8].verdict == Verdict.failed
+    del found.cells[Cell(2, 128, 3)], found.cells[Cell(2, 128, 8)]
+    assert judge(ControllerEvidence([found]))[8].verdict == Verdict.unmeasured
+
+
+def test_trainings_by_another_algorithm_are_another_route() -> None:
+    folder = Path("runs-reference/controllers/trained")
+    (route,) = measured_routes([folder / "hopper-16-2-6-s0", folder / "hopper-twin-256-s0"])
+    assert str(route.route) == "Hopper-v4, trained (SAC, 120,000 steps)"
