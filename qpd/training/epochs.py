@@ -244,7 +244,7 @@ class _Collection:
             if stream.memory.device.type == "cuda":
                 # Ahead of updates, of which many may be waiting: emulators idle meanwhile.
                 self._cuda = torch.cuda.Stream(stream.memory.device, priority=-1)
-                self._cuda.wait_stream(torch.cuda.current_stream())
+                self._cuda.wait_stream(torch.cuda.current_stream(stream.memory.device))
             self._done = self._thread.submit(self._refresh, stream, student)
         else:
             stream.refresh(student)

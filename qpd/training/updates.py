@@ -92,7 +92,7 @@ class Updates:
 
     def _in_streams(self, rows: Tensor) -> list[Tensor]:
         """Update kernel by kernel, on the streams that are captured."""
-        now = torch.cuda.current_stream()
+        now = torch.cuda.current_stream(self.device)
         self._streams[0].wait_stream(now)
         with torch.cuda.stream(self._streams[0]):
             losses = self._branches(rows)
