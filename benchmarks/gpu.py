@@ -56,7 +56,7 @@ class StudentsTogether:
         self.updates.begin_epoch(range(len(self.updates.steps)), draw)
         while drawn < samples:
             for rows in self.memory.shuffled(self.batch_size, rng, samples):
-                # A CUDA graph is for one shape: the smaller last batch would be captured anew.
+                # A CUDA graph is for one shape: a smaller last batch would slow the rate.
                 if len(rows) < self.batch_size:
                     break
                 self.updates(rows)

@@ -54,7 +54,8 @@ def main() -> None:
     if arguments.results is not None:
         file = arguments.results
         known = json.loads(file.read_text()) if file.exists() else {}
-        write_json(file, known | {"updates": known.get("updates", {}) | found})
+        name = "updates" if arguments.device == "cpu" else "updates_on_gpu"
+        write_json(file, known | {name: known.get(name, {}) | found})
 
 
 def _compared(network: nn.Module, batch: int, half: str) -> dict[str, float]:
@@ -122,7 +123,7 @@ def _timed(
     wall, processor = time.perf_counter(), time.process_time()
     for _ in range(updates):
         update(dtype)
-    if torch.cuda.is_available():
+    if dtype != torch.bfloat16 and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return (time.perf_counter() - wall) / updates, (time.process_time() - processor) / updates
 

@@ -7,112 +7,36 @@ float's return that its own criterion, one deviation over seeds, allowed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qpd.analysis.paper.controller_evidence import (
+    PART,
+    ControllerEvidence,
+    cell_words,
+    found_by_every,
+    ratio_words,
+    task_of,
+)
+from qpd.analysis.paper.ddpg_claims import judge_ddpg, judge_normalization
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims
 from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
-from qpd.analysis.paper.verdict import (
-    ClaimTest,
-    Side,
-    Verdict,
-    claim_test_of_every,
-    claim_test_of_mean,
-    mean_of_ratios,
-)
-from qpd.analysis.returns.mean_bootstrap import ScorePair
+from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test_of_mean
 from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.runs.run_frame import find_runs
 from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
-from qpd.analysis.selection.measured_cells import (
-    Games,
-    MeasuredCells,
-    Route,
-    cell_of,
-    matched,
-    measured_routes,
-)
-from qpd.analysis.selection.robustness import NoisyGames, noisy_pairs
+from qpd.analysis.selection.measured_cells import Games, matched
+from qpd.analysis.selection.robustness import noisy_pairs
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
 from qpd.analysis.selection.scopes import SCOPES, scope_cells
 from qpd.analysis.selection.table import selections
-from qpd.errors.codes import ErrorCode
-from qpd.files.json_input import read_json
-from qpd.fpga.devices import DEVICES
-from qpd.runs.run_directory import RunDirectoryError
-from qpd.student_files.quantized import load_integer_student
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PART = "xc7a15t"  # the paper's
 _LARGEST = Cell(8, 256, MOST)
 _TWO_BITS = ("Ant", "Hopper", "Walker2d")
-
-
-@dataclass(frozen=True)
-class BuiltCore:
-    """A run's core on the paper's part: its folder's name, its bits and width, its fpga.json."""
-
-    name: str
-    cell: Cell | None
-    measured: dict[str, Any]
-
-    @property
-    def fits(self) -> bool:
-        """Tell whether the part holds it."""
-        keys = ("luts", "flip_flops", "block_rams", "dsps")
-        return DEVICES[_PART].fits(*(self.measured[key] for key in keys))
-
-    def __str__(self) -> str:
-        """Return what was measured in words."""
-        its = self.measured
-        return f"{self.name}: {its['luts']:,} LUTs, {its['layer_cycles']:,} cycles of the layers"
-
-
-@dataclass(frozen=True)
-class ControllerEvidence:
-    """Hold what was measured of each route on the paper's tasks, of cores and of noisy games.
-
-    `others` are trainings by DDPG, or without VecNormalize.
-    """
-
-    routes: list[MeasuredCells]
-    cores: list[BuiltCore] = field(default_factory=list)
-    noisy: Sequence[NoisyGames] = ()
-    others: list[MeasuredCells] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, paths: Sequence[Path], noisy: Sequence[NoisyGames] = ()) -> ControllerEvidence:
-        """Read the runs in `paths`, and take games under noise.
-
-        Raises what `measured_routes` does, and RunDirectoryError for other tasks.
-        """
-        routes = [each for each in measured_routes(paths) if task_of(each) in TASKS]
-        if not routes:
-            raise RunDirectoryError(
-                [f"none of the paper's tasks: {', '.join(f'{name}-v4' for name in TASKS)}"],
-                ErrorCode.NOTHING_MEASURED,
-            )
-        cores = []
-        for path in find_runs(paths):
-            file = path / "exports" / _PART / "fpga.json"
-            if file.is_file():
-                cell = cell_of(load_integer_student(path / "quantized.safetensors"))
-                known = cell if isinstance(cell, Cell) else None
-                cores.append(BuiltCore(path.name, known, read_json(file)))
-        usual = [each for each in routes if each.route.is_of_sac]
-        return cls(usual, cores, noisy, [each for each in routes if each not in usual])
-
-
-def task_of(found: MeasuredCells) -> str:
-    """Return the paper's name of a task, `Hopper` of Hopper-v4; -v5 ones are other tasks."""
-    name, _, version = found.route.env_id.rpartition("-")
-    return name if version == "v4" else found.route.env_id
 
 
 def judge(evidence: ControllerEvidence) -> list[JudgedClaim]:
@@ -126,14 +50,14 @@ def choices_table(evidence: ControllerEvidence) -> ShownTable:
     for name, task in TASKS.items():
         passes = {cell: mean >= task.edge for cell, mean in task.means.items()}
         strict = choose(passes, RULES["monotone"])[-1].chosen
-        rows.append([f"{name}-v4, the paper", _said(task.chosen), _said(strict), "10"])
+        rows.append([f"{name}-v4, the paper", cell_words(task.chosen), cell_words(strict), "10"])
     for found in evidence.routes:
         if found.floats and found.cells:
             edge = TASKS[task_of(found)].parity * _mean(found.widest_floats)
             passes = {cell: _mean(games) >= edge for cell, games in found.cells.items()}
             chosen = [choose(passes, rule)[-1].chosen for rule in RULES.values()]
             fewest = min(len(games) for games in found.cells.values())
-            rows.append([str(found.route), *map(_said, chosen), str(fewest)])
+            rows.append([str(found.route), *map(cell_words, chosen), str(fewest)])
     header = ["task", "core, width, input", "if all larger pass, too", "seeds"]
     return ShownTable("Chosen, with the paper's parity on each task", header, rows)
 
@@ -168,10 +92,6 @@ def _published(name: str) -> Curve:
     return Curve(f"{name}-v4, the paper", steps, is_published=True)
 
 
-def _said(cell: Cell | None) -> str:
-    return "none at parity" if cell is None else f"{cell.core}, {cell.width}, {cell.inputs}"
-
-
 def _mean(games: Games) -> float:
     return float(np.mean([each.mean() for each in games.values()]))
 
@@ -188,12 +108,12 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
                 continue
             pair = [matched(games, found.widest_floats)]
             tests.append(claim_test_of_mean(pair, task.parity, "above"))
-            ratio = f"{_ratio(pair)}, bound {task.parity:.2f}"
+            ratio = f"{ratio_words(pair)}, bound {task.parity:.2f}"
             said.append(f"{found.route}, {core(task_of(found))} bits: {ratio}")
             tasks.add(task_of(found))
         if tasks:
             said.insert(0, f"{len(tasks)} of {len(TASKS)} tasks")
-        return _every(tests, said, "qpd sweep recipes/controllers-grid.yaml")
+        return found_by_every(tests, said, "qpd sweep recipes/controllers-grid.yaml")
 
     return find
 
@@ -215,7 +135,7 @@ def _parities(
             if MOST > bits >= least:
                 pair = [matched(games, found.widest_floats)]
                 tests.append(claim_test_of_mean(pair, task.parity, "above"))
-                shown.append(f"{bits} bits {_ratio(pair)}")
+                shown.append(f"{bits} bits {ratio_words(pair)}")
         if shown:
             said.append(f"{found.route}: {', '.join(shown)}, bound {task.parity:.2f}")
     return tests, said
@@ -224,7 +144,7 @@ def _parities(
 def _all_bits(evidence: ControllerEvidence) -> Found:
     """Judge whether so many bits everywhere are at parity."""
     tests, said = _parities(evidence, "all", lambda task: 5 if task == "HalfCheetah" else 3)
-    return _every(tests, said, "qpd train sac TASK --bits all=N")
+    return found_by_every(tests, said, "qpd train sac TASK --bits all=N")
 
 
 def _bottleneck(evidence: ControllerEvidence) -> Found:
@@ -247,8 +167,12 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
             for name, other in zip(("core", "output"), others, strict=True):
                 pair = [matched(own, other)]  # type: ignore[arg-type]
                 tests.append(claim_test_of_mean(pair, 1.0, "below"))
-                said.append(f"{found.route}, {bits} bits, input against {name}: {_ratio(pair)}")
-    return _every(tests, said, "qpd train sac TASK --bits all=N, input=N, core=N and output=N")
+                said.append(
+                    f"{found.route}, {bits} bits, input against {name}: {ratio_words(pair)}"
+                )
+    return found_by_every(
+        tests, said, "qpd train sac TASK --bits all=N, input=N, core=N and output=N"
+    )
 
 
 def _outputs(evidence: ControllerEvidence) -> Found:
@@ -262,8 +186,8 @@ def _outputs(evidence: ControllerEvidence) -> Found:
             task = TASKS[task_of(found)]
             pair = [matched(games, found.widest_floats)]
             tests.append(claim_test_of_mean(pair, task.parity, "below"))
-            said.append(f"{found.route}, 2 bits: {_ratio(pair)}")
-    return _every(tests, said, "")
+            said.append(f"{found.route}, 2 bits: {ratio_words(pair)}")
+    return found_by_every(tests, said, "")
 
 
 def _capacity(evidence: ControllerEvidence) -> Found:
@@ -281,101 +205,50 @@ def _capacity(evidence: ControllerEvidence) -> Found:
         if few < many:
             pair = [matched(by_core[few], by_core[many])]
             tests.append(claim_test_of_mean(pair, 1.0, "below"))
-            said.append(f"{found.route}, core {few} against {many}: {_ratio(pair)}")
+            said.append(f"{found.route}, core {few} against {many}: {ratio_words(pair)}")
         core, widths = max(narrow.items(), key=lambda item: len(item[1]))
         if len(widths) > 1:
             pair = [matched(widths[min(widths)], widths[max(widths)])]
             tests.append(claim_test_of_mean(pair, 1.0, "below"))
-            said.append(f"core {core}, width {min(widths)} against {max(widths)}: {_ratio(pair)}")
-    return _every(tests, said, "HalfCheetah-v4: cells of several cores and widths")
+            said.append(
+                f"core {core}, width {min(widths)} against {max(widths)}: {ratio_words(pair)}"
+            )
+    return found_by_every(tests, said, "HalfCheetah-v4: cells of several cores and widths")
 
 
 def _more_inputs(evidence: ControllerEvidence) -> Found:
-    """Judge whether the input bits that the largest network needs fail in the smallest."""
+    """Judge whether the input bits that are enough for the largest network fail in the smallest."""
     tests, said = [], []
     for found in evidence.routes:
         inputs: dict[tuple[int, int], dict[int, Games]] = {}
         for cell, games in found.cells.items():
             if cell.outputs == MOST:
-                inputs.setdefault((cell.core, cell.width), {})[cell.inputs] = games
+                inputs.setdefault((cell.width, cell.core), {})[cell.inputs] = games
         several = sorted(key for key, each in inputs.items() if len(each) > 1)
-        if not found.floats or len(several) < 2:
+        if not found.floats or not several:
             continue
-        small, large = several[0], several[-1]
         floats, parity = found.widest_floats, TASKS[task_of(found)].parity
-        edge = parity * _mean(floats)
+        edge, large = parity * _mean(floats), several[-1]
+        # Of the others the smallest that is at parity with some input bits: one that never is fails
+        # for want of capacity.
+        fair = [
+            key
+            for key in several[:-1]
+            if key[1] <= large[1] and any(_mean(each) >= edge for each in inputs[key].values())
+        ]
         enough = [bits for bits, games in inputs[large].items() if _mean(games) >= edge]
-        shared = [bits for bits in enough if bits in inputs[small]]
-        if not shared:
+        if not fair or not enough or min(enough) not in inputs[fair[0]]:
             continue
-        bits = min(shared)
-        pairs = [[matched(inputs[key][bits], floats)] for key in (large, small)]
+        bits = min(enough)
+        pairs = [[matched(inputs[key][bits], floats)] for key in (large, fair[0])]
         tests.append(claim_test_of_mean(pairs[0], parity, "above"))
         tests.append(claim_test_of_mean(pairs[1], parity, "below"))
         shown = ", ".join(
-            f"core {core} and width {width} {_ratio(pair)}"
-            for (core, width), pair in zip((large, small), pairs, strict=True)
+            f"core {core} and width {width} {ratio_words(pair)}"
+            for (width, core), pair in zip((large, fair[0]), pairs, strict=True)
         )
         said.append(f"{found.route}, input {bits}: {shown}, bound {parity:.2f}")
-    return _every(tests, said, "qpd sweep with quantize.input_bits at two cores or widths")
-
-
-def _ddpg(evidence: ControllerEvidence) -> Found:
-    """Judge whether DDPG's cells are at parity with its float, which has less than SAC's."""
-    tests, said = [], []
-    for found in evidence.others:
-        route, task = found.route, TASKS[task_of(found)]
-        if route.algo != "ddpg" or not route.normalizes:
-            continue
-        # The paper's float DDPG sees observations as they are.
-        floats = _widest(_twin(evidence, route, normalizes=False)) or _widest(found)
-        for cell, games in sorted(found.cells.items()) if floats else ():
-            pair = [matched(games, floats)]
-            tests.append(claim_test_of_mean(pair, task.parity, "above"))
-            said.append(f"{route}, {_said(cell)}: {_ratio(pair)}, bound {task.parity:.2f}")
-        if floats and (best := _widest(_twin(evidence, route, algo="sac"))):
-            pair = [matched(floats, best)]
-            tests.append(claim_test_of_mean(pair, 1.0, "below"))
-            said.append(f"float DDPG against SAC: {_ratio(pair)}")
-    return _every(tests, said, "qpd train ddpg TASK --bits core=N")
-
-
-def _normalization(evidence: ControllerEvidence) -> Found:
-    """Judge what VecNormalize does to floats of SAC and DDPG, and to DDPG's cells."""
-    tests, said = [], []
-    for found in [*evidence.routes, *evidence.others]:
-        route, plain = found.route, _twin(evidence, found.route, normalizes=False)
-        if plain is None or not route.normalizes or route.algo not in ("sac", "ddpg"):
-            continue
-        is_sac = route.algo == "sac"
-        sides: list[tuple[str, Games, Games, Side]] = []
-        if not is_sac or task_of(found) != "HalfCheetah":  # where the paper saw no help
-            side: Side = "above" if is_sac else "below"
-            sides.append(("float", _widest(found), _widest(plain), side))
-        if not is_sac:
-            sides += [
-                (_said(cell), games, plain.cells[cell], "above")
-                for cell, games in sorted(found.cells.items())
-                if cell in plain.cells
-            ]
-        for name, games, others, side in sides:
-            if games and others:
-                pair = [matched(games, others)]
-                tests.append(claim_test_of_mean(pair, 1.0, side))
-                said.append(f"{route}, {name}: {_ratio(pair)} of the same without")
-    by = "qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false"
-    return _every(tests, said, by)
-
-
-def _twin(evidence: ControllerEvidence, route: Route, **changes: Any) -> MeasuredCells | None:
-    """Return what was measured of a route that differs in `changes` alone."""
-    wanted = replace(route, **changes)
-    found = (each for each in [*evidence.routes, *evidence.others] if each.route == wanted)
-    return next(found, None)
-
-
-def _widest(found: MeasuredCells | None) -> Games:
-    return found.widest_floats if found is not None and found.floats else {}
+    return found_by_every(tests, said, "qpd sweep with quantize.input_bits at two cores or widths")
 
 
 def _learning(evidence: ControllerEvidence) -> Found:
@@ -390,10 +263,11 @@ def _learning(evidence: ControllerEvidence) -> Found:
             pair = [matched(few, floats)]
             tests.append(claim_test_of_mean(pair, task.parity, "above"))
             said.append(
-                f"{found.route}, {_said(task.chosen)}: mean return over training {_ratio(pair)} of "
-                f"the float's, bound {task.parity:.2f}; {len(few)} and {len(floats)} seeds"
+                f"{found.route}, {cell_words(task.chosen)}: mean return over training "
+                f"{ratio_words(pair)} of the float's, bound {task.parity:.2f}; {len(few)} and "
+                f"{len(floats)} seeds"
             )
-    return _every(tests, said, "trainings of the paper's choices and float twins")
+    return found_by_every(tests, said, "trainings of the paper's choices and float twins")
 
 
 def _robust(evidence: ControllerEvidence) -> Found:
@@ -403,16 +277,18 @@ def _robust(evidence: ControllerEvidence) -> Found:
         task = TASKS.get(played.env_id.removesuffix("-v4"))
         if task is not None:
             tests.append(claim_test_of_mean(pairs, task.parity, "above"))
-            ratio = f"{_ratio(pairs)} at {len(pairs)} levels of noise, bound {task.parity:.2f}"
+            ratio = f"{ratio_words(pairs)} at {len(pairs)} levels of noise, bound {task.parity:.2f}"
             said.append(f"{played.env_id}, {played}: {ratio}")
-    return _every(tests, said, "--noise: qpd evaluate RUN --policy P --noise 0,0.1,0.5 --json")
+    return found_by_every(
+        tests, said, "--noise: qpd evaluate RUN --policy P --noise 0,0.1,0.5 --json"
+    )
 
 
 def _fits(evidence: ControllerEvidence) -> Found:
     """Judge whether cores of smaller controllers than the largest were built for the part."""
     cores = [each for each in evidence.cores if each.cell != _LARGEST]
     if not cores:
-        return Found(f"qpd fpga RUN --device {_PART}")
+        return Found(f"qpd fpga RUN --device {PART}")
     verdict = Verdict.held if all(each.fits for each in cores) else Verdict.failed
     said = [f"{len(cores)} built", *map(str, cores), "no test"]
     return Found("; ".join(said), verdict=verdict)
@@ -422,17 +298,8 @@ def _too_large(evidence: ControllerEvidence) -> Found:
     """Judge whether the largest controller does not fit the part, at any folding."""
     cores = [each for each in evidence.cores if each.cell == _LARGEST]
     if not any(each.fits for each in cores):  # one that does not fit leaves no file
-        return Found(f"qpd fpga RUN --device {_PART} of such a run, which says so or builds it")
+        return Found(f"qpd fpga RUN --device {PART} of such a run, which says so or builds it")
     return Found("; ".join([*map(str, cores), "no test"]), verdict=Verdict.failed)
-
-
-def _every(tests: Sequence[ClaimTest], said: Sequence[str], by: str) -> Found:
-    return Found("; ".join(said), claim_test_of_every(tests)) if tests else Found(by)
-
-
-def _ratio(pair: Sequence[ScorePair]) -> str:
-    found = mean_of_ratios(pair)
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
@@ -443,8 +310,8 @@ CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
     ("where all in few bits fails, the input is the bottleneck", _bottleneck),
     ("output bits matter at 2 only", _outputs),
     ("HalfCheetah is limited by capacity: return falls with core bits and width", _capacity),
-    ("DDPG: lower returns, mostly at parity", _ddpg),
-    ("normalization helps fp32 SAC and quantized DDPG, and hurts fp32 DDPG", _normalization),
+    ("DDPG: lower returns, mostly at parity", judge_ddpg),
+    ("normalization helps fp32 SAC and quantized DDPG, and hurts fp32 DDPG", judge_normalization),
     ("a core of 3 bits is always at parity", _at_parity(lambda _: 3)),
     ("with core and width reduced more input bits are needed", _more_inputs),
     ("selected policies learn as fast as fp32", _learning),

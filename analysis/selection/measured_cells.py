@@ -43,9 +43,12 @@ class Route:
     normalizes: bool = True
 
     @property
-    def is_of_sac(self) -> bool:
-        """Tell whether most of the paper is about such: SAC with VecNormalize; and all students."""
-        return self.teacher is not None or (self.algo in ("", "sac") and self.normalizes)
+    def is_usual(self) -> bool:
+        """Tell whether the paper's claims on SAC are judged by it.
+
+        That is every student, and trainings with VecNormalize but DDPG's.
+        """
+        return self.teacher is not None or (self.algo != "ddpg" and self.normalizes)
 
     def __str__(self) -> str:
         """Return it in words."""
@@ -90,7 +93,10 @@ def measured_cells(paths: Sequence[Path]) -> MeasuredCells:
 
     Raises what `measured_routes` does, and RunDirectoryError for several routes.
     """
-    found = measured_routes(paths)
+    routes = measured_routes(paths)
+    found = [each for each in routes if each.cells or each.floats]
+    # What was left out made routes of its own.
+    found[0].notes += [note for each in routes if each not in found for note in each.notes]
     if len(found) > 1:
         known = "; ".join(str(each.route) for each in found)
         raise RunDirectoryError(
@@ -175,12 +181,11 @@ def _training(path: Path) -> _Found:
     """Return a controller, or the float twin of one, as it was played."""
     run = TrainingRun.open(path)
     settings, manifest = run.recipe.quantization, run.manifest
-    route = Route(
-        manifest.env_id,
-        algo=manifest.algo,
-        timesteps=manifest.phases["train"].timesteps,
-        normalizes=bool(run.recipe.train.hyperparameters.get("normalize", True)),
-    )
+    normalize: Any = run.recipe.train.hyperparameters.get("normalize", True)
+    if isinstance(normalize, dict):
+        normalize = normalize.get("norm_obs", True)
+    steps = manifest.phases["train"].total_timesteps or 0
+    route = Route(manifest.env_id, None, manifest.algo, steps, bool(normalize))
     if settings.controller is None:
         return route, [], [f"{path}: is no integer controller and no twin of one; left out"]
     evaluations = manifest.evaluations

@@ -175,8 +175,8 @@ def _integer_controllers(
     runs: list[Path], noise: list[Path], output: Path | None, as_json: bool
 ) -> None:
     with analysis_extra():
+        from qpd.analysis.paper.controller_evidence import ControllerEvidence
         from qpd.analysis.paper.integer_controllers import (
-            ControllerEvidence,
             choices_table,
             figure,
             judge,

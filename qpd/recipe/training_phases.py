@@ -72,7 +72,8 @@ class TrainingPhase(RecipeSection):
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
         description="torch.compile the training step; auto = where it pays: for observations that "
-        "are vectors in phases of 20,000 updates or more on a CPU; off = nor a CUDA graph",
+        "are vectors in phases of 20,000 updates or more on a CPU; off = neither that nor, on a "
+        "GPU, a CUDA graph",
     )
     patience: int | None = Field(
         None,

@@ -91,6 +91,9 @@ def train_together(
             for t in trainees
         ]
     )
+    # Ahead of updates, of which many may be waiting: else emulators would idle behind them.
+    device = stream.memory.device
+    beside = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
     while epoch < settings.epochs:
         active = {
             number: trainee
@@ -99,13 +102,21 @@ def train_together(
         }
         if not active:
             return
-        _one_epoch(active, updates, stream)
+        _one_epoch(active, updates, stream, beside)
         epoch += 1
         save()
 
 
-def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream) -> None:
-    """Collect, train, validate and report; the first trainee's randomness shuffles."""
+def _one_epoch(
+    active: dict[int, Trainee],
+    updates: Updates,
+    stream: PlayStream,
+    beside: torch.cuda.Stream | None,
+) -> None:
+    """Collect, train, validate and report; the first trainee's randomness shuffles.
+
+    On a GPU play is `beside` the updates, in a stream of its own.
+    """
     trainees = list(active.values())
     lead = trainees[0]
     plan, state = lead.plan, lead.state
@@ -119,7 +130,7 @@ def _one_epoch(active: dict[int, Trainee], updates: Updates, stream: PlayStream)
     updates.begin_epoch(list(active), draw)
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
-        collection = _Collection(stream, shared_policy(players))
+        collection = _Collection(stream, shared_policy(players), beside)
     # A bad epoch is noticed at its end only, when the parameters are already spoiled.
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
     skipped = [trainee.skipped_updates for trainee in trainees]
@@ -231,9 +242,11 @@ class _Collection:
     a core is free for it, it does. The numbers are the same either way.
     """
 
-    def __init__(self, stream: PlayStream, student: Policy) -> None:
+    def __init__(
+        self, stream: PlayStream, student: Policy, beside: torch.cuda.Stream | None
+    ) -> None:
+        self._stream, self._student, self._beside = stream, student, beside
         self._thread: ThreadPoolExecutor | None = None
-        self._cuda: torch.cuda.Stream | None = None
         # On two cores emulation and training only slow each other down.
         if usable_cores() > 2:
             # As many threads for the teacher, whatever training sets meanwhile.
@@ -241,19 +254,19 @@ class _Collection:
             self._thread = ThreadPoolExecutor(
                 1, initializer=torch.set_num_threads, initargs=(threads,)
             )
-            if stream.memory.device.type == "cuda":
-                # Ahead of updates, of which many may be waiting: emulators idle meanwhile.
-                self._cuda = torch.cuda.Stream(stream.memory.device, priority=-1)
-                self._cuda.wait_stream(torch.cuda.current_stream(stream.memory.device))
-            self._done = self._thread.submit(self._refresh, stream, student)
+            if beside is not None:
+                beside.wait_stream(torch.cuda.current_stream(stream.memory.device))
+            self._done = self._thread.submit(self._refresh)
         else:
             stream.refresh(student)
 
-    def _refresh(self, stream: PlayStream, student: Policy) -> None:
-        with torch.cuda.stream(self._cuda):  # nothing without a GPU
-            stream.refresh(student)
-        if self._cuda is not None:
-            self._cuda.synchronize()
+    def _refresh(self) -> None:
+        if self._beside is None:
+            self._stream.refresh(self._student)
+            return
+        with torch.cuda.stream(self._beside):
+            self._stream.refresh(self._student)
+        self._beside.synchronize()
 
     def wait(self) -> None:
         """Wait until all new play is in the memory; re-raise an error of the thread."""

@@ -64,8 +64,8 @@ class TrainStep:
     another size, such as an epoch's last, take the plain way. auto compiles on a CPU the steps of
     vectors if there are enough `updates` in the phase to repay it; of images a compiled step
     multiplies what observations share again. On a GPU all of a step can be captured instead
-    (`CapturedUpdates`). `scaling` is the phase's, begun anew if it is None; where the recipe scales
-    losses or counts gradients, nothing is compiled.
+    (`qpd.training.updates`). `scaling` is the phase's, begun anew if it is None; where the recipe
+    scales losses or counts gradients, nothing is compiled.
     """
 
     def __init__(

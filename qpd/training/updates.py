@@ -31,7 +31,7 @@ class Updates:
 
     def __init__(self, steps: Sequence[TrainStep]) -> None:
         self.steps = list(steps)
-        self.seconds_drawing = 0.0  # on a GPU a graph does that as well, and nobody knows
+        self.seconds_drawing = 0.0  # not known where a graph draws
         self.device = steps[0].device
         self._active = list(steps)
         self._draw: Draw = _nothing_to_draw
@@ -123,15 +123,18 @@ class Updates:
         graph = torch.cuda.CUDAGraph()
         for group, rate in zip(groups, self._rates, strict=True):
             group["lr"], group["capturable"] = rate, True
+        before = torch.cuda.current_stream(self.device)
         try:
             # thread_local: play goes on in another thread.
-            with torch.cuda.graph(
-                graph, stream=self._streams[0], capture_error_mode="thread_local"
+            with (
+                torch.cuda.device(self.device),
+                torch.cuda.graph(graph, stream=self._streams[0], capture_error_mode="thread_local"),
             ):
                 self._losses = self._branches(self._rows)
         except RuntimeError as error:
             if any(step.must_compile for step in self._active):
                 raise
+            torch.cuda.set_stream(before)  # a capture that fails at its end leaves its own
             line = str(error).strip().splitlines()[0]
             warnings.warn(f"no CUDA graph of an update: {line}; training is slower", stacklevel=1)
             self._captures = False

@@ -76,8 +76,8 @@ def steps_of(kind: str, modules: list[torch.nn.Module], compile_: str) -> list[T
 
 
 def trained(kind: str, modules: list[torch.nn.Module], memory: ReplayMemory, how: str) -> Any:
-    """The losses `[updates, students, 3]` of two epochs at falling rates, with a rollback between;
-    `how` is the recipe's compile.
+    """Return the losses `[updates, students, 3]` of two epochs at falling rates, with a rollback
+    between; `how` is the recipe's compile.
     """
     steps, rng, losses = steps_of(kind, modules, how), np.random.default_rng(1), []
     updates = Updates(steps)

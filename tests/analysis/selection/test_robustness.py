@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qpd.analysis.paper.integer_controllers import ControllerEvidence, judge
+from qpd.analysis.paper.controller_evidence import ControllerEvidence
+from qpd.analysis.paper.integer_controllers import judge
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route, measured_routes
 from qpd.analysis.selection.robustness import noisy_pairs, read_noisy_games, robustness
 from qpd.analysis.selection.rule import Cell
