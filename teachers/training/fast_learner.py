@@ -178,10 +178,10 @@ def _transitions(model: Any, batch_size: int) -> Transitions:
     batch = model.replay_buffer.sample(batch_size, env=model._vec_normalize_env)
     discounts = model.gamma if batch.discounts is None else batch.discounts
     return Transitions(
-        states=batch.observations.flatten(1),
+        states=batch.observations.flatten(1).float(),  # float64 where nothing normalizes MuJoCo's
         actions=batch.actions,
         rewards=batch.rewards.flatten(),
-        next_states=batch.next_observations.flatten(1),
+        next_states=batch.next_observations.flatten(1).float(),
         discounts=((1 - batch.dones) * discounts).flatten(),
     )
 
