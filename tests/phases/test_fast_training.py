@@ -207,6 +207,14 @@ def test_the_twin_is_the_float_network_with_the_same_normalization(tmp_path: Pat
     assert not stored.is_active and "float" in str(stored)
 
 
+def test_a_controller_learns_from_float64_observations_as_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    more = SETTINGS | CORE_3 | {"normalize": False}
+    run = qpd.train("ddpg", "InvertedPendulum-v5", overrides=more, output=tmp_path / "run", **SMALL)
+    assert load_teacher(run.path).normalization is None
+    assert qpd.evaluate(run.path, policy="qat", episodes=2).mean >= 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
