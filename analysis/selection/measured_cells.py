@@ -196,10 +196,19 @@ def _training(path: Path) -> _Found:
     if run.quantized_file.is_file():
         key = cell_of(load_integer_student(run.quantized_file))
     else:
-        key = max(load_teacher(path).hidden_widths)
+        key = _float_width(run)
     if isinstance(key, str):
         return route, [], [f"{path}: {key}; left out"]
     return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
+
+
+def _float_width(run: TrainingRun) -> int:
+    """Return a float actor's widest hidden layer: of the recipe, or of the agent, if it is kept."""
+    layers: Any = run.recipe.train.hyperparameters.get("net_arch")
+    if isinstance(layers, dict):
+        layers = layers.get("pi")
+    known = layers if isinstance(layers, list) and layers else load_teacher(run.path).hidden_widths
+    return max(known)
 
 
 def _mean_while_learning(path: Path) -> float | None:
