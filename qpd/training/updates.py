@@ -1,6 +1,6 @@
 """A batch's updates of all students on a stream; on a GPU as one CUDA graph.
 
-A small student's update is some eighty kernels of a few microseconds each, and launching each from
+A small student's update is dozens of kernels of a few microseconds each, and launching each from
 Python takes as long. Captured once, they are launched together.
 """
 
