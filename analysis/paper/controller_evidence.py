@@ -1,4 +1,4 @@
-"""What controllers of ours showed on the tasks of Kresse & Lampert (arXiv 2511.07046)."""
+"""Read what controllers of ours showed on the tasks of Kresse & Lampert (arXiv 2511.07046)."""
 
 from __future__ import annotations
 

@@ -283,8 +283,7 @@ def _train_epoch(
     """
     lead = next(iter(active.values()))
     settings = lead.plan.settings
-    device = next(lead.state.module.parameters()).device
-    sums = [torch.zeros(3, device=device) for _ in active]
+    sums = [torch.zeros(3, device=updates.device) for _ in active]
     total = sum(len(rows) for rows in batches)
     count, began = 0, time.perf_counter()
     for index, rows in enumerate(batches):

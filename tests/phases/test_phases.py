@@ -244,7 +244,13 @@ def test_collecting_beside_training_changes_no_number(
         threads.append(threading.current_thread() is threading.main_thread())
         refresh(stream, student)
 
+    def no_gpu(stream: object) -> None:
+        raise AssertionError(
+            "a CPU's phase asks for a GPU, which fails where there is another kind"
+        )
+
     monkeypatch.setattr(PlayStream, "refresh", spy)
+    monkeypatch.setattr(torch.cuda, "stream", no_gpu)
     for cores in (1, 64):
         monkeypatch.setattr(epochs, "usable_cores", lambda cores=cores: cores)
         work(tmp_path / str(cores), recipe, Follower())
