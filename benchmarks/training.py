@@ -44,6 +44,7 @@ class QpdTraining:
         batch_size: int,
         quantized: bool,
         actions: ActionSpace = BREAKOUT,
+        shared: bool = True,
         **settings_of: Any,
     ) -> None:
         self.memory, self.batch_size = stream.memory, batch_size
@@ -58,7 +59,7 @@ class QpdTraining:
         optimizer = make_optimizer(self.module, settings, 1.0)
         plan = training_plan(settings, 3.0, actions)
         self.step = TrainStep(plan, self.module, optimizer, updates=LEAST_UPDATES)
-        self.draw = self.memory.start_drawing(shared=self.step.reads_shared_frames)
+        self.draw = self.memory.start_drawing(shared=shared and self.step.reads_shared_frames)
         self.batches = self._endless(np.random.default_rng(0))
 
     def _endless(self, rng: np.random.Generator) -> Iterator[torch.Tensor]:

@@ -273,12 +273,13 @@ def _learning(evidence: ControllerEvidence) -> Found:
 def _robust(evidence: ControllerEvidence) -> Found:
     """Judge whether controllers are at parity with the float at every task's noise together."""
     tests, said = [], []
-    for played, pairs in noisy_pairs(evidence.noisy):
+    for played, its, pairs in noisy_pairs(evidence.noisy):
         task = TASKS.get(played.env_id.removesuffix("-v4"))
         if task is not None:
             tests.append(claim_test_of_mean(pairs, task.parity, "above"))
             ratio = f"{ratio_words(pairs)} at {len(pairs)} levels of noise, bound {task.parity:.2f}"
-            said.append(f"{played.env_id}, {played}: {ratio}")
+            units = "" if played.has_noise_of(its) else ", noise in units of each one's own play"
+            said.append(f"{played.env_id}, {played} beside {its}: {ratio}{units}")
     return found_by_every(
         tests, said, "--noise: qpd evaluate RUN --policy P --noise 0,0.1,0.5 --json"
     )

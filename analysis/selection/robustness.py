@@ -35,17 +35,25 @@ _FLOAT, _INTEGERS = ("distilled", "teacher"), "qat"
 class NoisyGames:
     """A policy's games by noise.
 
-    `policy` is teacher, distilled, ptq or qat; `returns[sigma]` float64 `[episodes]`.
+    `policy` is teacher, distilled, ptq or qat; `returns[sigma]` float64 `[episodes]`; noise is in
+    units of `deviations`, one for each feature (None in files of earlier versions).
     """
 
     target: str
     policy: str
     env_id: str
     returns: dict[float, np.ndarray]
+    deviations: tuple[float, ...] | None = None
 
     def __str__(self) -> str:
         """Return its run's or agent's folder, and which policy of it."""
         return f"{Path(self.target).name}, {self.policy}"
+
+    def has_noise_of(self, other: NoisyGames) -> bool:
+        """Tell whether both saw noise of the same size; of one run's policies it always is."""
+        if self.deviations is None or other.deviations is None:
+            return self.target == other.target
+        return self.deviations == other.deviations
 
 
 def read_noisy_games(files: Sequence[Path]) -> list[NoisyGames]:
@@ -68,17 +76,32 @@ def _read(file: Path) -> NoisyGames:
             raise ValueError
         if any(each.ndim != 1 or len(each) < 2 for each in levels.values()):
             raise ValueError
+        given = content.get("deviations")
+        deviations = None if given is None else tuple(float(each) for each in given)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise TargetError(
             f"{file}: holds no games; expected what `qpd evaluate TARGET --noise 0,0.1,0.5 --json` "
             "prints, of two games or more",
             ErrorCode.RUN_DAMAGED,
         ) from error
-    return NoisyGames(target, policy, env_id, levels)
+    return NoisyGames(target, policy, env_id, levels, deviations)
 
 
-def noisy_pairs(played: Sequence[NoisyGames]) -> list[tuple[NoisyGames, list[ScorePair]]]:
-    """Return each policy in integers with pairs of its games and the float's, by noise above 0.
+def unequal_noise(played: Sequence[NoisyGames]) -> list[str]:
+    """Return a line for each policy that saw other noise than the float it is compared with."""
+    pairs = [(each, _float_of(each, played)) for each in played]
+    return [
+        f"{each} and {its}: each noise is in units of its own play; qpd evaluate --noise-like FILE "
+        "makes it equal"
+        for each, its in pairs
+        if its is not None and not each.has_noise_of(its)
+    ]
+
+
+def noisy_pairs(
+    played: Sequence[NoisyGames],
+) -> list[tuple[NoisyGames, NoisyGames, list[ScorePair]]]:
+    """Return each policy in integers, its float, and pairs of their games by noise above 0.
 
     The float is the same run's float student, or without one the first agent or float twin that
     played in the same environment.
@@ -92,7 +115,7 @@ def noisy_pairs(played: Sequence[NoisyGames]) -> list[tuple[NoisyGames, list[Sco
                 for sigma, games in sorted(each.returns.items())
                 if sigma > 0.0 and sigma in its.returns
             ]
-            found += [(each, pairs)] if pairs else []
+            found += [(each, its, pairs)] if pairs else []
     return found
 
 

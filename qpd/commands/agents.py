@@ -71,6 +71,13 @@ def evaluate(
             help="noise on each feature, in its standard deviations: 0,0.1,0.5",
         ),
     ] = None,
+    noise_like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="what `--noise --json` printed for another policy, to have equal noise",
+        ),
+    ] = None,
     env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
@@ -102,10 +109,14 @@ def evaluate(
     from qpd.runs.target import load_target
 
     sigmas = _sigmas(noise)
+    if noise_like is not None and noise is None:
+        raise TargetError(
+            f"--noise-like {noise_like}: give --noise 0,0.1,0.5 as well", ErrorCode.COMMAND_LINE
+        )
     wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
     loaded = load_target(target, policy, wish, device or "auto", vecnormalize)
     if noise is not None:
-        loaded = with_deviations(loaded, progress(quiet))
+        loaded = with_deviations(loaded, progress(quiet), noise_like)
     if gif is not None:
         from qpd.evaluation.video import check_filmable, record_gif
 
@@ -134,7 +145,7 @@ def evaluate(
         return
     if as_json:
         noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
-        print_json(report | {"noise": noisy})
+        print_json(report | {"deviations": loaded.deviations, "noise": noisy})
         return
     if quiet:
         return

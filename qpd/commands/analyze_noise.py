@@ -28,9 +28,13 @@ def analyze_robustness(
             robustness,
             robustness_figure,
             robustness_tables,
+            unequal_noise,
         )
 
-        table = robustness(read_noisy_games(files))
+        played = read_noisy_games(files)
+        table = robustness(played)
         tables = {"robustness": table}
         written = save_analysis(tables, {"robustness": lambda: robustness_figure(table)}, output)
-    print_analysis(tables, robustness_tables(table), NOTES, written, as_json)
+    print_analysis(
+        tables, robustness_tables(table), [*NOTES, *unequal_noise(played)], written, as_json
+    )

@@ -5,7 +5,9 @@ Kresse & Lampert (arXiv 2511.07046): N(0, sigma^2) is added to each normalized f
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.sampled_states import SampledStates
+from qpd.files.json_input import read_json
 from qpd.numerics.random_seeds import seed_for
 from qpd.runs.progress import Progress
 from qpd.runs.target import Target, load_target, play
@@ -23,12 +26,13 @@ MOST_NOISE = 10.0
 _GAMES = 16
 
 
-def with_deviations(target: Target, progress: Progress) -> Target:
+def with_deviations(target: Target, progress: Progress, like: Path | None = None) -> Target:
     """Return the target with the deviation of each feature, which noise is a multiple of.
 
-    That is VecNormalize's where the agent has one; else that of the states in 16 games without
-    noise: of an agent its own, of a run those of the last policy made, whichever of its policies
-    the target is, so that all of them get equal noise. Raises TargetError for images.
+    Those in the file `like`, if it is given. Else VecNormalize's where the agent has one; else
+    those of the states in 16 games without noise: of an agent its own, of a run those of the last
+    policy made, whichever of its policies the target is, so that all of them get equal noise.
+    Raises TargetError for images, or a file that does not fit.
     """
     is_vector = len(target.observation_shape) == 1
     if is_vector and environment_spec(target.environment).pixels:
@@ -36,7 +40,7 @@ def with_deviations(target: Target, progress: Progress) -> Target:
             f"--noise: {target.label} sees an image among vectors; noise is for vectors alone",
             ErrorCode.COMMAND_LINE,
         )
-    if target.deviations is not None:
+    if like is None and target.deviations is not None:
         return target
     if not is_vector:
         raise TargetError(
@@ -44,6 +48,16 @@ def with_deviations(target: Target, progress: Progress) -> Target:
             "is for vectors",
             ErrorCode.COMMAND_LINE,
         )
+    if like is not None:
+        found = _deviations_in(like)
+        (features,) = target.observation_shape
+        if len(found) != features:
+            raise TargetError(
+                f"--noise-like {like}: has deviations of {len(found)} features, {target.label} "
+                f"sees {features}",
+                ErrorCode.COMMAND_LINE,
+            )
+        return replace(target, deviations=found)
     player, run = target, target.run_path
     if run is not None and not is_training(run):
         player = load_target(run, None, None, "cpu")
@@ -51,6 +65,20 @@ def with_deviations(target: Target, progress: Progress) -> Target:
     games = seed_for(target.seed, "calibration")
     play(replace(target, policy=seen), progress, episodes=_GAMES, seed=games)
     return replace(target, deviations=tuple(seen.observations.std(0, dtype=np.float64).tolist()))
+
+
+def _deviations_in(file: Path) -> tuple[float, ...]:
+    try:
+        found = [float(each) for each in read_json(file)["deviations"]]
+        if not all(math.isfinite(each) and each >= 0.0 for each in found):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise TargetError(
+            f"--noise-like {file}: holds no deviations; expected what `qpd evaluate TARGET --noise "
+            "SIGMA,... --json` prints",
+            ErrorCode.COMMAND_LINE,
+        ) from error
+    return tuple(found)
 
 
 def with_noise(target: Target, sigma: float, seed: int) -> Target:

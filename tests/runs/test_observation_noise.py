@@ -61,6 +61,24 @@ def test_a_table_with_a_row_for_each(capsys: pytest.CaptureFixture[str]) -> None
     assert (CARTPOLE / "manifest.json").read_bytes() == before  # not as the recipe says
 
 
+def test_another_policys_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--episodes", "2", "--seed", "1", "--json")
+    code, out, _ = call(capsys, "evaluate", CARTPOLE, "--noise", "0.1", *options)
+    file = tmp_path / "first.json"
+    file.write_text(out)
+    given = json.loads(out)["deviations"]
+    assert code == 0 and len(given) == 4
+    # The teacher would have noise in units of its own play, which is another's.
+    other = REFERENCE / "classic-dqn-cartpole"
+    like = ("--noise", "0.1", "--noise-like", file)
+    code, out, _ = call(capsys, "evaluate", other, *like, *options)
+    assert code == 0 and json.loads(out)["deviations"] == given
+    code, out, _ = call(capsys, "evaluate", other, "--noise", "0.1", *options)
+    assert code == 0 and json.loads(out)["deviations"] != given
+    code, _, err = call(capsys, "evaluate", REFERENCE / "classic-a2c-acrobot", *like)
+    assert code == 2 and "has deviations of 4 features" in err and "sees 6" in err
+
+
 def test_images_are_refused() -> None:
     target = load_target(REFERENCE / "breakout-ppo-xxs", None, None, "cpu")
     with pytest.raises(TargetError, match="noise is for vectors"):

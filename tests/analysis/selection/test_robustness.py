@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,12 @@ CARTPOLE = REFERENCE / "classic-ppo-cartpole"
 
 
 def games_file(
-    folder: Path, target: str, policy: str, levels: dict[float, float], env_id: str = "Hopper-v4"
+    folder: Path,
+    target: str,
+    policy: str,
+    levels: dict[float, float],
+    env_id: str = "Hopper-v4",
+    deviations: list[float] | None = None,
 ) -> Path:
     """Write 40 games about each mean in `levels`, as `qpd evaluate --noise --json` prints them."""
     spread = np.linspace(-1.0, 1.0, 40)
@@ -30,7 +36,9 @@ def games_file(
         {"sigma": sigma, "return": {"returns": (mean * (1 + 0.1 * spread)).tolist()}}
         for sigma, mean in levels.items()
     ]
-    content = {"target": target, "policy": policy, "env_id": env_id, "noise": noise}
+    content: dict[str, Any] = {"target": target, "policy": policy, "env_id": env_id, "noise": noise}
+    if deviations is not None:  # None as in files of earlier versions
+        content["deviations"] = deviations
     file = folder / f"{target}-{policy}.json"
     file.write_text(json.dumps(content))
     return file
@@ -59,9 +67,32 @@ def test_a_controller_without_a_student_is_compared_with_its_twin(tmp_path: Path
         games_file(tmp_path, "elsewhere", "qat", {0.0: 900, 0.3: 500}, "Ant-v4"),
     ]
     pairs = noisy_pairs(read_noisy_games(files))
-    ((played, ((few, its),)),) = pairs
-    assert str(played) == "trained, qat"
+    ((played, twin, ((few, its),)),) = pairs
+    assert (str(played), str(twin)) == ("trained, qat", "twin, teacher")
     assert few.mean() == pytest.approx(500) and its.mean() == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("few", "twin", "is_told"),
+    [([1.0, 2.0], [1.0, 2.0], False), ([1.0, 2.0], [1.0, 2.5], True), (None, None, True)],
+)
+def test_noise_that_is_not_equal_is_told(
+    tmp_path: Path,
+    few: list[float] | None,
+    twin: list[float] | None,
+    is_told: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    levels = {0.0: 900.0, 0.3: 800.0}
+    files = [
+        games_file(tmp_path, "twin", "teacher", levels, deviations=twin),
+        games_file(tmp_path, "few", "qat", levels, deviations=few),
+    ]
+    code, out, _ = call(capsys, "analyze", "robustness", *files)
+    assert code == 0 and ("few, qat and twin, teacher: each noise" in out) == is_told
+    claims = judge(ControllerEvidence([], [], read_noisy_games(files)))
+    (claim,) = [each for each in claims if "noise" in each.text]
+    assert ("noise in units of each one's own play" in claim.evidence) == is_told
 
 
 @pytest.mark.parametrize(
