@@ -22,6 +22,7 @@ from qpd.runs.run_directory import RunDirectoryError
 from qpd.student_files.quantized import load_integer_student
 
 PART = "xc7a15t"  # the paper's
+_ROUTABLE = 0.9  # of the LUTs
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,21 @@ class BuiltCore:
     measured: dict[str, Any]
 
     @property
-    def fits(self) -> bool:
-        """Tell whether the part holds it."""
+    def fits(self) -> bool | None:
+        """Tell whether the part holds it; None where only placing could tell.
+
+        The cells are Yosys' before placing, and a part that is all but full may not be routed.
+        """
         keys = ("luts", "flip_flops", "block_rams", "dsps")
-        return DEVICES[PART].fits(*(self.measured[key] for key in keys))
+        if not DEVICES[PART].fits(*(self.measured[key] for key in keys)):
+            return False
+        return True if self.measured["luts"] <= _ROUTABLE * DEVICES[PART].luts else None
 
     def __str__(self) -> str:
         """Return what was measured in words."""
-        its = self.measured
-        return f"{self.name}: {its['luts']:,} LUTs, {its['layer_cycles']:,} cycles of the layers"
+        its, part = self.measured, DEVICES[PART]
+        luts = f"{its['luts']:,} LUTs before placing ({its['luts'] / part.luts:.0%})"
+        return f"{self.name}: {luts}, {its['layer_cycles']:,} cycles of the layers"
 
 
 @dataclass(frozen=True)

@@ -290,17 +290,20 @@ def _fits(evidence: ControllerEvidence) -> Found:
     cores = [each for each in evidence.cores if each.cell != _LARGEST]
     if not cores:
         return Found(f"qpd fpga RUN --device {PART}")
-    verdict = Verdict.held if all(each.fits for each in cores) else Verdict.failed
+    fits = [each.fits for each in cores]
+    verdict = Verdict.undecided if None in fits else Verdict.held
     said = [f"{len(cores)} built", *map(str, cores), "no test"]
-    return Found("; ".join(said), verdict=verdict)
+    return Found("; ".join(said), verdict=Verdict.failed if False in fits else verdict)
 
 
 def _too_large(evidence: ControllerEvidence) -> Found:
     """Judge whether the largest controller does not fit the part, at any folding."""
     cores = [each for each in evidence.cores if each.cell == _LARGEST]
-    if not any(each.fits for each in cores):  # one that does not fit leaves no file
+    fits = [each.fits for each in cores]
+    if True not in fits and None not in fits:  # one that does not fit leaves no file
         return Found(f"qpd fpga RUN --device {PART} of such a run, which says so or builds it")
-    return Found("; ".join([*map(str, cores), "no test"]), verdict=Verdict.failed)
+    verdict = Verdict.failed if True in fits else Verdict.undecided
+    return Found("; ".join([*map(str, cores), "no test"]), verdict=verdict)
 
 
 CLAIMS: list[tuple[str, Callable[[ControllerEvidence], Found]]] = [
