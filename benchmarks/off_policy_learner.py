@@ -25,11 +25,13 @@ from qpd.teachers.training.fast_learner import use_fast_learner
 WIDTH, BATCH = 256, 256
 STEPS = 200  # of each way in each round
 CLASSES: dict[str, Any] = {"sac": SAC, "td3": TD3, "ddpg": DDPG}
-WAYS: dict[str, tuple[torch.dtype | None, str | None]] = {  # dtype of products, format
-    "Stable-Baselines3": (None, None),
-    "fast, float32": (None, None),
-    "fast, bfloat16": (torch.bfloat16, None),
-    "fast, fp16": (None, "fp16"),  # in mixed precision, simulated
+WAYS: dict[str, tuple[torch.dtype | None, str | None, bool]] = {
+    "Stable-Baselines3": (None, None, False),  # dtype of products, format, compiled
+    "float32, not compiled": (None, None, False),
+    "bfloat16, not compiled": (torch.bfloat16, None, False),
+    "float32": (None, None, True),
+    "bfloat16": (torch.bfloat16, None, True),
+    "fp16": (None, "fp16", False),  # in mixed precision, simulated
 }
 
 
@@ -54,7 +56,7 @@ def main() -> None:
             found.append(_peak(getattr(torch, name)))
     flops = update_flops(arguments.algo, models["Stable-Baselines3"])
     print(f"{arguments.algo} on {arguments.env}, {arguments.rounds} rounds of {STEPS} steps")
-    print("way                steps/s  ratio  update ms  GFLOP/s")
+    print("updates by              steps/s  ratio  update ms  GFLOP/s")
     base = statistics.median(rates["Stable-Baselines3"])
     for way in WAYS:
         rate, update = statistics.median(rates[way]), statistics.median(updates[way])
@@ -63,7 +65,7 @@ def main() -> None:
             for mine, theirs in zip(rates[way], rates["Stable-Baselines3"], strict=True)
         )
         gflops = flops / update / 1e9
-        print(f"{way:18} {rate:7.0f}  {ratio:5.2f}  {1e3 * update:9.2f}  {gflops:7.0f}")
+        print(f"{way:23} {rate:7.0f}  {ratio:5.2f}  {1e3 * update:9.2f}  {gflops:7.0f}")
     measured = ", ".join(f"{name} {statistics.median(found):.0f}" for name, found in peaks.items())
     print(
         f"GFLOP/s of a {WIDTH} x {WIDTH} x {BATCH} product: {measured}; baseline {base:.0f} steps/s"
@@ -101,9 +103,10 @@ def _model(algo: str, env: str, way: str) -> Any:
         gradient_steps=1,
         policy_kwargs={"net_arch": [WIDTH, WIDTH]},
     )
-    if way.startswith("fast"):
-        dtype, form = WAYS[way]
-        use_fast_learner(model, dtype, precision=None if form is None else _precision(algo, form))
+    if way != "Stable-Baselines3":
+        dtype, form, compiles = WAYS[way]
+        precision = None if form is None else _precision(algo, form)
+        use_fast_learner(model, dtype, precision=precision, compiles=compiles)
     model.learn(BATCH + 50)
     return model
 

@@ -70,6 +70,11 @@ class TrainSettings(RecipeSection):
         description="of the fast learner: dtype of the hidden layers' products; bfloat16 is faster "
         "where the processor has units for it",
     )
+    compile: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="torch.compile the fast learner's updates, but for few bits; auto = in "
+        "trainings of 20,000 agent steps or more",
+    )
 
 
 class TrainQuantization(RecipeSection):
@@ -327,6 +332,8 @@ class TrainRecipe(RecipeSection):
             raise ValueError("train.learner: an integer controller is learned by `fast`")
         if self.train.products != "float32" and not self.uses_fast_learner:
             raise ValueError("train.products: needs train.learner=fast")
+        if self.train.compile == "on" and not self.uses_fast_learner:
+            raise ValueError("train.compile: needs train.learner=fast")
         return self
 
     def to_yaml(self) -> str:

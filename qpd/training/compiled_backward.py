@@ -7,18 +7,14 @@ Sums in another order change the last bits.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from qpd.errors.codes import ErrorCode
-from qpd.errors.user_error import UserError
 from qpd.losses.objective import Objective
-from qpd.machine.description import cxx_compiler
+from qpd.machine.compiled_graph import compiled_graph, pays
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.replay.sample import ReplaySample
 from qpd.students import Student
@@ -28,27 +24,15 @@ from qpd.training.mixed_precision import MixedPrecision
 LEAST_UPDATES = 20_000
 
 
-class CompileError(UserError, RuntimeError):
-    """A step cannot be compiled: there is no C++ compiler, or it fails."""
-
-    code = ErrorCode.PACKAGE_MISSING
-
-
 def can_compile(module: nn.Module, wanted: str, updates: int) -> bool:
     """Tell whether the steps of `module` are compiled; `wanted` is the recipe's auto, on or off.
 
     Raises CompileError where that is on, and there is no compiler.
     """
     student = module.student if isinstance(module, QuantizedStudent) else module
-    if wanted == "off" or not isinstance(student, Student):
+    if not isinstance(student, Student) or student.architecture.image_shape is not None:
         return False
-    if student.architecture.image_shape is not None:
-        return False
-    if cxx_compiler() is not None:
-        return wanted == "on" or updates >= LEAST_UPDATES
-    if wanted == "on":
-        raise CompileError("compile: on needs a C++ compiler: g++, clang++ or c++")
-    return False
+    return pays(wanted, updates, LEAST_UPDATES)
 
 
 class CompiledBackward:
@@ -87,18 +71,10 @@ class CompiledBackward:
         # What learns: not a critic without weight, nor ranges that do not learn.
         self._learning = [each for each in self._all if each.grad is not None]
         self._forget()
-        traced = make_fx(lambda *given: self._run(*given))(*arguments)
-        self._forget()
-        # fullgraph: a graph that breaks would be slow without a word.
-        compiled: Callable[..., Any] = torch.compile(traced, fullgraph=True, dynamic=False)
         try:
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # PyTorch's, of itself
-                compiled(*arguments)
-        except Exception as error:  # the compiler's own, of many kinds
-            lines = [line for line in str(error).splitlines() if line.strip()] or [repr(error)]
-            raise CompileError(f"torch.compile failed: {' '.join(lines[:2])}") from error
-        return compiled
+            return compiled_graph(self._run, arguments)
+        finally:
+            self._forget()
 
     def _forget(self) -> None:
         for parameter in self._all:

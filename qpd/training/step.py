@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from qpd.losses.objective import Objective
 from qpd.losses.ppo import clipped_objective
+from qpd.machine.compiled_graph import CompileError
 from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
 from qpd.students import StudentOutputs
-from qpd.training.compiled_backward import CompiledBackward, CompileError, can_compile
+from qpd.training.compiled_backward import CompiledBackward, can_compile
 from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.plan import PhasePlan

@@ -26,41 +26,38 @@ class Critics:
         self._online = stacked(flat, count, products)
         self._followers = stacked(target, count, products)
         self._first = self._online.copy_of(0)
-        self._followers.share_memory_with(self._online)  # less of it stays in the cache
 
     def least_target(self, states: Tensor, actions: Tensor) -> Tensor:
         """Return the least of the targets' values `[batch]`."""
-        values = self._followers.forward(states, actions)
+        values, _ = self._followers.forward(states, actions)
         return values.squeeze(1).amin(0)
 
-    def regress(self, states: Tensor, actions: Tensor, wanted: Tensor, weight: float) -> float:
-        """Take a step towards `wanted` `[batch]`; return weight * sum over critics of the MSE."""
-        values = self._online.forward(states, actions)
+    def regression(
+        self, states: Tensor, actions: Tensor, wanted: Tensor, weight: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return weight * sum over critics of the MSE to `wanted` `[batch]`, and its gradients."""
+        values, layers = self._online.forward(states, actions)
         errors = values - wanted
-        self._online.backward(errors * (2.0 * weight / len(wanted)))
-        self._adam.step()
-        self._online.refresh()
-        return weight * float(errors.square().sum()) / len(wanted)
+        gradients = self._online.gradients(errors * (2.0 * weight / len(wanted)), layers)
+        return errors.square().sum() * (weight / len(wanted)), gradients
 
     def least(self, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the least values `[batch]`, and their sum's gradient by the actions."""
-        values = self._online.forward(states, actions)
+        values, layers = self._online.forward(states, actions)
         least, which = values.squeeze(1).min(0)
-        chosen = torch.zeros_like(values).scatter_(0, which.view(1, 1, -1), 1.0)
-        return least, self._online.input_gradient(chosen, states.shape[1])
+        chosen = torch.zeros_like(values).scatter(0, which.view(1, 1, -1), 1.0)
+        return least, self._online.input_gradient(chosen, layers, states.shape[1])
 
     def first(self, states: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first critic's values `[batch]`, and their sum's gradient by the actions."""
-        values = self._first.forward(states, actions)
-        gradient = self._first.input_gradient(torch.ones_like(values), states.shape[1])
-        return values.flatten(), gradient
+        values, layers = self._first.forward(states, actions)
+        ones = torch.ones_like(values)
+        return values.flatten(), self._first.input_gradient(ones, layers, states.shape[1])
 
-    def refresh(self) -> None:
-        """Hear that parameters have been loaded."""
-        self._online.refresh()
-        self._followers.refresh()
+    def step(self, gradients: Tensor) -> None:
+        """Move the critics along their gradients."""
+        self._adam.step(gradients)
 
     def follow(self, tau: float) -> None:
         """Move the targets by a share `tau` towards what they follow."""
         self._target.values.lerp_(self._flat.values, tau)
-        self._followers.refresh()

@@ -93,8 +93,9 @@ class FlatAdam:
         """The learning rate."""
         return float(self._plain.param_groups[0]["lr"])
 
-    def step(self) -> None:
-        """Move the parameters along their gradients."""
+    def step(self, gradients: Tensor) -> None:
+        """Move the parameters along their gradients `[n]`."""
+        self._flat.gradients.copy_(gradients)  # where hooks of the optimizer look for them
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()

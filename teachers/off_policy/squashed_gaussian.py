@@ -7,7 +7,7 @@ log-deviation is clamped to [-20, 2], and 1e-6 keeps the logarithm of 1 - a^2 fi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +17,7 @@ _EPSILON = 1e-6
 _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-@dataclass(frozen=True)
-class SquashedSample:
+class SquashedSample(NamedTuple):
     """Actions a = tanh(mean + deviation * noise), and what their gradients need.
 
     All are `[batch, actions]` but `log_probs`, `[batch]`, in nats.
@@ -30,7 +29,7 @@ class SquashedSample:
     drawn: Tensor
     is_free: Tensor
 
-    def gradient(self, of_actions: Tensor, of_log_probs: float) -> Tensor:
+    def gradient(self, of_actions: Tensor, of_log_probs: float | Tensor) -> Tensor:
         """Return the gradient of the outputs (mean, log-deviation), `[batch, 2 * actions]`.
 
         `of_actions` `[batch, actions]` is the loss's gradient by the actions, `of_log_probs` that

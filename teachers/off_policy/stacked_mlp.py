@@ -16,103 +16,71 @@ from qpd.numerics.layer_arithmetic import LayerArithmetic
 # The dtype of hidden layers' products, or the format of all layers; None: the parameters' dtype.
 Products = torch.dtype | LayerArithmetic | None
 
-_relu_backward = torch.ops.aten.threshold_backward.grad_input
+_relu_backward = torch.ops.aten.threshold_backward
 
 
 class StackedMlp:
     """`copies` networks of one shape: `W x + b`, ReLU between layers, nothing after the last.
 
-    The weights `[copies, out, in]` and biases `[copies, out]` are used where they are; `gradients`
-    are places of the same shapes. With a `dtype` such as bfloat16 the products of the hidden layers
-    are computed in it (sums in float32, as the processor has it), the outputs in the parameters'.
-    With a LayerArithmetic all layers compute in its format: parameters, inputs and results are
-    rounded, gradients scaled and rounded; the scale stays in those of the parameters.
+    The weights `[copies, out, in]` and biases `[copies, out]` are used where they are. With a
+    `dtype` such as bfloat16 the products of the hidden layers are computed in it (sums in float32,
+    as the processor has it), the outputs in the parameters'. With a LayerArithmetic all layers
+    compute in its format: parameters, inputs and results are rounded, gradients scaled and rounded;
+    the scale stays in those of the parameters.
     """
 
     def __init__(
-        self,
-        weights: Sequence[Tensor],
-        biases: Sequence[Tensor],
-        gradients: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None,
-        products: Products = None,
+        self, weights: Sequence[Tensor], biases: Sequence[Tensor], products: Products = None
     ) -> None:
-        """Use the parameters where they are; without `gradients` it is never learned."""
+        """Use the parameters where they are."""
         self._weights, self._biases = list(weights), [each.unsqueeze(2) for each in biases]
-        self._gradients, self._products = gradients, products
+        self._products = products
         self._arithmetic = products if isinstance(products, LayerArithmetic) else None
-        self._dtype = products if isinstance(products, torch.dtype) else weights[0].dtype
-        self._is_mixed = self._dtype != weights[0].dtype
-        # The same tensors where they have this dtype already, and nothing is rounded.
-        copies = self._arithmetic is not None
-        self._fast = [each.to(self._dtype, copy=copies) for each in self._weights]
-        self._fast_biases = [each.to(self._dtype, copy=copies) for each in self._biases]
-        self.refresh()
-        self._inputs: list[Tensor] = []
-        # Memory of past results: fresh memory costs more than the arithmetic on it.
-        self._used: dict[tuple[object, ...], Tensor] = {}
-
-    def share_memory_with(self, other: StackedMlp) -> None:
-        """Put results where those of another network of this shape are: no longer both hold."""
-        self._used = other._used
-
-    def refresh(self) -> None:
-        """Round the parameters again, after each change; nothing to do in their own dtype."""
-        if self._is_mixed or self._arithmetic is not None:
-            for fast, each in zip(
-                [*self._fast, *self._fast_biases], [*self._weights, *self._biases], strict=True
-            ):
-                self._round(fast.copy_(each))
+        self._exact = weights[0].dtype
+        self._dtype = products if isinstance(products, torch.dtype) else self._exact
 
     def copy_of(self, index: int) -> StackedMlp:
-        """Return one of the copies, with the same parameters, not to be learned."""
+        """Return one of the copies, with the same parameters."""
         each = slice(index, index + 1)
         biases = [bias[each].squeeze(2) for bias in self._biases]
-        found = StackedMlp([weight[each] for weight in self._weights], biases, None, self._products)
-        found._fast = [weight[each] for weight in self._fast]
-        found._fast_biases = [bias[each] for bias in self._fast_biases]
-        return found
+        return StackedMlp([weight[each] for weight in self._weights], biases, self._products)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Map parts of the inputs `[batch, features]`, side by side, to `[copies, out, batch]`.
 
-        All copies see the same inputs.
+        All copies see the same inputs. Each layer's inputs, which gradients need, are returned too.
         """
         x = self._round(torch.cat([part.T for part in inputs]).to(self._dtype))
-        self._inputs = [x]
-        batch = x.shape[1]
-        for layer, weight in enumerate(self._fast[:-1]):
+        batch, layers = x.shape[1], [x]
+        for weight, bias in zip(self._weights[:-1], self._biases, strict=False):
             copies, width, _ = weight.shape
-            place = self._place("forward", layer, copies, width, batch)
-            if layer:
-                torch.bmm(weight, x, out=place)
+            fast = self._fast(weight)
+            if x.dim() == 3:
+                x = torch.bmm(fast, x)
             else:
-                torch.mm(weight.flatten(0, 1), x, out=place.view(-1, batch))
-            x = self._round(place.add_(self._fast_biases[layer]))
-            _relu(x)
-            self._inputs.append(x)
-        if self._is_mixed:
-            x = self._place("last", 0, *x.shape, dtype=self._weights[0].dtype).copy_(x)
-        self._last = x
-        exact = self._arithmetic is None
-        last = (self._weights if exact else self._fast)[-1]
-        found = torch.bmm(last, x if x.dim() == 3 else x.expand(len(last), -1, -1))
-        return self._round(found.add_((self._biases if exact else self._fast_biases)[-1]))
+                x = torch.mm(fast.flatten(0, 1), x).view(copies, width, batch)
+            x = torch.relu(self._round(x + self._fast(bias)))
+            layers.append(x)
+        last = x.to(self._exact) if x.dim() == 3 else x.expand(len(self._weights[0]), -1, -1)
+        found = torch.bmm(self._rounded(self._weights[-1]), last)
+        return self._round(found + self._rounded(self._biases[-1])), layers
 
-    def backward(self, gradient: Tensor) -> None:
-        """Write the parameters' gradients, for that of the outputs `[copies, out, columns]`.
+    def gradients(self, gradient: Tensor, layers: Sequence[Tensor]) -> Tensor:
+        """Return the parameters' gradients for that of the outputs `[copies, out, columns]`.
 
-        It belongs to the first columns of the last `forward`.
+        It belongs to the first columns of the pass that had the inputs `layers`. Weights and biases
+        of a layer in turn, the first layer's first, as one vector.
         """
-        assert self._gradients is not None
         columns, gradient = gradient.shape[2], self._scaled(gradient)
+        found: list[Tensor] = []
         for layer in range(len(self._weights) - 1, -1, -1):
-            is_last = layer == len(self._weights) - 1
-            inputs = (self._last if is_last else self._inputs[layer])[..., :columns]
-            self._write(layer, gradient, inputs)
+            inputs = layers[layer][..., :columns]
+            found = [*self._of_layer(gradient, inputs), *found]
             if layer:
-                gradient = self._before(layer, gradient, self._inputs[layer][..., :columns])
+                gradient = self._before(layer, gradient, inputs)
+        return torch.cat(found)
 
-    def input_gradient(self, gradient: Tensor, first: int) -> Tensor:
+    def input_gradient(self, gradient: Tensor, layers: Sequence[Tensor], first: int) -> Tensor:
         """Return the sum over copies of the inputs' gradients from feature `first` on.
 
         `gradient` is that of the outputs `[copies, out, batch]`; returns `[batch, in - first]`. The
@@ -120,35 +88,32 @@ class StackedMlp:
         """
         gradient = self._scaled(gradient)
         for layer in range(len(self._weights) - 1, 0, -1):
-            gradient = self._before(layer, gradient, self._inputs[layer])
-        weight = self._fast[0].flatten(0, 1)[:, first:]
+            gradient = self._before(layer, gradient, layers[layer])
+        weight = self._fast(self._weights[0]).flatten(0, 1)[:, first:]
         flat = gradient.flatten(0, 1).to(self._dtype)
-        found = self._round(torch.mm(weight.T, flat)).T.to(self._weights[0].dtype)
+        found = self._round(torch.mm(weight.T, flat)).T.to(self._exact)
         return found if self._arithmetic is None else found / self._arithmetic.scale.scale
 
     def _before(self, layer: int, gradient: Tensor, inputs: Tensor) -> Tensor:
         """Return the gradient of a layer's inputs, as of before the ReLU that made them."""
-        place = self._place("backward", layer, *inputs.shape)
-        weight, gradient = self._fast[layer].mT, gradient.to(self._dtype)
-        if weight.shape[2] == 1:  # an outer product is no work for a matrix product
-            torch.mul(weight, gradient, out=place)
-        else:
-            torch.bmm(weight, gradient, out=place)
-        self._round(place)
-        return _relu_backward(place, inputs, 0, grad_input=place)
+        weight, gradient = self._fast(self._weights[layer]).mT, gradient.to(self._dtype)
+        # An outer product is no work for a matrix product.
+        found = weight * gradient if weight.shape[2] == 1 else torch.bmm(weight, gradient)
+        return _relu_backward(self._round(found), inputs, 0)
 
-    def _write(self, layer: int, gradient: Tensor, inputs: Tensor) -> None:
-        assert self._gradients is not None
-        weights, biases = (part[layer] for part in self._gradients)
+    def _of_layer(self, gradient: Tensor, inputs: Tensor) -> list[Tensor]:
+        """Return the gradients of a layer's weights and biases, vectors."""
         if inputs.dim() == 2:  # the first layer's: one product for all copies
-            gradient, weights = gradient.flatten(0, 1), weights.flatten(0, 1)
-            biases = biases.flatten()
-        if gradient.dtype == weights.dtype:
-            torch.matmul(gradient, inputs.mT, out=weights)
-        else:
-            place = self._place("weights", layer, *weights.shape)
-            weights.copy_(torch.matmul(gradient, inputs.mT, out=place))
-        torch.sum(gradient, -1, dtype=biases.dtype, out=biases)
+            gradient = gradient.flatten(0, 1)
+        weights = torch.matmul(gradient, inputs.to(gradient.dtype).mT).to(self._exact)
+        return [weights.flatten(), torch.sum(gradient, -1, dtype=self._exact).flatten()]
+
+    def _fast(self, parameter: Tensor) -> Tensor:
+        """Return a parameter of the hidden layers in the products' dtype or format."""
+        return self._rounded(parameter).to(self._dtype)
+
+    def _rounded(self, parameter: Tensor) -> Tensor:
+        return parameter if self._arithmetic is None else self._arithmetic.form.round(parameter)
 
     def _scaled(self, gradient: Tensor) -> Tensor:
         if self._arithmetic is None:
@@ -157,14 +122,3 @@ class StackedMlp:
 
     def _round(self, x: Tensor) -> Tensor:
         return x if self._arithmetic is None else self._arithmetic.form.round_(x)
-
-    def _place(self, *key: object, dtype: torch.dtype | None = None) -> Tensor:
-        if key not in self._used:
-            shape = torch.Size(key[2:])  # type: ignore[arg-type]
-            self._used[key] = torch.empty(shape, dtype=dtype or self._dtype)
-        return self._used[key]
-
-
-def _relu(x: Tensor) -> None:
-    # A bfloat16's sign is that of the int16 with its bits, for which there is one instruction.
-    (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).clamp_min_(0)

@@ -1,24 +1,25 @@
 """One update of SAC, and one of TD3 or DDPG, as Stable-Baselines3 makes them.
 
 Haarnoja et al. (arXiv 1812.05905); Fujimoto et al. (arXiv 1802.09477); Lillicrap et al. (arXiv
-1509.02971). The order of steps and of random draws is Stable-Baselines3's.
+1509.02971). The order of steps and of random draws is Stable-Baselines3's. Between the draws and
+the optimizers' steps are functions of tensors alone, which can be compiled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from qpd.machine.compiled_graph import CompiledFunction
 from qpd.teachers.off_policy.actor import Actor
 from qpd.teachers.off_policy.critics import Critics
-from qpd.teachers.off_policy.squashed_gaussian import squashed_sample
+from qpd.teachers.off_policy.squashed_gaussian import SquashedSample, squashed_sample
 
 
-@dataclass(frozen=True)
-class Transitions:
+class Transitions(NamedTuple):
     """A batch. States `[batch, features]`, actions `[batch, n]`, -1 to 1; the rest `[batch]`.
 
     `discounts` are those of the next state's value: 0 where the episode terminated.
@@ -41,47 +42,133 @@ class Temperature(Protocol):
         """Take a step; return the loss, or None where alpha is fixed."""
 
 
-def sac_update(
-    actor: Actor, critics: Critics, temperature: Temperature, batch: Transitions
-) -> dict[str, float]:
-    """Make SAC's update of alpha, critics and actor; return losses by Stable-Baselines3's names."""
-    noise, next_noise = (torch.randn_like(batch.actions) for _ in range(2))
-    outputs, next_outputs = actor.outputs(batch.states, batch.next_states)
-    own, after = squashed_sample(outputs, noise), squashed_sample(next_outputs, next_noise)
-    alpha = temperature.value()
-    mean_log_prob = float(own.log_probs.mean())
-    told = {"ent_coef": alpha}
-    if (loss := temperature.learn(mean_log_prob)) is not None:
-        told["ent_coef_loss"] = loss
-    value = critics.least_target(batch.next_states, after.actions) - alpha * after.log_probs
-    wanted = torch.addcmul(batch.rewards, batch.discounts, value)
-    told["critic_loss"] = critics.regress(batch.states, batch.actions, wanted, 0.5)
-    values, by_actions = critics.least(batch.states, own.actions)
-    told["actor_loss"] = alpha * mean_log_prob - float(values.mean())
-    size = len(values)
-    actor.learn(own.gradient(by_actions / -size, alpha / size))
-    return told
+class SacUpdate:
+    """SAC's update of alpha, critics and actor."""
+
+    def __init__(self, actor: Actor, critics: Critics, compiles: bool) -> None:
+        self._actor, self._critics = actor, critics
+        self._first, self._second = _parts(self._to_critics, self._to_actor, compiles)
+
+    def __call__(self, temperature: Temperature, batch: Transitions) -> dict[str, float]:
+        """Make it; return losses by Stable-Baselines3's names."""
+        noise, next_noise = (torch.randn_like(batch.actions) for _ in range(2))
+        outputs, kept = _outside(self._actor, batch.states, batch.next_states)
+        alpha = temperature.value()
+        weight = torch.tensor(alpha)
+        loss, log_prob, gradients, *rest = self._first(*batch, noise, next_noise, weight, *outputs)
+        told, mean_log_prob = {"ent_coef": alpha}, float(log_prob)
+        if (of_alpha := temperature.learn(mean_log_prob)) is not None:
+            told["ent_coef_loss"] = of_alpha
+        told["critic_loss"] = float(loss)
+        self._critics.step(gradients)
+        value, gradient = self._second(batch.states, weight, *rest)
+        told["actor_loss"] = alpha * mean_log_prob - float(value)
+        _step(self._actor, gradient, kept)
+        return told
+
+    def _to_critics(
+        self,
+        states: Tensor,
+        actions: Tensor,
+        rewards: Tensor,
+        next_states: Tensor,
+        discounts: Tensor,
+        noise: Tensor,
+        next_noise: Tensor,
+        alpha: Tensor,
+        *outputs: Tensor,
+    ) -> list[Tensor]:
+        """Return loss, mean log-probability, the critics' gradients, and what `_to_actor` takes."""
+        found, kept = _inside(self._actor, outputs, states, next_states)
+        own, after = squashed_sample(found[0], noise), squashed_sample(found[1], next_noise)
+        value = self._critics.least_target(next_states, after.actions) - alpha * after.log_probs
+        wanted = torch.addcmul(rewards, discounts, value)
+        loss, gradients = self._critics.regression(states, actions, wanted, 0.5)
+        return [loss, own.log_probs.mean(), gradients, *own, *kept]
+
+    def _to_actor(self, states: Tensor, alpha: Tensor, *given: Tensor) -> list[Tensor]:
+        """Return the mean value and the actor's gradients, or those of its outputs."""
+        count = len(SquashedSample._fields)
+        own, kept, size = SquashedSample(*given[:count]), given[count:], len(states)
+        values, by_actions = self._critics.least(states, own.actions)
+        gradient = own.gradient(by_actions / -size, alpha / size)
+        if self._actor.is_pure:
+            gradient = self._actor.gradients(gradient, kept)
+        return [values.mean(), gradient]
 
 
-def td3_critic_update(
-    target: Actor, critics: Critics, batch: Transitions, deviation: float, clip: float
-) -> float:
-    """Make TD3's update of the critics; return their loss.
+class Td3Update:
+    """TD3's and DDPG's updates of critics and actor, the latter by the first critic."""
 
-    The target's actions get noise of a `deviation`, within +-`clip`: target policy smoothing.
-    """
-    noise = torch.empty_like(batch.actions).normal_(0, deviation).clamp_(-clip, clip)
-    (outputs,) = target.outputs(batch.next_states)
-    actions = (torch.tanh(outputs) + noise).clamp_(-1, 1)
-    value = critics.least_target(batch.next_states, actions)
-    wanted = torch.addcmul(batch.rewards, batch.discounts, value)
-    return critics.regress(batch.states, batch.actions, wanted, 1.0)
+    def __init__(self, actor: Actor, target: Actor, critics: Critics, compiles: bool) -> None:
+        self._actor, self._target, self._critics = actor, target, critics
+        self._first, self._second = _parts(self._to_critics, self._to_actor, compiles)
+
+    def of_critics(self, batch: Transitions, deviation: float, clip: float) -> float:
+        """Move the critics; return their loss.
+
+        The target's actions get noise of a `deviation`, within +-`clip`: target policy smoothing.
+        """
+        noise = torch.empty_like(batch.actions).normal_(0, deviation).clamp_(-clip, clip)
+        outputs, _ = _outside(self._target, batch.next_states)
+        loss, gradients = self._first(*batch, noise, *outputs)
+        self._critics.step(gradients)
+        return float(loss)
+
+    def of_actor(self, batch: Transitions) -> float:
+        """Move the actor; return its loss."""
+        outputs, kept = _outside(self._actor, batch.states)
+        value, gradient = self._second(batch.states, *outputs)
+        _step(self._actor, gradient, kept)
+        return -float(value)
+
+    def _to_critics(
+        self,
+        states: Tensor,
+        actions: Tensor,
+        rewards: Tensor,
+        next_states: Tensor,
+        discounts: Tensor,
+        noise: Tensor,
+        *outputs: Tensor,
+    ) -> list[Tensor]:
+        """Return the loss and the critics' gradients."""
+        ((found, *_), _) = _inside(self._target, outputs, next_states)
+        next_actions = (torch.tanh(found) + noise).clamp(-1, 1)
+        value = self._critics.least_target(next_states, next_actions)
+        wanted = torch.addcmul(rewards, discounts, value)
+        return list(self._critics.regression(states, actions, wanted, 1.0))
+
+    def _to_actor(self, states: Tensor, *outputs: Tensor) -> list[Tensor]:
+        """Return the mean value and the actor's gradients, or those of its outputs."""
+        ((found, *_), kept) = _inside(self._actor, outputs, states)
+        actions = torch.tanh(found)
+        values, by_actions = self._critics.first(states, actions)
+        gradient = by_actions * (1.0 - actions * actions) / -len(states)
+        if self._actor.is_pure:
+            gradient = self._actor.gradients(gradient, kept)
+        return [values.mean(), gradient]
 
 
-def td3_actor_update(actor: Actor, critics: Critics, batch: Transitions) -> float:
-    """Make TD3's update of the actor, by the first critic; return its loss."""
-    (outputs,) = actor.outputs(batch.states)
-    actions = torch.tanh(outputs)
-    values, by_actions = critics.first(batch.states, actions)
-    actor.learn(by_actions * (1.0 - actions * actions) / -len(values))
-    return -float(values.mean())
+def _parts(
+    first: Callable[..., list[Tensor]], second: Callable[..., list[Tensor]], compiles: bool
+) -> tuple[Callable[..., list[Tensor]], Callable[..., list[Tensor]]]:
+    if compiles:
+        return CompiledFunction(first), CompiledFunction(second)
+    return first, second
+
+
+def _outside(actor: Actor, *states: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
+    """Return the outputs of an actor that is not pure; a pure one's are made `_inside`."""
+    return ([], []) if actor.is_pure else actor.outputs(*states)
+
+
+def _inside(
+    actor: Actor, outputs: Sequence[Tensor], *states: Tensor
+) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    return actor.outputs(*states) if actor.is_pure else (outputs, [])
+
+
+def _step(actor: Actor, gradient: Tensor, kept: Sequence[Tensor]) -> None:
+    """Move an actor along its own gradients, or those of its outputs."""
+    actor.step(gradient if actor.is_pure else actor.gradients(gradient, kept))

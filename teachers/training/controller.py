@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,30 +129,32 @@ class AgentController:
 class ControllerActor:
     """The actor of a controller for the fast learner: the policy's own modules, by autograd."""
 
+    is_pure = False  # quantizers count their calls, and scales have gradients of their own
+
     def __init__(
         self, network: Any, flat: FlatParameters, adam_: FlatAdam | None, control: AgentController
     ) -> None:
         """Take SB3's actor, whose parameters are `flat`; a target has no optimizer."""
         self._network, self._flat, self._adam, self._control = network, flat, adam_, control
-        self._learned: Tensor | None = None
 
-    def outputs(self, *states: Tensor) -> list[Tensor]:
+    def outputs(self, *states: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
         """Map each batch of states to outputs; only the first is watched, and learned from."""
         with torch.set_grad_enabled(self._adam is not None):
-            self._learned = self._outputs(states[0])
-        return [self._learned.detach(), *(self._outputs(each) for each in states[1:])]
+            learned = self._outputs(states[0])
+        return [learned.detach(), *(self._outputs(each) for each in states[1:])], [learned]
 
-    def learn(self, gradient: Tensor) -> None:
-        """Take a step along the gradient of the first outputs: parameters and scales."""
-        assert self._adam is not None and self._learned is not None
+    def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
+        """Return the parameters' gradients, by autograd, which leaves the scales theirs."""
         self._flat.gradients.zero_()
         self._control.forget_gradients()
-        self._learned.backward(gradient)
-        self._adam.step()
-        self._control.learn(self._adam.rate)
+        kept[0].backward(gradient)
+        return self._flat.gradients
 
-    def refresh(self) -> None:
-        """Hear that the parameters have changed."""
+    def step(self, gradients: Tensor) -> None:
+        """Move the parameters and the scales."""
+        assert self._adam is not None
+        self._adam.step(gradients)
+        self._control.learn(self._adam.rate)
 
     def _outputs(self, states: Tensor) -> Tensor:
         network = self._network

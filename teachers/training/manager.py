@@ -26,12 +26,13 @@ from torch import nn
 from qpd.environments.source import EnvironmentSource, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import replace_file, write_bytes
+from qpd.machine.compiled_graph import pays
 from qpd.recipe.train_schema import TrainRecipe
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.checked_games import CheckedVecEnv
 from qpd.teachers.training.controller import AgentController
-from qpd.teachers.training.fast_learner import use_fast_learner
+from qpd.teachers.training.fast_learner import LEAST_TIMESTEPS, use_fast_learner
 from qpd.teachers.training.gradient_counts import GradientCounts
 from qpd.teachers.training.layer_norm import has_layer_norm, layer_normed
 from qpd.teachers.training.low_precision_sac import use_low_precision
@@ -207,7 +208,13 @@ class TrainingManager(ExperimentManager):
         if is_fast:
             narrow = self._recipe.train.products == "bfloat16"
             low = None if precision.low is None else precision
-            use_fast_learner(model, torch.bfloat16 if narrow else None, self._controller, low)
+            use_fast_learner(
+                model,
+                torch.bfloat16 if narrow else None,
+                self._controller,
+                low,
+                pays(self._recipe.train.compile, int(self.n_timesteps), LEAST_TIMESTEPS),
+            )
         elif precision.low is not None and is_sac:
             use_low_precision(model, precision, self._controller)
         if precision.gradient_exponents is not None:  # before what skips updates

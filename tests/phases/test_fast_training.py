@@ -70,6 +70,8 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
         ("sac", CORE_3, 150),  # while scales are averaged
         ("sac", CORE_3, 240),  # while they are learned
         ("td3", CORE_3 | {"quantization.delay": 0.4}, 240),
+        ("sac", FAST | {"train.compile": "on"}, 240),
+        pytest.param("ddpg", CORE_3 | {"train.compile": "on"}, 240, marks=pytest.mark.slow),
     ],
 )
 def test_resumed_trainings_end_in_the_same_numbers(
@@ -223,6 +225,7 @@ def test_a_controller_learns_from_float64_observations_as_they_are(tmp_path: Pat
         (["ppo", "CartPole-v1", "--bits", "core=3"], "PPO does not"),
         (["ppo", "CartPole-v1", "--set", "train.learner=fast"], "PPO does not"),
         (["sac", "Pendulum-v1", "--set", "train.products=bfloat16"], "needs train.learner=fast"),
+        (["sac", "Pendulum-v1", "--set", "train.compile=on"], "needs train.learner=fast"),
         (
             ["sac", "Pendulum-v1", "--set", "train.learner=fast", "--precision", "fp16"],
             "precision.baseline=placed_mixed_precision",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from qpd.actions import ActionSpace, Box, Discrete
 from qpd.losses.objective import Objective
+from qpd.machine.compiled_graph import CompileError
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.training_phases import DistillSettings, FinetuneSettings
@@ -23,7 +24,6 @@ from qpd.students.size_grid import architecture_for
 from qpd.training.compiled_backward import (
     LEAST_UPDATES,
     CompiledBackward,
-    CompileError,
     can_compile,
 )
 from qpd.training.mixed_precision import MixedPrecision

@@ -3,6 +3,7 @@
 import copy
 import io
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -68,6 +69,21 @@ def test_updates_equal_those_of_stable_baselines3(name):
             torch.testing.assert_close(
                 states[1][index]["exp_avg"], moments["exp_avg"], rtol=1e-3, atol=1e-6
             )
+
+
+@pytest.mark.parametrize("name", ["SAC", pytest.param("TD3", marks=pytest.mark.slow)])
+def test_compiled_updates_are_the_same_but_for_rounding(name):
+    plain, compiled = _model(name, learning_rate=1e-3), _model(name, learning_rate=1e-3)
+    use_fast_learner(plain)
+    use_fast_learner(compiled, compiles=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one says that it could not be compiled
+        for model in (plain, compiled):
+            _after_updates(model, 4)
+    expected, found = plain.policy.state_dict(), compiled.policy.state_dict()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=3e-6, msg=key)
+    assert any(not torch.equal(found[key], value) for key, value in expected.items())
 
 
 @pytest.mark.parametrize("name", ["TD3", "DDPG"])
