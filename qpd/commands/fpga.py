@@ -40,11 +40,10 @@ def fpga(
     The folder is the SystemVerilog export, with fpga.json beside it. Needs Verilator, and the extra
     `fpga`, or Yosys and nextpnr.
     """
-    from qpd.export.bundle import ExportError, load_export_source
+    from qpd.export.bundle import ExportError, load_export_source, refuse_foreign
     from qpd.export.systemverilog.code import check_student, constants_of, multipliers_of
-    from qpd.files.atomic import write_json
     from qpd.fpga.devices import DEVICES
-    from qpd.fpga.flow import build_core
+    from qpd.fpga.flow import build_core, need_tools
     from qpd.fpga.simulation import played_observations
     from qpd.runs.target import load_target
 
@@ -56,13 +55,14 @@ def fpga(
     asked, place = multipliers_of(multipliers), constants_of(constants)
     source = load_export_source(run)
     check_student(source.student)
+    need_tools(DEVICES[device])  # before games are played
+    folder = output or run / "exports" / device
+    refuse_foreign(folder, "systemverilog")
     display = progress(quiet)
     target = load_target(run, "qat", None, "cpu")
     played = played_observations(target, observations, display)
-    folder = output or run / "exports" / device
     core = build_core(source, DEVICES[device], asked, place, played, folder, display.note)
     found = core.to_json()
-    write_json(folder / "fpga.json", found)
     if as_json:
         print_json({**found, "folder": str(folder)})
     elif not quiet:

@@ -149,7 +149,7 @@ def write_bundle(
     Afterwards the folder is either as it was or complete. Raises ExportError if it holds anything
     else, OSError if it cannot be written.
     """
-    _refuse_foreign(folder, target)
+    refuse_foreign(folder, target)
     with whole_folder(folder) as fresh:
         for name, content in files.items():
             path = fresh / _inside(name)
@@ -185,7 +185,7 @@ def _manifest(target: str, source: ExportSource, files: Mapping[str, bytes]) -> 
     }
 
 
-def _refuse_foreign(folder: Path, target: str) -> None:
+def refuse_foreign(folder: Path, target: str) -> None:
     """Raise ExportError unless `folder` is new, empty or an earlier export of the same target."""
     if is_current_folder(folder):
         raise ExportError(

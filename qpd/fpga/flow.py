@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from qpd.export.bundle import ExportSource, golden_vectors, write_bundle
+from qpd.export.bundle import ExportSource, golden_vectors, refuse_foreign, write_bundle
 from qpd.export.systemverilog.code import (
     Constants,
     Folding,
@@ -19,6 +22,8 @@ from qpd.export.systemverilog.code import (
     export_systemverilog,
     folding_of,
 )
+from qpd.files.atomic import write_json
+from qpd.files.whole_folder import whole_folder
 from qpd.fpga.devices import Device
 from qpd.fpga.simulation import Clocks, simulate
 from qpd.fpga.synthesis import Resources, route, synthesise
@@ -28,6 +33,7 @@ from qpd.integer.integer_student import IntegerStudent
 # A product takes about so many LUTs for each bit of its accumulator, an adder of an unrolled layer
 # so many in all: what cannot fit by far is not synthesised, as that takes minutes.
 _LUTS_A_BIT, _LUTS_A_WEIGHT, _HOPELESS = 0.5, 5.0, 3.0
+_INTERMEDIATE = shutil.ignore_patterns("obj_dir")  # Verilator's, made anew by `make test`
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,33 @@ def build_core(
     compute, and FpgaError where a tool is missing or fails, or where nothing fits.
     """
     check_student(source.student)
+    need_tools(device)
+    refuse_foreign(folder, "systemverilog")
+    with TemporaryDirectory() as name:
+        making = Path(name) / "core"
+        core = _built(source, device, multipliers, constants, observations, making, note)
+        write_json(making / "fpga.json", core.to_json())
+        with whole_folder(folder) as fresh:  # an earlier core stays until this one is done
+            shutil.copytree(making, fresh, ignore=_INTERMEDIATE, dirs_exist_ok=True)
+    return core
+
+
+def need_tools(device: Device) -> None:
+    """Raise FpgaError where a tool is missing that a core for `device` is built with."""
     for tool in ("verilator", "yosys", device.router):
         if tool:
             need_tool(tool)
+
+
+def _built(
+    source: ExportSource,
+    device: Device,
+    multipliers: Multipliers,
+    constants: Constants,
+    observations: np.ndarray,
+    folder: Path,
+    note: Callable[[str], None],
+) -> Core:
     if multipliers is not None:
         foldings, unrolled = [folding_of(source.student, multipliers)], None
     else:
@@ -88,19 +118,49 @@ def build_core(
         note(f"{folding.title}: synthesis")
         return synthesise(folder, device)
 
-    resources = None if unrolled is None else made(unrolled)
-    if unrolled is not None and resources is not None and _fits(resources, device):
-        folding = unrolled
-    else:
-        if resources is not None:
-            note(f"{_said(resources)}: too large")
+    def fitting() -> Iterator[tuple[Folding, Resources]]:
+        """Yield what fits by Yosys' count, the fastest first, each as it is wanted."""
+        if unrolled is not None:
+            resources = made(unrolled)
+            if _fits(resources, device):
+                yield unrolled, resources
+            else:
+                note(f"{_said(resources)}: too large")
         folding, resources = fastest_folding(foldings, device, made, note)
-    if device.router:
-        note(f"{device.router}: placing and routing")
-        resources = route(folder, device)
-        _refuse_too_large(resources, folding, device)
+        yield folding, resources
+        for smaller in reversed(foldings[: foldings.index(folding)]):
+            yield smaller, made(smaller)
+
+    folding, resources = first_routed(fitting(), device, partial(route, folder, device), note)
     note(f"Verilator: {len(observations):,} observations")
     return Core(device.name, folding, resources, simulate(folder), len(observations))
+
+
+def first_routed(
+    fitting: Iterator[tuple[Folding, Resources]],
+    device: Device,
+    routed: Callable[[], Resources],
+    note: Callable[[str], None],
+) -> tuple[Folding, Resources]:
+    """Return the first folding that can be placed and routed, with its cells.
+
+    Yosys' count is of less than nextpnr places. Where no open tool routes the part, it is the first
+    one. Raises the last FpgaError where none can be routed.
+    """
+    failed: FpgaError | None = None
+    for folding, counted in fitting:
+        if not device.router:
+            return folding, counted
+        note(f"{device.router}: placing and routing")
+        try:
+            found = routed()
+            _refuse_too_large(found, folding, device)
+            return folding, found
+        except FpgaError as error:
+            note(f"{folding.title}: {error}")
+            failed = error
+    assert failed is not None
+    raise failed
 
 
 def possible_foldings(student: IntegerStudent, device: Device) -> list[Folding]:

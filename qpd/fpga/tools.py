@@ -57,6 +57,8 @@ def run_tool(name: str, arguments: Sequence[str], folder: Path) -> str:
         errors="replace",
     )
     if done.returncode:
-        said = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+        output = done.stderr.strip() or done.stdout.strip()
+        errors = [line for line in output.splitlines() if line.startswith("ERROR")]
+        said = " ".join(" ".join(errors or [output]).split())
         raise FpgaError(f"{name} failed with status {done.returncode}: {said[-_LAST_LINES:]}")
     return done.stdout

@@ -14,7 +14,13 @@ from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportSource, load_export_source
 from qpd.export.systemverilog.code import Constants, Folding
 from qpd.fpga.devices import DEVICES
-from qpd.fpga.flow import build_core, fastest_folding, possible_foldings, unrolled_folding
+from qpd.fpga.flow import (
+    build_core,
+    fastest_folding,
+    first_routed,
+    possible_foldings,
+    unrolled_folding,
+)
 from qpd.fpga.simulation import played_observations
 from qpd.fpga.synthesis import Resources, count_cells
 from qpd.fpga.tools import FpgaError, find_tool, need_tool
@@ -71,6 +77,7 @@ def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
     assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
     assert found["fmax_mhz"] is None and found["latency_us"] is None and found["cycles"] > 50
     assert json.loads((tmp_path / "core" / "manifest.json").read_text())
+    assert json.loads((tmp_path / "core" / "fpga.json").read_text()) == found
 
 
 @needs_tools
@@ -120,6 +127,27 @@ def test_the_most_multipliers_that_fit_are_chosen_and_made_last(
     folding, found = fastest_folding(foldings, device, make, silent)
     assert folding.multipliers == multipliers and found == cells_of(folding)
     assert made[-1] == folding and len(made) <= 6
+
+
+def test_what_cannot_be_routed_gives_way_to_less() -> None:
+    foldings, tried = possible_foldings(source().student, DEVICES["xc7a15t"])[:4], []
+    ice40, fits = DEVICES["ice40up5k"], Resources(5_280, 10, 1.0, 0, 38.6)
+
+    def routed() -> Resources:
+        tried.append(1)
+        if len(tried) == 1:
+            raise FpgaError("nextpnr-ice40 failed with status 255: ERROR: no place")
+        return replace(fits, luts=5_281) if len(tried) == 2 else fits
+
+    told: list[str] = []
+    largest_first = ((each, cells_of(each)) for each in reversed(foldings))
+    folding, found = first_routed(largest_first, ice40, routed, told.append)
+    assert folding == foldings[1] and found == fits
+    assert any("no place" in line for line in told) and any("5,281 LUTs" in line for line in told)
+    with pytest.raises(FpgaError, match="5,281 LUTs"):
+        first_routed(iter([(foldings[0], fits)]), ice40, lambda: replace(fits, luts=5_281), silent)
+    unrouted = first_routed(iter([(foldings[3], fits)]), DEVICES["xc7a15t"], routed, silent)
+    assert unrouted == (foldings[3], fits) and len(tried) == 3
 
 
 def test_what_does_not_fit_is_one_line() -> None:
