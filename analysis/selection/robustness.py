@@ -28,7 +28,7 @@ NOTES = [
     "noise in standard deviations of each feature; all levels see the same starts and draws; kept: "
     "of the policy's own return without noise; of the float's: at the same noise; 95% intervals"
 ]
-_FLOAT, _INTEGERS = ("distilled", "teacher"), "qat"
+_STUDENT, _AGENT, _INTEGERS = "distilled", "teacher", "qat"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class NoisyGames:
     """A policy's games by noise.
 
     `policy` is teacher, distilled, ptq or qat; `returns[sigma]` float64 `[episodes]`; noise is in
-    units of `deviations`, one for each feature (None in files of earlier versions).
+    units of `deviations`, one for each feature (None in files of earlier versions); `seed` is of
+    the games. An agent may be `quantized`, an integer controller.
     """
 
     target: str
@@ -44,13 +45,20 @@ class NoisyGames:
     env_id: str
     returns: dict[float, np.ndarray]
     deviations: tuple[float, ...] | None = None
+    seed: int | None = None
+    quantized: bool = False
 
     def __str__(self) -> str:
         """Return its run's or agent's folder, and which policy of it."""
         return f"{Path(self.target).name}, {self.policy}"
 
+    @property
+    def has_few_bits(self) -> bool:
+        """Tell whether it is what the claim about noise is of: integers, by whichever way."""
+        return self.policy == _INTEGERS or self.quantized
+
     def has_noise_of(self, other: NoisyGames) -> bool:
-        """Tell whether both saw noise of the same size; of one run's policies it always is."""
+        """Tell whether both saw noise of the same size; one run's policies always do."""
         if self.deviations is None or other.deviations is None:
             return self.target == other.target
         return self.deviations == other.deviations
@@ -78,24 +86,31 @@ def _read(file: Path) -> NoisyGames:
             raise ValueError
         given = content.get("deviations")
         deviations = None if given is None else tuple(float(each) for each in given)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        quantized = bool(content.get("quantized", False))
+        seed = content["noise"][0]["return"].get("seed")
+    except FileNotFoundError as error:
+        raise TargetError(f"{file}: no such file", ErrorCode.RUN_DAMAGED) from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise TargetError(
             f"{file}: holds no games; expected what `qpd evaluate TARGET --noise 0,0.1,0.5 --json` "
             "prints, of two games or more",
             ErrorCode.RUN_DAMAGED,
         ) from error
-    return NoisyGames(target, policy, env_id, levels, deviations)
+    return NoisyGames(target, policy, env_id, levels, deviations, seed, quantized)
 
 
 def unequal_noise(played: Sequence[NoisyGames]) -> list[str]:
-    """Return a line for each policy that saw other noise than the float it is compared with."""
-    pairs = [(each, _float_of(each, played)) for each in played]
-    return [
-        f"{each} and {its}: each noise is in units of its own play; qpd evaluate --noise-like FILE "
-        "makes it equal"
-        for each, its in pairs
-        if its is not None and not each.has_noise_of(its)
-    ]
+    """Return lines for policies that saw other noise or games than their environment's first."""
+    found = []
+    for place, each in enumerate(played):
+        first = next(other for other in played[: place + 1] if other.env_id == each.env_id)
+        if not each.has_noise_of(first):
+            found.append(f"{first} and {each}: each noise is in units of its own play; "
+                         "qpd evaluate --noise-like FILE makes it equal")  # fmt: skip
+        if each.seed != first.seed:
+            found.append(f"{first} and {each}: other games, of seeds {first.seed} and {each.seed}; "
+                         "qpd evaluate --seed makes them equal")  # fmt: skip
+    return found
 
 
 def noisy_pairs(
@@ -109,7 +124,7 @@ def noisy_pairs(
     found = []
     for each in played:
         its = _float_of(each, played)
-        if each.policy == _INTEGERS and its is not None:
+        if each.has_few_bits and its is not None:
             pairs = [
                 (games[None], its.returns[sigma][None])
                 for sigma, games in sorted(each.returns.items())
@@ -120,12 +135,11 @@ def noisy_pairs(
 
 
 def _float_of(one: NoisyGames, played: Sequence[NoisyGames]) -> NoisyGames | None:
-    student, agent = _FLOAT
     for each in played:
-        if each.policy == student and each.target == one.target:
+        if each.policy == _STUDENT and each.target == one.target:
             return each
     for each in played:
-        if each.policy == agent and each.env_id == one.env_id:
+        if each.policy == _AGENT and not each.quantized and each.env_id == one.env_id:
             return each
     return None
 
@@ -199,16 +213,17 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
         policies = mine.groupby(["target", "policy"], sort=False)
         for place, ((target, policy), part) in enumerate(policies):
             look = series_look(place)
-            if policy == "teacher":
-                look = {"color": NEUTRAL, "marker": "s"}
+            if policy == _AGENT:
+                look["color"] = NEUTRAL
             errors = np.stack([part["mean"] - part["mean_low"], part["mean_high"] - part["mean"]])
             axes.errorbar(
                 part["noise"], part["mean"], errors.clip(min=0.0), capsize=1.5, elinewidth=0.8,
                 label=f"{Path(str(target)).name}, {policy}", **look,
             )  # fmt: skip
         axes.set_title(str(env_id), loc="left")
-        axes.set_xlabel("noise, deviations")
-        axes.set_ylim(bottom=min(0.0, float(mine["mean_low"].min())))
+        axes.set_xlabel("noise, standard deviations of each feature")
+        least = float(mine["mean_low"].min())
+        axes.set_ylim(bottom=0.0 if least > 0.0 else least - 0.05 * abs(least))
         axes.legend(fontsize=6, loc="upper right")
     panels[0].set_ylabel("return")
     return figure

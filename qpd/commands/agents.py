@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,7 +124,7 @@ def evaluate(
         check_filmable(gif, loaded.environment)
     results = [
         api.evaluate(
-            loaded,
+            loaded if place == 0 else replace(loaded, notes=()),  # said once
             episodes=episodes,
             seed=seed,
             acting=acting,
@@ -133,7 +134,7 @@ def evaluate(
             max_frames=max_frames,
             progress=not quiet,
         )
-        for sigma in sigmas
+        for place, sigma in enumerate(sigmas)
     ]
     result = results[0]
     if gif is not None:
@@ -145,7 +146,9 @@ def evaluate(
         return
     if as_json:
         noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
-        print_json(report | {"deviations": loaded.deviations, "noise": noisy})
+        quantized = loaded.teacher is not None and loaded.teacher.quantization is not None
+        settings = {"deviations": loaded.deviations, "quantized": quantized}
+        print_json(report | settings | {"noise": noisy})
         return
     if quiet:
         return

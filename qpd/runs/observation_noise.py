@@ -72,6 +72,8 @@ def _deviations_in(file: Path) -> tuple[float, ...]:
         found = [float(each) for each in read_json(file)["deviations"]]
         if not all(math.isfinite(each) and each >= 0.0 for each in found):
             raise ValueError
+    except FileNotFoundError as error:
+        raise TargetError(f"--noise-like {file}: no such file", ErrorCode.COMMAND_LINE) from error
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise TargetError(
             f"--noise-like {file}: holds no deviations; expected what `qpd evaluate TARGET --noise "

@@ -118,7 +118,7 @@ FITTING = [
     row("evaluate agent.zip --noise-like few.json", Code.COMMAND_LINE, "--noise-like few.json",
         "give --noise"),
     row("evaluate agent.zip --env CartPole-v1 --noise 0.1 --noise-like few.json", Code.COMMAND_LINE,
-        "--noise-like few.json: holds no deviations"),
+        "--noise-like few.json: no such file"),
     row("evaluate agent.zip --env-kwargs gravity", Code.COMMAND_LINE, "gravity", "KEY:VALUE"),
     row("evaluate agent.zip --wrapper 5", Code.ENVIRONMENT_UNSUPPORTED, "5", "module.Class"),
     row("evaluate agent.zip --env CartPole-v1 --env-kwargs mass:2", Code.ENVIRONMENT_UNSUPPORTED,

@@ -29,16 +29,18 @@ def games_file(
     levels: dict[float, float],
     env_id: str = "Hopper-v4",
     deviations: list[float] | None = None,
+    quantized: bool = False,
+    seed: int = 0,
 ) -> Path:
     """Write 40 games about each mean in `levels`, as `qpd evaluate --noise --json` prints them."""
     spread = np.linspace(-1.0, 1.0, 40)
     noise = [
-        {"sigma": sigma, "return": {"returns": (mean * (1 + 0.1 * spread)).tolist()}}
+        {"sigma": sigma, "return": {"returns": (mean * (1 + 0.1 * spread)).tolist(), "seed": seed}}
         for sigma, mean in levels.items()
     ]
     content: dict[str, Any] = {"target": target, "policy": policy, "env_id": env_id, "noise": noise}
     if deviations is not None:  # None as in files of earlier versions
-        content["deviations"] = deviations
+        content |= {"deviations": deviations, "quantized": quantized}
     file = folder / f"{target}-{policy}.json"
     file.write_text(json.dumps(content))
     return file
@@ -89,10 +91,29 @@ def test_noise_that_is_not_equal_is_told(
         games_file(tmp_path, "few", "qat", levels, deviations=few),
     ]
     code, out, _ = call(capsys, "analyze", "robustness", *files)
-    assert code == 0 and ("few, qat and twin, teacher: each noise" in out) == is_told
+    assert code == 0 and ("twin, teacher and few, qat: each noise" in out) == is_told
+    assert "other games" not in out
     claims = judge(ControllerEvidence([], [], read_noisy_games(files)))
     (claim,) = [each for each in claims if "noise" in each.text]
     assert ("noise in units of each one's own play" in claim.evidence) == is_told
+
+
+def test_a_trained_controller_is_no_float_and_other_games_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = [1.0, 2.0]
+    files = [
+        games_file(tmp_path, "int3", "teacher", {0.3: 600.0}, deviations=one, quantized=True),
+        games_file(tmp_path, "twin", "teacher", {0.3: 400.0}, deviations=one, seed=5),
+    ]
+    ((few, twin, _),) = noisy_pairs(read_noisy_games(files))
+    assert (few.target, twin.target) == ("int3", "twin")
+    table = robustness(read_noisy_games(files)).set_index("target")
+    assert table.loc["int3", "ratio"] == pytest.approx(1.5) and np.isnan(table.loc["twin", "ratio"])
+    code, out, _ = call(capsys, "analyze", "robustness", *files)
+    assert code == 0 and "int3, teacher and twin, teacher: other games, of seeds 0 and 5" in out
+    code, _, err = call(capsys, "analyze", "robustness", tmp_path / "none.json")
+    assert code == 2 and "none.json: no such file" in err
 
 
 @pytest.mark.parametrize(
