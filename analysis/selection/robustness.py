@@ -222,8 +222,9 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
             )  # fmt: skip
         axes.set_title(str(env_id), loc="left")
         axes.set_xlabel("noise, standard deviations of each feature")
-        least = float(mine["mean_low"].min())
-        axes.set_ylim(bottom=0.0 if least > 0.0 else least - 0.05 * abs(least))
+        least, most = min(0.0, float(mine["mean_low"].min())), float(mine["mean_high"].max())
+        height = most - least  # a free strip above for the legend
+        axes.set_ylim(least - 0.05 * abs(least), most + 0.09 * len(policies) * height)
         axes.legend(fontsize=6, loc="upper right")
     panels[0].set_ylabel("return")
     return figure
