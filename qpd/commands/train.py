@@ -24,11 +24,14 @@ from qpd.commands.output import (
     print_text,
 )
 from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
 from qpd.recipe.value_types import TrainFormat
 
 ALGORITHMS = "ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3"
+_OTHERS = ("ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "tqc")  # make no integer controllers
+_PARTS, _BITS = ("input", "core", "output", "all"), tuple("2345678")
 
 
 def train(
@@ -117,7 +120,13 @@ def train(
     changes = list(set_ or ())
     changes += environment_overrides(None, env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
-    changes += _quantization(bits, quant_delay, per, scheme)
+    quantization = _quantization(bits, quant_delay, per, scheme)
+    if bits is not None and "=" in bits and algo in _OTHERS:
+        raise TargetError(
+            f"--bits {bits}: integer controllers are trained by SAC, TD3 or DDPG, not by {algo}",
+            ErrorCode.COMMAND_LINE,
+        )
+    changes += quantization
     changes += _precision(precision, plain, changes)
     changes += [f"train.start_from={json.dumps(from_)}"] if from_ is not None else []
     done = api.train(
@@ -145,18 +154,21 @@ def _quantization(
 
 def _bits(text: str | None) -> dict[str, str | None]:
     """Return the recipe's keys of `--bits 8` or of `--bits core=3,input=8`; others have 8."""
-    if text is None or "=" not in text:
+    if text is None or text in _BITS:
         return {"bits": text}
     found: dict[str, str | None] = {}
     for part in text.split(","):
         name, _, number = (each.strip() for each in part.partition("="))
-        keys = ("input", "core", "output") if name == "all" else (name,)
-        if keys[0] not in ("input", "core", "output") or number not in "2 3 4 5 6 7 8".split():
-            raise TargetError(
-                f"--bits {text}: expected 2 to 8, or such as core=3,input=8,output=8 or all=3",
-                ErrorCode.COMMAND_LINE,
-            )
-        found |= {f"{key}_bits": number for key in keys}
+        wrong = ""
+        if "=" not in part:
+            wrong = "expected 2 to 8, or parts such as core=3,input=8,output=8 or all=3"
+        elif name not in _PARTS:
+            wrong = f"{name}: expected one of {', '.join(_PARTS)}{did_you_mean(name, _PARTS)}"
+        elif number not in _BITS:
+            wrong = f"{part.strip()}: expected 2 to 8 bits"
+        if wrong:
+            raise TargetError(f"--bits {text}: {wrong}", ErrorCode.COMMAND_LINE)
+        found |= {f"{key}_bits": number for key in (_PARTS[:3] if name == "all" else (name,))}
     return {"input_bits": "8", "core_bits": "8", "output_bits": "8", **found}
 
 
@@ -193,7 +205,15 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
     print_text(f"{path}: training of {summary['algo']} on {summary['env_id']}")
     rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
     print_table(["training", ""], [row for row in rows if row[1]])
-    if summary["state"] == "done":
+    for name, played in summary["evaluations"].items():
+        low, high = played["interval"]
+        said = f"{played['mean']:,.1f} [{low:,.1f}, {high:,.1f}] over {played['episodes']} games"
+        print_text(f"return of {'its integers' if name == 'qat' else 'the agent'}: {said}")
+    if summary["file_bytes"] is not None:
+        play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat"])
+        export = shlex.join(["qpd", "export", str(path), "--format", "c"])
+        print_text(f"its integers: {play}; {export}")
+    elif summary["state"] == "done":
         print_text(f"make a student of it: {student_command(path)}")
 
 
@@ -206,7 +226,7 @@ def student_command(path: Path) -> str:
     return shlex.join(["qpd", "run", "--teacher", str(path), *needed])
 
 
-_IN_TITLE = ("kind", "run", "algo", "env_id")
+_IN_TITLE = ("kind", "run", "algo", "env_id", "evaluations")
 
 
 def training_summary(path: Path) -> dict[str, Any]:
@@ -241,7 +261,12 @@ def training_summary(path: Path) -> dict[str, Any]:
         "precision": run.recipe.precision.named(manifest.algo),
         "skipped_updates": None if skipped is None else int(skipped),
         "quantization": None if stored is None else str(stored),
+        "file_bytes": run.quantized_file.stat().st_size if run.quantized_file.is_file() else None,
         "agent": None if run.agent_file is None else str(run.agent_file),
+        "evaluations": {
+            name: {key: played[key] for key in ("mean", "interval", "episodes")}
+            for name, played in manifest.evaluations.items()
+        },
     }
 
 

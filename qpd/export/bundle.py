@@ -78,7 +78,12 @@ def _why_no_integers(path: Path) -> str:
     run = TrainingRun.open(path)
     if run.phase.state != "done":
         return "its training is not done: give `qpd train` again"
-    if run.recipe.quantization.scheme == "dorefa_scaled" or run.recipe.quantization.controller:
+    quantization = run.recipe.quantization
+    if quantization.scheme == "dorefa_scaled" or quantization.controller:
+        if quantization.share_in_float >= 1.0:
+            return (
+                "is a float twin (--quant-delay 1) and has no integers; train without that option"
+            )
         return "it has learned in float to the end: the training is shorter than its quant delay"
     return (
         "was not trained in integers: `qpd train --bits N --scheme dorefa_scaled` has them, or "
@@ -87,11 +92,20 @@ def _why_no_integers(path: Path) -> str:
 
 
 def golden_vectors(
-    student: IntegerStudent, seed: int = 0, n: int = 16, observations: np.ndarray | None = None
+    student: IntegerStudent,
+    seed: int = 0,
+    n: int | None = None,
+    observations: np.ndarray | None = None,
 ) -> GoldenVectors:
-    """Return `n` generated observations with their logits, or given `observations` with theirs."""
+    """Return `n` generated observations with their logits, or given `observations` with theirs.
+
+    By default 16 with images. Vectors take a few bytes and reach few units each: of them there are
+    256, which find nearly all changes of a single weight or bias that any play would find.
+    """
     if observations is None:
         rng = np.random.default_rng(seed)
+        if n is None:
+            n = 256 if student.architecture.image_shape is None else 16
         if student.architecture.is_image:
             observations = _structured_images(rng, n, student.architecture.observation_shape)
         else:

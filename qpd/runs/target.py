@@ -90,7 +90,9 @@ def load_target(
         return _from_run(Path(source), policy, device)
     if policy not in (None, "teacher"):
         raise TargetError(
-            f"--policy {policy}: {source} is no run directory; only teacher is there",
+            f"--policy {policy}: {source} is a training; expected teacher, or qat, its integers"
+            if is_training(source)
+            else f"--policy {policy}: {source} is no run directory; only teacher is there",
             ErrorCode.STUDENT_MISSING,
         )
     wish.allow_modules()

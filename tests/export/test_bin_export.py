@@ -140,13 +140,13 @@ def test_the_command_and_the_selftest(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "560 bytes" in readme and "488 bytes" in readme and "$" not in readme
     test = [sys.executable, str(folder / "selftest.py")]
     right = subprocess.run(test, capture_output=True, text=True, check=False)
-    assert right.returncode == 0 and "ok     student.bin: of 16 golden" in right.stdout
+    assert right.returncode == 0 and "ok     student.bin: of 256 golden" in right.stdout
     # The README's example
     (program,) = [part.split("```")[0] for part in readme.split("```python\n")[1:]]
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
     )
-    assert len(ran.stdout.strip("[]\n ").split()) == 16
+    assert len(ran.stdout.strip("[]\n ").split()) == 256
     data = bytearray((folder / "student.bin").read_bytes())
     data[300] ^= 1
     (folder / "student.bin").write_bytes(data)

@@ -198,7 +198,7 @@ def test_golden_vectors_pass_on_every_target(name: str, target: str, tmp_path: P
         )
         return ran.stdout + ran.stderr
 
-    assert "ok: 8 golden vectors" in played()
+    assert "ok: 32 golden vectors" in played()
     if target == "x86-64" and name == "clip-8":  # and it notices codes that are wrong
         tables = folder / "qpd_action_tables.h"
         right = tables.read_text()
@@ -271,7 +271,7 @@ def test_golden_vectors_pass_on_an_emulated_uno(name: str, tmp_path: Path) -> No
     uno_program(folder, tmp_path)
     command = ["simavr", "-m", "atmega328p", "-f", "16000000", str(tmp_path / "program.elf")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert "PASS: 8 golden vectors of test" in ran.stdout + ran.stderr
+    assert "PASS: 32 golden vectors of test" in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("name", ["clip-5", "parts"])

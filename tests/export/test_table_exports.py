@@ -154,7 +154,7 @@ def test_golden_vectors_pass_on_every_target(target: str, tmp_path: Path) -> Non
         )
         return ran.stdout + ran.stderr
 
-    assert "ok: 8 golden vectors" in played()
+    assert "ok: 32 golden vectors" in played()
     if target == "x86-64":  # and a table of zeros is noticed
         header = folder / "qpd_layers.h"
         text = header.read_text()
@@ -172,7 +172,7 @@ def test_an_emulated_uno_looks_levels_up_in_flash(tmp_path: Path) -> None:
     assert sizes["bss"] + sizes["data"] < flash_arena_bytes(student) + 200  # no kilobyte in RAM
     emulator = ["simavr", "-m", "atmega328p", "-f", "16000000", str(tmp_path / "program.elf")]
     ran = subprocess.run(emulator, capture_output=True, text=True, check=True, timeout=120)
-    assert "PASS: 8 golden vectors of test" in ran.stdout + ran.stderr
+    assert "PASS: 32 golden vectors of test" in ran.stdout + ran.stderr
 
 
 def test_constants_count_tables_and_thresholds(tmp_path: Path) -> None:

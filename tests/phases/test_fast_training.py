@@ -220,9 +220,10 @@ def test_a_controller_learns_from_float64_observations_as_they_are(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["sac", "Pendulum-v1", "--bits", "core=9"], "--bits core=9: expected 2 to 8"),
-        (["sac", "Pendulum-v1", "--bits", "weights=3"], "--bits weights=3: expected"),
-        (["ppo", "CartPole-v1", "--bits", "core=3"], "PPO does not"),
+        (["sac", "Pendulum-v1", "--bits", "core=9"], "--bits core=9: core=9: expected 2 to 8"),
+        (["sac", "Pendulum-v1", "--bits", "weights=3"], "weights: expected one of input, core"),
+        (["sac", "Pendulum-v1", "--bits", "core3"], "--bits core3: expected 2 to 8, or parts"),
+        (["ppo", "CartPole-v1", "--bits", "core=3"], "by SAC, TD3 or DDPG, not by ppo"),
         (["ppo", "CartPole-v1", "--set", "train.learner=fast"], "PPO does not"),
         (["sac", "Pendulum-v1", "--set", "train.products=bfloat16"], "needs train.learner=fast"),
         (["sac", "Pendulum-v1", "--set", "train.compile=on"], "needs train.learner=fast"),

@@ -9,13 +9,20 @@ from qpd.export.bundle import GoldenVectors
 from qpd.export.device_actions import device_actions, environment_actions
 from qpd.integer.integer_student import IntegerStudent, reference_outputs
 
-MOST_VECTORS = 8  # of the 16 in golden.npz: noise hardly compresses, and flash is scarce
+# Of those in golden.npz, as flash is scarce: images hardly compress where they are noise.
+MOST_IMAGES, MOST_VECTORS, MOST_FEATURES = 8, 32, 1024
 UNUSUAL = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], dtype=np.float32)
 
 
 def c_golden_vectors(student: IntegerStudent, golden: GoldenVectors) -> GoldenVectors:
-    """Return the first `MOST_VECTORS`; for vectors the last is NaN, infinities and huge values."""
-    observations, logits = golden.observations[:MOST_VECTORS], golden.logits[:MOST_VECTORS]
+    """Return the first ones, 8 with images; of vectors 8 to 32, by how many features they have.
+
+    The last vector is NaN, infinities and huge values.
+    """
+    most = MOST_IMAGES
+    if student.architecture.image_shape is None:
+        most = min(max(MOST_FEATURES // student.architecture.num_features, most), MOST_VECTORS)
+    observations, logits = golden.observations[:most], golden.logits[:most]
     if student.architecture.is_image or not len(observations):
         return GoldenVectors(observations, logits)
     begin = observations.shape[1] - student.architecture.num_features  # behind an image, if any

@@ -27,10 +27,16 @@ on in `qpd_student.h`); for a sensor that reads `at_zero` at count 0 and `per_co
 count, `QPD_COUNT(QPD_LOW_0, at_zero, per_count)`. Counts may be any fixed point: multiply counts
 and ends alike where an end falls between two counts. `high < low` turns a sensor round.
 
-The ranges are the least and the largest value of each feature in the play that the student was
-distilled from, with a twentieth of the width added at either end. What lies beyond saturates at
+@RANGES@ What lies beyond saturates at
 level 0 or @TOP@, infinities included; NaN is level 0. Both functions return how many features lay
 beyond their range or were NaN: a program that wants to stop then can."""
+
+_PLAYED = """\
+The ranges are the least and the largest value of each feature in the play that the student was
+distilled from, with a twentieth of the width added at either end."""
+_LEARNED = """\
+The ranges are the ends of the grid of inputs that the controller has learned, in the units of the
+raw observation: its normalization is in them."""
 
 _SCREENS = """\
 frames uint8 [4][84][84], oldest first (no scaling). `qpd_preprocess.c` makes them from an
@@ -196,4 +202,5 @@ def _observation(source: ExportSource) -> str:
             *rows,
         ]
     )
-    return text.replace("@TOP@", str(source.student.input_levels))
+    ranges = _LEARNED if source.about.get("phase") == "train" else _PLAYED
+    return text.replace("@RANGES@", ranges).replace("@TOP@", str(source.student.input_levels))

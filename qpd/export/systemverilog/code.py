@@ -13,6 +13,7 @@ from qpd.actions import Box, Discrete
 from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.device_actions import device_actions
+from qpd.export.systemverilog.readme import readme
 from qpd.export.systemverilog.thresholds import feature_thresholds, level_thresholds
 from qpd.export.systemverilog.unrolled import (
     MOST_THRESHOLD_BITS,
@@ -356,19 +357,6 @@ def _work(folding: Folding) -> str:
 
 def _readme(source: ExportSource, folding: Folding) -> str:
     student = source.student
-    how = "thresholds" if uses_thresholds(student) else "multiplier and shift"
     stored = student.input_levels * student.layers[0].weight.shape[1]
-    return f"""# {source.name} in SystemVerilog
-
-`qpd_core.sv` computes the integer engine's outputs bit for bit; `qpd_constants.svh` and the `.hex`
-files hold this student's numbers. Nothing is a float: a feature comes in as the 32 bits of its
-float32, which are compared with {stored:,} stored integers.
-
-    make test    # Verilator plays the golden vectors: PASS, or FAIL and a non-zero status
-    make lint
-
-{_work(folding)}; levels are made by {how}.
-Features are taken one a transfer (`s_valid`, `s_ready`), outputs leave one a transfer (`m_valid`,
-`m_ready`, `m_last`): `m_acc` is the accumulator, `m_action` the code of a continuous action, or,
-with `m_last`, the chosen one. Reset is synchronous.
-"""
+    how = "thresholds" if uses_thresholds(student) else "multiplier and shift"
+    return readme(source, _work(folding), stored, how)
