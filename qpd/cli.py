@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
         print(
-            "interrupted: rerun the same command to resume from the last checkpoint",
+            "interrupted: rerun the same command; it goes on from its last checkpoint, if any",
             file=sys.stderr,
         )
         sys.exit(130)

@@ -108,7 +108,8 @@ def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:
     ]
     first = choices.iloc[0]
     title = (
-        f"float {first['float']:.1f} over {first['float_seeds']} seeds; parity from "
+        f"float {first['float']:.1f} over {first['float_seeds']} seed"
+        f"{'s' if first['float_seeds'] > 1 else ''}; parity from "
         f"{first['edge']:.1f} on"
     )
     return [ShownTable(title, header, rows), _choices_table(choices)]

@@ -68,6 +68,8 @@ def fpga(
     elif not quiet:
         print_text(f"{source.name} on {DEVICES[device].title}")
         print_table(*fpga_table(found))
+        if found["fmax_mhz"] is not None and found["luts"] == found["flip_flops"]:
+            print_text("LUTs and flip-flops: both are this part's logic cells, with one of each")
         if found["fmax_mhz"] is None:
             print_text("no open tool places and routes this part: its clock is not known")
         print_text(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.analysis_output import Output, print_analysis, save_analysis
+from qpd.commands.analysis_output import Draw, Output, print_analysis, save_analysis
 from qpd.commands.output import AsJson
 
 
@@ -42,6 +42,12 @@ def select(
         found = measured_cells(runs)
         cells, choices = selections(found, share)
         tables = {"cells": cells, "choices": choices}
-        curve = curve_of(str(found.route), cells)
-        written = save_analysis(tables, {"selection": lambda: steps_figure([curve])}, output)
-    print_analysis(tables, selection_tables(cells, choices), found.notes, written, as_json)
+        curve, notes = curve_of(str(found.route), cells), list(found.notes)
+        figures: dict[str, Draw] = {"selection": lambda: steps_figure([curve])}
+        if cells["ratio"].isna().all():
+            notes.append(
+                "no shares of the float's return, and no figure: 0 or less divides nothing"
+            )
+            figures = {}
+        written = save_analysis(tables, figures, output)
+    print_analysis(tables, selection_tables(cells, choices), notes, written, as_json)

@@ -190,7 +190,9 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
         pass
     names = [item.name for item in list_recipes()]
     names += [path.relative_to(shipped).with_suffix("").as_posix() for path in _base_files()]
-    close = difflib.get_close_matches(short, names, n=1, cutoff=0.6)
+    # The name without its folder comes first: core-3 is controllers/core-3.
+    close = [each for each in names if each.rpartition("/")[2] == short]
+    close = close or difflib.get_close_matches(short, names, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
     what = f"base: {name!r}" if asked_by != name else "this"
     line = f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}"

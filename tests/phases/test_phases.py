@@ -446,7 +446,7 @@ def test_a_killed_process_goes_on(teacher_zip: Path, tmp_path: Path) -> None:
     )
     assert "distill: resumed after epoch" in errors[1]
     # SIGINT, as Ctrl-C sends it.
-    assert "interrupted: rerun the same command to resume" in errors[1]
+    assert "interrupted: rerun the same command; it goes on" in errors[1]
 
 
 @pytest.mark.slow

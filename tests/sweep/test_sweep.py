@@ -162,7 +162,7 @@ def test_an_interrupted_sweep_goes_on(
         sweep.run(pool, interrupt)
     ((process, _),) = processes(cell.log)
     assert not is_alive(process)
-    assert "interrupted: rerun the same command to resume" in cell.log.read_text()
+    assert "interrupted: rerun the same command; it goes on" in cell.log.read_text()
     again, _ = make_sweep(folder, text, tmp_path / "broken")
     (status,) = again.cells.values()
     assert status.state == "interrupted" and status.progress.phase == "distill"
