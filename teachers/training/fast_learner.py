@@ -50,7 +50,6 @@ class FastSAC(SAC):
     @torch.no_grad()
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         """Make `gradient_steps` updates, each with a batch of its own."""
-        self.policy.set_training_mode(True)
         optimizers = [self.actor.optimizer, self.critic.optimizer]
         if self.ent_coef_optimizer is not None:
             optimizers.append(self.ent_coef_optimizer)
@@ -83,7 +82,6 @@ class _FastTD3(TD3):
     @torch.no_grad()
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Make `gradient_steps` updates, each with a batch of its own."""
-        self.policy.set_training_mode(True)
         self._update_learning_rate([self.actor.optimizer, self.critic.optimizer])
         critic_losses, actor_losses = [], []
         for _ in range(gradient_steps):
