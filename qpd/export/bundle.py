@@ -100,7 +100,7 @@ def golden_vectors(
     """Return `n` generated observations with their logits, or given `observations` with theirs.
 
     By default 16 with images. Vectors take a few bytes and reach few units each: of them there are
-    256, which find nearly all changes of a single weight or bias that any play would find.
+    256, which find most of the single changes that thousands would find.
     """
     if observations is None:
         rng = np.random.default_rng(seed)

@@ -25,7 +25,7 @@ from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.distilled import load_student, stored_architecture
-from qpd.student_files.origin import student_actions
+from qpd.student_files.origin import student_actions, student_environment, student_origin
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_recipe_teacher, load_teacher
 
@@ -105,27 +105,26 @@ def load_target(
 
 def _controller(path: Path, wish: EnvironmentWish) -> Target:
     """Return the integers that a training left, in its agent's environment."""
-    file = TrainingRun.open(path).quantized_file
+    run = TrainingRun.open(path)
+    file, agent = run.quantized_file, run.agent_file
     if not file.is_file():
         raise TargetError(
             f"--policy qat: {path} holds an agent and no quantized.safetensors",
             ErrorCode.STUDENT_MISSING,
         )
+    student = load_integer_student(file)
+    environment = student_environment(student_origin(file))
+    target = Target(
+        "qat", IntegerEngine(student), environment, student.architecture.observation_shape,
+        run_path=path if wish == EnvironmentWish() else None, episodes=TRAINED_EPISODES,
+    )  # fmt: skip
+    if agent is None or not agent.is_file():
+        return target  # integers play without the agent's large zip
     wish.allow_modules()
     teacher = load_teacher(path, env_id=wish.env_id)
     played = environment_of(teacher, wish)
-    student = load_integer_student(file)
-    shape = student.architecture.observation_shape
-    return Target(
-        "qat",
-        IntegerEngine(student),
-        played.source,
-        shape,
-        notes=played.notes,
-        run_path=path if wish == EnvironmentWish() else None,
-        episodes=TRAINED_EPISODES,
-        deviations=_deviations(teacher),
-    )
+    deviations = _deviations(teacher)
+    return replace(target, environment=played.source, notes=played.notes, deviations=deviations)
 
 
 def _refuse_unfinished(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,19 @@ def test_a_controllers_integers_say_what_wraps_its_environment(tmp_path: Path) -
     played = student_environment(student_origin(run.quantized_file))
     assert played.kwargs == {"g": 5.0} and [str(each) for each in played.wrappers] == [wrapper]
     assert load_integer_student(run.quantized_file).architecture.observation_shape == (4,)
+
+
+def test_integers_play_without_the_agent(
+    controller: TrainingRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(controller.path, tmp_path / "alone")
+    alone = TrainingRun.open(tmp_path / "alone")
+    assert alone.agent_file is not None
+    alone.agent_file.unlink()
+    options = ("--policy", "qat", "--episodes", 3, "--seed", 1, "--json")
+    found = [json.loads(call(capsys, "evaluate", each.path, *options)[1])["return"]["returns"]
+             for each in (controller, alone)]  # fmt: skip
+    assert found[0] == found[1] and len(found[0]) == 3
 
 
 def test_sb3_reads_the_agent_and_its_policy_plays_the_same(
