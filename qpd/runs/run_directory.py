@@ -9,15 +9,13 @@ metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from filelock import FileLock
 
 from qpd.errors.codes import ErrorCode
-from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
+from qpd.files.atomic import remove_leftovers, to_plain, write_json, write_text
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
@@ -38,8 +36,10 @@ from qpd.runs.run_folder import (
     LOCK_NAME,
     LOG_NAME,
     RunDirectoryError,
+    RunFolder,
     acquire_lock,
     check_manifest,
+    claimed,
     read_sealed,
     refuse_differences,
     refuse_foreign,
@@ -110,17 +110,16 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
         raise RunDirectoryError(error.lines) from error
 
 
-class RunDirectory:
+class RunDirectory(RunFolder):
     """An open run directory; use `create` or `open`, and close it (or use it with `with`)."""
 
     def __init__(
         self, path: Path, recipe: Recipe, manifest: Manifest, lock: FileLock | None
     ) -> None:
         """Wrap what `create` or `open` checked; `lock` is held, or None for reading only."""
-        self.path = path
+        super().__init__(path, lock)
         self._recipe = recipe
         self._manifest = manifest
-        self._lock = lock
 
     @classmethod
     def create(cls, path: str | Path, recipe: Recipe, *, forked_from: str | None = None) -> Self:
@@ -134,15 +133,7 @@ class RunDirectory:
         """
         path = Path(path)
         refuse_foreign(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            sync_folder(path.parent)
-        except OSError as error:
-            raise RunDirectoryError(
-                [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
-            ) from error
-        lock = acquire_lock(path)
-        try:
+        with claimed(path) as lock:
             if (path / "manifest.json").exists():
                 run = cls(path, recipe, read_manifest(path), lock)
                 run._go_on(recipe)
@@ -152,14 +143,6 @@ class RunDirectory:
                 run = cls(path, recipe, manifest, lock)
                 run.replace_recipe(recipe)
             remove_leftovers(path)
-        except OSError as error:
-            lock.release()
-            raise RunDirectoryError(
-                [f"{path}: cannot be written: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
-            ) from error
-        except BaseException:
-            lock.release()
-            raise
         return run
 
     @classmethod
@@ -191,32 +174,6 @@ class RunDirectory:
                 lock.release()
             raise
 
-    def close(self) -> None:
-        """Let other processes use the directory; nothing can be recorded afterwards."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-    def __enter__(self) -> Self:
-        """Return self."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close; an error that passes learns in which run it happened."""
-        if error is not None:
-            with suppress(AttributeError):
-                error.run_directory = self.path  # type: ignore[attr-defined]
-        self.close()
-
-    def __fspath__(self) -> str:
-        """Return the folder: whatever takes a path takes an open run directory."""
-        return str(self.path)
-
     def __repr__(self) -> str:
         """Tell the path and the state of each phase."""
         states = ", ".join(f"{name}={self.phase(name).state}" for name in PHASES)
@@ -233,11 +190,6 @@ class RunDirectory:
         return self._manifest
 
     @property
-    def recipe_file(self) -> Path:
-        """recipe.yaml."""
-        return self.path / "recipe.yaml"
-
-    @property
     def manifest_file(self) -> Path:
         """manifest.json."""
         return self.path / "manifest.json"
@@ -252,24 +204,9 @@ class RunDirectory:
         """The integer student as phase 2 left it, packed."""
         return self.path / "ptq.safetensors"
 
-    @property
-    def quantized_file(self) -> Path:
-        """The k-bit student."""
-        return self.path / "quantized.safetensors"
-
-    @property
-    def metrics_file(self) -> Path:
-        """One row per epoch."""
-        return self.path / "metrics.csv"
-
     def exponents_file(self, phase: str) -> Path:
         """Return the file of the gradients that a phase counted (`qpd.runs.counted_gradients`)."""
         return self.path / f"gradient_exponents.{phase}.json"
-
-    @property
-    def tensorboard_folder(self) -> Path:
-        """TensorBoard events; made when first written."""
-        return self.path / "tensorboard"
 
     @property
     def checkpoint_folder(self) -> Path:

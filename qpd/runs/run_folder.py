@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.files.atomic import sync_folder
 from qpd.files.json_input import read_json
 from qpd.files.tensors import crc32_of
 from qpd.recipe.differences import recipe_differences
@@ -67,6 +71,83 @@ def acquire_lock(path: Path) -> FileLock:
             [f"{path}: cannot be locked: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
         ) from error
     return lock
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[FileLock]:
+    """Make the folder and lock it; the lock stays unless the block fails. RunDirectoryError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise RunDirectoryError(
+            [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+        ) from error
+    lock = acquire_lock(path)
+    try:
+        yield lock
+    except OSError as error:
+        lock.release()
+        raise RunDirectoryError(
+            [f"{path}: cannot be written: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
+        ) from error
+    except BaseException:
+        lock.release()
+        raise
+
+
+class RunFolder:
+    """An open folder of a run or of a training: its lock, and the files that both have."""
+
+    def __init__(self, path: Path, lock: FileLock | None) -> None:
+        """Take the lock that is held, or None for reading only."""
+        self.path, self._lock = path, lock
+
+    def close(self) -> None:
+        """Let other processes use the directory; nothing can be recorded afterwards."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close; an error that passes learns in which run it happened."""
+        if error is not None:
+            with suppress(AttributeError):
+                error.run_directory = self.path  # type: ignore[attr-defined]
+        self.close()
+
+    def __fspath__(self) -> str:
+        """Return the folder: whatever takes a path takes an open run directory."""
+        return str(self.path)
+
+    @property
+    def recipe_file(self) -> Path:
+        """recipe.yaml."""
+        return self.path / "recipe.yaml"
+
+    @property
+    def quantized_file(self) -> Path:
+        """quantized.safetensors: the k-bit student, or an integer controller's integers."""
+        return self.path / "quantized.safetensors"
+
+    @property
+    def metrics_file(self) -> Path:
+        """metrics.csv, a row for each epoch or for so many steps."""
+        return self.path / "metrics.csv"
+
+    @property
+    def tensorboard_folder(self) -> Path:
+        """TensorBoard events; made when first written."""
+        return self.path / "tensorboard"
 
 
 def read_sealed(path: Path) -> dict[str, Any]:

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from qpd.errors.codes import ErrorCode
-from qpd.files.atomic import remove_leftovers, sync_folder, to_plain, write_json, write_text
+from qpd.files.atomic import remove_leftovers, to_plain, write_json, write_text
 from qpd.files.bounded_read import read_file
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
@@ -32,8 +31,9 @@ from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
 from qpd.runs.manifest import EvaluatedPolicy, Evaluation, PhaseState, RunOrigin, new_origin
 from qpd.runs.run_folder import (
     RunDirectoryError,
-    acquire_lock,
+    RunFolder,
     check_manifest,
+    claimed,
     read_sealed,
     refuse_differences,
     refuse_foreign,
@@ -85,14 +85,15 @@ def is_training(path: str | Path) -> bool:
         return False
 
 
-class TrainingRun:
+class TrainingRun(RunFolder):
     """An open run directory of a training; use `create` or `open`, and close it (or `with`)."""
 
     def __init__(
         self, path: Path, recipe: TrainRecipe, manifest: TrainingManifest, lock: FileLock | None
     ) -> None:
         """Wrap what `create` or `open` checked; `lock` is held, or None for reading only."""
-        self.path, self._recipe, self._manifest, self._lock = path, recipe, manifest, lock
+        super().__init__(path, lock)
+        self._recipe, self._manifest = recipe, manifest
 
     @classmethod
     def create(cls, path: str | Path, recipe: TrainRecipe) -> Self:
@@ -104,15 +105,7 @@ class TrainingRun:
         """
         path = Path(path)
         check_place(path, recipe)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            sync_folder(path.parent)
-        except OSError as error:
-            raise RunDirectoryError(
-                [f"{path}: cannot be made: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
-            ) from error
-        lock = acquire_lock(path)
-        try:
+        with claimed(path) as lock:
             text = recipe.to_yaml()
             if (path / "manifest.json").exists():
                 run = cls(path, recipe, _manifest_of(path), lock)
@@ -129,14 +122,6 @@ class TrainingRun:
             if not run.recipe_file.exists():
                 write_text(run.recipe_file, text)
             remove_leftovers(path)
-        except OSError as error:
-            lock.release()
-            raise RunDirectoryError(
-                [f"{path}: cannot be written: {error.strerror}"], ErrorCode.RUN_UNWRITABLE
-            ) from error
-        except BaseException:
-            lock.release()
-            raise
         return run
 
     @classmethod
@@ -149,29 +134,6 @@ class TrainingRun:
         path = Path(path)
         manifest = _manifest_of(path)
         return cls(path, _recipe_of(path, manifest), manifest, None)
-
-    def close(self) -> None:
-        """Let other processes use the directory."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-    def __enter__(self) -> Self:
-        """Return self."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def __fspath__(self) -> str:
-        """Return the folder: whatever takes a path or an agent takes an open training."""
-        return str(self.path)
 
     def __repr__(self) -> str:
         """Tell the path and the state."""
@@ -203,29 +165,9 @@ class TrainingRun:
         return self.path / "gradient_exponents.train.json"
 
     @property
-    def recipe_file(self) -> Path:
-        """recipe.yaml."""
-        return self.path / "recipe.yaml"
-
-    @property
-    def quantized_file(self) -> Path:
-        """quantized.safetensors, of an integer controller."""
-        return self.path / "quantized.safetensors"
-
-    @property
-    def metrics_file(self) -> Path:
-        """Rows of numbers."""
-        return self.path / "metrics.csv"
-
-    @property
     def monitor_file(self) -> Path:
         """All episodes, as Stable-Baselines3's Monitor writes them."""
         return self.path / "0.monitor.csv"
-
-    @property
-    def tensorboard_folder(self) -> Path:
-        """TensorBoard events; made when first written."""
-        return self.path / "tensorboard"
 
     @property
     def checkpoints_folder(self) -> Path:
