@@ -73,7 +73,7 @@ class TrainSettings(RecipeSection):
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
         description="torch.compile the fast learner's updates, but for few bits; auto = in "
-        "trainings of 20,000 agent steps or more",
+        "trainings of 20,000 agent steps or more; where compiling fails, training goes on without",
     )
 
 

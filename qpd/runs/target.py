@@ -118,7 +118,7 @@ def _controller(path: Path, wish: EnvironmentWish) -> Target:
         "qat", IntegerEngine(student), environment, student.architecture.observation_shape,
         run_path=path if wish == EnvironmentWish() else None, episodes=TRAINED_EPISODES,
     )  # fmt: skip
-    if agent is None or not agent.is_file():
+    if wish == EnvironmentWish() and (agent is None or not agent.is_file()):
         return target  # integers play without the agent's large zip
     wish.allow_modules()
     teacher = load_teacher(path, env_id=wish.env_id)
