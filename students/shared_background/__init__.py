@@ -7,7 +7,7 @@ on what the frames have in common; a training step asks the memory for draws tha
 else knows. `TrainStep.reads_shared_frames` switches it all off.
 """
 
-from qpd.students.shared_background.background import SharedBackground, SharedFrames
+from qpd.students.shared_background.background import MIN_BATCH, SharedBackground, SharedFrames
 from qpd.students.shared_background.plan import MultipliedBlocks
 
-__all__ = ["MultipliedBlocks", "SharedBackground", "SharedFrames"]
+__all__ = ["MIN_BATCH", "MultipliedBlocks", "SharedBackground", "SharedFrames"]

@@ -44,10 +44,15 @@ class SharedFrames:
     background: Tensor
 
     @classmethod
-    def of(cls, observations: Tensor, background: Tensor) -> SharedFrames:
-        """Compare whole observations, uint8 `[batch, 4, 21, 21, 16]`, with a background."""
+    def of(cls, observations: Tensor, background: Tensor | None = None) -> SharedFrames:
+        """Compare whole observations, uint8 `[batch, 4, 21, 21, 16]`, with a background.
+
+        Where none is given, with what they themselves most often show.
+        """
         batch = len(observations)
         frames = observations.contiguous().view(batch * FRAMES, *observations.shape[2:])
+        if background is None:
+            background = voted(frames, torch.arange(len(frames)))
         stack = torch.arange(len(frames), dtype=torch.int32).view(batch, FRAMES)
         differs = differing_blocks(frames, background).view(batch, FRAMES, BLOCKS1).any(1)
         return cls(frames, stack, differs, background)
@@ -119,7 +124,7 @@ class SharedBackground:
         # A vote stands until the last of those who had a part in it are gone: most games look the
         # same for ever, and after a vote all frames have to be compared again.
         if self.pixels is None or num_added - self._voted_at >= len(rows):
-            self.pixels = most_frequent(self._frames.index_select(0, rows[_voters(len(rows))]))
+            self.pixels = voted(self._frames, rows)
             self._voted_at, self._compared_at = num_added, None
         if self._compared_at is None:
             every = range(0, len(self._frames), _CHUNK)
@@ -183,6 +188,14 @@ class SharedBackground:
             self.pixels = torch.empty(BLOCKS1, PIXELS, dtype=torch.uint8)
             self.pixels.copy_(state["background"])
             self._voted_at = int(state["voted_at"])
+
+
+def voted(frames: Tensor, rows: Tensor) -> Tensor:
+    """Let a few frames vote on the background, uint8 `[441, 16]`.
+
+    They are spread evenly over those of `frames`, uint8 `[n, 21, 21, 16]`, at `rows`, int64 `[m]`.
+    """
+    return most_frequent(frames.index_select(0, rows[_voters(len(rows))]))
 
 
 def _voters(count: int) -> Tensor:

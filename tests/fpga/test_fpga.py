@@ -71,7 +71,7 @@ def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
         source(), DEVICES["xc7a15t"], 4, "fabric", observations, tmp_path / "core", silent
     )
     found = core.to_json()
-    assert found["multipliers"] == 4 and found["folding"] == "4 lanes by 1 inputs"
+    assert found["multipliers"] == 4 and found["folding"] == "4 lanes by 1 input"
     assert found["observations"] == 50 and 10 < found["layer_cycles"] < found["cycles"]
     assert found["block_rams"] == 0  # its constants are in the fabric
     assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_one_line() -> None:
     device = replace(DEVICES["xc7a15t"], luts=99)
     foldings = possible_foldings(source().student, DEVICES["xc7a15t"])
     with pytest.raises(
-        FpgaError, match=r"^AMD Artix-7 XC7A15T: 1 lanes by 1 inputs need 100 LUTs.*99"
+        FpgaError, match=r"^AMD Artix-7 XC7A15T: 1 lane by 1 input need 100 LUTs.*99"
     ):
         fastest_folding(foldings, device, cells_of, silent)
 

@@ -63,7 +63,11 @@ class Folding:
         """Say what is at work, in words."""
         if self.unrolled:
             return f"unrolled, {self.multipliers:,} weights"
-        return f"{self.lanes} lanes by {self.inputs} inputs"
+        return f"{_counted(self.lanes, 'lane')} by {_counted(self.inputs, 'input')}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def multipliers_of(text: str | None) -> Multipliers:
@@ -352,7 +356,8 @@ def _padded(count: int) -> int:
 def _work(folding: Folding) -> str:
     if folding.unrolled:
         return f"All layers are there at once, an adder for each of {folding.multipliers:,} weights"
-    return f"{folding.lanes} neurons by {folding.inputs} inputs are multiplied a clock"
+    neurons, inputs = _counted(folding.lanes, "neuron"), _counted(folding.inputs, "input")
+    return f"{neurons} by {inputs} are multiplied a clock"
 
 
 def _readme(source: ExportSource, folding: Folding) -> str:

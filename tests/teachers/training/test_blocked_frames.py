@@ -14,8 +14,10 @@ from stable_baselines3.common.policies import BaseModel
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import nn
 
+from qpd.students.shared_background import SharedFrames
+from qpd.students.student import space_to_depth
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
-from qpd.teachers.training.blocked_frames import use_blocked_frames
+from qpd.teachers.training.blocked_frames import blocked_features, use_blocked_frames
 
 torch.set_num_threads(1)
 # Two roundings to bfloat16 (8 significand bits) in each of four layers: a few hundredths.
@@ -68,6 +70,39 @@ def test_features_and_gradients_are_sb3s_up_to_bfloat16(algorithm: Any, env: Ata
         )
         for one, other in zip(found, gradients, strict=True):
             assert close(one, other)
+
+
+def played(env: AtariVecEnv, count: int) -> torch.Tensor:
+    """Return what random play shows, uint8 `[count, 4, 84, 84]`, in an order that is shuffled."""
+    draw, seen = np.random.default_rng(0), [env.reset()]
+    while len(seen) * env.num_envs < count:
+        seen.append(env.step(draw.integers(0, 4, env.num_envs))[0])
+    return torch.from_numpy(draw.permutation(np.concatenate(seen))[:count])
+
+
+def test_what_a_batch_has_in_common_is_multiplied_once_where_it_is_learned_from(
+    env: AtariVecEnv,
+) -> None:
+    extractor: Any = PPO("CnnPolicy", env, device="cpu", seed=0).policy.features_extractor
+    seen, parameters = played(env, 64), list(extractor.parameters())
+    plan = SharedFrames.of(space_to_depth(seen)).plan
+    assert plan is not None and plan.multiplied.conv2 < 0.5
+    each, once = (blocked_features(extractor, seen, shares) for shares in (False, True))
+    assert close(once, each) and not torch.equal(once, each)
+    gradients = [torch.autograd.grad(x.square().sum(), parameters) for x in (each, once)]
+    for one, other in zip(*gradients, strict=True):
+        assert close(one, other)
+    # Too few share too little, and acting, one step at a time, has fewer.
+    few = [blocked_features(extractor, seen[:63], shares) for shares in (False, True)]
+    assert torch.equal(*few)
+    with torch.no_grad():
+        assert torch.equal(blocked_features(extractor, seen), each)
+
+
+def test_frames_with_nothing_in_common_are_computed_as_ever(env: AtariVecEnv) -> None:
+    extractor: Any = PPO("CnnPolicy", env, device="cpu", seed=0).policy.features_extractor
+    one, other = (blocked_features(extractor, frames(64), shares) for shares in (False, True))
+    assert torch.equal(one, other)
 
 
 def test_layers_that_learn_in_few_bits_are_asked_themselves(env: AtariVecEnv) -> None:
