@@ -213,7 +213,7 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
         play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat"])
         export = shlex.join(["qpd", "export", str(path), "--format", "c"])
         print_text(f"its integers: {play}; {export}")
-    elif summary["state"] == "done":
+    elif summary["state"] == "done" and summary["agent"] is not None:
         print_text(f"make a student of it: {student_command(path)}")
 
 
@@ -240,6 +240,7 @@ def training_summary(path: Path) -> dict[str, Any]:
     rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
     skipped = last_number(rows, "train/skipped_updates")
     total = phase.total_timesteps
+    agent = run.agent_file  # which may have been left out
     found = path / QUANTIZATION_FILE
     stored = read_quantization(found) if found.is_file() else None
     return {
@@ -262,7 +263,7 @@ def training_summary(path: Path) -> dict[str, Any]:
         "skipped_updates": None if skipped is None else int(skipped),
         "quantization": None if stored is None else str(stored),
         "file_bytes": run.quantized_file.stat().st_size if run.quantized_file.is_file() else None,
-        "agent": None if run.agent_file is None else str(run.agent_file),
+        "agent": None if agent is None or not agent.is_file() else str(agent),
         "evaluations": {
             name: {key: played[key] for key in ("mean", "interval", "episodes")}
             for name, played in manifest.evaluations.items()

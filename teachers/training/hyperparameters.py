@@ -99,13 +99,20 @@ def _number(name: str, text: str, wanted: object) -> int | float:
         raise _refused(name, text, f"must be {_expected(wanted)}") from None
 
 
+# With none of them nothing is learned, or the same for ever.
+_COUNTS = {
+    "n_envs", "batch_size", "buffer_size", "n_steps", "n_epochs", "n_delta", "train_freq",
+    "policy_delay", "target_update_interval", "n_quantiles", "n_critics",
+}  # fmt: skip
+
+
 def _bounded(name: str, value: int | float, wanted: object) -> int | float:
     is_whole = math.isfinite(value) and float(value).is_integer()
     if wanted is int and not is_whole:
         raise _refused(name, value, "must be a whole number")
     if not math.isfinite(value):
         raise _refused(name, value, "must be a finite number")
-    if name in ("n_envs", "batch_size", "buffer_size") and value < 1:
+    if name in _COUNTS and value < 1:
         raise _refused(name, value, "must be at least 1")
     return int(value) if wanted is int else value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sb3_contrib import ARS
 from stable_baselines3 import DQN, PPO, TD3
 
 from qpd.recipe.train_schema import load_train_recipe
@@ -70,6 +71,8 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("batch_size=abc", "must be a whole number"),
      ("batch_size=1.5", "must be a whole number"),
      ("batch_size=0", "must be at least 1"),
+     ("target_update_interval=0", "must be at least 1"),
+     ("train_freq=0", "must be at least 1"),
      ("n_envs=many", "must be a whole number"),
      ("normalize=3", "must be true or false"),
      ("normalize={norm_reward: 3}", "norm_reward: must be one of norm_obs, norm_reward, clip_obs"),
@@ -82,3 +85,11 @@ def test_what_is_refused(text: str, expected: str) -> None:
     name = text.partition("=")[0]
     with pytest.raises(TeacherError, match=rf"train.hyperparameters.{name}=.*: {expected}"):
         read(DQN, text)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text"), [(PPO, "n_epochs=0"), (ARS, "n_delta=0"), (TD3, "policy_delay=0")]
+)
+def test_what_would_never_learn_or_never_end_is_refused(algorithm: type, text: str) -> None:
+    with pytest.raises(TeacherError, match=f"{text}: must be at least 1"):
+        read(algorithm, text)
