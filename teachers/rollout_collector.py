@@ -45,6 +45,7 @@ class _Decision:
             self.log_probs,
             step.rewards[streams],
             (step.terminated | step.truncated)[streams],
+            (step.truncated & ~step.terminated)[streams],
             np.where(step.game_over, step.game_returns, np.nan)[streams],
         )
 

@@ -14,7 +14,8 @@ class StepOutcome:
 
     actions: `[batch, ...]`, as the space has them. log_probs: float32, the actions' under the
         policy that sampled them; NaN where none was sampled.
-    rewards: float32, raw. ended: bool, the episode in SB3's sense was over.
+    rewards: float32, raw. ended: bool, the episode in SB3's sense was over; cut: bool, by a time
+        limit alone, so that its last state has a value.
     game_returns: float64, the return of the whole game where it was over, else NaN.
     """
 
@@ -22,6 +23,7 @@ class StepOutcome:
     log_probs: np.ndarray
     rewards: np.ndarray
     ended: np.ndarray
+    cut: np.ndarray
     game_returns: np.ndarray
 
 

@@ -132,8 +132,9 @@ class PlayStream:
                 rewards = np.sign(rewards)
             values = batch.values.numpy().astype(np.float64)
             rows.append(self.memory.add(batch))
-            steps.append(PlayedStep(batch.streams, rewards, values, batch.outcome.ended))
-            returns.append(batch.outcome.game_returns)
+            outcome = batch.outcome
+            steps.append(PlayedStep(batch.streams, rewards, values, outcome.ended, outcome.cut))
+            returns.append(outcome.game_returns)
         advantages = np.concatenate(
             generalized_advantages(steps, self.env.num_envs, settings.discount, settings.gae_lambda)
         )

@@ -12,8 +12,16 @@ from qpd.losses.ppo import clipped_objective
 from qpd.replay.advantages import PlayedStep, generalized_advantages
 
 
-def step(streams: list[int], rewards: list[float], values: list[float], ended: list[bool]):
-    return PlayedStep(np.array(streams), np.array(rewards), np.array(values), np.array(ended))
+def step(
+    streams: list[int],
+    rewards: list[float],
+    values: list[float],
+    ended: list[bool],
+    cut: list[bool] | None = None,
+) -> PlayedStep:
+    cut = cut or [False] * len(streams)
+    given = (np.array(each) for each in (streams, rewards, values, ended, cut))
+    return PlayedStep(*given)
 
 
 def test_advantages_by_hand() -> None:
@@ -33,6 +41,20 @@ def test_a_last_step_without_successor_is_unknown_and_serves_as_bootstrap() -> N
     steps = [step([0], [1.0], [2.0], [False]), step([0], [0.0], [4.0], [False])]
     first, last = generalized_advantages(steps, 1, 0.5, 0.5)
     assert first.tolist() == [1.0] and math.isnan(last[0])
+
+
+def test_a_step_before_a_time_limit_is_unknown_and_the_limit_is_no_end() -> None:
+    # A critic that is right: 1 a step for ever at discount 0.9 is worth 10.
+    steps = [
+        step([0], [1.0], [10.0], [False]),
+        step([0], [1.0], [10.0], [True], cut=[True]),
+        step([0], [1.0], [10.0], [False]),
+        step([0], [1.0], [10.0], [True]),
+    ]
+    found = [float(each[0]) for each in generalized_advantages(steps, 1, 0.9, 0.5)]
+    assert found[0] == 0.0 and math.isnan(found[1])
+    # Delta of the last, which does end: 1 - 10; half of it, discounted, is carried back.
+    assert found[2:] == pytest.approx([0.45 * -9.0, -9.0])
 
 
 def test_streams_that_pause_keep_their_own_sequence() -> None:
