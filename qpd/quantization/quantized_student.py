@@ -21,7 +21,8 @@ from qpd.students import Student, StudentOutputs
 from qpd.students.shared_background import SharedFrames
 from qpd.students.student import FIRST_LINEAR, HiddenHook, LayerMap, apply_layer, compute_dtype
 
-MIN_RANGE, MIN_SCALE = 1e-2, 1e-3  # far below any useful range of activations and weights
+MIN_RANGE = 1e-2  # far below any useful range of activations
+MIN_SCALE = 1e-3  # of weights, in units of the layer's largest at first, or of 1
 
 
 class QuantizedStudent(nn.Module):
@@ -58,6 +59,11 @@ class QuantizedStudent(nn.Module):
                     scale if per_channel else scale[:1].clone(),
                     requires_grad=config.learned_ranges,
                 )
+        # Weights may all be small, as those of a head whose Q-values are.
+        self._least_scales = {
+            name: MIN_SCALE * min(max(float(scale.detach().max()), 1e-9), 1.0)
+            for name, scale in self.weight_scales.items()
+        }
         self.keep_ranges_positive()
 
     def extra_repr(self) -> str:
@@ -123,8 +129,8 @@ class QuantizedStudent(nn.Module):
         One that crossed zero could never come back: gains would be negative.
         """
         self.activation_ranges.clamp_(min=MIN_RANGE)
-        for scale in self.weight_scales.values():
-            scale.clamp_(min=MIN_SCALE)
+        for name, scale in self.weight_scales.items():
+            scale.clamp_(min=self._least_scales[name])
         if self.student.architecture.joins_features:
             # Features move with the step that they share, and so does the float function.
             last = len(self.student.architecture.conv_channels) - 1
