@@ -218,10 +218,14 @@ class Student(nn.Module):
         return bias
 
     def set_input_range(self, low: Tensor, high: Tensor) -> None:
-        """Fix the range of each vector feature; a feature that never varies gets width 1."""
+        """Fix the range of each vector feature; a feature that never varies gets width 1.
+
+        One whose size is beyond float32's whole numbers gets a width that a float32 can hold.
+        """
         low, high = low.to(self.input_low), high.to(self.input_high)
         self.input_low.copy_(low)
-        self.input_high.copy_(torch.where(high - low > 1e-6, high, low + 1.0))
+        varies = high - low > (1e-6 * low.abs()).clamp(min=1e-6)
+        self.input_high.copy_(torch.where(varies, high, low + (1e-5 * low.abs()).clamp(min=1.0)))
 
     @torch.no_grad()
     def move_input_range(self, low: Tensor, high: Tensor) -> None:

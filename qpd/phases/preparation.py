@@ -18,7 +18,7 @@ from qpd.recipe.schema import Recipe
 from qpd.replay.memory import column_bytes
 from qpd.runs.played_environment import environment_of, recipe_wish, without_zeros
 from qpd.runs.sinks import check_sinks
-from qpd.student_files.distilled import MAX_PARAMETERS
+from qpd.student_files.distilled import MAX_PARAMETERS, MAX_WIDTH
 from qpd.students import StudentArchitecture, architecture_for
 from qpd.teachers import Teacher, load_recipe_teacher
 
@@ -144,5 +144,9 @@ def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchite
         )
     if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
+        raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
+    widths = (*found.observation_shape, found.num_outputs, *found.conv_channels, *found.hidden)
+    if max(widths) > MAX_WIDTH:
+        line = f"student: {max(widths):,} numbers in an observation or layer; at most {MAX_WIDTH:,}"
         raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
     return found

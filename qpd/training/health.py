@@ -74,8 +74,14 @@ def diagnose_epoch(
 
 @torch.no_grad()
 def _dead(module: nn.Module, observations: Tensor, actions: ActionSpace) -> str | None:
-    """Say so if the student tells no states apart."""
+    """Say so if the student tells no states apart, where there are several and a choice."""
     outputs = actions.centred(module(observations)[0].float())
-    if len(outputs) > 1 and (outputs.amax(0) - outputs.amin(0)).max() < _SAME:
-        return "the student is dead: it answers every state alike"
-    return None
+    if len(outputs) < 2 or (outputs.amax(0) - outputs.amin(0)).max() >= _SAME:
+        return None
+    states_are_alike = isinstance(observations, Tensor) and bool(
+        (observations == observations[:1]).all()
+    )
+    has_choice = actions.centred(torch.eye(actions.num_outputs)).any()
+    if states_are_alike or not has_choice:
+        return None
+    return "the student is dead: it answers every state alike"

@@ -195,3 +195,12 @@ def test_the_vector_forward_is_an_mlp_on_unit_inputs() -> None:
     torch.testing.assert_close(outputs.actor, student.actor(x))
     torch.testing.assert_close(outputs.values, student.critic(x).squeeze(-1))
     assert {"input_low", "input_high"} <= student.state_dict().keys()
+
+
+def test_a_large_constant_has_a_width_that_float32_can_hold() -> None:
+    student = Student(architecture_for("mlp-4", (3,), 2))
+    low = torch.tensor([1.7e9, 0.5, -(2.0**25)])
+    student.set_input_range(low, low.clone())
+    width = student.input_high - student.input_low
+    assert width[1] == 1.0 and (width[[0, 2]] >= 256).all()
+    assert student(torch.stack([low, low + 1]))[0].isfinite().all()

@@ -50,6 +50,20 @@ def test_a_good_epoch_is_no_trouble() -> None:
     )
 
 
+def test_where_there_is_nothing_to_tell_apart_nothing_is_dead() -> None:
+    alike = TwoHeads([[1.0, 1.0], [1.0, 1.0]], [3.0, 3.0])
+    assert diagnose_epoch(GOOD, [], alike, STATES, Discrete(2)) is not None
+    # One state several times, such as the last batch of a game with few.
+    assert diagnose_epoch(GOOD, [], healthy(), STATES[:1].repeat(3, 1), Discrete(2)) is None
+
+    class OneAction(TwoHeads):
+        def forward(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(observations)[0][:, :1], observations[:, 0]
+
+    one = OneAction([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
+    assert diagnose_epoch(GOOD, [], one, STATES, Discrete(1)) is None
+
+
 @pytest.mark.parametrize(
     ("losses", "recent", "module", "reason"),
     [
