@@ -10,15 +10,16 @@ from typing import Any, NoReturn
 
 from qpd.files.bounded_read import TooLargeError, read_file
 
-MAX_JSON_BYTES = 8 << 20  # a manifest with 10,000 games takes 0.3 MB
+MAX_JSON_BYTES = 8 << 20
+MAX_MANIFEST_BYTES = 64 << 20  # five policies of 100,000 games each take 16 MB
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = MAX_JSON_BYTES) -> Any:
     """Return the content of the JSON file `path`. Raises OSError, or ValueError as `parse_json`."""
     try:
-        content = read_file(path, MAX_JSON_BYTES)
+        content = read_file(path, most)
     except TooLargeError:
-        raise TooLargeError(f"it is larger than {MAX_JSON_BYTES >> 20} MiB") from None
+        raise TooLargeError(f"it is larger than {most >> 20} MiB") from None
     return parse_json(content.decode("utf-8"))
 
 

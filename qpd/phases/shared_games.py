@@ -62,7 +62,7 @@ def _games(student: StudentRun, policy: str, rule: ActingRule) -> dict[str, Any]
     numerics = record_numerics(student.prepared.device, cxx_compiler() is not None)
     return {
         "policy": policy,
-        "environment": student.prepared.env_id,
+        "environment": student.prepared.environment.to_json(),
         "max_frames": recipe.environment.max_frames,
         "acting": asdict(rule),
         "seed": recipe.seed,

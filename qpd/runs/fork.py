@@ -62,6 +62,8 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
         write_text(run.metrics_file, "".join(kept))
     saved = load_checkpoint(store, source)
     keeps_memory = saved is not None and (store / "replay.bin").is_file()
+    if saved is not None and saved[1]["phase"] == "finetune" and source.recipe.finetune.reward:
+        keeps_memory = False  # rollouts have overwritten it, an interrupted one in part
     if saved is not None and keeps_memory:
         shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
         tensors, plain = saved  # the play continues; a phase 3 of the source's does not

@@ -17,7 +17,7 @@ from qpd.files.bounded_read import TooLargeError, read_file
 
 KEY_COLUMNS = ("phase", "epoch")
 _EPOCH = re.compile(r"[0-9]{1,9}")
-_MAX_BYTES = 16 << 20  # an epoch takes 200 bytes
+_MAX_BYTES = 256 << 20  # a million epochs of 200 bytes
 _MAX_COLUMNS = 1000
 
 
@@ -31,7 +31,7 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
     """Return the rows of a metrics.csv, each by column; those without a whole epoch are left out.
 
     Raises:
-        MetricsLogError: It is no CSV file, or larger than 16 MiB.
+        MetricsLogError: It is no CSV file, or larger than 256 MiB.
         OSError: It cannot be read.
     """
     rows = _read_rows(path, with_torn=True)

@@ -41,6 +41,7 @@ from qpd.runs.run_folder import (
     check_manifest,
     claimed,
     read_sealed,
+    recorded_evaluation,
     refuse_differences,
     refuse_foreign,
     sealed,
@@ -268,7 +269,8 @@ class RunDirectory(RunFolder):
 
     def record_evaluation(self, policy: EvaluatedPolicy, result: Mapping[str, Any]) -> None:
         """Record returns and whatever belongs to them, replacing an earlier evaluation."""
-        self._update(evaluations={**self._manifest.evaluations, policy: to_plain(result)})
+        plain = recorded_evaluation(self.path, policy, result)
+        self._update(evaluations={**self._manifest.evaluations, policy: plain})
 
     def replace_recipe(self, recipe: Recipe) -> None:
         """Write another recipe, for a later phase that is run with other settings."""

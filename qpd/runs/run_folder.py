@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.files.atomic import sync_folder
-from qpd.files.json_input import read_json
+from qpd.files.atomic import sync_folder, to_plain
+from qpd.files.json_input import MAX_MANIFEST_BYTES, read_json
 from qpd.files.tensors import crc32_of
 from qpd.recipe.differences import recipe_differences
 from qpd.recipe.section import RecipeSection
-from qpd.runs.manifest import FORMAT_VERSION, RunOrigin
+from qpd.runs.manifest import FORMAT_VERSION, Evaluation, RunOrigin
 
 AnyManifest = TypeVar("AnyManifest", bound=RunOrigin)
 
@@ -159,7 +159,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     file = path / "manifest.json"
     way = f"put a copy of it back, or delete the folder {path} to begin anew"
     try:
-        content = read_json(file)
+        content = read_json(file, MAX_MANIFEST_BYTES)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError([f"{file}: cannot be read: {reason}; {way}"]) from error
@@ -191,6 +191,22 @@ def check_manifest(path: Path, content: dict[str, Any], model: type[AnyManifest]
                 for item in error.errors(include_url=False)
             ]
         ) from error
+
+
+def recorded_evaluation(path: Path, policy: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an evaluation as the manifest of the run `path` holds it.
+
+    Raises RunDirectoryError where it would not be read again.
+    """
+    plain: dict[str, Any] = to_plain(dict(result))
+    try:
+        TypeAdapter(Evaluation).validate_python(plain)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"]
+        raise RunDirectoryError(
+            [f"{path}: the games of {policy} cannot be recorded: {reason}"]
+        ) from error
+    return plain
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from qpd.integer.integer_student import IntegerEngine
 from qpd.machine.device import choose_device
 from qpd.numerics.random_seeds import seed_for
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
+from qpd.recipe.schema import MAX_PARALLEL_GAMES
 from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.runs.progress import Progress
@@ -48,6 +49,7 @@ class Target:
     notes: tuple[str, ...] = ()
     run_path: Path | None = None
     episodes: int = 50
+    parallel: int | None = None  # games of `episodes` side by side; None: as many as usual
     seed: int = 0
     acting: str = "auto"
     epsilon: float = 0.01
@@ -79,12 +81,17 @@ def load_target(
     if is_training(source):
         _refuse_unfinished(Path(source))
         if policy == "qat":
+            if vec_normalize is not None:
+                raise TargetError(
+                    f"{source}: --vecnormalize: the integers hold their normalization",
+                    ErrorCode.COMMAND_LINE,
+                )
             return _controller(Path(source), wish)
     elif (Path(source) / "manifest.json").is_file():
-        if not wish.is_plain:
+        if wish != EnvironmentWish() or vec_normalize is not None:
             raise TargetError(
-                f"{source}: a run plays in the environment of its recipe: --env-kwargs, --wrapper "
-                "and --frame-stack are for agents",
+                f"{source}: a run plays in the environment of its recipe: --env, --env-kwargs, "
+                "--wrapper, --frame-stack and --vecnormalize are for agents",
                 ErrorCode.COMMAND_LINE,
             )
         return _from_run(Path(source), policy, device)
@@ -206,6 +213,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         target,
         run_path=path,
         episodes=settings.episodes,
+        parallel=settings.games_in_parallel,
         seed=seed_for(recipe.seed, "evaluation"),
         acting=settings.acting,
         epsilon=settings.epsilon,
@@ -258,9 +266,12 @@ def play(
     except ValueError as error:
         raise TargetError(f"--{error}", ErrorCode.COMMAND_LINE) from error
     cap = target.max_frames if max_frames is None else max_frames
+    # Which games are played depends on how many are at once: those of a run are its recipe's.
+    parallel = target.parallel if episodes is None else None
     episodes = target.episodes if episodes is None else episodes
+    parallel = parallel or min(episodes, MAX_PARALLEL_GAMES)
     seed = target.seed if seed is None else seed
-    with closing(make_vector_env(target.environment, min(episodes, 64), max_frames=cap)) as env:
+    with closing(make_vector_env(target.environment, parallel, max_frames=cap)) as env:
         return evaluate(
             target.policy,
             env,

@@ -35,6 +35,7 @@ from qpd.runs.run_folder import (
     check_manifest,
     claimed,
     read_sealed,
+    recorded_evaluation,
     refuse_differences,
     refuse_foreign,
     sealed,
@@ -176,7 +177,8 @@ class TrainingRun(RunFolder):
 
     def record_evaluation(self, name: EvaluatedPolicy, result: Mapping[str, Any]) -> None:
         """Record the games of the agent or of its integers; replaces earlier ones."""
-        found = {**self._manifest.evaluations, name: to_plain(dict(result))}
+        plain = recorded_evaluation(self.path, name, result)
+        found = {**self._manifest.evaluations, name: plain}
         content = {**self._manifest.model_dump(), "evaluations": found}
         self._manifest = TrainingManifest.model_validate(content)
         self._save()

@@ -79,6 +79,7 @@ def test_one_distilled_student_is_evaluated_once_for_all_bits(
         {},
         {"seed": 4},
         {"environment": {"max_frames": 40}},
+        {"environment": {"kwargs": {"sutton_barto_reward": True}}},
         {"evaluation": {"episodes": 5}},
         {"evaluation": {"num_envs": 3}},
         {"evaluation": {"acting": "greedy"}},

@@ -27,11 +27,13 @@ from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.source import EnvironmentSource, Wrapper
 from qpd.environments.wrappers import TIME_FEATURE, ZeroContactForces
 from qpd.errors.user_error import TargetError
+from qpd.phases.whole_run import run_all_phases
 from qpd.runs.played_environment import EnvironmentWish
+from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
-from qpd.runs.target import load_target
+from qpd.runs.target import load_target, play
 from tests.environments.custom_environments import MODULE, Countdown
-from tests.tiny_run import recipe_of
+from tests.tiny_run import Follower, recipe_of
 
 COUNTDOWN = f"{MODULE}:Countdown-v0"
 
@@ -255,3 +257,20 @@ def test_a_wish_may_be_a_source_taken_as_it_is(tmp_path: Path) -> None:
     target = load_target(str(folder), None, EnvironmentWish(source), "cpu")
     assert target.environment == source and target.notes == ()
     assert replace(source, frame_stack=3) != source
+
+
+def test_a_runs_own_games_are_played_again_and_nobody_elses(
+    teacher_zip: Path, tmp_path: Path
+) -> None:
+    """As many at once as its recipe says: other games would be played otherwise."""
+    recipe = recipe_of(teacher_zip, evaluation={"episodes": 6, "num_envs": 2})
+    recipe = recipe.model_copy(
+        update={"finetune": recipe.finetune.model_copy(update={"epochs": 1})}
+    )
+    run_all_phases(recipe, tmp_path / "run", Follower())
+    recorded = RunDirectory.open(tmp_path / "run", read_only=True).manifest.evaluations
+    again = play(load_target(tmp_path / "run", "qat", None, "cpu"), SilentProgress())
+    assert list(again.returns) == recorded["qat"]["returns"]
+    for wish, statistics in (("CartPole-v0", None), (None, tmp_path / "vecnormalize.pkl")):
+        with pytest.raises(TargetError, match="a run plays in the environment of its recipe"):
+            load_target(tmp_path / "run", "qat", wish, "cpu", statistics)

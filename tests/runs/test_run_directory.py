@@ -276,3 +276,23 @@ def test_to_plain_refuses_what_json_cannot_hold() -> None:
 def test_runs_from_before_the_choice_chose_their_epoch_by_the_return() -> None:
     reference = Path(__file__).parents[2] / "runs-reference" / "quickstart"
     assert RunDirectory.open(reference, read_only=True).recipe.evaluation.select == "return"
+
+
+def test_games_that_would_not_be_read_again_are_not_recorded(path: Path, recipe: Recipe) -> None:
+    played = {"mean": 3.0, "interval": [2.0, 4.0], "episodes": 2, "returns": [2.0, 4.0]}
+    with RunDirectory.create(path, recipe) as run:
+        run.record_evaluation("teacher", played)
+        with pytest.raises(RunDirectoryError, match=r"games of qat cannot be recorded: .*1000000"):
+            run.record_evaluation("qat", played | {"mean": 3e16})
+    assert list(RunDirectory.open(path, read_only=True).manifest.evaluations) == ["teacher"]
+
+
+def test_a_hundred_thousand_games_of_each_policy_are_read_again(path: Path, recipe: Recipe) -> None:
+    returns = [1000.0 + index / 7 for index in range(100_000)]
+    played = {"mean": 3.0, "interval": [2.0, 4.0], "episodes": 100_000, "returns": returns}
+    with RunDirectory.create(path, recipe) as run:
+        for policy in ("teacher", "teacher_sharpened", "distilled", "ptq", "qat"):
+            run.record_evaluation(policy, played)  # type: ignore[arg-type]
+    assert path.joinpath("manifest.json").stat().st_size > 8 << 20
+    found = RunDirectory.open(path, read_only=True).manifest.evaluations["qat"]
+    assert found["returns"] == returns
