@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qpd.export.bundle import ExportError
 from qpd.integer.integer_student import IntegerLayer
 
 TOP = 255  # input levels are uint8; the complement is taken in all 8 bits
@@ -36,19 +37,22 @@ class SignedLayer:
 def signed_layer(layer: IntegerLayer) -> SignedLayer:
     """Return a layer in signed bytes with the same accumulators for every input.
 
-    Raises ValueError if a bias does not fit int32, or a weight is -256.
+    Raises ExportError if a bias does not fit int32, or a weight is -256.
     """
     # The biases' constant, 255 times a sum over the inputs, may leave int32 before it is checked.
     weight = layer.weight.astype(np.int64)
     if weight.max() <= np.iinfo(np.int8).max and weight.min() >= np.iinfo(np.int8).min:
         return SignedLayer(layer.weight.astype(np.int8), layer.bias, False)
     if weight.min() < -255:
-        raise ValueError(f"{layer.shape.name}: a weight of -256 is no sum of two signed bytes")
+        raise ExportError(
+            f"{layer.shape.name}: a weight of -256 is no sum of two signed bytes; expected c, bin "
+            "or systemverilog, or weights of fewer bits or another grid"
+        )
     direct = weight // 2
     complement = direct - weight
     bias = layer.bias - TOP * complement.reshape(len(weight), -1).sum(1)
     if np.abs(bias).max() > np.iinfo(np.int32).max:
-        raise ValueError(f"{layer.shape.name}: a bias of {np.abs(bias).max()} is beyond int32")
+        raise ExportError(f"{layer.shape.name}: a bias of {np.abs(bias).max()} is beyond int32")
     both = np.concatenate([direct, complement], axis=1)
     return SignedLayer(both.astype(np.int8), bias.astype(np.int32), True)
 

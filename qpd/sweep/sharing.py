@@ -121,7 +121,7 @@ def _stream_key(recipe: Recipe, per_seed: bool) -> str:
 def _member_label(recipe: Recipe) -> str:
     # The digest tells students of one size apart that differ in other keys, such as sharpness.
     student = recipe.student.model_dump(mode="json")
-    return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)[:4]}"
+    return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)}"
 
 
 def _digest(value: object) -> str:

@@ -16,7 +16,13 @@ from benchmarks.runtime_policies import litert_policy, onnx_float_policy, onnx_p
 from qpd.actions import Discrete
 from qpd.cli import main
 from qpd.environments.registry import make_vector_env
-from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
+from qpd.export.bundle import (
+    ExportError,
+    ExportSource,
+    golden_vectors,
+    load_export_source,
+    write_bundle,
+)
 from qpd.export.litert_flatbuffer import export_litert
 from qpd.export.onnx_graph import (
     PAIR_BOUND,
@@ -143,6 +149,14 @@ def test_signed_bytes_give_the_same_sums_for_every_weight_and_input(bits: int) -
     inputs = np.concatenate([x, 255 - x], axis=1) if signed.reads_complement else x
     ours = inputs @ signed.weight.T.astype(np.int64) + signed.bias
     np.testing.assert_array_equal(ours, x @ weight.T.astype(np.int64))
+
+
+def test_a_weight_that_two_signed_bytes_cannot_hold_is_one_line() -> None:
+    weight = np.array([[-256, 254]], dtype=np.int16)
+    shape = student_shape(weight.shape)
+    layer = IntegerLayer(shape, 8, weight, np.zeros(1, np.int32), None, None, 255)
+    with pytest.raises(ExportError, match=r"^linear1: a weight of -256 .*; expected c, bin or sys"):
+        signed_layer(layer)
 
 
 def student_shape(weight_shape: tuple[int, ...]):

@@ -195,6 +195,13 @@ def test_cells_of_one_teacher_share_its_play(tmp_path: Path) -> None:
     assert batches(tmp_path, "base: ci\naxes: {distill.lr: [0.1, 0.2]}", True) == []
 
 
+def test_students_of_custom_widths_are_told_apart(tmp_path: Path) -> None:
+    """Of these two the digests' first 16 bits are equal."""
+    text = "base: ci\nset: {student.size: null}\naxes: {student.hidden: [[125, 16], [274, 16]]}"
+    (batch,) = batches(tmp_path, text, True)
+    assert [member.student.hidden for member in batch.members.values()] == [(125, 16), (274, 16)]
+
+
 def test_a_grid_may_grow(tmp_path: Path) -> None:
     (old,) = batches(tmp_path, "base: ci\naxes: {student.size: [XXS, S]}", True)
     old.write_recipes()
