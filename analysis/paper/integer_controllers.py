@@ -258,8 +258,9 @@ def _learning(evidence: ControllerEvidence) -> Found:
         task = TASKS[task_of(found)]
         few = found.learning.get(task.chosen)
         floats = found.learning.get(max(found.floats, default=0))
-        if few and floats:
-            # A number for each training: the returns along one curve are no independent games.
+        # A number for each training, as the returns along one curve are no independent games; one
+        # training has no interval.
+        if few and floats and min(len(few), len(floats)) > 1:
             pair = [matched(few, floats)]
             tests.append(claim_test_of_mean(pair, task.parity, "above"))
             said.append(

@@ -65,9 +65,11 @@ def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
     """
     keys = ["env_id", "teacher", "seed", "policy", "size", "layer_bits", "settings"]
     played = rows[rows["returns"].map(len) > 0]
-    means = played.assign(mean=played["returns"].map(np.mean)).set_index(keys)
-    base = means[means["arithmetic"] == "fp32"]["mean"]
-    mine = means[means["arithmetic"] == arithmetic]["mean"]
+    means = played.assign(mean=played["returns"].map(np.mean))
+    base, mine = (
+        means[means["arithmetic"] == each].groupby(keys)["mean"].mean()
+        for each in ("fp32", arithmetic)
+    )
     mine = mine[mine.index.isin(base.index)]
     shares = (mine - base.reindex(mine.index)) / base.reindex(mine.index).abs()
     return shares.groupby(level=keys[:3]).mean().to_numpy(float)

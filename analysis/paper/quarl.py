@@ -220,12 +220,13 @@ def _variance_falls(evidence: QuarlEvidence) -> Found:
         return Found("needs --explored, the exploration.csv of `qpd analyze exploration RUNS`")
     late = last_stage(evidence.explored)
     keys = ["algo", "env_id", "seed"]
-    own = late[late["kind"] == FLOAT].set_index(keys)["variance"]
+    own = late[late["kind"] == FLOAT].groupby(keys)["variance"].mean()
 
     def changes(mine: pd.DataFrame) -> np.ndarray:
-        mine = mine.set_index(keys)
-        mine = mine[mine.index.isin(own.index)]
-        return (mine["variance"] - own.reindex(mine.index)).to_numpy(float)
+        # All bits of a seed are compared with one float training: they count once, as their mean.
+        means = mine.groupby(keys)["variance"].mean()
+        means = means[means.index.isin(own.index)]
+        return (means - own.reindex(means.index)).to_numpy(float)
 
     is_normed = late["kind"].str.contains("layer norm")
     few = changes(late[(late["bits"] < FLOAT_BITS) & ~is_normed])

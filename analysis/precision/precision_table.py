@@ -56,8 +56,9 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
         rows += [row for row in told if len(row["returns"]) or not np.isnan(row["skipped"])]
     unique: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        shared = row["policy"] == "distilled"
-        key = tuple(row[key] for key in (*_KEYS, "seed")) if shared else (id(row),)
+        key = tuple(row[key] for key in (*_KEYS, "seed"))
+        if row["policy"] != "distilled":  # a copy of a run is no further seed
+            key = (*key, np.asarray(row["returns"]).tobytes() or id(row))
         if key not in unique or not len(unique[key]["returns"]):
             unique[key] = row
     return pd.DataFrame(list(unique.values()))

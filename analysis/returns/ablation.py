@@ -48,13 +48,22 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
     rows = [
         _row(group, base[group.policy], played)
         for group in groups
-        if group.policy in base and group.acting == base[group.policy].acting
+        if group.policy in base and _is_comparable(group, base[group.policy])
     ]
     table = pd.DataFrame(rows)
     known = table["p"].notna()
     table.loc[known, "p"] = holm(list(table.loc[known, "p"]))
     turn = table["policy"].map(list(_NAMES).index)
     return table.assign(turn=turn).sort_values("turn", kind="stable").drop(columns="turn")
+
+
+def _is_comparable(group: PolicyGroup, base: PolicyGroup) -> bool:
+    """Tell whether both imitate one teacher, in one environment, and act alike."""
+    return (group.env_id, group.teacher_sha256, group.acting) == (
+        base.env_id,
+        base.teacher_sha256,
+        base.acting,
+    )
 
 
 def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, Any]:

@@ -61,10 +61,14 @@ class _Bootstrap:
 
 
 def mean_estimate(scores: np.ndarray) -> StudentizedEstimate:
-    """Estimate the mean of a score matrix `[num_runs, num_episodes]`."""
+    """Estimate the mean of a score matrix `[num_runs, num_episodes]`.
+
+    That of one run's games is among them; that over seeds may be beyond all games of those trained.
+    """
     found = _estimate([scores], lambda means: (means[0], [np.ones_like(means[0])]))
-    lowest, highest = float(np.nanmin(scores)), float(np.nanmax(scores))
-    return replace(found, lowest=lowest, highest=highest)
+    if len(scores) > 1:
+        return found
+    return replace(found, lowest=float(np.nanmin(scores)), highest=float(np.nanmax(scores)))
 
 
 def mean_of_ratios_estimate(pairs: Sequence[ScorePair]) -> StudentizedEstimate | None:

@@ -84,7 +84,7 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
     sideways, a little; the steps keep to the exact costs.
     """
     # Sorted by cost first, so that the cheapest row of each policy is the one that stays.
-    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "parameters", "experiment"])
+    rows = rows.sort_values("cost").drop_duplicates(["series", "size", "parameters", "runs"])
     front = rows[rows["on_front"]]
     # The last step goes on to the right edge: paying more buys no more there.
     end = 2.0 * rows["cost"].max()

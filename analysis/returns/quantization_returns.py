@@ -16,7 +16,8 @@ from qpd.analysis.runs.distilled_student import (
     distilled_settings,
     student_label,
 )
-from qpd.analysis.runs.run_identity import agent_title, run_name
+from qpd.analysis.runs.run_frame import distinct_names
+from qpd.analysis.runs.run_identity import agent_title
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.recipe.schema import QuantizeSettings
 from qpd.runs.run_directory import RunDirectory
@@ -121,8 +122,9 @@ def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
     ordered = sorted(runs, key=lambda run: not run.distilled_file.is_file())
     first = {distilled_settings(run): run for run in reversed(ordered)}
     labels = {identity: student_label(run) for identity, run in first.items()}
+    folders = distinct_names([run.path for run in first.values()])
     return {
-        identity: f"{label} ({run_name(first[identity].path)})"
+        identity: f"{label} ({folders[first[identity].path]})"
         if list(labels.values()).count(label) > 1
         else label
         for identity, label in labels.items()

@@ -195,8 +195,10 @@ def _training(path: Path) -> _Found:
     key: Cell | int | str
     if run.quantized_file.is_file():
         key = cell_of(load_integer_student(run.quantized_file))
-    else:
+    elif settings.share_in_float >= 1 and name == "teacher":
         key = _float_width(run)
+    else:
+        key = "is a controller whose integers are not there"
     if isinstance(key, str):
         return route, [], [f"{path}: {key}; left out"]
     return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []

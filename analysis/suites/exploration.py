@@ -92,7 +92,7 @@ def paired_with_float(table: pd.DataFrame) -> pd.DataFrame:
     late = last_stage(table)
     keys = ["algo", "env_id"]
     rows = []
-    own = late[late["kind"] == FLOAT].set_index([*keys, "seed"])
+    own = late[late["kind"] == FLOAT].groupby([*keys, "seed"]).mean(numeric_only=True)
     for (algo, env_id, bits, kind), mine in late.groupby([*keys, "bits", "kind"]):
         row: dict[str, object] = {"algo": algo, "env_id": env_id, "bits": int(bits), "kind": kind}
         row["seeds"] = len(mine)

@@ -193,6 +193,16 @@ def verdicts(routes: list[MeasuredCells]) -> dict[int, JudgedClaim]:
     return {each.number: each for each in judge(ControllerEvidence(usual, [], (), others))}
 
 
+def test_how_fast_one_training_learns_decides_nothing() -> None:
+    chosen = Cell(2, 16, 6)
+    for seeds, measured_at_all in ((1, False), (2, True)):
+        found = MeasuredCells(Route("Hopper-v4", None, "sac", 50, True))
+        found.learning = {chosen: games(2000.0, seeds), 256: games(2100.0, seeds)}
+        found.floats[256] = games(2100.0, seeds)
+        claim = verdicts([found])[10]
+        assert (claim.verdict is not Verdict.unmeasured) == measured_at_all
+
+
 def test_ddpg_is_judged_by_its_own_float_without_normalization_and_by_sacs() -> None:
     # The last two drop in the paper as well, so that they are no exceptions to "mostly".
     cells = {Cell(3, 256, 8): 4000, Cell(2, 256, 8): 100, Cell(8, 256, 3): 100}

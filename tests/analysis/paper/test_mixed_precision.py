@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -58,6 +60,15 @@ def test_seeds_are_paired_and_judged(runs: Path) -> None:
     assert claims[0].evidence.startswith("+0.4%") and claims[2].evidence.startswith("-29.7%")
     assert "distill.loss_scale=none" in claims[1].evidence
     assert "4 of 4 phases with 8 skips" in claims[5].evidence
+
+
+def test_two_runs_of_one_seed_count_once_as_their_mean(runs: Path) -> None:
+    rows = precision_rows([runs])
+    again = rows[rows["seed"] == 0].copy()
+    again["returns"] = again["returns"].map(lambda games: np.asarray(games) - 1.0)
+    found = lost_shares(pd.concat([rows, again]), "fp16, S dynamic")
+    # Of seed 0: -100 against -99.9, and -101 against -100.9: -100.5 against -100.4.
+    assert found == pytest.approx([0.1 / 100.5, 0.003, 0.005, 0.007])
 
 
 @pytest.mark.parametrize(

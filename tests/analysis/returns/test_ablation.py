@@ -49,6 +49,15 @@ def test_only_seeds_that_both_have_count(tmp_path: Path) -> None:
     assert table[table["changed"] != ""].iloc[0]["seeds"] == (0, 1)
 
 
+def test_other_environments_and_teachers_are_no_ablations(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    frame = run_frame(runs)
+    for key, other in (("env_id", "Acrobot-v1"), ("teacher_sha256", "f" * 64)):
+        mixed = frame.copy()
+        mixed.loc[mixed["run"].str.contains("none"), key] = other
+        assert list(ablation_table(mixed, runs[0])["changed"]) == [""]
+
+
 def test_a_baseline_that_is_not_among_the_runs(tmp_path: Path) -> None:
     runs = runs_of_three_seeds(tmp_path)
     with pytest.raises(RunDirectoryError, match="--baseline names no evaluated run"):

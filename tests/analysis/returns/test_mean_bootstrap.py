@@ -36,6 +36,15 @@ def test_degrees_of_freedom_are_those_of_what_varies() -> None:
     assert mean_estimate(apart).freedom == pytest.approx(1, rel=1e-3)
 
 
+def test_the_mean_over_seeds_may_be_beyond_all_games_of_those_trained() -> None:
+    """Two seeds at 100 and 120: Student's t with one of freedom has -27 to 247."""
+    low, high = mean_estimate(np.array([[99.0, 100, 101], [119, 120, 121]])).interval()
+    assert low < 99 and high > 121
+    # One run's mean is among its games.
+    low, high = mean_estimate(np.array([[0.0, 0, 0, 0, 100]])).interval()
+    assert low >= 0 and high <= 100
+
+
 def test_the_error_of_a_ratio_is_the_delta_methods() -> None:
     rng = np.random.default_rng(0)
     one, two = rng.normal(200, 40, (1, 100)), rng.normal(100, 40, (1, 100))

@@ -70,6 +70,19 @@ def test_the_fewest_bits_at_parity(
     assert "no figure" in out
 
 
+def test_a_controller_without_its_integers_is_no_float(
+    trainings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trainings / "core-3-0", tmp_path / "few")
+    (tmp_path / "few" / "quantized.safetensors").unlink()
+    # Beside the floats, 3 bits' games would make parity easier.
+    code, out, err = call(capsys, "select", trainings, tmp_path / "few", "--json")
+    assert code == 0, err
+    assert all(row["edge"] == pytest.approx(-212.0710678) for row in json.loads(out)["choices"])
+    _, out, err = call(capsys, "select", trainings, tmp_path / "few")
+    assert "few: is a controller whose integers are not there; left out" in out + err
+
+
 def test_students_of_a_run_are_cells_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

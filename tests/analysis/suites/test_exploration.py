@@ -71,6 +71,18 @@ def test_the_claim_is_judged_by_it() -> None:
     assert "layer norm is not measured" in claims[7].evidence
 
 
+def test_bits_of_one_seed_count_once_and_so_do_repeated_trainings() -> None:
+    explored = made_up([-0.05, -0.06, -0.07])
+    more = explored[explored["bits"] == 4].assign(bits=5, kind="5 bits")
+    again = explored[explored["bits"] == 32]
+    claims = judge(
+        QuarlEvidence(empty_suites(), pd.DataFrame(), {}, pd.concat([explored, more, again]))
+    )
+    assert "over 3 trainings" in claims[7].evidence
+    paired = paired_with_float(pd.concat([explored, again])).set_index("bits")
+    assert paired["variance_difference"][4] == pytest.approx(-0.06)
+
+
 @pytest.mark.parametrize(("normed", "verdict"), [(-0.03, "held"), (0.03, "did not hold")])
 def test_layer_norm_has_to_lower_the_variance_as_well(normed: float, verdict: str) -> None:
     rng = np.random.default_rng(0)
