@@ -213,6 +213,9 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
         play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat"])
         export = shlex.join(["qpd", "export", str(path), "--format", "c"])
         print_text(f"its integers: {play}; {export}")
+    elif summary["lacks_integers"]:
+        print_text("it has no integers: nothing was learned in few bits; give --timesteps beyond "
+                   "learning_starts")  # fmt: skip
     elif summary["state"] == "done" and summary["agent"] is not None:
         print_text(f"make a student of it: {student_command(path)}")
 
@@ -226,7 +229,7 @@ def student_command(path: Path) -> str:
     return shlex.join(["qpd", "run", "--teacher", str(path), *needed])
 
 
-_IN_TITLE = ("kind", "run", "algo", "env_id", "evaluations")
+_IN_TITLE = ("kind", "run", "algo", "env_id", "evaluations", "lacks_integers")
 
 
 def training_summary(path: Path) -> dict[str, Any]:
@@ -262,6 +265,10 @@ def training_summary(path: Path) -> dict[str, Any]:
         "precision": run.recipe.precision.named(manifest.algo),
         "skipped_updates": None if skipped is None else int(skipped),
         "quantization": None if stored is None else str(stored),
+        "lacks_integers": phase.state == "done"
+        and run.recipe.quantization.controller is not None
+        and run.recipe.quantization.share_in_float < 1
+        and not run.quantized_file.is_file(),
         "file_bytes": run.quantized_file.stat().st_size if run.quantized_file.is_file() else None,
         "agent": None if agent is None or not agent.is_file() else str(agent),
         "evaluations": {

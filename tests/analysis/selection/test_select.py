@@ -83,6 +83,18 @@ def test_a_controller_without_its_integers_is_no_float(
     assert "few: is a controller whose integers are not there; left out" in out + err
 
 
+def test_a_training_too_short_for_integers_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ("--timesteps", 50, "--bits", "core=3", "--set", "net_arch=[16,16]")
+    code, out, err = call(capsys, "train", "sac", "Pendulum-v1", *short, "-o", tmp_path / "short")
+    assert code == 0 and "it has no integers" in out and "make a student" not in out, out + err
+    shutil.move(tmp_path / "short" / "Pendulum-v1.zip", tmp_path)
+    code, out, _ = call(capsys, "show", tmp_path / "short", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["lacks_integers"] is True and found["agent"] is None
+
+
 def test_students_of_a_run_are_cells_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
