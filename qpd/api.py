@@ -209,9 +209,9 @@ def quantize(
 
 
 def quantize_agents(
-    agents: Sequence[str | os.PathLike[str]],
+    agents: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
     *,
-    bits: Sequence[str | int] = DEFAULT_BITS,
+    bits: Sequence[str | int] | int | str = DEFAULT_BITS,
     activations: int | None = None,
     schemes: Sequence[str] | None = None,
     per: Sequence[str] | None = None,
@@ -228,7 +228,7 @@ def quantize_agents(
     """Quantize agents as they are, without a student, and measure each precision.
 
     Args:
-        agents: SB3 zips, RL Zoo folders or hub ids.
+        agents: SB3 zips, RL Zoo folders or hub ids, or one.
         bits: Of weights: `fp16`, 2 to 8; weights alone.
         activations: Bits of activations, 2 to 8, measured beside.
         schemes: affine, affine-literal, dorefa_scaled; default: see `qpd.agents.precision`.
@@ -242,7 +242,11 @@ def quantize_agents(
     Returns:
         A row for each agent and precision; where one fails, it says why.
     """
-    asked = precisions_of(bits, activations, schemes, per)
+    if isinstance(agents, str | os.PathLike):
+        agents = [agents]
+    asked = precisions_of(
+        [bits] if isinstance(bits, int | str) else bits, activations, schemes, per
+    )
     names = tuple(os.fspath(agent) for agent in agents)
     wish = _wish(env, env_kwargs, wrappers, frame_stack)
     statistics = None if vecnormalize is None else os.path.abspath(vecnormalize)

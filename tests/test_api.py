@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import qpd
 from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.files.tensors import crc32_of
+from qpd.recipe.differences import recipe_differences
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
@@ -208,3 +210,24 @@ def test_the_package_lists_its_api() -> None:
     assert all(getattr(qpd, name) is not None for name in qpd.__all__)
     with pytest.raises(AttributeError, match="no attribute 'sessions'"):
         _ = qpd.sessions
+
+
+def test_an_empty_mapping_clears_what_was_there() -> None:
+    base = resolve_recipe("quickstart", {"environment.kwargs": {"repeat_action_probability": 0.25}})
+    for overrides in ({"environment": {"kwargs": {}}}, ["environment.kwargs={}"]):
+        assert resolve_recipe(base, overrides).environment.kwargs == {}
+    # A section's own mapping is merged.
+    assert resolve_recipe(base, {"distill": {}}) == base
+    both = resolve_recipe(base, ["distill.epochs=3", "distill={lr: 1e-3}"]).distill
+    assert (both.epochs, both.lr) == (3, 1e-3)
+
+
+def test_null_is_not_unset_and_one_is_not_true() -> None:
+    recipes = [
+        resolve_recipe("quickstart", [f"environment.kwargs={text}"])
+        for text in ("{}", "{mode: null}", "{mode: 1}", "{mode: true}")
+    ]
+    for before, now in itertools.combinations(recipes, 2):
+        assert len(recipe_differences(before, now)) in (1, 2)
+    said = recipe_differences(recipes[2], recipes[3])
+    assert said == ["environment.kwargs.mode: was 1, now true"]

@@ -9,20 +9,27 @@ from qpd.recipe.section import RecipeSection
 
 def recipe_differences(before: RecipeSection, now: RecipeSection) -> list[str]:
     """Return a line for each key in which two recipes differ, with both values."""
+    # Compared as text: of values, null is not "not set", and 1 is not true.
     old, new = (
-        flat_settings(before.model_dump(mode="json")),
-        flat_settings(now.model_dump(mode="json")),
+        {key: json.dumps(value) for key, value in flat_settings(tree, keeps_empty=True).items()}
+        for tree in (before.model_dump(mode="json"), now.model_dump(mode="json"))
     )
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [
-        f"{key}: was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))}" for key in keys
-    ]
+    unset = "not set"
+    keys = [key for key in {**old, **new} if old.get(key, unset) != new.get(key, unset)]
+    return [f"{key}: was {old.get(key, unset)}, now {new.get(key, unset)}" for key in keys]
 
 
-def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a tree of settings into one level, keys joined by dots."""
+def flat_settings(
+    tree: Mapping[str, Any], prefix: str = "", *, keeps_empty: bool = False
+) -> dict[str, Any]:
+    """Flatten a tree of settings into one level, keys joined by dots.
+
+    An empty tree within it is nothing, or one value if it `keeps_empty` ones.
+    """
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        nested = isinstance(value, dict)
-        flat.update(flat_settings(value, f"{prefix}{key}.") if nested else {prefix + key: value})
+        if isinstance(value, dict) and (value or not keeps_empty):
+            flat.update(flat_settings(value, f"{prefix}{key}.", keeps_empty=keeps_empty))
+        else:
+            flat[prefix + key] = value
     return flat

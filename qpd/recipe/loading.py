@@ -297,7 +297,7 @@ def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[
     if not isinstance(overrides, Mapping):
         return list(overrides)
     lines, mistakes = [], []
-    for key, value in flat_settings(overrides).items():
+    for key, value in flat_settings(overrides, keeps_empty=True).items():
         field = recipe_field(tuple(key.split(".")))
         if value is None and field is not None and field.is_required():
             line = f"{key}: None: a value is required"
@@ -367,6 +367,9 @@ def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
         if not isinstance(child, dict):
             child = node[key] = {}
         node = child
+    before = node.get(path[-1])
+    if len(path) == 1 and isinstance(before, dict) and (value is None or isinstance(value, dict)):
+        value = {**before, **(value or {})}  # a section: merged, as those of files are
     node[path[-1]] = value
     # Known, but on no line: `place` then names the label alone.
     layer.line_of[path] = 0

@@ -246,6 +246,9 @@ def play(
             raise TargetError(
                 f"--{name} {given}: must be from {least:,} to {most:,}", ErrorCode.COMMAND_LINE
             )
+    for name, number in (("episodes", episodes), ("seed", seed), ("max-frames", max_frames)):
+        if number is not None and int(number) != number:
+            raise TargetError(f"--{name} {number}: must be a whole number", ErrorCode.COMMAND_LINE)
     if not 0.0 < sharpness <= MAX_SHARPNESS:
         raise TargetError(
             f"--sharpness {sharpness:g}: must be above 0 and at most {MAX_SHARPNESS:g}",

@@ -216,6 +216,8 @@ def _selection_mistakes(file: GridFile, layer: Layer) -> list[str]:
     for index, added in enumerate(file.include):
         where = f"{_place(layer, ('include', str(index)))}: include.{index}"
         mistakes += [f"{where}: names no {key}" for key in file.axes if key not in added]
+        if "name" in added:
+            mistakes.append(f"{where}: name: cannot be set by a grid; cells are named by axes")
     return mistakes
 
 

@@ -93,7 +93,9 @@ def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list
 def _assign(cells: list[Cell], folder: Path, key: str, known: list[Path]) -> list[Batch]:
     """Assign cells to the batches that their students belong to, or to a new one."""
     owner = {file.stem: path for path in known for file in (path / "recipes").glob("*.yaml")}
-    new = folder / f"{key}-{len(known) + 1}"
+    endings = (path.name.rpartition("-")[2] for path in known)
+    numbers = [int(ending) for ending in endings if ending.isdecimal()]
+    new = folder / f"{key}-{max(numbers, default=0) + 1}"  # folders may have been removed
     batches: dict[Path, Batch] = {}
     for cell in cells:
         label = _member_label(cell.recipe)

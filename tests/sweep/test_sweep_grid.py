@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -200,6 +201,24 @@ def test_students_of_custom_widths_are_told_apart(tmp_path: Path) -> None:
     text = "base: ci\nset: {student.size: null}\naxes: {student.hidden: [[125, 16], [274, 16]]}"
     (batch,) = batches(tmp_path, text, True)
     assert [member.student.hidden for member in batch.members.values()] == [(125, 16), (274, 16)]
+
+
+def test_a_batch_whose_folder_was_removed_is_made_anew(tmp_path: Path) -> None:
+    (old,) = batches(tmp_path, "base: ci\naxes: {student.size: [XXS, S]}", True)
+    old.write_recipes()
+    text = "base: ci\naxes: {student.size: [M, XS, XXS, S]}"
+    for batch in batches(tmp_path, text, True):
+        batch.write_recipes()
+    shutil.rmtree(old.folder)
+    found = {path: set(batch.members) for batch in batches(tmp_path, text, True)
+             for path in [batch.folder.name.rpartition("-")[2]]}  # fmt: skip
+    assert {number: len(members) for number, members in found.items()} == {"2": 2, "3": 2}
+
+
+def test_a_section_on_an_axis_keeps_what_is_set_for_all(tmp_path: Path) -> None:
+    text = "base: ci\nset: {distill.epochs: 7}\naxes: {distill: [{lr: 1e-3}, {lr: 2e-3}]}"
+    settings = [cell.recipe.distill for cell in cells(tmp_path, text).values()]
+    assert [(each.epochs, each.lr) for each in settings] == [(7, 1e-3), (7, 2e-3)]
 
 
 def test_a_grid_may_grow(tmp_path: Path) -> None:
