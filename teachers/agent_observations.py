@@ -54,8 +54,9 @@ def choose_observations(
     if torch.Size(shape).numel() != inputs:
         line = f"observations of shape {shape} do not fit {inputs} inputs"
         raise TeacherError(line, ErrorCode.TEACHER_DAMAGED)
-    # SB3 flattens small images for MlpPolicy, but still divides them by 255.
-    return shape, shape if space.is_uint8_image else None
+    # SB3 flattens small images for MlpPolicy, but still divides them by 255. Other numbers of
+    # several axes are vectors, as environments show them.
+    return (shape, shape) if space.is_uint8_image else ((inputs,), None)
 
 
 def shown_parts(parts: Sequence[DictPart]) -> list[DictPart]:

@@ -327,6 +327,8 @@ def _build_teacher(
         if files.vec_normalize
         else None
     )
+    if normalization is not None and len(shape) == 1:
+        normalization = normalization.flat
     if normalization is not None and normalization.mean.shape != shape:
         raise TeacherError(
             f"{files.vec_normalize}: statistics of shape {normalization.mean.shape};"

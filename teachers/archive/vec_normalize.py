@@ -1,7 +1,9 @@
 """Read SB3's `vecnormalize.pkl` (observation statistics) without executing the pickle."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,13 @@ class ObservationNormalization:
     var: NDArray[np.float64]
     epsilon: float
     clip_obs: float | NDArray[np.float64]
+
+    @property
+    def flat(self) -> ObservationNormalization:
+        """The same for observations of one axis, as environments show those of several."""
+        clip = self.clip_obs
+        clip = clip.ravel() if isinstance(clip, np.ndarray) else clip
+        return replace(self, mean=self.mean.ravel(), var=self.var.ravel(), clip_obs=clip)
 
     def apply(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Normalize observations [..., *shape] and return float32 of the same shape."""

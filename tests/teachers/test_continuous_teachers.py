@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 from sb3_contrib import ARS, TQC, TRPO
 from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from qpd.actions import Box, Discrete, MultiBinary, MultiDiscrete
@@ -28,6 +29,7 @@ from tests.teachers.agents_of_any_space import (
     assert_values_as,
     box,
     observations_for,
+    perturbed,
     saved,
 )
 
@@ -223,6 +225,25 @@ def test_actions_of_several_axes(tmp_path: Path) -> None:
         teacher = saved(agent, tmp_path / "agent.zip")
         assert teacher.actions.shape == (2, 3)
         assert_acts_as(teacher, agent)
+
+
+def test_observations_of_several_axes_that_are_no_image_are_vectors(tmp_path: Path) -> None:
+    """As the environment shows them, with VecNormalize's statistics of their own shape."""
+    space = spaces.Box(-9.0, 9.0, (3, 4))
+    env = VecNormalize(DummyVecEnv([lambda: Anything(spaces.Discrete(3), (3, 4))]))
+    assert env.observation_space.shape == space.shape
+    env.obs_rms.update(np.random.default_rng(0).normal(2.0, 3.0, (50, 3, 4)))
+    agent = perturbed(PPO("MlpPolicy", env, seed=0, **STEPS[PPO]))
+    agent.save(tmp_path / "agent.zip")
+    env.save(str(tmp_path / "vecnormalize.pkl"))
+    statistics = tmp_path / "vecnormalize.pkl"
+    teacher = load_teacher(tmp_path / "agent.zip", vec_normalize=statistics)
+    assert teacher.observation_shape == (12,)
+    raw = np.random.default_rng(1).normal(size=(40, 3, 4)).astype(np.float32)
+    shown = torch.from_numpy(env.normalize_obs(raw))
+    wanted = agent.policy.get_distribution(shown).distribution.logits
+    found = torch.log_softmax(teacher(torch.from_numpy(raw).flatten(1)).labels, 1)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 Change = Callable[[dict[str, Any], dict[str, torch.Tensor]], None]
