@@ -13,12 +13,14 @@ few weights (an environment of 4 features) at 4 bits or less determine their sca
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from qpd.analysis.figure_style import COLOURS, MARKERS, PAGE_WIDTH, new_figure
 from qpd.analysis.runs.distilled_student import find_distilled
@@ -70,6 +72,11 @@ def layer_weights(
 
     `phase` is `ptq` or `qat`: phase 3 moves biases too, so they no longer reveal a scale.
     """
+    if quantized.input_low is not None and quantized.input_high is not None:
+        # Phase 2 begins with it: layer 1's weights go with the range of the features.
+        student = copy.deepcopy(student)
+        low, high = (torch.from_numpy(x) for x in (quantized.input_low, quantized.input_high))
+        student.move_input_range(low, high)
     layers = []
     has_image = student.architecture.image_shape is not None
     # The activation that one level of each channel means.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from qpd.bench.c_json import record_of_c_lines
 from qpd.errors.codes import ErrorCode
@@ -68,6 +68,16 @@ class BenchRow(_Plain):
     check: GoldenCheck | None = None
     round_medians_us: list[float] = []
     teacher: str | None = None
+
+    @model_validator(mode="after")
+    def _is_measured(self) -> Self:
+        if self.threads < 1:
+            raise ValueError("threads must be at least 1")
+        for name in ("median_us", "forwards_per_second"):
+            value = getattr(self, name)
+            if self.status == "measured" and (value is None or not 0 < value < 1e12):
+                raise ValueError(f"{name} of a measured row must be above 0 and below 1e12")
+        return self
 
     @property
     def is_teacher(self) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -156,9 +159,9 @@ def _film_gym(
     seen = np.zeros((1, *shown.stacked(source.frame_stack)), shown.dtype)
     shown.push(observation, seen[0])
     frames = [picture]
-    rate = float(env.metadata.get("render_fps", 30))
+    rate = _rate(env)
     rng = np.random.default_rng([seed, 0xE7A1])
-    stride = -(-round(rate) // MAX_PICTURES_PER_SECOND)
+    stride = max(1, -(-round(rate) // MAX_PICTURES_PER_SECOND))
     asked: list[np.ndarray] = []
     taken: list[np.ndarray] = []
     scores, ended = [0.0], False
@@ -169,13 +172,15 @@ def _film_gym(
         taken.append(action[0])
         # A copy: the environment may write into it. A number where there is one choice.
         given = action[0].copy() if action[0].ndim else int(action[0])
-        observation, reward, terminated, truncated, _ = env.step(given)
+        with _drawn(source):
+            observation, reward, terminated, truncated, _ = env.step(given)
         shown.push(observation, seen[0])
         scores.append(scores[-1] + float(reward))
         ended = bool(terminated or truncated)
         is_last = ended or len(taken) == steps
         if is_last or len(taken) % stride == 0:
-            frames.append(_shrunk(env.render()))
+            with _drawn(source):
+                frames.append(_shrunk(env.render()))
     env.close()
     decisions = np.stack([*asked, undecided(players)], axis=1)
     scored = np.array(scores)
@@ -197,12 +202,25 @@ def _begin_rendered(
     # Nothing is shown or heard: SDL need not look for a screen, nor complain that there is none.
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(variable, "dummy")
-    try:
+    with _drawn(source):
         env = make_one(source, max_frames, "rgb_array")
         _follow(env, source)
         observation, _ = env.reset(seed=episode_seed(seed, 0, 0))  # as the evaluation's first
-        # Inside the try: some environments fail only when they render.
-        return env, observation, _shrunk(env.render())
+        picture = _shrunk(env.render())  # some fail only here
+    return env, observation, picture
+
+
+def _rate(env: gymnasium.Env[Any, Any]) -> float:
+    """Return an environment's steps per second, 30 where it says none."""
+    said = env.metadata.get("render_fps")
+    return float(said) if isinstance(said, int | float) and 0 < said < math.inf else 30.0
+
+
+@contextmanager
+def _drawn(source: EnvironmentSource) -> Iterator[None]:
+    """Raise EnvironmentConfigError, one line, for whatever an environment raises."""
+    try:
+        yield
     except Terminated:
         raise
     except (Exception, SystemExit) as error:  # of a user's own class, or of what draws it
@@ -252,7 +270,9 @@ def _drawing_hint(source: EnvironmentSource) -> str:
 def _shrunk(frame: object) -> np.ndarray:
     """Shrink a picture by a whole factor to at most MAX_GYM_WIDTH: uint8 `[height, width, 3]`."""
     picture = np.asarray(frame, np.uint8)
-    factor = -(-picture.shape[1] // MAX_GYM_WIDTH)
+    if picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+        raise ValueError(f"a picture of shape {picture.shape}; expected [height, width, 3]")
+    factor = min(-(-picture.shape[1] // MAX_GYM_WIDTH), picture.shape[0])
     height, width = (size // factor * factor for size in picture.shape[:2])
     blocks = picture[:height, :width].reshape(height // factor, factor, width // factor, factor, 3)
     return blocks.mean(axis=(1, 3)).round().astype(np.uint8)

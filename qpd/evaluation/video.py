@@ -47,7 +47,7 @@ def record_gif(
     game = film_game([Player("", policy, rule)], env, seed, seconds, max_frames)
     # Pictures are left out rather than shown too slowly.
     rate = game.steps_per_second / game.stride
-    stride = -(-round(rate) // MAX_FRAMES_PER_SECOND)
+    stride = max(1, -(-round(rate) // MAX_FRAMES_PER_SECOND))
     images = [Image.fromarray(frame) for frame in game.frames[::stride]]
     # One palette for all frames: one each would let colours flicker, and cost bytes.
     palette = images[0].quantize(32, dither=Image.Dither.NONE)

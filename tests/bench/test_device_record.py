@@ -136,3 +136,19 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
         read_device_record(tmp_path / "none.json")
     with pytest.raises(BenchError, match="does not exist"):
         refuse_foreign_file(tmp_path / "none" / "device.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"forwards_per_second": None}, {"forwards_per_second": -5.0}, {"forwards_per_second": 1e308},
+     {"median_us": 0.0}, {"median_us": None}, {"threads": 0}],
+)  # fmt: skip
+def test_a_measured_row_has_times(tmp_path: Path, change: dict[str, Any]) -> None:
+    content = record().model_dump()
+    content["rows"][0] |= change
+    (tmp_path / "device.json").write_text(json.dumps(content))
+    with pytest.raises(BenchError, match="device.json: .*must be (above 0|at least 1)"):
+        read_device_record(tmp_path / "device.json")
+    content["rows"][0] |= {"status": "failed", "reason": "no compiler", "threads": 1}
+    (tmp_path / "device.json").write_text(json.dumps(content))
+    assert read_device_record(tmp_path / "device.json").rows[0].status == "failed"

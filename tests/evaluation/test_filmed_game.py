@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from qpd.actions import ActingRule, Discrete
 from qpd.environments.policy import FunctionPolicy
 from qpd.environments.registry import EnvironmentConfigError, make_vector_env
+from qpd.environments.source import EnvironmentSource
 from qpd.evaluation.decisions import Player
 from qpd.evaluation.filmed_game import AGENT_STEPS_PER_SECOND, film_buttons, film_game
 
@@ -107,3 +112,41 @@ def test_a_game_outside_atari() -> None:
 def test_an_environment_that_is_not_there_is_said() -> None:
     with pytest.raises(EnvironmentConfigError, match="CartPole-v7"):
         film_game([], "CartPole-v7", seed=0, seconds=1, max_frames=None)
+
+
+class Drawn(gymnasium.Env):
+    """A game of 20 steps that draws something odd from some step on."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,))
+    action_space = spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": None}  # noqa: RUF012
+
+    def __init__(self, odd_from: int = 99, render_mode: str | None = None) -> None:
+        self.odd_from, self.render_mode, self.done = odd_from, render_mode, 0
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        self.done = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.done += 1
+        return np.zeros(2, np.float32), 1.0, self.done == 20, False, {}
+
+    def render(self) -> np.ndarray:
+        if self.done >= self.odd_from:
+            raise RuntimeError("the window is gone")
+        return np.zeros((3, 2000, 3), np.uint8)
+
+
+gymnasium.register("Drawn-v0", entry_point=Drawn)
+
+
+def test_an_environment_that_draws_oddly() -> None:
+    policy = FunctionPolicy(lambda o: np.array([[1.0, 0.0]], np.float32), Discrete(2))
+    player = Player("left", policy, ActingRule("greedy"))
+    # No rate is 30 steps a second, and a flat picture keeps some height.
+    game = film_game([player], "Drawn-v0", seed=0, seconds=9, max_frames=None)
+    assert game.ended and game.steps_per_second == 30.0 and min(game.frames.shape) > 0
+    broken = EnvironmentSource("Drawn-v0", {"odd_from": 5})
+    with pytest.raises(EnvironmentConfigError, match="cannot be drawn: .*the window is gone"):
+        film_game([player], broken, seed=0, seconds=9, max_frames=None)

@@ -113,6 +113,21 @@ def test_scales_are_recovered_from_the_integers(
         assert np.abs(layer.quantized / layer.step).max() <= (2**bits - 1) / 2 + 1e-3
 
 
+def test_a_range_that_phase_2_moves_moves_layer_1() -> None:
+    student = fresh_student(VECTORS)
+    moved = Student(VECTORS)
+    moved.load_state_dict(student.state_dict())
+    moved.move_input_range(torch.linspace(-2.0, 0.0, 6), torch.linspace(1.0, 6.0, 6))
+    integers, truth = quantize(moved, "dorefa_scaled", 8)
+    for layer in layer_weights(student, integers, "dorefa_scaled"):
+        # What was quantized is layer 1 of the moved range, not of phase 1's.
+        np.testing.assert_allclose(layer.weight, moved.layer(layer.name).weight.detach().numpy())
+        exact = LayerWeights(layer.name, 8, layer.weight, truth[layer.name], layer.step)
+        assert layer.sqnr_db == pytest.approx(exact.sqnr_db, abs=0.5)
+        off = np.abs(layer.quantized - truth[layer.name]).max() / np.abs(layer.weight).max()
+        assert off < 0.03
+
+
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
 def test_students_with_tables_are_fitted_channel_by_channel(activation: str) -> None:
     student = fresh_student(StudentArchitecture((6,), 3, (), (24, 20), activation))
