@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from qpd.files.bounded_read import TooLargeError, read_file
 
 MAX_JSON_BYTES = 8 << 20
-MAX_MANIFEST_BYTES = 64 << 20  # five policies of 100,000 games each take 16 MB
+MAX_MANIFEST_BYTES = 24 << 20  # five policies of 100,000 games each take 16 MB
 
 
 def read_json(path: Path, most: int = MAX_JSON_BYTES) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fuzz.targets import TARGETS
 from qpd.errors.user_error import UserError
-from qpd.files.json_input import MAX_JSON_BYTES, parse_json
+from qpd.files.json_input import MAX_JSON_BYTES, MAX_MANIFEST_BYTES, parse_json
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import RecipeError
 from qpd.runs.metrics_log import MetricsLogError, read_metrics
@@ -142,7 +142,7 @@ MANIFESTS = {
         "'499999' is given twice",
     ),
     "surrogates": (MANIFEST.replace('"name": "', '"name": "\\ud800', 1), "surrogate"),
-    "large": ('"' + "a" * MAX_JSON_BYTES + '"', "larger than 8 MiB"),
+    "large": ('"' + "a" * MAX_MANIFEST_BYTES + '"', "larger than 24 MiB"),
     "small lists": ('{"format_version": 1, "x": [' + "[]," * (2 * MIB) + "1]}", "x: "),
     "many keys": (
         '{"format_version": 1' + "".join(f',"{i}": 0' for i in range(100_000)) + "}",

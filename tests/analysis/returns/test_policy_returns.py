@@ -34,7 +34,8 @@ def test_seeds_are_joined_and_compared_with_the_teacher(tmp_path: Path) -> None:
     assert qat["mean"] == 25 and qat["iqm"] == 25  # of 10, 20, 30, 40
     # The teacher's games are 10 and 30: 1/2, 1, 3/2 and 2 of two are won.
     assert qat["relative"] == 25 / 20 and qat["improvement"] == (0.5 + 1 + 1.5 + 2) / 8
-    assert 10 <= qat["mean_low"] < 25 < qat["mean_high"] <= 40
+    # Two seeds at 15 and 35 say little of others, whose games may be beyond all of these.
+    assert qat["mean_low"] < 10 and qat["mean_high"] > 40
     assert np.isnan(row(table, "teacher")["relative"])
     assert qat["runs"] == (str(first), str(second))
 
