@@ -75,8 +75,10 @@ class BenchRow(_Plain):
             raise ValueError("threads must be at least 1")
         for name in ("median_us", "forwards_per_second"):
             value = getattr(self, name)
-            if self.status == "measured" and (value is None or not 0 < value < 1e12):
-                raise ValueError(f"{name} of a measured row must be above 0 and below 1e12")
+            if value is not None and not 0 < value < 1e12:
+                raise ValueError(f"{name} must be above 0 and below 1e12")
+        if self.status == "measured" and self.forwards_per_second is None:
+            raise ValueError("forwards_per_second of a measured row must be above 0")
         return self
 
     @property

@@ -51,6 +51,8 @@ def perturbed(model):
 def sb3_outputs(model, observations: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probabilities (or Q-values) and values of SB3's own policy."""
     model.policy.set_training_mode(False)
+    # Several axes that are no image are one to QPD.
+    observations = observations.reshape(len(observations), *model.observation_space.shape)
     batch, _ = model.policy.obs_to_tensor(observations)
     with torch.no_grad():
         if isinstance(model, QRDQN):
