@@ -8,7 +8,7 @@ from qpd.actions import ActionSpace
 from qpd.environments.policy import Policy
 
 HELD_OUT_STATES = 4096  # of one sample; 116 MB of Atari's frames
-_STATES_A_STEP = 4  # at most: parallel games in the same step are alike
+_STATES_A_STEP = 4  # while all games run: parallel games in the same step are alike
 
 
 class SampledStates:
@@ -21,6 +21,7 @@ class SampledStates:
         self._states: list[np.ndarray] = []
         self._outputs: list[np.ndarray] = []
         self._num_seen = 0
+        self._share: float | None = None  # of the states that are looked at
 
     @property
     def actions(self) -> ActionSpace:
@@ -30,7 +31,12 @@ class SampledStates:
     def __call__(self, observations: np.ndarray, /) -> np.ndarray:
         """Return what the policy does, and keep some of the states."""
         outputs = self._policy(observations)
-        count = min(len(observations), _STATES_A_STEP)
+        if self._share is None:
+            self._share = min(1.0, _STATES_A_STEP / len(observations))
+        # A share, not a number: else the games that go on when most have ended would be most of it.
+        count = int(self._rng.binomial(len(observations), self._share))
+        if not self._num_seen:
+            count = max(count, 1)
         for row in self._rng.choice(len(observations), count, replace=False):
             self._keep(observations[row], outputs[row])
         return outputs

@@ -8,6 +8,8 @@ from torch import Tensor
 from qpd.quantization.quantized_student import MIN_RANGE, QuantizedStudent
 from qpd.students.activations import Activation
 
+_MOST_VALUES = 200_000  # of a layer that are looked at
+
 
 def best_range(activations: Tensor, levels: int, percentile: float) -> float:
     """Return the range r with the least error when x becomes `round(x * levels / r)`, clipped.
@@ -16,12 +18,9 @@ def best_range(activations: Tensor, levels: int, percentile: float) -> float:
     least mean squared error. Returns 1.0 if no activation is positive (a dead layer).
     """
     # Zeros are exact in any range; with sparse activations they would only dilute the percentile.
-    positive = activations[activations > 0].float()
+    positive = _some(activations[activations > 0]).float()
     if len(positive) == 0:
         return 1.0
-    if len(positive) > 200_000:
-        # torch.quantile refuses more than 16 million elements and sorts what it gets.
-        positive = positive[:: len(positive) // 200_000 + 1]
     ceiling = torch.quantile(positive, percentile / 100.0)
     candidates = ceiling * torch.linspace(1 / 64, 1.0, 64)
     # Eq. 4 from 0 to r, in the engine's order of operations rather than that of `affine_levels`.
@@ -38,11 +37,11 @@ def best_table_range(
     activation: Activation, values: Tensor, levels: int, percentile: float
 ) -> float:
     """Return `best_range` for a function whose range begins at `activation.lowest(r)`."""
-    positive = values[values > 0].double()
+    positive = _some(values[values > 0]).double()
     if len(positive) == 0:
         return 1.0
-    thinned = values.flatten()[:: values.numel() // 200_000 + 1].double()
-    ceiling = torch.quantile(positive[:: len(positive) // 200_000 + 1], percentile / 100.0)
+    thinned = _some(values.flatten()).double()
+    ceiling = torch.quantile(positive, percentile / 100.0)
     errors = []
     candidates = ceiling * torch.linspace(1 / 64, 1.0, 64, device=values.device)
     for high in candidates:
@@ -51,6 +50,19 @@ def best_table_range(
         restored = ((thinned - low) / step).round().clamp(0, levels) * step + low
         errors.append((thinned - restored).square().mean())
     return float(candidates[int(torch.stack(errors).argmin())])
+
+
+def _some(values: Tensor) -> Tensor:
+    """Return `values`, `[n]`, or a random draw of `_MOST_VALUES`, always the same.
+
+    Every n-th would be a part of the units alone wherever their number has a divisor in common with
+    n. torch.quantile refuses more than 16 million elements and sorts what it gets.
+    """
+    if len(values) <= _MOST_VALUES:
+        return values
+    generator = torch.Generator().manual_seed(0)
+    places = torch.randint(len(values), (_MOST_VALUES,), generator=generator)
+    return values[places.to(values.device)]
 
 
 @torch.no_grad()

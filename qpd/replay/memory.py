@@ -229,7 +229,9 @@ class ReplayMemory:
         beyond either end.
         """
         rows = self.transition_rows()
-        rows = rows[:: -(-len(rows) // _RANGE_SAMPLE)]
+        if len(rows) > _RANGE_SAMPLE:
+            # Not every n-th: rows of several environments take turns, so that one would be seen.
+            rows = np.sort(np.random.default_rng(0).choice(rows, _RANGE_SAMPLE, replace=False))
         held = np.ascontiguousarray(self._rows.numpy()[rows, self._pixels :]).view(np.float32)
         low, high = np.quantile(held, [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0)
         return torch.from_numpy(low).float(), torch.from_numpy(high).float()

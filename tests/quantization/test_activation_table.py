@@ -16,7 +16,7 @@ from qpd.quantization.activation_table import (
     level_grid,
     lookup_table,
 )
-from qpd.quantization.calibration import best_table_range, calibrate
+from qpd.quantization.calibration import best_range, best_table_range, calibrate
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.equalization import equalize
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -140,3 +140,12 @@ def test_eight_bits_of_tanh_are_close_to_the_float_student() -> None:
     assert 10 * math.log10(error) < -20
     assert (exact.values - quantized.values).abs().max() < 0.1 * exact.values.std() + 0.05
     assert ENTRIES == 1024  # the documented size of files and of C's tables
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_calibration_sees_every_unit(first: int) -> None:
+    # These are more than are looked at: every second value would be every second unit.
+    values = torch.rand(4096, 64, generator=torch.Generator().manual_seed(0))
+    values[:, first::2] *= 10.0
+    assert best_table_range(ACTIVATIONS["silu"], values, 255, 99.99) > 9.0
+    assert best_range(values, 255, 99.99) > 9.0

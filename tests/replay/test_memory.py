@@ -248,6 +248,17 @@ def test_vector_observations_are_kept_as_they_are(capacity: int, num_steps: int,
     assert len(memory) == len(naive)
 
 
+def test_the_range_is_that_of_all_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpd.replay.memory._RANGE_SAMPLE", 100)
+    memory = ReplayMemory(200, 2, (1,), 1, Discrete(ACTIONS))
+    both, ages, logits = np.arange(2), np.zeros(2, np.int64), torch.zeros(2, ACTIONS)
+    for step in range(100):
+        observations = np.array([[0.5], [10.0]], np.float32) * np.sin(step)
+        memory.add(TransitionBatch(observations, ages, both, logits, torch.zeros(2)))
+    low, high = memory.observation_range()
+    assert low[0] < -9.0 and high[0] > 9.0
+
+
 def test_frames_of_real_breakout_come_back_stacked(tmp_path: Path) -> None:
     env = make_vector_env("BreakoutNoFrameskip-v4", 4, num_threads=1, max_frames=200)
     env.reset(3)
