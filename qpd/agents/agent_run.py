@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from qpd.actions import Box
-from qpd.agents.agent_student import agent_student, student_actions_of
+from qpd.agents.agent_student import agent_student, student_actions_of, within_clip
 from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.quantized_agent import input_range
 from qpd.environments.registry import feature_origin
@@ -89,7 +89,8 @@ def integer_agent(
     calibrate(simulation, seen, recipe.quantize.calibration_percentile)
     if not teacher.is_image:
         # The float student answers as the agent does also where play leaves these states.
-        student.move_input_range(low - (high - low), high + (high - low))
+        wide = within_clip(teacher.normalization, low - (high - low), high + (high - low))
+        student.move_input_range(*(end.float() for end in wide))
     try:
         integers = integer_student(simulation, student_actions_of(teacher))
     except ValueError as error:  # a layer of zeros, or of far too large weights

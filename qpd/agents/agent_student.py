@@ -17,6 +17,7 @@ from qpd.students import Student, StudentArchitecture
 from qpd.students.activations import ACTIVATIONS, activation_of_module
 from qpd.students.architecture import NATURE_CONVOLUTIONS
 from qpd.teachers import Teacher
+from qpd.teachers.archive.vec_normalize import ObservationNormalization
 from qpd.teachers.networks.actor import Actor, ActorLayer, actor_of
 
 
@@ -116,17 +117,40 @@ def _see_observations(
     # float64: means and deviations of VecNormalize are, and offsets may cancel.
     mean, deviation = torch.zeros(len(low)).double(), torch.ones(len(low)).double()
     if teacher.normalization is not None:
-        statistics = teacher.normalization
-        mean = torch.from_numpy(statistics.mean)
-        deviation = torch.from_numpy((statistics.var + statistics.epsilon) ** 0.5)
-        if clips:
-            clip = torch.as_tensor(statistics.clip_obs, dtype=torch.float64) * deviation
-            low, high = torch.maximum(low, mean - clip), torch.minimum(high, mean + clip)
+        mean, deviation = _moments(teacher.normalization)
+    if clips:
+        low, high = within_clip(teacher.normalization, low, high)
     student.set_input_range(low.float(), high.float())
     low, high = student.input_low.double(), student.input_high.double()
     weight = first.weight.double()
     bias.copy_(first.bias.double() + weight @ ((low - mean) / deviation))
     module.weight.copy_(weight * ((high - low) / deviation))
+
+
+def within_clip(
+    statistics: ObservationNormalization | None, low: Tensor, high: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the part of each feature's range, `[features]`, that VecNormalize does not clip.
+
+    Of a feature that lies beyond its clip from end to end all that is not clipped is returned: its
+    clipped value is one of the two ends.
+    """
+    if statistics is None:
+        return low, high
+    mean, deviation = _moments(statistics)
+    clip = torch.as_tensor(statistics.clip_obs, dtype=torch.float64) * deviation
+    least, most = mean - clip, mean + clip
+    is_beyond = (low >= most) | (high <= least)
+    return (
+        torch.where(is_beyond, least, torch.maximum(low, least)),
+        torch.where(is_beyond, most, torch.minimum(high, most)),
+    )
+
+
+def _moments(statistics: ObservationNormalization) -> tuple[Tensor, Tensor]:
+    """Return VecNormalize's means and deviations, float64 `[features]`."""
+    deviation = (statistics.var + statistics.epsilon) ** 0.5
+    return torch.from_numpy(statistics.mean), torch.from_numpy(deviation)
 
 
 def _in_the_actions_units(student: Student, teacher: Teacher) -> Student:

@@ -14,7 +14,12 @@ from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from torch import nn
 
 from qpd.actions import Box
-from qpd.agents.agent_student import agent_student, student_actions_of, why_no_student
+from qpd.agents.agent_student import (
+    agent_student,
+    student_actions_of,
+    why_no_student,
+    within_clip,
+)
 from qpd.agents.errors import AgentQuantizationError
 from qpd.teachers import Teacher
 from qpd.teachers.archive.vec_normalize import ObservationNormalization
@@ -86,6 +91,28 @@ def test_normalization_and_its_clip_are_in_the_first_layer(tmp_path: Path) -> No
     student = agent_student(teacher, seen.amin(0), seen.amax(0))
     wanted = outputs_of(teacher, seen)
     torch.testing.assert_close(student(seen).actor, wanted, rtol=0, atol=2e-6)
+
+
+def test_a_feature_beyond_its_clip_is_the_clip(tmp_path: Path) -> None:
+    # Constant in training, so that its deviation is 1e-4, and far away in play: -5 and 5.
+    teacher = made(SAC, ODD, MEMORY, tmp_path / "agent.zip")
+    mean, var = np.zeros(NUM_INPUTS), np.ones(NUM_INPUTS)
+    var[:2] = 0.0
+    del teacher._mean, teacher._deviation, teacher._clip
+    teacher.normalization = ObservationNormalization(mean, var, 1e-8, 10.0)
+    teacher._register_normalization(teacher.normalization)
+    seen = seen_by(teacher)
+    seen[:, 0], seen[:, 1] = 5.0 + 0.01 * seen[:, 0], -5.0 + 0.01 * seen[:, 1]
+    low, high = seen.amin(0), seen.amax(0)
+    student, wanted = agent_student(teacher, low, high), outputs_of(teacher, seen)
+    torch.testing.assert_close(student(seen).actor, wanted, rtol=0, atol=1e-5)
+    # Also after the range is widened, as that of a float student is, and where a part is clipped.
+    student.move_input_range(*within_clip(teacher.normalization, low - 1, high + 1))
+    torch.testing.assert_close(student(seen).actor, wanted, rtol=0, atol=1e-5)
+    seen[:500, 0] = seen[:500, 0] * 1e-4
+    student = agent_student(teacher, seen.amin(0), seen.amax(0))
+    wanted = outputs_of(teacher, seen)
+    torch.testing.assert_close(student(seen).actor, wanted, rtol=0, atol=1e-5)
 
 
 def test_a_cnn_is_a_student_of_frames(tmp_path: Path) -> None:
