@@ -51,7 +51,12 @@ class _Bootstrap:
     games: int
 
     def freedom(self) -> float:
-        """Return Satterthwaite's degrees of freedom of the variance; games less one for a run."""
+        """Return Satterthwaite's degrees of freedom of the variance; games less one for a run.
+
+        Of two runs 1: how far they lie apart is a single number, and a small one proves nothing.
+        """
+        if self.runs == 2:
+            return 1.0
         parts = [
             (float(self.found.between), self.runs - 1),
             (float(self.found.within), self.games - self.runs),
@@ -126,7 +131,12 @@ def _bootstrap(data: bytes, shape: tuple[int, ...]) -> _Bootstrap:
     # Seeded by the games: the same ones get the same interval in every table, others their own
     # draws.
     drawn = _draw(runs, counts, np.random.default_rng(zlib.crc32(data)))
-    return _Bootstrap(_moments(counts, means, spreads), drawn, len(runs), int(counts.sum()))
+    found = _moments(counts, means, spreads)
+    if len(runs) == 2:
+        # The bootstrap's variance of n runs is that of a sample times (n - 1) / n: of two a half.
+        apart = (means[0] - means[1]) ** 2 / 4.0
+        found = replace(found, between=np.maximum(found.between, apart - found.within))
+    return _Bootstrap(found, drawn, len(runs), int(counts.sum()))
 
 
 def _draw(runs: Sequence[np.ndarray], counts: np.ndarray, rng: np.random.Generator) -> _Moments:

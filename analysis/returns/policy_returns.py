@@ -96,7 +96,8 @@ def returns_csv(table: DataFrame) -> DataFrame:
 def distinct_games(group: DataFrame) -> list[np.ndarray]:
     """Return the returns of each run that is no copy of another, in order.
 
-    Teachers are told apart by the evaluation's seed, students by their seed and tensors: the same
+    A teacher's, one agent whoever has it play, are one run's; its evaluations are told apart by
+    their seed, students by their seed and tensors: the same
     recipe and seed make a different student on another machine. A run without the student's file is
     taken to be the first of its seed.
     """
@@ -112,7 +113,8 @@ def distinct_games(group: DataFrame) -> list[np.ndarray]:
         key = (seed, digest or digests.get(seed, ""))
         if key not in best or len(returns) > len(best[key]):
             best[key] = returns
-    return list(best.values())
+    found = list(best.values())
+    return [np.concatenate(found)] if is_teacher and found else found
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:
