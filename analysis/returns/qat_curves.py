@@ -94,11 +94,7 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
     for phase in _PHASES:
         mine = table.loc[table["phase"] == phase, list(_COLUMNS)].sort_values("epoch")
         settings = getattr(run.recipe, phase)
-        # An epoch without a length of its own is one pass over the memory; with a reward term,
-        # phase 3 learns from the student's own rollouts instead.
-        per_epoch = settings.samples_per_epoch or run.recipe.replay.capacity
-        if phase == "finetune" and settings.reward is not None:
-            per_epoch = settings.reward.rollout * settings.reward.passes
+        per_epoch = settings.samples_in_epoch(run.recipe.replay.capacity)
         samples = before + mine["epoch"] * per_epoch
         parts.append(mine.assign(run=str(run.path), samples=samples))
         before = int(samples.max()) if len(samples) else before

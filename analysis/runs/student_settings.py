@@ -53,5 +53,6 @@ def phase_samples(settings: dict[str, Any], phase: Literal["distill", "finetune"
     """Return how many samples a phase sees, by `student_settings`; 0 for a phase without keys."""
     if f"{phase}.epochs" not in settings:
         return 0
-    epoch = settings[f"{phase}.samples_per_epoch"] or settings["replay.capacity"]
+    capacity = settings["replay.capacity"]
+    epoch = min(settings[f"{phase}.samples_per_epoch"] or capacity, capacity)
     return int(settings[f"{phase}.epochs"] * epoch)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOTES = [
-    "noise in standard deviations of each feature; all levels see the same starts and draws; kept: "
+    "noise in standard deviations of each feature; all levels begin alike; kept: "
     "of the policy's own return without noise; of the float's: at the same noise; 95% intervals"
 ]
 _STUDENT, _AGENT, _INTEGERS = "distilled", "teacher", "qat"

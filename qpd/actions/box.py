@@ -55,8 +55,8 @@ class Box(ActionSpace):
             if not 0.0 < width < math.inf:  # NaN compares false
                 raise ValueError(
                     f"an action from {low:g} to {high:g}: bounds must be finite, and the lower "
-                    "one below the upper one (set such ones in the environment, or in a "
-                    "gymnasium.ActionWrapper of your own)"
+                    "one below the upper one (set such ones, near what the agent does, in the "
+                    "environment or in a gymnasium.ActionWrapper of your own)"
                 )
 
     @property

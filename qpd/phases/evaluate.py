@@ -44,7 +44,7 @@ def evaluate_run(
 ) -> None:
     """Evaluate what the run directory holds and record each result; finished ones are kept.
 
-    All policies play the same episodes (one seed), which no checkpoint was chosen on. Where the
+    All policies play by one seed, games that no checkpoint was chosen on. Where the
     recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
     Games of teacher and distilled student that `shared_games` holds are not played again.
     """

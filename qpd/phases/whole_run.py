@@ -14,7 +14,7 @@ from qpd.phases.quantize import quantize
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import open_student
 from qpd.recipe.schema import Recipe
-from qpd.recipe.training_phases import FinetuneSettings, TrainingPhase
+from qpd.recipe.training_phases import TrainingPhase
 from qpd.runs.fork import adopt_distilled
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
@@ -63,7 +63,7 @@ def work_ahead(recipe: Recipe, run: RunDirectory) -> WorkAhead:
         "finetune": recipe.finetune,
     }
     samples = {
-        str(name): settings.epochs * _samples_per_epoch(recipe, settings)
+        str(name): settings.epochs * settings.samples_in_epoch(recipe.replay.capacity)
         for name, settings in phases.items()
         if run.phase(name).state != "done"
     }
@@ -71,11 +71,3 @@ def work_ahead(recipe: Recipe, run: RunDirectory) -> WorkAhead:
     policies |= {"teacher_sharpened"} if recipe.student.sharpness != 1.0 else set()
     unplayed = policies - set(run.manifest.evaluations)
     return WorkAhead(samples, recipe.evaluation.episodes * len(unplayed))
-
-
-def _samples_per_epoch(recipe: Recipe, settings: TrainingPhase) -> int:
-    reward = settings.reward if isinstance(settings, FinetuneSettings) else None
-    if reward is not None:
-        return reward.rollout * reward.passes
-    capacity = recipe.replay.capacity
-    return min(settings.samples_per_epoch or capacity, capacity)

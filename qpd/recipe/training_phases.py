@@ -20,7 +20,7 @@ class TrainingPhase(RecipeSection):
         None,
         ge=1,
         le=MAX_SAMPLES,
-        description="transitions per epoch; null = the whole memory once",
+        description="transitions per epoch, at most replay.capacity; null = the whole memory once",
     )
     batch_size: int = Field(256, ge=1, le=1 << 20, description="transitions per update")
     lr: float = Field(1e-3, gt=0, le=10, description="learning rate at the start")
@@ -98,6 +98,10 @@ class TrainingPhase(RecipeSection):
             return self.actor_weight
         return 0.5 if has_critic else 1.0
 
+    def samples_in_epoch(self, capacity: int) -> int:
+        """Return the transitions that an epoch draws from a memory of `capacity`."""
+        return min(self.samples_per_epoch or capacity, capacity)
+
 
 class DistillSettings(TrainingPhase):
     """Phase 1: full-precision distillation."""
@@ -144,3 +148,12 @@ class FinetuneSettings(TrainingPhase):
     reward: RewardSettings | None = Field(
         None, description="also learn from rewards, to surpass the teacher; null = as in the paper"
     )
+
+    def samples_in_epoch(self, capacity: int) -> int:
+        """Return the transitions of an epoch; with a reward term those of its rollout, each pass.
+
+        They are drawn from a memory of `capacity` else.
+        """
+        if self.reward is not None:
+            return self.reward.rollout * self.reward.passes
+        return super().samples_in_epoch(capacity)

@@ -98,7 +98,7 @@ def with_noise(target: Target, sigma: float, seed: int) -> Target:
     rng, policy = np.random.default_rng([seed, 0x5E50]), target.policy
 
     def outputs(observations: np.ndarray) -> np.ndarray:
-        # Also for sigma 0, so that all see the same draws.
+        # Also for sigma 0, so that all begin with the same draws.
         drawn = rng.standard_normal(observations.shape)
         return policy((observations + scale * drawn).astype(np.float32))
 

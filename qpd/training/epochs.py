@@ -83,7 +83,7 @@ def train_together(
     epoch = max(trainee.state.epoch for trainee in trainees)
     if epoch >= settings.epochs or all(trainee.has_settled for trainee in trainees):
         return
-    samples = settings.samples_per_epoch or stream.memory.capacity
+    samples = settings.samples_in_epoch(stream.memory.capacity)
     count = settings.epochs * -(-samples // settings.batch_size)
     updates = Updates(
         [

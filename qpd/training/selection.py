@@ -40,6 +40,8 @@ class Score:
     def of(cls, validated: Validated) -> Score:
         """Return the score of a validation."""
         low, high = validated.games.interval()
+        if len(validated.games.returns) < 2:  # one game tells nothing of how far others are
+            low, high = -math.inf, math.inf
         divergence = math.inf if math.isnan(validated.divergence) else validated.divergence
         return cls(validated.games.mean, low, high, divergence)
 
@@ -55,17 +57,16 @@ class Score:
         return self.divergence <= other.divergence
 
     def to_json(self) -> dict[str, float | None]:
-        """Return plain data; None for an infinite divergence."""
-        found = asdict(self)
-        return found | {"divergence": self.divergence if self.divergence < math.inf else None}
+        """Return plain data; None for what is infinite, which JSON has no number for."""
+        return {key: value if math.isfinite(value) else None for key, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Score:
         """Return what `to_json` was called on."""
-        divergence = found["divergence"]
+        infinite = {"low": -math.inf, "high": math.inf, "divergence": math.inf}
         return cls(
-            float(found["mean_return"]),
-            float(found["low"]),
-            float(found["high"]),
-            math.inf if divergence is None else float(divergence),
+            **{
+                key: infinite[key] if found[key] is None else float(found[key])
+                for key in ("mean_return", "low", "high", "divergence")
+            }
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +45,13 @@ def test_a_student_that_has_collapsed_is_not_kept_whatever_it_imitates() -> None
     assert kept("divergence", NEAR, COLLAPSED) == 1
     assert kept("divergence", COLLAPSED, NEAR) == 2
     assert kept("divergence", validated([300.0, 400.0], float("nan")), NEAR) == 2
+
+
+def test_one_game_tells_nothing_of_a_collapse() -> None:
+    nearer, luckier = validated([300.0], 0.01), validated([301.0], 0.5)
+    assert kept("divergence", nearer, luckier) == 1
+    score = Score.of(luckier)
+    assert Score.from_json(json.loads(json.dumps(score.to_json(), allow_nan=False))) == score
 
 
 def test_ties_go_to_the_later_epoch() -> None:
