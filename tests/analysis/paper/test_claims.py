@@ -208,10 +208,10 @@ def test_phase_3_alone_needs_the_same_budget_and_quantizers(tmp_path: Path) -> N
         make_run(tmp_path / "three", {"qat": HIGH}, changes=phases),
         make_run(tmp_path / "alone", {"qat": LOW}, changes=alone),
         make_run(tmp_path / "longer", {"qat": HIGH}, changes=["distill.epochs=90"]),
-        make_run(  # as many epochs, but longer ones
-            tmp_path / "larger",
+        make_run(  # as many epochs, but shorter ones
+            tmp_path / "shorter",
             {"qat": HIGH},
-            changes=[*phases, "distill.samples_per_epoch=200000"],
+            changes=[*phases, "distill.samples_per_epoch=50000"],
         ),
         make_run(tmp_path / "three-literal", {"qat": HIGH}, changes=[*phases, literal]),
         make_run(tmp_path / "alone-literal", {"qat": [2.0, 1] * 10}, changes=[*alone, literal]),
