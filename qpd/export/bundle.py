@@ -7,6 +7,7 @@ An exporter is a pure function `export_xxx(source, golden) -> {relative path: co
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -29,6 +30,10 @@ from qpd.version import __version__
 FORMAT = "qpd-export"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+# What `make`, `qpd fpga` and Python leave in an export: that of an earlier student would mislead.
+_BUILT = frozenset(
+    {"build", "obj_dir", "__pycache__", "fpga.json", "cells.json", "synthesis.json", "routed.json"}
+)
 
 
 class ExportError(UserError, ValueError):
@@ -160,8 +165,8 @@ def write_bundle(
 ) -> None:
     """Write `files` and a manifest into `folder`, replacing an earlier export of the same target.
 
-    Afterwards the folder is either as it was or complete. Raises ExportError if it holds anything
-    else, OSError if it cannot be written.
+    Afterwards the folder is either as it was or complete; files of the user's own in an earlier
+    export stay. Raises ExportError if it holds anything else, OSError if it cannot be written.
     """
     refuse_foreign(folder, target)
     with whole_folder(folder) as fresh:
@@ -170,6 +175,26 @@ def write_bundle(
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, content)
         write_json(fresh / MANIFEST, _manifest(target, source, files))
+        keep_own_files(folder, fresh)
+
+
+def keep_own_files(folder: Path, fresh: Path) -> None:
+    """Copy what users have put into the export `folder` into its successor `fresh`.
+
+    Such as a program of theirs beside the sources. What was built there is made anew, and a file
+    that the export itself has is the export's. Raises OSError.
+    """
+    if not (folder / MANIFEST).is_file():
+        return
+    exported = (MANIFEST, *read_json(folder / MANIFEST)["files"])
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        is_built = any(part in _BUILT for part in name.parts)
+        is_exported = name.as_posix() in exported or (fresh / name).exists()
+        if is_built or is_exported or (path.is_dir() and not path.is_symlink()):
+            continue
+        (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, fresh / name, follow_symlinks=False)
 
 
 def _inside(name: str) -> PurePosixPath:
@@ -200,7 +225,10 @@ def _manifest(target: str, source: ExportSource, files: Mapping[str, bytes]) -> 
 
 
 def refuse_foreign(folder: Path, target: str) -> None:
-    """Raise ExportError unless `folder` is new, empty or an earlier export of the same target."""
+    """Raise ExportError unless `folder` is new, empty or an earlier export of the same target.
+
+    Nor is one replaced in which a file of the export was changed since: that is somebody's work.
+    """
     if is_current_folder(folder):
         raise ExportError(
             f"{folder}: is the current folder; name a new one for {target} with -o",
@@ -208,16 +236,25 @@ def refuse_foreign(folder: Path, target: str) -> None:
         )
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    there = None
+    there, checksums = None, {}
     try:
         manifest = read_json(folder / MANIFEST)
         if manifest.get("format") == FORMAT:
             there = manifest.get("target")
-    except (OSError, ValueError, AttributeError):  # no manifest, or JSON that is no object
-        pass
+            checksums = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        pass  # no manifest, or one that no export has written
     if there != target:
         what = f"a {there} export" if there else "something that is not an export"
         raise ExportError(
             f"{folder}: holds {what}; name a new folder for {target} with -o",
             ErrorCode.OUTPUT_TAKEN,
         )
+    for name, checksum in checksums.items():
+        path = folder / name
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
+            raise ExportError(
+                f"{path}: was changed since it was exported; move it away, or name a new folder for "
+                f"{target} with -o",
+                ErrorCode.OUTPUT_TAKEN,
+            )

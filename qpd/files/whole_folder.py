@@ -23,9 +23,10 @@ _LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.(?P<kind>new|old)")
 def whole_folder(place: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `place` when the block ends, and vanishes if it raises.
 
-    A folder that is there is replaced: `place` is as it was, or complete. Raises OSError.
+    A folder that is there is replaced: `place` is as it was, or complete. Of a link the folder that
+    it leads to is meant. Raises OSError.
     """
-    place = Path(os.path.abspath(place))  # `.` and `..` have no name
+    place = Path(os.path.realpath(place))  # `.` and `..` have no name
     place.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(place.parent)
     with ExitStack() as held:
@@ -57,7 +58,11 @@ def is_current_folder(folder: Path) -> bool:
 def _held_new(place: Path, held: ExitStack) -> Path:
     while True:
         fresh = place.with_name(f".{place.name}.{secrets.token_hex(4)}.new")
-        fresh.mkdir()
+        try:
+            fresh.mkdir()
+        except OSError as error:
+            error.filename = str(place)  # what the user has heard of
+            raise
         if _hold(fresh, held):
             return fresh
 

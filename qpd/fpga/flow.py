@@ -12,7 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from qpd.export.bundle import ExportSource, golden_vectors, refuse_foreign, write_bundle
+from qpd.export.bundle import (
+    ExportSource,
+    golden_vectors,
+    keep_own_files,
+    refuse_foreign,
+    write_bundle,
+)
 from qpd.export.systemverilog.code import (
     Constants,
     Folding,
@@ -86,6 +92,7 @@ def build_core(
         write_json(making / "fpga.json", core.to_json())
         with whole_folder(folder) as fresh:  # an earlier core stays until this one is done
             shutil.copytree(making, fresh, ignore=_INTERMEDIATE, dirs_exist_ok=True)
+            keep_own_files(folder, fresh)
     return core
 
 
@@ -114,6 +121,7 @@ def _built(
 
     def made(folding: Folding) -> Resources:
         files = export_systemverilog(source, golden, folding.asked, constants)
+        shutil.rmtree(folder, ignore_errors=True)  # with what was synthesised of another folding
         write_bundle(folder, "systemverilog", source, files)
         note(f"{folding.title}: synthesis")
         return synthesise(folder, device)

@@ -36,6 +36,7 @@ FORMAT = "qpd-integer-student"
 # Of ReLU students; the next one has tables, and the last one other inputs or weights than those of
 # 8 bits and odd integers, or an output's grid.
 FORMAT_VERSION, WIDE_VERSION = 2, 4
+_SCALES = 1e-30, 1e30  # of outputs: exports take its logarithm, quotient and fixed point
 
 
 def pack_levels(levels: np.ndarray, bits: int) -> np.ndarray:
@@ -235,8 +236,8 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
                 raise ValueError("input_low to input_high is wider than float32 holds")
         ranges = (low, high)
     scale = float(metadata["logit_scale"])
-    if not 0.0 < scale < float("inf"):
-        raise ValueError(f"logit_scale {scale}")
+    if not _SCALES[0] <= scale <= _SCALES[1]:  # NaN compares false
+        raise ValueError(f"logit_scale {scale}: must be from {_SCALES[0]:g} to {_SCALES[1]:g}")
     about = parse_json(metadata.get("about", "{}"))
     has_values = isinstance(about, dict) and not imitates_policy(about)
     actions = stored_actions(metadata, architecture.num_outputs, has_values)

@@ -63,6 +63,41 @@ def test_something_else_is_never_overwritten(
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
+def test_files_of_the_users_own_stay_and_what_was_built_goes(
+    source: ExportSource, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    write_bundle(folder, "c", source, {"a.c": b"1", "former.c": b"1"})
+    for name in ("main.c", "mine/notes.txt", "build/host/qpd_test", "__pycache__/a.pyc"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"mine")
+    (folder / "empty").mkdir()
+    (folder / "link").symlink_to("main.c")
+    write_bundle(folder, "c", source, {"a.c": b"2"})
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+    assert found == {"a.c", "manifest.json", "main.c", "mine/notes.txt", "link"}
+    assert (folder / "a.c").read_bytes() == b"2" and (folder / "link").read_bytes() == b"mine"
+    # A file of the export that somebody changed is no longer only the export's.
+    (folder / "a.c").write_bytes(b"3")
+    with pytest.raises(ExportError, match=r"a\.c: was changed since it was exported; move it away"):
+        write_bundle(folder, "c", source, {"a.c": b"4"})
+    assert (folder / "a.c").read_bytes() == b"3"
+
+
+def test_an_export_into_a_link_is_written_where_it_leads(
+    source: ExportSource, tmp_path: Path
+) -> None:
+    (tmp_path / "libraries" / "QPD").mkdir(parents=True)
+    link = tmp_path / "out"
+    link.symlink_to(tmp_path / "libraries" / "QPD")
+    for content in (b"1", b"2"):
+        write_bundle(link, "c", source, {"a.c": content})
+        assert link.is_symlink()
+        assert (tmp_path / "libraries" / "QPD" / "a.c").read_bytes() == content
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["libraries", "out"]
+    assert [p.name for p in (tmp_path / "libraries").iterdir()] == ["QPD"]
+
+
 def test_a_failed_export_leaves_the_former_one(source: ExportSource, tmp_path: Path) -> None:
     write_bundle(tmp_path / "out", "c", source, {"a.c": b"1"})
     with pytest.raises(ValueError, match="not a valid name"):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +213,18 @@ def test_samples_follow_the_softmax(tmp_path: Path) -> None:
     far = np.array([-(2**31), 2**31 - 1, -(2**31), 0], dtype=np.int32)
     pointer = far.ctypes.data_as(ctypes.c_void_p)
     assert {library.qpd_sample(pointer, ctypes.byref(state)) for _ in range(1000)} == {1}
+
+
+@needs_gcc
+@pytest.mark.parametrize("scale", [0.5, 0.9, 1.5, 3.0, 100.0, 1e30])
+def test_samples_of_coarse_logits_follow_the_softmax(scale: float, tmp_path: Path) -> None:
+    student = replace(load_export_source(RUNS / "breakout-ppo-xxs").student, output_scale=scale)
+    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
+    row, state, n = np.array([3, 4, 2, -2], np.int32), ctypes.c_uint32(7), 100_000
+    exact = np.exp((row - 4) * scale)
+    pointer = row.ctypes.data_as(ctypes.c_void_p)
+    draws = [library.qpd_sample(pointer, ctypes.byref(state)) for _ in range(n)]
+    assert np.abs(np.bincount(draws, minlength=4) / n - exact / exact.sum()).max() < 0.006
 
 
 @needs_gcc

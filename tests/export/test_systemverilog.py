@@ -194,6 +194,21 @@ def test_weights_of_zero_and_what_nothing_reads_are_left_out() -> None:
 
 
 @needs_verilator
+@pytest.mark.parametrize("multipliers", [40, "all"])
+def test_a_reset_leaves_no_outputs_behind(multipliers: Multipliers, tmp_path: Path) -> None:
+    for name, content in exported(student_of("controller-2"), multipliers).items():
+        (tmp_path / name).write_bytes(content)
+    bench = ["--binary", "--timing", "-Wno-fatal", "--top-module", "reset_test", "-O3"]
+    sources = ["qpd_golden.sv", "qpd_core.sv", "qpd_network.sv", "qpd_search.sv"]
+    own = str(Path(__file__).with_name("reset_test.sv"))
+    subprocess.run(["verilator", *bench, *sources, own], cwd=tmp_path, check=True)
+    played = subprocess.run(
+        ["obj_dir/Vreset_test"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert "0 outputs without an observation, 0 wrong" in played.stdout, played.stdout
+
+
+@needs_verilator
 def test_a_head_of_zeros_answers_its_biases(tmp_path: Path) -> None:
     student = student_of("controller-2")
     head = replace(student.layers[2], weight=np.zeros_like(student.layers[2].weight))

@@ -105,8 +105,9 @@ def _check(student: IntegerStudent) -> None:
 def _student_header(source: ExportSource, num_golden: int) -> str:
     student = source.student
     shape = student.architecture.observation_shape
-    # One unit of the logits in bits, as a 32-bit fraction: qpd_sample takes powers of 2, not of e.
-    scale = min(round(student.output_scale / log(2) * 2**32), 2**32 - 1)
+    # One unit of the logits in bits, times 2^32: qpd_sample takes powers of 2, not of e. 18 bits
+    # below the largest logit is a weight of 0 already.
+    scale = min(max(1, round(student.output_scale / log(2) * 2**32)), 18 * 2**32)
     # The VNNI path keeps weights 16 outputs abreast, and for conv1 the sums over frames as well.
     # Inputs are multiplied 4 at a time.
     prepared = sum(
@@ -154,7 +155,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
             *lines,
             "/* The value of one unit of a logit; the second in bits, times 2^32. */",
             f"#define QPD_LOGIT_SCALE {student.output_scale!r}",
-            f"#define QPD_LOGIT_BITS_Q32 UINT32_C({scale})",
+            f"#define QPD_LOGIT_BITS_Q32 UINT64_C({scale})",
             *_ranges(source),
             "",
             "#endif",

@@ -113,7 +113,7 @@ int main(int argc, char **argv)
            "\"p99_ns\": %lu, \"forwards_per_second\": %.1f, \"peak_rss_bytes\": %lu, "
            "\"constant_bytes\": %d, \"arena_bytes\": %d}\n",
            device, QPD_NAME, qpd_kernel_name(), __VERSION__, (unsigned long)n, median,
-           (unsigned long)samples[n - 1 - n / 100], 1e9 / median,
+           (unsigned long)samples[n - 1 - n / 100], median > 0 ? 1e9 / median : 0.0,
            (unsigned long)usage.ru_maxrss * 1024, QPD_CONSTANT_BYTES, QPD_ARENA_BYTES);
     return 0;
 }

@@ -9,9 +9,10 @@
 /* Floats, and counts that stand for the same levels, must give the features of `observation`. */
 static int qpd_check_levels(int vector, const uint8_t *observation)
 {
-    float values[QPD_FEATURES];
-    int32_t counts[QPD_FEATURES], low[QPD_FEATURES], high[QPD_FEATURES];
-    uint8_t levels[QPD_FEATURES];
+    /* Static: a linker says so where they do not fit, a stack would not. */
+    static float values[QPD_FEATURES];
+    static int32_t counts[QPD_FEATURES], low[QPD_FEATURES], high[QPD_FEATURES];
+    static uint8_t levels[QPD_FEATURES];
     observation += QPD_INPUT_BYTES - QPD_FEATURES;
     for (uint16_t i = 0; i < QPD_FEATURES; ++i) {
         const uint32_t bits = qpd_golden_values[vector][i];

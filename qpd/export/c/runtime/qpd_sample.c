@@ -1,5 +1,5 @@
-/* Sampling from the softmax of integer logits, without floats: weights 2^-z in 16-bit fixed point,
- * each within 0.3% of the exact one. */
+/* Sampling from the softmax of integer logits, without floats: weights 2^-z in 16-bit fixed point.
+ * Those above 2^-8 are within 0.4% of the exact ones, smaller ones are rounded down, to 0 below 2^-16. */
 #include "qpd.h"
 
 /* 2^(-z / 2^16) * 2^16 for z >= 0: the fraction by a parabola through 2^0, 2^-1/2 and 2^-1. */
@@ -15,6 +15,8 @@ static uint32_t qpd_power(uint64_t z)
 
 int qpd_sample(const int32_t *logits, uint32_t *state)
 {
+    /* Logits so far below the largest one have no weight: 17 bits, in units of the logits. */
+    const uint64_t far = (UINT64_C(17) << 32) / QPD_LOGIT_BITS_Q32;
     uint64_t weights[QPD_ACTIONS], total = 0;
     int32_t largest = logits[0];
     for (int action = 1; action < QPD_ACTIONS; ++action) {
@@ -22,8 +24,8 @@ int qpd_sample(const int32_t *logits, uint32_t *state)
     }
     for (int action = 0; action < QPD_ACTIONS; ++action) {
         const uint64_t below = (uint64_t)((int64_t)largest - logits[action]);
-        /* below < 2^32 and the scale is Q32: the product fits 64 bits; >> 16 leaves Q16. */
-        weights[action] = qpd_power((below * QPD_LOGIT_BITS_Q32) >> 16);
+        /* The scale is Q32, and the product below 2^37; >> 16 leaves Q16. */
+        weights[action] = below > far ? 0 : qpd_power((below * QPD_LOGIT_BITS_Q32) >> 16);
         total += weights[action];
     }
     uint32_t x = *state;

@@ -231,6 +231,7 @@ module qpd_network #(
     endcase
     if (rst) begin
       state <= WAIT;
+      finished <= 1'b0;
       chunk <= '0;
       neuron <= '0;
       count <= '0;
