@@ -254,7 +254,7 @@ def refuse_foreign(folder: Path, target: str) -> None:
         path = folder / name
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
             raise ExportError(
-                f"{path}: was changed since it was exported; move it away, or name a new folder for "
-                f"{target} with -o",
+                f"{path}: was changed since it was exported; move it away, or name a new folder "
+                f"for {target} with -o",
                 ErrorCode.OUTPUT_TAKEN,
             )

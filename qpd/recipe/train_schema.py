@@ -38,8 +38,8 @@ class TrainSettings(RecipeSection):
     start_from: str | None = Field(
         None,
         min_length=1,
-        description="a trained agent whose parameters and VecNormalize statistics come first: a "
-        "zip, a folder or a hub id; null = random ones",
+        description="a trained agent whose parameters, entropy coefficient and VecNormalize "
+        "statistics come first: a zip, a folder or a hub id; null = random ones",
     )
     checkpoint_every: int | None = Field(
         None,

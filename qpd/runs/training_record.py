@@ -190,8 +190,9 @@ class TrainingRecord:
         if not has_replay:
             changes["refilled_at"] = (*phase.refilled_at, timesteps)
             self._note(
-                f"{self._run.recipe.name}: its replay buffer was too large to keep: filled anew by "
-                "the agent's own play; the agent will not be that of an uninterrupted training"
+                f"{self._run.recipe.name}: its replay buffer was not kept (too large, or of a "
+                "Dict's or hindsight's): filled anew by its agent's play; the agent will not be "
+                "that of an uninterrupted training"
             )
         self._run.set_phase(**changes)
 

@@ -32,7 +32,10 @@ from qpd.teachers.archive.zip_input import open_zip, read_member
 
 # A NatureCNN takes 7 MB, and `data` a few hundred kB.
 MAX_ARCHIVE_BYTES = 1 << 30
-MAX_MEMBER_BYTES = {"data": 16 << 20, "policy.pth": 256 << 20, "_stable_baselines3_version": 1000}
+# SAC's entropy coefficient, which is no parameter of its policy; the second name is an old one.
+_VARIABLES = ("pytorch_variables.pth", "tensors.pth")
+MAX_MEMBER_BYTES = {"data": 16 << 20, "policy.pth": 256 << 20, "_stable_baselines3_version": 1000,
+                    **dict.fromkeys(_VARIABLES, 1 << 20)}  # fmt: skip
 MAX_TENSOR_ELEMENTS = 1 << 26
 _EXPECTED = "expected a Stable-Baselines3 zip with the members 'data' and 'policy.pth'"
 
@@ -56,6 +59,7 @@ class Sb3Archive:
     num_timesteps: int | None
     exploration_rate: float | None
     sb3_version: str | None
+    log_ent_coef: float | None = None
 
 
 def read_sb3_archive(path: str | Path) -> Sb3Archive:
@@ -97,7 +101,20 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
         num_timesteps=read_int(data, "num_timesteps"),
         exploration_rate=read_float(data, "exploration_rate"),
         sb3_version=version.decode("utf-8", "replace").strip() if version else None,
+        log_ent_coef=_log_ent_coef(members),
     )
+
+
+def _log_ent_coef(members: Mapping[str, bytes]) -> float | None:
+    """Return the entropy coefficient's logarithm where it was learned; playing needs none of it."""
+    for name in _VARIABLES:
+        try:
+            found = read_state_dict(members[name], MAX_TENSOR_ELEMENTS)["log_ent_coef"]
+        except Exception:  # absent, or nearly anything for a damaged one
+            continue
+        if found.numel() == 1 and bool(found.isfinite().all()):
+            return float(found)
+    return None
 
 
 def _read_folder(path: Path) -> tuple[dict[str, bytes], str]:

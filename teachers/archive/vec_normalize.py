@@ -64,6 +64,21 @@ def read_vec_normalize(
         ) from error
 
 
+def read_return_statistics(path: str | Path) -> tuple[float, float, float] | None:
+    """Return mean, variance and count of discounted returns, by which rewards are normalized.
+
+    None where the file, which `read_vec_normalize` has accepted, holds none that are usable.
+    """
+    try:
+        root = load_inert(read_file(Path(path), MAX_PICKLE_BYTES))
+        record = _state(_state(root, "VecNormalize").get("ret_rms"), "RunningMeanStd")
+        found = tuple(float(as_array(record.get(key))) for key in ("mean", "var", "count"))
+    except Exception:  # a pickle without them may raise nearly anything
+        return None
+    mean, var, count = found
+    return (mean, var, count) if np.isfinite(found).all() and var >= 0 and count > 0 else None
+
+
 def _normalization(root: Any, parts: Sequence[tuple[str, int]]) -> ObservationNormalization | None:
     state = _state(root, "VecNormalize")
     # Rewards may have been normalized all the same; playing needs none of that.

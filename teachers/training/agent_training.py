@@ -243,7 +243,16 @@ def _manager(recipe: TrainRecipe, hyperparameters: dict[str, Any]) -> Any:
     allow_named(EnvironmentSource(train.env))
     if not is_playable_atari(train.env):
         return TrainingManager(recipe, find_registered(train.env).id, hyperparameters)
-    return AtariManager(recipe, train.env, VECTOR_SETTINGS.get(train.algo, {}) | hyperparameters)
+    if hyperparameters.get("normalize"):
+        raise TeacherError(
+            f"train.hyperparameters.normalize={hyperparameters['normalize']}: {train.env}'s frames "
+            "are divided by 255 and its rewards clipped to their sign: remove it",
+            ErrorCode.TEACHER_TRAINING,
+        )
+    settings = VECTOR_SETTINGS.get(train.algo, {})
+    if settings and "n_envs" in hyperparameters:  # the zoo's ratio of updates to steps
+        settings = {**settings, "gradient_steps": hyperparameters["n_envs"]}
+    return AtariManager(recipe, train.env, settings | hyperparameters)
 
 
 def _atari_source(recipe: TrainRecipe) -> EnvironmentSource:

@@ -64,7 +64,9 @@ class AtariVecEnv(VecEnv):
             # Before forced buttons overwrite it: SB3 bootstraps from it where TimeLimit.truncated
             # is set.
             infos[row]["terminal_observation"] = self._env.observations[row].copy()
-            infos[row]["TimeLimit.truncated"] = bool(step.truncated[row])
+            infos[row]["TimeLimit.truncated"] = bool(
+                step.truncated[row] and not step.terminated[row]
+            )
         for row, game in self._unreported.items():
             infos[row]["episode"] = game
         self._unreported.clear()

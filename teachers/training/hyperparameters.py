@@ -33,6 +33,9 @@ _NOISES = ("normal", "ornstein-uhlenbeck")
 _WORDS = {"true": True, "false": False, "none": None}
 # `lin_2.5e-4` falls linearly to 0; the zoo turns such text into a function.
 _SCHEDULE = re.compile(r"lin_[0-9.]+(e-?[0-9]+)?")
+# SAC's and TQC's own: learned, from a value on or from 1; minus the number of actions.
+_AUTOMATIC = {"ent_coef": re.compile(r"auto(_[0-9.]+(e-?[0-9]+)?)?"),
+              "target_entropy": re.compile("auto")}  # fmt: skip
 _SCHEDULED = ("learning_rate", "clip_range", "clip_range_vf", "delta_std")
 
 
@@ -85,6 +88,9 @@ def _value(name: str, value: Any, wanted: object) -> Any:
         return value
     if isinstance(value, str):
         if _SCHEDULE.fullmatch(value) and name in _SCHEDULED:
+            return value
+        is_automatic = name in _AUTOMATIC and _AUTOMATIC[name].fullmatch(value)
+        if is_automatic and "str" in str(wanted):
             return value
         value = _number(name, value, wanted)
     if isinstance(value, int | float):

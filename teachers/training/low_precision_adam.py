@@ -42,9 +42,10 @@ class LowPrecisionAdam(torch.optim.Adam):
     """Adam whose parameters, moments and steps are numbers of `form`, in float32 tensors.
 
     Methods, baseline and eps are those of the recipe's `precision`; with `compensates` sums of
-    parameters and steps are Kahan's. Everything that an update needs is in the state dict, which
-    PyTorch's Adam loads, too: under `hadam` its `exp_avg_sq` is a root; in mixed precision moments
-    are float32, and so is `master`, of which the parameter is a copy.
+    parameters and steps are Kahan's. Everything that an update needs is in the state dict:
+    under `hadam` its `exp_avg_sq` is a root, and with compound scaling both moments are scaled; in
+    mixed precision moments are float32, and so is `master`, of which the parameter is a copy.
+    PyTorch's Adam goes on from `plain_state_dict`.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class LowPrecisionAdam(torch.optim.Adam):
         self._grows_after = AMP_GROWS_AFTER if is_amp else GROWS_AFTER
         first = CompoundScale(AMP_FIRST) if is_amp else CompoundScale()
         scales = self._compounds or self._unscales
-        self._keep(first if scales else CompoundScale(1.0), updates=0)
+        self.param_groups[0]["updates"] = 0
+        self._keep(first if scales else CompoundScale(1.0))
 
     @property
     def loss_scale(self) -> float:
@@ -93,17 +95,12 @@ class LowPrecisionAdam(torch.optim.Adam):
             gradients = [self._coerced(each) for each in gradients]
         kept = group["gamma"], group["good"], group["skipped"]
         scale = CompoundScale(*kept, grows_after=self._grows_after)
-        if self._compounds or self._unscales:
-            is_finite = are_finite(gradients)
-            moments = [self.state[each][key] for each in mine for key in _MOMENTS]
-            scale = scale.after(is_finite, moments if self._compounds else [])
-            if self._compounds:
-                self._rescale(mine, scale.buffer_factor)
-            if not is_finite:
-                self._keep(scale, group["updates"])
-                return
+        scales = self._compounds or self._unscales
+        if scales and not are_finite(gradients):
+            self._change_scale(mine, scale.after(False, []))
+            return
         divisor = group["gamma"] if self._unscales else 1.0
-        self._keep(scale, group["updates"] + 1)
+        group["updates"] += 1
         step = self._step_of(group["updates"], scale, divisor)
         for parameter, gradient in zip(mine, gradients, strict=True):
             state = self.state[parameter]
@@ -114,6 +111,30 @@ class LowPrecisionAdam(torch.optim.Adam):
             if self._has_masters:
                 parameter.copy_(self._form.round(state["master"]))
             state["step"].fill_(group["updates"])
+        if scales:  # after the step: this gradient is of the loss as it was scaled before
+            moments = [self.state[each][key] for each in mine for key in _MOMENTS]
+            self._change_scale(mine, scale.after(True, moments if self._compounds else []))
+
+    def _change_scale(self, parameters: list[Tensor], scale: CompoundScale) -> None:
+        """Keep the scale of the next losses; compounded moments are moments of these."""
+        if self._compounds:
+            self._rescale(parameters, scale.buffer_factor)
+        self._keep(scale)
+
+    def plain_state_dict(self) -> dict[str, Any]:
+        """Return `state_dict` with moments of gradients that are not scaled, for PyTorch's Adam.
+
+        What else it keeps of a parameter stays beside them.
+        """
+        stored = super().state_dict()
+        gamma = self.loss_scale if self._compounds else 1.0
+        states = stored["state"]
+        for place, state in states.items():
+            first, second = state["exp_avg"].float() / gamma, state["exp_avg_sq"].float()
+            is_root = "hadam" in self._methods
+            second = (second / gamma).square() if is_root else second / gamma**2
+            states[place] = {**state, "exp_avg": first, "exp_avg_sq": second}
+        return stored
 
     def _step_of(self, updates: int, scale: CompoundScale, divisor: float) -> AdamStep:
         is_root = "hadam" in self._methods
@@ -240,6 +261,6 @@ class LowPrecisionAdam(torch.optim.Adam):
                 self.state[each]["exp_avg"].mul_(factor)
                 self.state[each]["exp_avg_sq"].mul_(second)
 
-    def _keep(self, scale: CompoundScale, updates: int) -> None:
+    def _keep(self, scale: CompoundScale) -> None:
         kept = {"gamma": scale.gamma, "good": scale.good, "skipped": scale.skipped}
-        self.param_groups[0].update(kept, updates=updates)
+        self.param_groups[0].update(kept)

@@ -42,7 +42,8 @@ class LowPrecisionSAC(SAC):
     gives the same numbers (`HalfArithmetic`).
 
     All that its updates need beside the parameters is in the optimizers' states, so that SB3's
-    own zip resumes it. `use_low_precision` makes one of a SAC.
+    own zip resumes it. `use_low_precision` makes one of a SAC. Under `hand_over` it is saved as
+    Stable-Baselines3's SAC goes on from it.
     """
 
     form: FloatFormat
@@ -68,6 +69,17 @@ class LowPrecisionSAC(SAC):
         for name in seen[0] if seen else ():
             record(f"train/{name}", np.mean([each[name] for each in seen]))
         record("train/skipped_updates", sum(each.skipped for each in self._optimizers))
+
+    @contextmanager
+    def hand_over(self) -> Iterator[None]:
+        """Save the optimizers as PyTorch's Adam has them."""
+        for each in self._optimizers:
+            each.state_dict = each.plain_state_dict
+        try:
+            yield
+        finally:
+            for each in self._optimizers:
+                del each.state_dict
 
     @property
     def _optimizers(self) -> list[Any]:

@@ -11,6 +11,7 @@ import io
 import os
 import pickle
 from collections import OrderedDict
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -35,13 +36,14 @@ from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.fast_learner import LEAST_TIMESTEPS, use_fast_learner
 from qpd.teachers.training.gradient_counts import GradientCounts
 from qpd.teachers.training.layer_norm import has_layer_norm, layer_normed
-from qpd.teachers.training.low_precision_sac import use_low_precision
+from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_precision
 from qpd.teachers.training.mixed_precision import use_mixed_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
 from qpd.teachers.training.sized_cnn import SizedNatureCNN
 from qpd.teachers.training.start_from import start_from
 
 DEFAULT_TIMESTEPS = 1_000_000  # for an environment that the zoo does not list
+_EPSILON_GREEDY = {"dqn": 0.05, "qrdqn": 0.01}  # and their classes' last epsilon
 
 
 class TrainingManager(ExperimentManager):
@@ -98,6 +100,12 @@ class TrainingManager(ExperimentManager):
                 del values[key]
         if "noise_type" not in values:
             values.pop("noise_std", None)
+        if self._recipe.train.start_from is not None and self.algo in _EPSILON_GREEDY:
+            # The agent's own play, as its training ended, not the random play of one that begins.
+            last = values.get("exploration_final_eps", _EPSILON_GREEDY[self.algo])
+            values = {**values, "exploration_initial_eps": last, **changed}
+        if values.get("optimize_memory_usage"):  # Stable-Baselines3 has no room for both
+            values["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
         if self._recipe.quantization.controller is not None and "normalize" not in changed:
             # As the paper trains: observations are normalized, rewards are not.
             values["normalize"] = {"norm_obs": True, "norm_reward": False}
@@ -259,7 +267,8 @@ class TrainingManager(ExperimentManager):
             write_bytes(Path(self.params_path, "vecnormalize.pkl"), pickle.dumps(normalize))
         if self.quantizers is not None:
             self.quantizers.save(Path(self.save_path))
-        with replace_file(self.agent_file) as file:
+        handed_over = model.hand_over() if isinstance(model, LowPrecisionSAC) else nullcontext()
+        with replace_file(self.agent_file) as file, handed_over:
             model.save(cast(io.BufferedIOBase, file))
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from sb3_contrib import ARS
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -105,17 +106,22 @@ class SegmentCallback(BaseCallback):
         self.model.set_logger(Logger(None, [_Rows(self._listener)]))
 
     def _on_training_start(self) -> None:
+        starts_trained = self._train.start_from is not None
+        is_off_policy = isinstance(self.model, OffPolicyAlgorithm)
+        learning_starts: int = getattr(self.model, "learning_starts", 0)
         if self._checkpoint is not None:
             has_replay = restore_checkpoint(self._checkpoint, self.model, self._quantizers)
             if not has_replay:
-                refill_by_playing(self.model)
+                play_before_learning(self.model, learning_starts + self.model.num_timesteps)
+            elif starts_trained and is_off_policy:
+                play_before_learning(self.model, learning_starts)
             self._listener.resumed(self.model.num_timesteps, has_replay)
             if isinstance(self.model, ARS):  # it draws before its episodes begin
                 self._seed_all()
             else:
                 self._begins = True
-        elif self._train.start_from is not None and isinstance(self.model, OffPolicyAlgorithm):
-            refill_by_playing(self.model)
+        elif starts_trained and is_off_policy:
+            play_before_learning(self.model, learning_starts)
         self._schedule()
 
     def _on_rollout_start(self) -> None:
@@ -204,11 +210,8 @@ def begin_episodes(model: BaseAlgorithm) -> None:
     """Begin new episodes in all environments, as SB3 does when it begins to learn."""
     env: Any = model.env
     assert env is not None
-    if isinstance(model, OffPolicyAlgorithm) and model.optimize_memory_usage:
-        # One array holds observations and their successors: the last one has none.
-        buffer = model.replay_buffer
-        if buffer is not None and (buffer.full or buffer.pos):
-            buffer.dones[buffer.pos - 1] = True
+    if isinstance(model, OffPolicyAlgorithm):
+        _end_last_transition(model.replay_buffer)
     model._last_obs = env.reset()
     model._last_episode_starts = np.ones((env.num_envs,), dtype=bool)
     normalize = model.get_vec_normalize_env()
@@ -221,15 +224,28 @@ def begin_episodes(model: BaseAlgorithm) -> None:
         noisy.reset_noise(env.num_envs)
 
 
-def refill_by_playing(model: BaseAlgorithm) -> None:
-    """Let an off-policy agent fill its replay buffer by its own play before it learns again.
+def _end_last_transition(buffer: ReplayBuffer | None) -> None:
+    """Let no sample reach from an abandoned episode into the next one."""
+    if buffer is None or not (buffer.full or buffer.pos):
+        return
+    last = buffer.pos - 1
+    if buffer.optimize_memory_usage:
+        # One array holds observations and their successors: the last one has none.
+        buffer.dones[last] = True
+    elif isinstance(buffer, NStepReplayBuffer):
+        # As at a time limit: returns of n steps end here, and bootstrap from its successor.
+        buffer.timeouts[last] = np.logical_not(buffer.dones[last])
 
-    Stable-Baselines3 would fill it at random, as for an agent that knows nothing.
+
+def play_before_learning(model: BaseAlgorithm, learning_starts: int) -> None:
+    """Let an off-policy agent fill its replay buffer by its own play until `learning_starts`.
+
+    Stable-Baselines3 would fill it at random, as for an agent that knows nothing. What is saved is
+    the number that the model has now: it counts from step 0 of a training, not from a resumption.
     """
     assert isinstance(model, OffPolicyAlgorithm)
-    # learning_starts counts from step 0 of the training, not from the resumption.
-    model.learning_starts += model.num_timesteps
     algorithm: Any = type(model)
+    asked, model.learning_starts = model.learning_starts, learning_starts
 
     class Resumed(algorithm):  # a class is not saved with the agent, a changed method is
         def _sample_action(
@@ -239,6 +255,13 @@ def refill_by_playing(model: BaseAlgorithm) -> None:
                 0, *arguments, **options
             )
             return actions
+
+        def save(self, *arguments: Any, **options: Any) -> None:
+            self.learning_starts = asked
+            try:
+                super().save(*arguments, **options)
+            finally:
+                self.learning_starts = learning_starts
 
     model.__class__ = Resumed
 

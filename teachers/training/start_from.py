@@ -1,4 +1,4 @@
-"""A training that starts from a trained agent: its parameters, and VecNormalize's statistics."""
+"""A training that starts from a trained agent: what it learned, and VecNormalize's statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import class_name, read_policy_option
 from qpd.teachers.archive.sb3_archive import read_sb3_archive
-from qpd.teachers.archive.vec_normalize import read_vec_normalize
+from qpd.teachers.archive.vec_normalize import read_return_statistics, read_vec_normalize
 from qpd.teachers.sources.teacher_source import find_teacher_files
 from qpd.teachers.training.layer_norm import has_layer_norm
 
@@ -21,6 +21,7 @@ from qpd.teachers.training.layer_norm import has_layer_norm
 def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
     """Put a trained agent's parameters into `model`; nothing of it is unpickled.
 
+    The entropy coefficient of SAC and TQC too, where both learn it.
     Optimizers begin anew, and so does a replay buffer: the agent fills it by its own play. Raises
     TeacherError where the agent does not fit.
     """
@@ -50,6 +51,9 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             f"hyperparameters: {one_line(error)}",
             ErrorCode.TEACHER_TRAINING,
         ) from error
+    learned = getattr(model, "log_ent_coef", None)
+    if learned is not None and archive.log_ent_coef is not None:
+        learned.data.fill_(archive.log_ent_coef)
     normalize: Any = model.get_vec_normalize_env()
     if normalize is not None and isinstance(normalize.observation_space, spaces.Dict):
         raise TeacherError(
@@ -77,3 +81,7 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
         average.mean, average.var = stored.mean.copy(), stored.var.copy()
         # As after as many observations as the agent has seen, so that they do not jump.
         average.count = np.float64(max(archive.num_timesteps or 0, 1))
+    returns = read_return_statistics(files.vec_normalize) if files.vec_normalize else None
+    if returns is not None and normalize is not None and normalize.norm_reward:
+        average = normalize.ret_rms  # the unit of the rewards that the critic knows
+        average.mean, average.var, average.count = map(np.float64, returns)

@@ -65,6 +65,8 @@ AGENTS = [
     row("train dqn Pendulum-v1", Code.TEACHER_TRAINING, "Pendulum-v1 are Box", "ppo, a2c"),
     row("train ppo CartPole-v1 --timesteps 0", Code.COMMAND_LINE, "--timesteps", "0"),
     row("train ppo CartPole-v1 --set lr=1", Code.TEACHER_TRAINING, "no such hyperparameter"),
+    row("train ppo PongNoFrameskip-v4 --set normalize=true", Code.TEACHER_TRAINING,
+        "normalize=True", "rewards clipped to their sign"),
     row("train ppo CartPole-v1 -o note.txt", Code.RUN_NOT_A_RUN, "note.txt: is a file"),
     row("train ppo CartPole-v1 -o foreign", Code.OUTPUT_TAKEN, "foreign: holds other files"),
     row("train ppo CartPole-v1 -o run", Code.OUTPUT_TAKEN, "run: is a run directory, but not"),

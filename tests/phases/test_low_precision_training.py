@@ -38,11 +38,40 @@ def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Pa
     model = SAC.load(run.agent_file, device="cpu")
     grid = FloatFormat.parse(form)
     states = model.critic.optimizer.state.values()
-    kept = [each[key] for each in states for key in ("exp_avg", "exp_avg_sq", "lost", "target")]
+    kept = [each[key] for each in states for key in ("lost", "target")]
     for each in [*model.policy.parameters(), model.log_ent_coef, *kept]:
         assert each is not None and each.isfinite().all() and torch.equal(grid.round(each), each)
     assert float(_numbers(run)[-1]["train/skipped_updates"]) >= 0.0
     assert qpd.evaluate(run, episodes=1).returns.size == 1
+
+
+def test_stable_baselines3_goes_on_with_steps_of_the_learning_rate(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run")
+    assert run.agent_file is not None
+    model = SAC.load(run.agent_file, env=gymnasium.make("Pendulum-v1"), device="cpu")
+    model.learning_starts = 10_000
+    model.learn(64, reset_num_timesteps=False)  # its memory is not in the zip
+    before = [each.detach().clone() for each in model.critic.parameters()]
+    model.train(1, 32)
+    moved = zip(before, model.critic.parameters(), strict=True)
+    steps = [float((old - new.detach()).abs().max()) for old, new in moved]
+    assert 0.0 < max(steps) < 5.0 * model.critic.optimizer.param_groups[0]["lr"]
+
+
+def test_a_scale_that_doubles_changes_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qpd.teachers.training.low_precision_adam.GROWS_AFTER", 3)
+    settings = TrainPrecision(format="fp16", methods=["hadam", "compound_scale"])
+    ours, theirs = (torch.ones(50, requires_grad=True) for _ in range(2))
+    adam = torch.optim.Adam([theirs], 1e-3, eps=settings.eps)
+    low = LowPrecisionAdam([ours], 1e-3, FloatFormat.parse("fp32"), settings, compensates=False)
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(12):
+        gradient = torch.randn(50, generator=rng)
+        theirs.grad, ours.grad = gradient, gradient * low.loss_scale
+        adam.step()
+        low.step()
+    assert low.loss_scale == 1e4 * 2**3
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("controller", [{}, {"quantization.core_bits": 2}])

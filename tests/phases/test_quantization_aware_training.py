@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stable_baselines3 import SAC
 
 import qpd
 from qpd.agents.cells import action_changes
@@ -23,11 +24,20 @@ from qpd.runs.training_run import TrainingRun
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, StoredQuantization
+from qpd.teachers.archive.vec_normalize import read_return_statistics
 from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
 from tests.phases import own_environments
-from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _overrides, _tensors
+from tests.phases.test_train import (
+    SMALL,
+    TRAININGS,
+    Interrupts,
+    _assert_same,
+    _numbers,
+    _overrides,
+    _tensors,
+)
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
@@ -36,10 +46,12 @@ LEARNERS = [name for name in TRAININGS if name != "ars"]
 FOUR_BITS = {"quantization.bits": 4}
 
 
-def trained(name: str, output: Path, more: dict[str, Any] = FOUR_BITS, **train: Any) -> TrainingRun:
+def trained(
+    name: str, output: Path, more: dict[str, Any] = FOUR_BITS, progress: Any = None, **train: Any
+) -> TrainingRun:
     algo, env, hyperparameters = TRAININGS[name]
     overrides = _overrides(hyperparameters, **train) | more
-    return qpd.train(algo, env, overrides=overrides, output=output, **SMALL)
+    return qpd.train(algo, env, overrides=overrides, output=output, progress=progress, **SMALL)
 
 
 def states_of(teacher: Teacher, count: int = 200) -> torch.Tensor:
@@ -151,6 +163,53 @@ def test_from_a_trained_agent_nothing_is_lost_before_the_first_step(tmp_path: Pa
     assert parameters
     for key in parameters:
         np.testing.assert_array_equal(ours[key], theirs[key])
+
+
+def test_a_trained_agent_goes_on_in_its_own_units(tmp_path: Path) -> None:
+    """With its entropy coefficient, and rewards divided by what its critic knows."""
+    settings: dict[str, Any] = {"learning_starts": 50, "train_freq": 1, "gradient_steps": 1,
+                                "train.timesteps": 400, "normalize": True,
+                                "save.tensorboard": False}  # fmt: skip
+    first = qpd.train("sac", "Pendulum-v1", overrides=settings, output=tmp_path / "one", **SMALL)
+    # A learning rate of 0 leaves what it started from; statistics go on.
+    more = settings | {"train.start_from": str(first.path), "learning_rate": 0.0,
+                       "train.timesteps": 60}  # fmt: skip
+    second = qpd.train("sac", "Pendulum-v1", overrides=more, output=tmp_path / "two", **SMALL)
+    assert first.agent_file is not None and second.agent_file is not None
+    learned, taken = (SAC.load(each.agent_file).log_ent_coef for each in (first, second))
+    assert learned is not None and taken is not None
+    assert float(taken) == float(learned) != 0.0
+    counts = []
+    for run in (first, second):
+        file = run.path / "Pendulum-v1" / "vecnormalize.pkl"
+        statistics = read_return_statistics(file)
+        assert statistics is not None
+        counts.append(statistics[2])
+    assert counts[1] == pytest.approx(counts[0] + 60, abs=1)
+
+
+def test_a_trained_dqn_explores_as_its_training_ended(tmp_path: Path) -> None:
+    slow = {"exploration_fraction": 0.9}
+    first = trained("dqn", tmp_path / "first", slow)
+    second = trained("dqn", tmp_path / "second", slow | {"train.start_from": str(first.path)})
+    rates = [
+        [float(row["rollout/exploration_rate"]) for row in _numbers(run)
+         if row["rollout/exploration_rate"]]
+        for run in (first, second)
+    ]  # fmt: skip
+    assert max(rates[0]) > 0.2 and max(rates[1]) <= 0.05
+
+
+def test_an_interrupted_training_from_an_agent_ends_in_the_same_numbers(tmp_path: Path) -> None:
+    """Killed before it learns: it goes on filling its memory by the agent's play, not at random."""
+    first = trained("dqn", tmp_path / "first", {})
+    more = {"train.start_from": str(first.path), "learning_starts": 250}
+    whole = trained("dqn", tmp_path / "whole", more)
+    with pytest.raises(KeyboardInterrupt):
+        trained("dqn", tmp_path / "parts", more, progress=Interrupts(150))
+    parts = trained("dqn", tmp_path / "parts", more)
+    assert parts.phase.resumed_at == (100,)
+    _assert_same(whole, parts)
 
 
 def test_statistics_of_a_dict_are_not_taken_over(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from qpd.recipe.train_schema import TrainSettings, load_train_recipe
 from qpd.teachers.training.agent_training import AgentTraining
 from qpd.teachers.training.atari_manager import fuse_adam
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
-from qpd.teachers.training.segments import refill_by_playing, steps_between
+from qpd.teachers.training.segments import play_before_learning, steps_between
 
 torch.set_num_threads(1)
 
@@ -37,7 +37,7 @@ def test_a_resumed_dqn_fills_its_buffer_by_its_own_play() -> None:
         model.q_net.q_net[-1].bias.copy_(torch.tensor([0.0, 1e6]))
     before = [weights.clone() for weights in model.q_net.parameters()]
     model.num_timesteps = 1000
-    refill_by_playing(model)
+    play_before_learning(model, model.learning_starts + model.num_timesteps)
     model.learn(150, reset_num_timesteps=False)
     assert model.learning_starts == 1200
     np.testing.assert_array_equal(model.replay_buffer.actions[:150], 1)
@@ -56,12 +56,13 @@ def test_a_resumed_dqn_can_be_saved_with_its_emulators_running(tmp_path: Path) -
     model.num_timesteps = 100
     plain = tmp_path / "plain.zip"
     model.save(plain)
-    refill_by_playing(model)
+    play_before_learning(model, 1100)
     model.save(tmp_path / "agent.zip")
     env.close()
     size = (tmp_path / "agent.zip").stat().st_size
     assert abs(size - plain.stat().st_size) < 1000  # nothing more went into it
-    assert DQN.load(tmp_path / "agent.zip", device="cpu").num_timesteps == 100
+    loaded = DQN.load(tmp_path / "agent.zip", device="cpu")
+    assert (loaded.num_timesteps, loaded.learning_starts) == (100, 100)  # SB3's own, counted from 0
 
 
 def test_adams_step_in_one_kernel_is_the_same_step() -> None:

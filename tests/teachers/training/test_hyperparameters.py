@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from sb3_contrib import ARS
-from stable_baselines3 import DQN, PPO, TD3
+from stable_baselines3 import DQN, PPO, SAC, TD3
 
 from qpd.recipe.train_schema import load_train_recipe
 from qpd.teachers import TeacherError
@@ -93,3 +93,14 @@ def test_what_is_refused(text: str, expected: str) -> None:
 def test_what_would_never_learn_or_never_end_is_refused(algorithm: type, text: str) -> None:
     with pytest.raises(TeacherError, match=f"{text}: must be at least 1"):
         read(algorithm, text)
+
+
+def test_what_the_algorithm_finds_out_itself() -> None:
+    for value in ("auto", "auto_0.1", "auto_1e-2"):
+        assert checked_hyperparameters({"ent_coef": value}, SAC) == {"ent_coef": value}
+        with pytest.raises(TeacherError, match="ent_coef"):
+            checked_hyperparameters({"ent_coef": value}, PPO)
+    assert checked_hyperparameters({"target_entropy": "auto"}, SAC) == {"target_entropy": "auto"}
+    for name, value in (("ent_coef", "auto_x"), ("target_entropy", "auto_1"), ("tau", "auto")):
+        with pytest.raises(TeacherError, match=name):
+            checked_hyperparameters({name: value}, SAC)

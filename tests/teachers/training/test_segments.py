@@ -1,0 +1,56 @@
+"""What is abandoned at a checkpoint stays apart, and what is saved is Stable-Baselines3's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from stable_baselines3 import DQN
+
+from qpd.teachers.training.segments import begin_episodes, play_before_learning
+
+
+class Steps(gym.Env[np.ndarray, int]):
+    """Observations are (episode, step); episode 1 pays 10 a step, episode 2 pays 100."""
+
+    observation_space = gym.spaces.Box(0, 100, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._episode = self._step = 0
+
+    def reset(self, **options: object) -> tuple[np.ndarray, dict[str, object]]:
+        super().reset()
+        self._episode, self._step = self._episode + 1, 0
+        return self._shown(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, object]]:
+        self._step += 1
+        return self._shown(), 10.0**self._episode, False, False, {}
+
+    def _shown(self) -> np.ndarray:
+        return np.array([self._episode, self._step], np.float32)
+
+
+def test_returns_of_several_steps_end_with_an_abandoned_episode() -> None:
+    model = DQN("MlpPolicy", Steps(), n_steps=3, gamma=1.0, learning_starts=100, device="cpu")
+    model.learn(4)
+    begin_episodes(model)
+    model.learn(4, reset_num_timesteps=False)
+    buffer = model.replay_buffer
+    assert buffer is not None
+    found = buffer._get_samples(np.arange(4))
+    # The last one has a single step, the one before two; both bootstrap from what came last.
+    assert found.rewards.flatten().tolist() == [30.0, 30.0, 20.0, 10.0]
+    assert found.next_observations.tolist() == [[1.0, 3.0]] + [[1.0, 4.0]] * 3
+    assert not found.dones.any()
+
+
+def test_an_agent_that_plays_before_learning_is_saved_as_it_was_asked_for(tmp_path: Path) -> None:
+    model = DQN("MlpPolicy", "CartPole-v1", learning_starts=100, buffer_size=500, device="cpu")
+    play_before_learning(model, 612)
+    assert model.learning_starts == 612
+    model.save(tmp_path / "agent.zip")
+    assert DQN.load(tmp_path / "agent.zip", device="cpu").learning_starts == 100
+    assert model.learning_starts == 612
