@@ -186,6 +186,7 @@ def quantize(
     activation_bits: int | None = None,
     overrides: Overrides = None,
     output: str | os.PathLike[str] | None = None,
+    teacher: AgentSource | None = None,
     device: str | None = None,
     progress: ProgressChoice = False,
 ) -> RunDirectory:
@@ -193,12 +194,12 @@ def quantize(
 
     `weight_bits` and `activation_bits` (2 to 8) stand for the recipe's `quantize.*` keys;
     `overrides` may change `quantize.*`, `finetune.*` and `evaluation.*`. With `output` the result
-    is a new run directory from the same distilled student. Otherwise arguments, result and errors
-    are those of `run`.
+    is a new run directory from the same distilled student. `teacher` says where the run's own agent
+    is now, if it has moved. Otherwise arguments, result and errors are those of `run`.
     """
     bits = {"quantize.weight_bits": weight_bits, "quantize.activation_bits": activation_bits}
     lines = override_lines({key: value for key, value in bits.items() if value is not None})
-    lines = [*lines, *override_lines(overrides)]
+    lines = [*lines, *override_lines(overrides), *_place_of(teacher)]
     with _shown(progress) as display:
         with open_later(Path(run), "quantize", lines, device, output, display) as (
             student,
@@ -259,15 +260,17 @@ def finetune(
     run: RunSource,
     *,
     overrides: Overrides = None,
+    teacher: AgentSource | None = None,
     device: str | None = None,
     progress: ProgressChoice = False,
 ) -> RunDirectory:
     """Run phase 3, quantization-aware training of a quantized student.
 
-    `overrides` may change `finetune.*`. Otherwise arguments, result and errors as `run`.
+    `overrides` may change `finetune.*`. `teacher` says where the run's own agent is now, if it has
+    moved. Otherwise arguments, result and errors as `run`.
     """
     keep_freed_memory()
-    lines = override_lines(overrides)
+    lines = [*override_lines(overrides), *_place_of(teacher)]
     with _shown(progress) as display:
         with open_later(Path(run), "finetune", lines, device, None, display) as (
             student,
@@ -366,6 +369,10 @@ def _wish(
 ) -> EnvironmentWish:
     named = None if wrappers is None else wrappers_of(list(wrappers))
     return EnvironmentWish(env, env_kwargs or {}, named, frame_stack)
+
+
+def _place_of(teacher: AgentSource | None) -> list[str]:
+    return [] if teacher is None else agent_lines(teacher, None)[:1]
 
 
 def open_run(path: RunSource) -> RunDirectory:

@@ -26,6 +26,7 @@ from qpd.commands.output import (
     EnvKwargs,
     EnvOption,
     FrameStack,
+    MovedTeacher,
     Quiet,
     VecNormalize,
     WrapperOption,
@@ -168,13 +169,16 @@ def finetune(
     run_path: RunArgument,
     set_: Overrides = None,
     device: Device = None,
+    teacher: MovedTeacher = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a quantized student further, quantization-aware (phase 3)."""
     from qpd import api
 
-    done = api.finetune(run_path, overrides=set_, device=device, progress=progress(quiet))
+    done = api.finetune(
+        run_path, overrides=set_, teacher=teacher, device=device, progress=progress(quiet)
+    )
     print_run(done.path, as_json, quiet)
 
 

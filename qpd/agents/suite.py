@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from qpd.agents.agent_games import AgentGames
 from qpd.agents.agent_run import write_agent_run
 from qpd.agents.agent_student import why_no_student
@@ -29,8 +31,10 @@ from qpd.agents.results import AgentResult, Cell, Played, read_cell, write_cell
 from qpd.environments.policy import Policy
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.evaluation.games import bootstrap_interval
 from qpd.files.atomic import remove_leftovers, write_json
 from qpd.files.json_input import read_json
+from qpd.phases.first_games import no_better_than_random
 from qpd.quantization.weight_quantizer import HalfRangeError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 from qpd.recipe.loading import override_lines, override_recipe
@@ -259,6 +263,9 @@ class _AgentAtWork:
             self._progress.note(f"{name}: {line}")
         fp32 = self._played(FP32.key, float_cell(teacher), self._own)
         random = self._random()
+        highest = bootstrap_interval(np.array(random.returns))[1]
+        if np.mean(fp32.played.returns) <= highest:
+            self._progress.warning(f"{name}: {no_better_than_random(teacher)}")
         self._tell_simulated()
         cells = tuple(self._cell(precision, fp32) for precision in self._suite.precisions)
         env_id = self._entry.environment.source.env_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -115,6 +116,10 @@ def refuse_foreign_file(path: Path) -> None:
     """Raise BenchError unless `path` is free, or an earlier record that may be replaced."""
     if not path.parent.is_dir():
         raise BenchError(f"{path}: the folder {path.parent} does not exist", ErrorCode.FILE_SYSTEM)
+    if not os.access(path.parent, os.W_OK):  # before minutes of measuring
+        raise BenchError(
+            f"{path}: the folder {path.parent} cannot be written", ErrorCode.FILE_SYSTEM
+        )
     if path.exists():
         try:
             read_device_record(path)

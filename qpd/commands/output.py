@@ -20,6 +20,10 @@ VecNormalize = Annotated[
     Path | None,
     typer.Option("--vecnormalize", help="VecNormalize's statistics, if not beside the agent"),
 ]
+MovedTeacher = Annotated[
+    str | None,
+    typer.Option("--teacher", help="of a run: where its agent is now, if it has moved"),
+]
 EnvOption = Annotated[
     str | None,
     typer.Option("--env", help="environment id, or module:id, if the agent's files don't name it"),

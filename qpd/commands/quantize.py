@@ -15,6 +15,7 @@ from qpd.commands.output import (
     EnvKwargs,
     EnvOption,
     FrameStack,
+    MovedTeacher,
     Quiet,
     VecNormalize,
     WrapperOption,
@@ -82,6 +83,7 @@ def quantize(
     seed: Annotated[
         int | None, typer.Option("--seed", help="of agents: seed of the games; default 0")
     ] = None,
+    teacher: MovedTeacher = None,
     env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
@@ -108,21 +110,25 @@ def quantize(
         "vecnormalize": vecnormalize,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    if _are_agents(targets, given, set_, device):
+    of_a_run = {"set": set_, "device": device, "teacher": teacher}
+    if _are_agents(targets, given, of_a_run):
         wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
         _quantize_agents(targets, given, wish, output, quiet, as_json)
         return
     from qpd import api
 
     done = api.quantize(
-        targets[0], overrides=set_, device=device, output=output, progress=progress(quiet)
+        targets[0],
+        overrides=set_,
+        output=output,
+        teacher=teacher,
+        device=device,
+        progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
 
 
-def _are_agents(
-    targets: list[str], given: dict[str, Any], set_: list[str] | None, device: str | None
-) -> bool:
+def _are_agents(targets: list[str], given: dict[str, Any], of_a_run: dict[str, Any]) -> bool:
     """Tell agents from a run; raise AgentQuantizationError for what belongs to the other."""
     from qpd.agents.errors import AgentQuantizationError
 
@@ -138,10 +144,10 @@ def _are_agents(
             raise AgentQuantizationError(
                 f"{target}: is a run; quantize runs one at a time, apart from agents"
             )
-    foreign = "--set" if set_ else "--device" if device else None
+    foreign = next((name for name, value in of_a_run.items() if value), None)
     if foreign is not None:
         raise AgentQuantizationError(
-            f"{foreign}: is for runs; agents take --bits, --activations, --scheme, --per"
+            f"--{foreign}: is for runs; agents take --bits, --activations, --scheme, --per"
         )
     return True
 

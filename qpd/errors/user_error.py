@@ -29,7 +29,8 @@ class CodedLine(str):
 class UserError(Exception):
     """An error that says what is wrong, where, and what would be right: one line each, in `lines`.
 
-    `code` is the class's unless one is passed on raising; a `CodedLine` keeps its own.
+    `code` is what is passed on raising, else that of the first line, else the class's; a
+    `CodedLine` keeps its own.
     """
 
     code: ErrorCode
@@ -38,7 +39,7 @@ class UserError(Exception):
         """Keep one line, or several (at least one); the exception's text is their join."""
         self.lines = [message] if isinstance(message, str) else list(message)
         super().__init__("\n".join(self.lines))
-        self.code = code or type(self).code
+        self.code = code or getattr(self.lines[0], "code", None) or type(self).code
 
     def coded_lines(self) -> list[str]:
         """Return the lines as they are printed: `TEXT [Q101]`."""

@@ -12,7 +12,7 @@ from qpd.recipe.loading import load_recipe, override_lines
 from qpd.recipe.schema import RecipeError
 from qpd.teachers import TeacherError, load_recipe_teacher
 from qpd.teachers.archive.agent_identity import agent_name
-from qpd.teachers.sources.teacher_source import find_teacher_files
+from qpd.teachers.sources.teacher_source import comes_with_qpd, find_teacher_files
 
 IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
 CONTINUOUS_RECIPE = "agent/continuous"
@@ -21,10 +21,20 @@ AgentSource = str | os.PathLike[str]
 
 
 def agent_lines(teacher: AgentSource, vec_normalize: AgentSource | None) -> list[str]:
-    """Return the overrides that name an agent in a recipe; a Path is never taken for a hub id."""
-    source = os.path.abspath(teacher) if isinstance(teacher, os.PathLike) else teacher
+    """Return the overrides that name an agent in a recipe; a Path is never taken for a hub id.
+
+    Files and folders are named from the root: a run is gone on with from other folders, too.
+    """
+    source = os.path.abspath(teacher) if isinstance(teacher, os.PathLike) else from_root(teacher)
     statistics = None if vec_normalize is None else os.path.abspath(vec_normalize)
     return override_lines({"teacher.source": source, "teacher.vecnormalize": statistics})
+
+
+def from_root(source: str) -> str:
+    """Return the absolute path of a local agent, and a hub id or an agent of QPD as it is."""
+    path = os.path.expanduser(source)
+    is_local = os.path.exists(path) or os.path.isfile(f"{path}.zip")
+    return os.path.abspath(path) if is_local and not comes_with_qpd(source) else source
 
 
 def told_by_agent(teacher: AgentSource) -> list[str]:

@@ -71,6 +71,11 @@ def random_warning(
     """
     if played.mean > random.interval()[1]:
         return None
+    return no_better_than_random(teacher)
+
+
+def no_better_than_random(teacher: Teacher) -> str:
+    """Return the warning for an agent that plays no better than a random policy."""
     return f"this teacher plays no better than at random{_advice(teacher)}"
 
 

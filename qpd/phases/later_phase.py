@@ -16,8 +16,9 @@ from qpd.recipe.loading import override_recipe
 from qpd.recipe.schema import RecipeError
 from qpd.runs.fork import fork_run
 from qpd.runs.progress import Progress
-from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+from qpd.runs.run_directory import RunDirectory, RunDirectoryError, at_same_place
 from qpd.student_files.distilled import load_student
+from qpd.teachers import TeacherError
 
 
 @contextmanager
@@ -37,14 +38,15 @@ def open_later(
     changeable: tuple[str, ...] = ("finetune.",)
     if phase == "quantize":
         changeable = ("quantize.", "finetune.", "evaluation.", "name=")
-    foreign = [line for line in lines if not line.startswith(changeable)]
+    allowed_too = (*changeable, "teacher.source=")  # the same agent at another place
+    foreign = [line for line in lines if not line.startswith(allowed_too)]
     if foreign:
         allowed = ", ".join(f"{key}*" for key in changeable if key.endswith("."))
         raise RecipeError(
             [f"--set {line}: `qpd {phase}` changes {allowed} only" for line in foreign],
             ErrorCode.RECIPE_OVERRIDE,
         )
-    with RunDirectory.open(path) as opened:
+    with _opened(path, is_forked=output is not None) as opened:
         needed: Literal["distill", "quantize"] = "distill" if phase == "quantize" else "quantize"
         if opened.phase(needed).state != "done":
             raise RunDirectoryError(
@@ -53,7 +55,17 @@ def open_later(
             )
         load_student(opened.distilled_file)  # a damaged one leaves everything as it is
         changed = override_recipe(opened.recipe, lines)
-        prepared = prepare(changed, device or changed.device)
+        try:
+            prepared = prepare(changed, device or changed.device)
+        except TeacherError as error:
+            if error.code not in (ErrorCode.TEACHER_NOT_FOUND, ErrorCode.HUB_UNREACHABLE):
+                raise
+            raise TeacherError(
+                f"{path}: its agent is no longer found at {changed.teacher.source}: "
+                f"`qpd {phase} {path} --teacher PATH` says where it is now",
+                error.code,
+            ) from error
+        opened.refuse_another_teacher(prepared.teacher.source, prepared.teacher.sha256)
         if output is not None:
             with (
                 fork_run(opened, Path(output), changed) as fork,
@@ -61,7 +73,8 @@ def open_later(
             ):
                 yield parts
             return
-        if opened.phase(phase).state != "pending" and changed != opened.recipe:
+        is_same = at_same_place(opened.recipe, changed) == changed
+        if opened.phase(phase).state != "pending" and not is_same:
             raise RunDirectoryError(
                 [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"],
                 ErrorCode.RUN_OTHER_RECIPE,
@@ -69,3 +82,13 @@ def open_later(
         opened.replace_recipe(changed)
         with open_student(opened, prepared, progress) as parts:
             yield parts
+
+
+def _opened(path: Path, is_forked: bool) -> RunDirectory:
+    """Open a run to change it; one that is forked may lie where nothing can be written."""
+    try:
+        return RunDirectory.open(path)
+    except RunDirectoryError as error:
+        if not is_forked or error.code is not ErrorCode.RUN_UNWRITABLE:
+            raise
+        return RunDirectory.open(path, read_only=True)

@@ -226,12 +226,36 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
         layer = read_layer(current, label, mistakes)
         if layer is None:
             break
+        _name_files_from_root(layer, resolved.parent)
         base = layer.data.pop("base", None)
         if layers:  # a name belongs to its own file
             layer.data.pop("name", None)
         layers.insert(0, layer)
         current = _base_of(base, resolved.parent, layer, mistakes)
     return layers
+
+
+# Of students and trainings: agents, and VecNormalize's statistics.
+_FILES = (("teacher", "source"), ("teacher", "vecnormalize"), ("train", "start_from"))
+
+
+def _name_files_from_root(layer: Layer, folder: Path) -> None:
+    """Take paths as relative to the recipe's `folder` where they lead to something from there.
+
+    Else they are relative to the working directory, or hub ids. What a run has recorded stays.
+    """
+    if (folder / "manifest.json").exists():
+        return
+    for section, key in _FILES:
+        settings = layer.data.get(section)
+        if not isinstance(settings, dict):
+            continue
+        value = settings.get(key)
+        if not isinstance(value, str) or not value or "\0" in value:
+            continue
+        path = folder / value
+        if path.exists() or Path(f"{path}.zip").is_file():
+            settings[key] = os.path.abspath(path)
 
 
 def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path | None:

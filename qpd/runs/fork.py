@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 from pathlib import Path
 
 from qpd.errors.codes import ErrorCode
@@ -36,7 +37,7 @@ def fork_run(source: RunDirectory, path: Path, recipe: Recipe) -> RunDirectory:
     if fork.phase("distill").state == "done":
         return fork
     try:
-        adopt_distilled(source, fork, source.checkpoint_folder)
+        adopt_distilled(source, fork, source.path / "checkpoint")
     except BaseException:
         fork.close()
         if is_new:
@@ -66,6 +67,8 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
         keeps_memory = False  # rollouts have overwritten it, an interrupted one in part
     if saved is not None and keeps_memory:
         shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
+        mode = run.checkpoint_folder.stat().st_mode
+        run.checkpoint_folder.chmod(mode | stat.S_IRWXU)  # copied of a run that is read only
         tensors, plain = saved  # the play continues; a phase 3 of the source's does not
         metrics = {"": run.metrics_bytes().decode()}
         plain |= {"phase": "distill", "states": {}, "metrics": metrics}

@@ -111,6 +111,14 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
         raise RunDirectoryError(error.lines) from error
 
 
+def at_same_place(recipe: Recipe, other: Recipe) -> Recipe:
+    """Return `recipe` with its agent where that of `other` is."""
+    source = other.teacher.source
+    return recipe.model_copy(
+        update={"teacher": recipe.teacher.model_copy(update={"source": source})}
+    )
+
+
 class RunDirectory(RunFolder):
     """An open run directory; use `create` or `open`, and close it (or use it with `with`)."""
 
@@ -244,21 +252,23 @@ class RunDirectory(RunFolder):
         self._update(phases={**self._manifest.phases, name: record})
 
     def record_teacher(self, teacher: TeacherRecord) -> None:
-        """Record who is imitated.
+        """Record who is imitated. Raises RunDirectoryError as `refuse_another_teacher` does."""
+        self.refuse_another_teacher(teacher.source, teacher.sha256)
+        self._update(teacher=teacher)
+        if crc32_of(self._recipe.to_yaml().encode()) not in self._manifest.recipe_crc32:
+            self.replace_recipe(self._recipe)  # the same agent at another place
 
-        Raises:
-            RunDirectoryError: The run began with another teacher.
-        """
+    def refuse_another_teacher(self, source: str, sha256: str) -> None:
+        """Raise RunDirectoryError where the run began with another teacher."""
         known = self._manifest.teacher
-        if known is not None and known.sha256 != teacher.sha256:
+        if known is not None and known.sha256 != sha256:
             raise RunDirectoryError(
                 [
                     f"{self.path}: began with the teacher {known.source} (sha256 "
-                    f"{known.sha256[:12]}), now it is {teacher.source} ({teacher.sha256[:12]})"
+                    f"{known.sha256[:12]}), now it is {source} ({sha256[:12]})"
                 ],
                 ErrorCode.RUN_OTHER_RECIPE,
             )
-        self._update(teacher=teacher)
 
     def record_arithmetic(self, now: NumericsRecord) -> NumericsRecord:
         """Record what the run's numbers depend on, once; returns what it began with."""
@@ -292,7 +302,9 @@ class RunDirectory(RunFolder):
             if not self.recipe_file.exists() or read_file(self.recipe_file, None) != text:
                 self.replace_recipe(recipe)
             return
-        refuse_differences(self.path, read_recipe(self.path, self._manifest), recipe)
+        before = read_recipe(self.path, self._manifest)
+        refuse_differences(self.path, at_same_place(before, recipe), recipe)
+        # Who the agent is, its checksum tells: `record_teacher` writes where it is now.
 
     def _folder(self, name: str) -> Path:
         folder = self.path / name

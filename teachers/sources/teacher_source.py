@@ -65,6 +65,12 @@ def _find(source: str | Path, given: Path | None) -> TeacherFiles:
     path = Path(source).expanduser()
     if not path.exists() and Path(f"{path}.zip").is_file():
         path = Path(f"{path}.zip")  # as SB3's own load() does
+    if path.suffix == ".safetensors" and path.is_file():
+        raise TeacherError(
+            f"{path}: is a student's file, not an agent; `qpd evaluate` and `qpd show` take its "
+            "run directory",
+            ErrorCode.TEACHER_DAMAGED,
+        )
     if path.exists():
         archive = _archive_in(path) if path.is_dir() else path
         return _with_side_files(text, archive, _side_folders(path, archive), given)
@@ -122,6 +128,11 @@ def _archive_in(folder: Path) -> Path:
                    by_stem.get("best_model"), zips[0] if len(zips) == 1 else None):  # fmt: skip
         if choice is not None:
             return choice
+    if (folder / "manifest.json").is_file() and (folder / "recipe.yaml").is_file():
+        raise TeacherError(
+            f"{folder}: is a run, not an agent; its recipe.yaml names the agent that it imitates",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
     found = ", ".join(p.name for p in zips) or "no zip file"
     raise TeacherError(
         f"{folder}: contains {found}; expected one agent, such as {env_name}.zip or best_model.zip",

@@ -32,8 +32,8 @@ level 0 or @TOP@, infinities included; NaN is level 0. Both functions return how
 beyond their range or were NaN: a program that wants to stop then can."""
 
 _PLAYED = """\
-The ranges are the least and the largest value of each feature in the play that the student was
-distilled from, with a twentieth of the width added at either end."""
+The ranges are those of each feature in the play that the student was distilled from: of its values
+one in 2,000 may lie beyond either end. A twentieth of the width is added at either end."""
 _LEARNED = """\
 The ranges are the ends of the grid of inputs that the controller has learned, in the units of the
 raw observation: its normalization is in them."""
