@@ -356,7 +356,7 @@ def evaluate(
     as_recipe = asked == (None,) * 6 and sharpness == 1.0
     if as_recipe and target.run_path is not None:
         record(target, result)
-    elif target.run_path is not None:
+    elif target.run_path is not None and not noise:  # of several levels the first says it
         display.note("not recorded in the run, as options were given")
     return result
 

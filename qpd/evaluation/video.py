@@ -28,6 +28,8 @@ def check_filmable(path: Path, env: str | EnvironmentSource) -> None:
         raise EnvironmentConfigError(
             f"--gif {path}: is a folder; name a .gif file", ErrorCode.FILE_SYSTEM
         )
+    if path.suffix.lower() != ".gif":
+        raise EnvironmentConfigError(f"--gif {path}: name a .gif file", ErrorCode.COMMAND_LINE)
     check_drawable(env)
 
 

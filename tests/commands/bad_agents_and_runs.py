@@ -222,6 +222,7 @@ STUDENTS = [
     row("evaluate run --sharpness nan", Code.COMMAND_LINE, "--sharpness", "nan"),
     row("evaluate embedded --gif no/film.gif", Code.FILE_SYSTEM, "--gif no/film.gif", "no folder"),
     row("evaluate embedded --gif films", Code.FILE_SYSTEM, "--gif films", "is a folder"),
+    row("evaluate embedded --gif film.png", Code.COMMAND_LINE, "--gif film.png: name a .gif file"),
     row("evaluate run --gif-seconds 0", Code.COMMAND_LINE, "--gif-seconds", "0"),
     row("evaluate run --policy distilled --device cuda:7", Code.DEVICE_MISSING, "device cuda:7"),
     row("evaluate run --policy distilled --device gpu", Code.COMMAND_LINE, "gpu", "cuda:N"),
