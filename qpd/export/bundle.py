@@ -186,7 +186,7 @@ def keep_own_files(folder: Path, fresh: Path) -> None:
     """
     if not (folder / MANIFEST).is_file():
         return
-    exported = (MANIFEST, *read_json(folder / MANIFEST)["files"])
+    exported = (MANIFEST, *read_json(folder / MANIFEST).get("files", ()))
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         is_built = any(part in _BUILT for part in name.parts)

@@ -19,7 +19,7 @@ from qpd.errors.user_error import CodedLine
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.recipe.differences import flat_settings
 from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field, section_model
-from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.schema import EMBEDDED_TEACHER, Recipe, RecipeError
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
 
@@ -252,6 +252,8 @@ def _name_files_from_root(layer: Layer, folder: Path) -> None:
             continue
         value = settings.get(key)
         if not isinstance(value, str) or not value or "\0" in value:
+            continue
+        if value == EMBEDDED_TEACHER or value.startswith("pretrained/"):  # QPD's own agents
             continue
         path = folder / value
         if path.exists() or Path(f"{path}.zip").is_file():
