@@ -67,7 +67,8 @@ def collect_transitions(
     them, and a teacher whose critic shares nothing with its actor, then works once for all.
 
     Two halves of the environments take turns: while one is emulated, the teacher thinks about the
-    other. Nothing is in flight when the last batch is yielded; all of them must be drawn.
+    other; the last vector step is one of both. Nothing is in flight when the last batch is yielded;
+    all of them must be drawn.
 
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
     the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
@@ -81,8 +82,8 @@ def collect_transitions(
     ended: list[tuple[_Decision, StepOutcome]] = []
     begun, turn = 0, 0
     with _beside_emulators():
-        while begun < count or flying:
-            if begun < count and len(flying) < halves:
+        while (wants := begun < count or turn % halves != 0) or flying:
+            if wants and len(flying) < halves:
                 group = groups[turn % halves]
                 decision = _decide(teacher, env, group, rule, rng, student, student_envs)
                 actions = env.spec.actions.empty(env.num_envs)
@@ -96,7 +97,7 @@ def collect_transitions(
                 outcome = decision.outcome(env.finish_step())
                 if len(decision.streams):  # else all of the group were forced
                     ended.append((decision, outcome))
-                is_last = begun >= count and not flying
+                is_last = not wants and not flying
                 if ended and (is_last or sum(len(one.streams) for one, _ in ended) >= joined):
                     yield _joined(teacher, ended)
                     ended.clear()

@@ -51,11 +51,13 @@ def make_one(
             env = gymnasium.wrappers.TimeLimit(env, max_frames)
     else:
         registered = find_registered(source.env_id)
-        limit = registered.max_episode_steps
         options: dict[str, Any] = dict(source.kwargs)
+        # gymnasium.make's own argument; `max_frames` goes before it.
+        limit = options.pop("max_episode_steps", registered.max_episode_steps)
         if render_mode is not None:
             options["render_mode"] = render_mode
-        env = repeatable(_make(source, registered, options, max_frames))
+        most = max_frames if max_frames is not None else limit
+        env = repeatable(_make(source, registered, options, most))
     for wrapper in source.wrappers:
         env = wrapped(env, wrapper, limit)
     return env
@@ -74,16 +76,20 @@ def find_registered(env_id: str) -> gymnasium.envs.registration.EnvSpec:
             os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") else "disabled")
         import_named("shimmy", env_id, is_known=True)
     spec = gymnasium.registry.get(name)
-    if spec is None or (not module and "game" in spec.kwargs):
+    if spec is None or (not module and _is_ales(spec)):
         raise EnvironmentConfigError(*_unknown_id(env_id, module, name))
     return spec
+
+
+def _is_ales(spec: gymnasium.envs.registration.EnvSpec) -> bool:
+    return "game" in spec.kwargs and str(spec.entry_point).startswith("ale_py")
 
 
 def is_playable_atari(env_id: str) -> bool:
     """Tell whether an id of ale-py's names a game in a form that QPD plays."""
     spec = gymnasium.registry.get(env_id)
-    # `game` stands in ale-py's own registrations only; RAM observations have no frames to stack.
-    if spec is None or "game" not in spec.kwargs or spec.kwargs.get("obs_type") == "ram":
+    # RAM observations have no frames to stack.
+    if spec is None or not _is_ales(spec) or spec.kwargs.get("obs_type") == "ram":
         return False
     return env_id.startswith("ALE/") or env_id.endswith("NoFrameskip-v4")
 
@@ -164,7 +170,7 @@ def _unknown_id(env_id: str, module: str, name: str) -> tuple[str, ErrorCode]:
     known = [
         one
         for one, spec in gymnasium.registry.items()
-        if "game" not in spec.kwargs or is_playable_atari(one)
+        if not _is_ales(spec) or is_playable_atari(one)
     ]
     nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; nearest: {', '.join(nearest)}" if nearest else ""

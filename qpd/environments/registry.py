@@ -180,7 +180,8 @@ def _gym_spec(source: EnvironmentSource) -> EnvironmentSpec:
     env.close()
     shown = ShownObservations(observation_space, source.env_id)
     is_box = isinstance(observation_space, gymnasium.spaces.Box)
-    if source.frame_stack > 1 and not (is_box and len(observation_space.shape or ()) in (1, 3)):
+    is_flat = len(observation_space.shape or ()) == 1
+    if source.frame_stack > 1 and not (is_box and (is_flat or shown.image_shape is not None)):
         raise EnvironmentConfigError(
             f"{source.env_id}: frame_stack {source.frame_stack}: only flat Box observations and "
             f"images are stacked, not {observation_space}"

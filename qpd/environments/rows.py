@@ -103,9 +103,10 @@ class Rows:
 
     def _step(self, row: int) -> None:
         arrays = self._arrays
-        # A copy: an environment may keep its action, and write into it. A number for Discrete.
-        action = arrays["actions"][row]
-        given = int(action) if self._is_discrete else action.copy().reshape(self._action_shape)
+        # A copy: an environment may keep its action, and write into it. For Discrete a NumPy
+        # number, as of SB3's environments.
+        action = arrays["actions"][row].copy()
+        given = action if self._is_discrete else action.reshape(self._action_shape)
         self._steps[row] += 1
         try:
             observation, reward, terminated, truncated, _ = self._envs[row].step(given)

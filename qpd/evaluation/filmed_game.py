@@ -170,10 +170,8 @@ def _film_gym(
         action, told = decide(players, seen, rng)
         asked.append(told)
         taken.append(action[0])
-        # A copy: the environment may write into it. A number where there is one choice.
-        given = action[0].copy() if action[0].ndim else int(action[0])
-        with _drawn(source):
-            observation, reward, terminated, truncated, _ = env.step(given)
+        with _drawn(source):  # a copy: the environment may write into it
+            observation, reward, terminated, truncated, _ = env.step(action[0].copy())
         shown.push(observation, seen[0])
         scores.append(scores[-1] + float(reward))
         ended = bool(terminated or truncated)

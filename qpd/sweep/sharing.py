@@ -64,9 +64,14 @@ class Batch:
 
 
 def drop_memories(output: Path) -> None:
-    """Remove memory and checkpoint of every batch of the sweep in `output`."""
+    """Remove memory and checkpoint of every batch in `output` that has been distilled.
+
+    One that has not belongs to another grid, which was interrupted.
+    """
     for stream in (output / SHARED_FOLDER).glob(f"*/{_STREAM}"):
-        shutil.rmtree(stream, ignore_errors=True)
+        labels = [path.stem for path in (stream.parent / "recipes").glob("*.yaml")]
+        if all(_distill_state(stream.parent / label) == "done" for label in labels):
+            shutil.rmtree(stream, ignore_errors=True)
 
 
 def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list[Batch]:

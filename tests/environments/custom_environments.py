@@ -72,6 +72,24 @@ class Room(Countdown):
         return self.left
 
 
+class Grid(Countdown):
+    """Observations of three axes that are no image."""
+
+    observation_space = spaces.Box(-9, 9, (2, 3, 2), np.float32)
+
+
+class Particular(Countdown):
+    """Takes actions that are NumPy's numbers, and an argument that ale-py's games have, too."""
+
+    def __init__(self, game: str = "walk") -> None:
+        super().__init__()
+        self.game = game
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action.dtype == np.int64 and action.shape == ()
+        return super().step(action.item())
+
+
 class Unbounded(Countdown):
     action_space = spaces.Box(-np.inf, np.inf, (2,))
 
@@ -154,5 +172,6 @@ class Doubled(gymnasium.ObservationWrapper[Any, Any, Any]):
         return 2 * observation + self.plus
 
 
-for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken, Sensors):
+for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken, Sensors,
+                    Grid, Particular):  # fmt: skip
     gymnasium.register(f"{environment.__name__}-v0", environment)

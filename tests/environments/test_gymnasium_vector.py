@@ -203,6 +203,22 @@ def test_actions_reach_the_environment_in_their_own_shape() -> None:
         env.step(np.full((2, 2, 2), 3.5, np.float32))
 
 
+def test_choices_are_numpys_numbers_as_in_sb3() -> None:
+    env = make_vector_env(f"{MODULE}:Particular-v0", 2, num_threads=1)
+    env.reset(0)
+    assert env.step(np.array([1, 2])).rewards.shape == (2,)
+
+
+def test_a_limit_of_steps_may_be_an_argument_and_games_may_be_anyones() -> None:
+    """gymnasium.make's own argument; and `game`, which ale-py is not alone to have."""
+    source = EnvironmentSource(f"{MODULE}:Particular-v0", {"game": "x", "max_episode_steps": 3})
+    env = make_vector_env(source, 1, num_threads=1)
+    env.reset(0)
+    ended = [bool(env.step(np.array([0])).game_over[0]) for _ in range(3)]
+    assert ended == [False, False, True]
+    assert make_vector_env("Particular-v0", 1, num_threads=1).spec.env_id == "Particular-v0"
+
+
 def test_stacks_are_those_of_vec_frame_stack() -> None:
     env_id = f"{MODULE}:Countdown-v0"
     plain = make_vector_env(env_id, 2)
@@ -320,6 +336,8 @@ def test_arguments_and_wrappers_are_applied_in_order() -> None:
             "Atari games are preprocessed as SB3 does",
         ),
         (EnvironmentSource("FrozenLake-v1", frame_stack=2), "only flat Box observations"),
+        # Of several axes VecFrameStack joins the last, before they are flattened.
+        (EnvironmentSource(f"{MODULE}:Grid-v0", frame_stack=2), "only flat Box observations"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(source: EnvironmentSource, message: str) -> None:

@@ -193,6 +193,11 @@ def test_students_of_one_teacher_learn_from_one_play(
         "exclude: [{student.size: mlp-4, quantize.weight_bits: 8}]",
         tmp_path / "shared",
     )
+    # As another grid's batch that was interrupted in phase 1: its checkpoint is not this grid's.
+    others = tmp_path / "shared" / ".shared" / "0123456789abcdef-0"
+    for name in ("stream", "recipes"):
+        (others / name).mkdir(parents=True)
+    (others / "recipes" / "mlp-8.yaml").write_text(cells[0].recipe.to_yaml())
     sweep.run(pool, lambda _: None)
     assert {status.state for status in sweep.statuses} == {"done"}
     first, second, third = (status.folder for status in sweep.cells.values())
@@ -202,7 +207,7 @@ def test_students_of_one_teacher_learn_from_one_play(
     # are in alphabetical order, so the first one, whose randomness shuffles, is mlp-4.)
     assert outcome(third) == alone(cells[2], tmp_path / "alone")
     assert outcome(first)[1] != outcome(second)[1]
-    assert list((tmp_path / "shared" / ".shared").glob("*/stream")) == []
+    assert list((tmp_path / "shared" / ".shared").glob("*/stream")) == [others / "stream"]
     assert RunDirectory.open(second, read_only=True).recipe == cells[1].recipe
 
 

@@ -60,6 +60,18 @@ def test_every_step_is_labelled_and_counted_once(teacher: Teacher, num_envs: int
     torch.testing.assert_close(outputs.labels, batches[-1].labels, atol=1e-4, rtol=1e-4)
 
 
+def test_few_transitions_are_still_those_of_all_environments(teacher_zip: Path) -> None:
+    """A refresh that half of them could satisfy: else the others would never play again."""
+    teacher = load_teacher(teacher_zip)
+    env = make_vector_env("CartPole-v1", 16, num_threads=1)
+    env.reset(0)
+    rng, played = np.random.default_rng(0), np.zeros(16, int)
+    for _ in range(20):
+        for batch in collect_transitions(teacher, env, ActingRule("sample"), rng, 3):
+            np.add.at(played, batch.streams, 1)
+    assert played.tolist() == [20] * 16
+
+
 def test_the_student_plays_its_environments(teacher: Teacher) -> None:
     """A student that always wants action 3 gets it in the first environments, nowhere else."""
     env = make_vector_env(BREAKOUT, 16)
