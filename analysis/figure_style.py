@@ -48,6 +48,11 @@ _SETTINGS = {
 }
 
 
+def as_label(name: str) -> str:
+    """Return a name from a file or a folder as a label, in which `$` begins no formula."""
+    return name.replace("$", r"\$")
+
+
 def series_look(place: int) -> dict[str, Any]:
     """Return colour and marker of the series number `place`; of the first 49 no two look alike."""
     # There are as many markers as colours: both in step would begin anew together.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from qpd.actions import ActingRule, ActionSpace, Box, Discrete
-from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import COLUMN_WIDTH, PAGE_WIDTH, as_label, new_figure
 from qpd.analysis.networks.played_states import PlayedStates, play_states
 from qpd.environments.registry import action_names
 from qpd.environments.source import EnvironmentSource
@@ -214,7 +214,7 @@ def draw_features(features: FeatureMap) -> Figure:
 
 def panel_title(run: Any) -> str:
     """Return the run's folder and its lambda; `run` is a row of `FeatureMap.summary`."""
-    return rf"{Path(run.run).name}, $\lambda$ = {run.actor_weight:g}"
+    return rf"{as_label(Path(run.run).name)}, $\lambda$ = {run.actor_weight:g}"
 
 
 def draw_embedding(ax: Any, table: DataFrame) -> None:

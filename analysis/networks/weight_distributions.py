@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from qpd.analysis.figure_style import COLOURS, MARKERS, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import COLOURS, MARKERS, PAGE_WIDTH, as_label, new_figure
 from qpd.analysis.runs.distilled_student import find_distilled
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.runs.run_directory import RunDirectory
@@ -269,7 +269,7 @@ def draw_errors(errors: DataFrame) -> Figure:
                 "marker": MARKERS[place % len(MARKERS)],
                 "linestyle": "-" if place < len(COLOURS) else "--",
             }
-            upper.plot(layers["layer"], layers["sqnr_db"], label=runs[run], **look)
+            upper.plot(layers["layer"], layers["sqnr_db"], label=as_label(runs[run]), **look)
             lower.plot(layers["layer"], layers["max_error_steps"], **look)
         upper.set_title(scheme)
         lower.set_yscale("log")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, as_label, new_figure, series_look
 from qpd.analysis.returns.mean_bootstrap import ScorePair, mean_estimate, mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.errors.codes import ErrorCode
@@ -218,7 +218,7 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
             errors = np.stack([part["mean"] - part["mean_low"], part["mean_high"] - part["mean"]])
             axes.errorbar(
                 part["noise"], part["mean"], errors.clip(min=0.0), capsize=1.5, elinewidth=0.8,
-                label=f"{Path(str(target)).name}, {policy}", **look,
+                label=as_label(f"{Path(str(target)).name}, {policy}"), **look,
             )  # fmt: skip
         axes.set_title(str(env_id), loc="left")
         axes.set_xlabel("noise, standard deviations of each feature")

@@ -30,7 +30,7 @@ class Cell:
 
 
 STEPS = ("core", "width", "inputs")
-_WIDE = ("width", "inputs", "outputs")  # what is at its most in the first step
+WIDE = ("width", "inputs", "outputs")  # what is at its most in the first step
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def choose(passes: Mapping[Cell, bool], rule: Rule) -> tuple[Step, ...]:
     """
     if not passes:
         raise ValueError("no cells")
-    first = {name: max(getattr(cell, name) for cell in passes) for name in _WIDE}
+    first = {name: max(getattr(cell, name) for cell in passes) for name in WIDE}
     steps: list[Step] = []
     at: Cell | None = None
     for name in STEPS:

@@ -10,7 +10,15 @@ import numpy as np
 from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.selection.measured_cells import Games, MeasuredCells, as_matrix
-from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose, edge_of, frequencies
+from qpd.analysis.selection.rule import (
+    RULES,
+    STEPS,
+    WIDE,
+    Cell,
+    choose,
+    edge_of,
+    frequencies,
+)
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 
@@ -45,6 +53,13 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
     choices: list[dict[str, Any]] = []
     for name, rule in RULES.items():
         steps = choose(passes, rule)
+        if not steps[0].cells:
+            widest = {name: max(getattr(cell, name) for cell in passes) for name in WIDE}
+            named = ", ".join(f"{name} {value}" for name, value in widest.items())
+            raise TargetError(
+                f"no run has {named}, where the choice begins: the widest network with most bits",
+                ErrorCode.NOTHING_MEASURED,
+            )
         for step, frequency in zip(
             steps, frequencies(steps, scores, floats, rule, share), strict=True
         ):

@@ -9,13 +9,13 @@ R_fp32 - R_random, and from which on all higher numbers keep it, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from qpd.agents.results import AgentResult, Cell
-from qpd.analysis.figure_style import COLOURS, MARKERS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, as_label, new_figure, series_look
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.evaluation.games import bootstrap_estimate, bootstrap_interval
 from qpd.evaluation.holm import ERROR_RATE, holm
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KEPT = 0.95
-_COLUMNS, _MOST_PANELS = 5, 30
+_COLUMNS, MOST_PANELS = 5, 30
 
 
 def returns_by_bits(results: Sequence[AgentResult]) -> pd.DataFrame:
@@ -121,12 +121,13 @@ def sweet_spot_table(table: pd.DataFrame) -> ShownTable:
 
 def bits_figure(table: pd.DataFrame) -> Figure:
     """Draw return over bits, a panel for each agent, a line for each kind, bands of 95%."""
-    agents = list(dict.fromkeys(table["agent"]))[:_MOST_PANELS]
+    agents = list(dict.fromkeys(table["agent"]))[:MOST_PANELS]
     kinds = list(dict.fromkeys(table["kind"]))
     columns = min(_COLUMNS, len(agents))
     rows = -(-len(agents) // columns)
     figure = new_figure(PAGE_WIDTH, 1.25 * rows + 0.4)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    named: dict[str, Any] = {}  # kinds that some agent has, not the first one alone
     for axis, agent in zip(axes, agents, strict=False):
         mine = table[table["agent"] == agent]
         axis.axhline(mine["random"].iloc[0], color=NEUTRAL, linewidth=0.6, linestyle=":")
@@ -136,19 +137,19 @@ def bits_figure(table: pd.DataFrame) -> Figure:
             if line.empty:
                 continue
             x = np.log2(line["bits"].to_numpy(float))
-            axis.fill_between(x, line["low"], line["high"], color=COLOURS[place], alpha=0.2, lw=0)
-            look = {"color": COLOURS[place], "marker": MARKERS[place]}
-            axis.plot(x, line["return"], markersize=2.5, linewidth=0.8, label=kind, **look)
-        axis.set_title(agent, fontsize=5.5)
+            look = series_look(place)
+            axis.fill_between(x, line["low"], line["high"], color=look["color"], alpha=0.2, lw=0)
+            (drawn,) = axis.plot(x, line["return"], markersize=2.5, linewidth=0.8, **look)
+            named.setdefault(kind, drawn)
+        axis.set_title(as_label(agent), fontsize=5.5)
         axis.set_xticks(np.log2([2, 3, 4, 6, 8, 16]), ["2", "3", "4", "6", "8", "16"], fontsize=5)
         axis.tick_params(axis="y", labelsize=5)
     for axis in axes[len(agents) :]:
         axis.set_visible(False)
     figure.supxlabel("bits of weights (16: fp16)", fontsize=7)
     figure.supylabel("return; grey: fp32, dotted: random", fontsize=7)
-    handles, labels = axes[0].get_legend_handles_labels()
-    if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=6)
+    if len(named) > 1:
+        figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=3, fontsize=6)
     return figure
 
 

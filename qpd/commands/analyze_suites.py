@@ -51,6 +51,7 @@ def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False)
     with analysis_extra():
         from qpd.analysis.suites.suite_frame import suite_results
         from qpd.analysis.suites.sweet_spot import (
+            MOST_PANELS,
             bits_figure,
             returns_by_bits,
             sweet_spot_table,
@@ -67,6 +68,11 @@ def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False)
         "for all of an agent's together (Holm); fewest: it and all higher ones keep 95% of "
         "R_fp32 - R_random"
     ]
+    count = table["agent"].nunique() if len(table) else 0
+    if output is not None and count > MOST_PANELS:
+        notes.append(
+            f"the first {MOST_PANELS} of {count} agents are drawn; returns_by_bits.csv has all"
+        )
     print_analysis(tables, [sweet_spot_table(spots)], notes, written, as_json)
 
 

@@ -216,7 +216,8 @@ def _student(source: PushSource) -> str:
             f"then its {student.architecture.num_features} other numbers, in one float32 vector"
         )
     else:
-        inputs = f"the environment's vector of {shape[0]}, float32; 8-bit levels inside"
+        bits = student.input_bits
+        inputs = f"the environment's vector of {shape[0]}, float32; {bits}-bit levels inside"
     return "\n".join(
         [
             "## The student",

@@ -123,3 +123,11 @@ def test_what_cannot_be_compared_is_one_line(
     ):
         code, _, err = call(capsys, "select", *paths)
         assert code == 2 and said in err and "Traceback" not in err, err
+
+
+def test_a_grid_without_its_widest_network_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__).parents[3] / "runs-reference" / "controllers" / "hopper"
+    cells = [folder / name for name in ("core-2-width-256-input-2", "core-2-width-128-input-8")]
+    code, _, said = call(capsys, "select", *cells, "--share", "0.5")
+    assert code == 2
+    assert "no run has width 256, inputs 8, outputs 8, where the choice begins" in said
