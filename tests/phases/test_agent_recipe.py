@@ -48,4 +48,4 @@ def test_neither_recipe_nor_teacher(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, out) == (2, "") and err.startswith("error: no recipe: give one (`qpd recipes`")
     with pytest.raises(qpd.UserError) as caught:
         qpd.distill(overrides={"distill.lr": "high"}, teacher="embedded")
-    assert caught.value.code is ErrorCode.RECIPE_WRONG_VALUE
+    assert caught.value.code is ErrorCode.RECIPE_WRONG_TYPE

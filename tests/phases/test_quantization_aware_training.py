@@ -178,7 +178,7 @@ def test_a_trained_agent_goes_on_in_its_own_units(tmp_path: Path) -> None:
     assert first.agent_file is not None and second.agent_file is not None
     learned, taken = (SAC.load(each.agent_file).log_ent_coef for each in (first, second))
     assert learned is not None and taken is not None
-    assert float(taken) == float(learned) != 0.0
+    assert float(taken.detach()) == float(learned.detach()) != 0.0
     counts = []
     for run in (first, second):
         file = run.path / "Pendulum-v1" / "vecnormalize.pkl"
