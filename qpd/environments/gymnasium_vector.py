@@ -39,7 +39,8 @@ class GymEnvironment:
     """A VectorEnvironment of a gymnasium environment; see ``VectorEnvironment``.
 
     ``max_frames``, if given, replaces the environment's own limit of steps per episode.
-    ``workers``: processes that step it, 0 for this one, None for as many as pay.
+    ``workers``: processes that step it, 0 for this one, None for as many as pay, at most
+    ``most_workers``.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class GymEnvironment:
         *,
         max_frames: int | None,
         workers: int | None = 0,
+        most_workers: int | None = None,
     ) -> None:
         """Build ``num_envs`` copies."""
         n = num_envs
@@ -59,7 +61,7 @@ class GymEnvironment:
         actions = spec.actions
         seen = spec.observation_shape, spec.observation_dtype
         layout = Layout(n, *seen, actions.shape, actions.dtype.name)
-        self._rows = make_rows(source, max_frames, layout, workers)
+        self._rows = make_rows(source, max_frames, layout, workers, most_workers)
         self._arrays = self._rows.arrays
         self.observations = self._arrays["observations"]
         self.acting = np.ones(n, dtype=np.bool_)

@@ -30,7 +30,6 @@ from qpd.environments.interface import (
 from qpd.environments.making import is_playable_atari, make_one
 from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource, Maker, as_source
-from qpd.environments.worker_pool import workers_that_pay
 from qpd.errors.codes import ErrorCode
 
 __all__ = [
@@ -117,9 +116,14 @@ def make_vector_env(
     if rom is None:
         if workers is None and num_threads == 1:
             workers = 0
-        elif workers is None and num_threads > 1:
-            workers = min(num_threads, workers_that_pay(source, num_envs))
-        return GymEnvironment(spec, source, num_envs, max_frames=max_frames, workers=workers)
+        return GymEnvironment(
+            spec,
+            source,
+            num_envs,
+            max_frames=max_frames,
+            workers=workers,
+            most_workers=num_threads or None,
+        )
     if max_frames is None:
         max_frames = default_max_frames(rom)
     return AtariEnvironment(

@@ -172,15 +172,22 @@ class WorkerProcesses:
 
 
 def make_rows(
-    source: EnvironmentSource, max_frames: int | None, layout: Layout, workers: int | None
+    source: EnvironmentSource,
+    max_frames: int | None,
+    layout: Layout,
+    workers: int | None,
+    most_workers: int | None = None,
 ) -> RowRunner:
     """Make all rows in `workers` processes, 0 for this one, None for as many as pay.
+
+    Of those that pay at most `most_workers`.
 
     Raises EnvironmentConfigError.
     """
     asked = workers is not None
     if workers is None:
         workers = workers_that_pay(source, layout.num_envs)
+        workers = workers if most_workers is None else min(workers, most_workers)
     workers = min(workers, layout.num_envs)
     if workers < 1 or source.maker is not None or os.name != "posix":
         return InProcess(source, max_frames, layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from typing import Any
 
 import gymnasium
@@ -217,6 +218,22 @@ def test_a_limit_of_steps_may_be_an_argument_and_games_may_be_anyones() -> None:
     ended = [bool(env.step(np.array([0])).game_over[0]) for _ in range(3)]
     assert ended == [False, False, True]
     assert make_vector_env("Particular-v0", 1, num_threads=1).spec.env_id == "Particular-v0"
+
+
+def test_an_id_that_a_script_has_registered_is_played_here() -> None:
+    """Slow enough that processes would pay, which know nothing of it."""
+
+    class Slow(Countdown):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            time.sleep(0.002)
+            return super().step(action)
+
+    gymnasium.register("SlowScript-v0", Slow)
+    for num_threads in (0, 2):
+        env = make_vector_env("SlowScript-v0", 8, num_threads=num_threads)
+        env.reset(0)
+        assert env.step(np.zeros(8, np.int64)).rewards.shape == (8,)
+        env.close()
 
 
 def test_stacks_are_those_of_vec_frame_stack() -> None:
