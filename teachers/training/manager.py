@@ -7,6 +7,7 @@ writes files while it sets up; this one writes nothing until `write_settings`.
 from __future__ import annotations
 
 import argparse
+import inspect
 import io
 import os
 import pickle
@@ -18,6 +19,7 @@ from typing import Any, cast
 
 import torch
 import yaml
+from rl_zoo3 import ALGOS
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -43,7 +45,6 @@ from qpd.teachers.training.sized_cnn import SizedNatureCNN
 from qpd.teachers.training.start_from import start_from
 
 DEFAULT_TIMESTEPS = 1_000_000  # for an environment that the zoo does not list
-_EPSILON_GREEDY = {"dqn": 0.05, "qrdqn": 0.01}  # and their classes' last epsilon
 
 
 class TrainingManager(ExperimentManager):
@@ -100,9 +101,10 @@ class TrainingManager(ExperimentManager):
                 del values[key]
         if "noise_type" not in values:
             values.pop("noise_std", None)
-        if self._recipe.train.start_from is not None and self.algo in _EPSILON_GREEDY:
+        final = inspect.signature(ALGOS[self.algo]).parameters.get("exploration_final_eps")
+        if self._recipe.train.start_from is not None and final is not None:
             # The agent's own play, as its training ended, not the random play of one that begins.
-            last = values.get("exploration_final_eps", _EPSILON_GREEDY[self.algo])
+            last = values.get("exploration_final_eps", final.default)
             values = {**values, "exploration_initial_eps": last, **changed}
         if values.get("optimize_memory_usage"):  # Stable-Baselines3 has no room for both
             values["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
