@@ -53,7 +53,7 @@ class Precision:
 
     @property
     def per(self) -> str:
-        """Which weights share a range; empty of floats."""
+        """Name the weights that share a range; empty of floats."""
         return self.quantizer.per if self.scheme and self.quantizer is not None else ""
 
     @property

@@ -140,7 +140,8 @@ def analyze_actions(
         with paper_style():
             figures = {"actions": draw_actions(traces)}
             tables = {"actions": traces.table, "actions_summary": traces.summary}
-            _finish(figures, tables, output, traces_notes(traces), traces.summary, as_json)
+            shown = traces.summary.dropna(axis="columns")  # without a teacher its columns are empty
+            _finish(figures, tables, output, traces_notes(traces), shown, as_json)
 
 
 def analyze_quantization(

@@ -144,7 +144,7 @@ class Bits:
 
     @property
     def address(self) -> int:
-        """Where it lies: not to be kept, as a copy lies elsewhere."""
+        """Return its address: not to be kept, as a copy lies elsewhere."""
         return ctypes.addressof(self._format)
 
 

@@ -110,7 +110,7 @@ class PhaseRecord(BaseModel):
 
 
 class TeacherRecord(BaseModel):
-    """Which agent was imitated."""
+    """Describe the agent that was imitated."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -50,7 +50,7 @@ def record(**changes: Any) -> DeviceRecord:
 
 
 def c_line(**changes: Any) -> dict[str, Any]:
-    """What qpd_bench printed for breakout-ppo-xxs, built with PORTABLE=1."""
+    """Return what qpd_bench printed for breakout-ppo-xxs, built with PORTABLE=1."""
     fields: dict[str, Any] = {
         "device": "Raspberry Pi 4",
         "student": "breakout-ppo-xxs",

@@ -193,7 +193,7 @@ def respoil(file: Path, change: Callable[[Tensors], Any] | None = None, **metada
 
 
 def make_device_records(folder: Path) -> None:
-    """What `qpd analyze fps` should refuse."""
+    """List files that `qpd analyze fps` should refuse."""
     (folder / "empty.json").write_text("")
     (folder / "junk.json").write_text("{")
     (folder / "list.json").write_text("[1]")

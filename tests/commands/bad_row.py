@@ -29,7 +29,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What pytest calls it."""
+        """Return the name that pytest shows."""
         return f"{self.command} <<< {self.writes!r}"[:150] if self.writes else self.command
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def completed(line: str) -> list[str]:
-    """What bash offers after `line`."""
+    """Return what bash offers after `line`."""
     words = line.split(" ")
     done = subprocess.run(
         [sys.executable, "-m", "qpd.cli"],

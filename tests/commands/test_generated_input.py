@@ -53,7 +53,7 @@ def names(folder: Path) -> set[str]:
 
 
 def problem_of(wrong: Wrong, files: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What is not as it should be, '' if nothing."""
+    """Say what is not as it should be, '' if nothing."""
     if wrong.writes is not None:
         (files / "mine.yaml").write_bytes(wrong.writes)
     before = names(files)

@@ -32,7 +32,7 @@ SETTINGS = [word for line in TINY for word in ("--set", line)]
 
 @pytest.fixture(autouse=True)
 def nothing_named_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test's user names is not named in the next."""
+    """Forget after each test the modules that its user named."""
     monkeypatch.setenv("QPD_IMPORT", "")
     registry._spec.cache_clear()
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecTranspose
 
 
 def sb3_vector_env(env_id: str, num_envs: int) -> VecEnv:
-    """What the RL Zoo trains and evaluates on."""
+    """Make what the RL Zoo trains and evaluates on."""
     return VecTransposeImage(VecFrameStack(make_atari_env(env_id, num_envs), 4))
 
 

@@ -38,7 +38,7 @@ def error_classes() -> set[type[UserError]]:
 
 
 def used_codes() -> Counter[str]:
-    """How often each ErrorCode.NAME is named outside of the registry."""
+    """Count each ErrorCode.NAME outside of the registry."""
     folders = ("qpd", "students", "teachers", "analysis")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     nodes = [

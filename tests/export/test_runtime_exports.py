@@ -74,7 +74,7 @@ def bundle(tmp_path_factory):
 
 @cache
 def real_observations(run: str, count: int = 96) -> np.ndarray:
-    """What the student sees when it plays (XXS for all of Breakout); vectors beyond their range."""
+    """Return play's observations (XXS for all of Breakout), or vectors beyond their range."""
     if run.startswith("breakout-ppo-xxs-"):
         return real_observations("breakout-ppo-xxs")
     source = load_export_source(RUNS / run)
@@ -206,7 +206,7 @@ def assert_runtimes_agree(student: IntegerStudent, tmp_path: Path) -> None:
 
 
 def optimized_operators(model: bytes, folder: Path) -> list[str]:
-    """What ONNX Runtime really runs."""
+    """List the operators that ONNX Runtime really runs."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
     options.log_severity_level = 3

@@ -195,7 +195,7 @@ class CommandKills:
             shutil.copytree(folder, kept, symlinks=True)
 
     def _repeated(self, command: Command, folder: Path, wanted: Any) -> str:
-        """What is wrong after the same command again, '' if nothing."""
+        """Say what is wrong after the same command again, '' if nothing."""
         code, errors = run_to_end(self._starter(command), command.arguments(folder), self._log)
         is_taken = command.is_new and code == 2 and TAKEN in errors
         if "Traceback" in errors or (code != 0 and not is_taken):
@@ -238,7 +238,7 @@ class CommandKills:
 
 
 def hidden_files(folder: Path) -> list[str]:
-    """What a user would not see, locks apart."""
+    """List files that a user would not see, locks apart."""
     found = [path for path in folder.rglob(".*") if path.name not in _ALLOWED_HIDDEN]
     return sorted(str(path.relative_to(folder)) for path in found)
 

@@ -103,7 +103,7 @@ def damage_and_resume(
 
 
 def _resume(experiment: Experiment, path: Path, starter: Starter) -> tuple[str, str | None]:
-    """What is wrong ('' if nothing), and the line the run was refused with, if it was."""
+    """Return what is wrong ('' if nothing), and the line that refused the run, if one did."""
     log = path.with_suffix(".log")
     code, errors = run_to_end(starter, ["run", experiment.recipe_file, "-o", path], log)
     lines = [line for line in errors.splitlines() if line.startswith("error: ")]

@@ -58,7 +58,7 @@ def variants(teacher: Path) -> dict[str, Recipe]:
 
 
 def place(path: Path) -> str:
-    """Where the run in `path` is, one of PLACES."""
+    """Return how far the run in `path` is, one of PLACES."""
     try:
         phases = json.loads((path / "manifest.json").read_bytes())["phases"]
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def place(path: Path) -> str:
 
 
 def outcome(path: Path) -> dict[str, Any]:
-    """What no fault may change: students, byte for byte; metrics and evaluations but for times."""
+    """Return what no fault may change: students' bytes; metrics and evaluations but for times."""
     with (path / "metrics.csv").open() as file:
         rows = [{**row, "samples_per_second": ""} for row in csv.DictReader(file)]
     evaluations = json.loads((path / "manifest.json").read_bytes())["evaluations"]

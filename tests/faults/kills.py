@@ -28,7 +28,7 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """How many processes were killed."""
+        """Count the processes that were killed."""
         return sum(self.kills.values())
 
 

@@ -27,11 +27,11 @@ class Process(Protocol):
         """Exit code, negative for a signal's; None while it runs."""
 
     def errors(self) -> str:
-        """What it wrote on stderr."""
+        """Return what it wrote on stderr."""
 
 
 class Starter(Protocol):
-    """Who starts them; `name` is what the tables call it."""
+    """Describe who starts them; `name` is what the tables call it."""
 
     name: str
 

@@ -67,7 +67,7 @@ class BoundedReader:
         self._process.communicate()
 
     def read(self, target: str, path: Path) -> Outcome:
-        """What the parser `target` (of `fuzz.targets`) makes of the file or folder `path`."""
+        """Return what `target`, a parser of `fuzz.targets`, makes of the file or folder `path`."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps([target, str(path)]) + "\n")
         self._process.stdin.flush()

@@ -30,7 +30,7 @@ class Payload:
 
 
 def saved(value: object) -> bytes:
-    """What torch.save writes."""
+    """Return what torch.save writes."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()

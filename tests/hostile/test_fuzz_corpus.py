@@ -24,7 +24,7 @@ KEPT = read_corpus()
 
 @functools.cache
 def accepted(target: str, name: str) -> bool:
-    """Whether a kept input is accepted; refused or not, it is read within `fuzz.measured`."""
+    """Tell if a kept input is accepted; refused or not, it is read within `fuzz.measured`."""
     return TARGETS[target].check(KEPT[target][name])
 
 

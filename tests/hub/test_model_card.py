@@ -68,7 +68,7 @@ for snippet in sys.argv[1:]:
 
 
 def run_python(snippets: list[str], folder: Path) -> list[str]:
-    """What each snippet prints."""
+    """Return what each snippet prints."""
     done = subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", RUNNER, *snippets],
         cwd=folder,

@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the RL Zoo leaves of a training, in its own layout."""
+    """Write what the RL Zoo leaves of a training, in its own layout."""
     import gymnasium
 
     folder = tmp_path_factory.mktemp("logs") / "a2c" / "CartPole-v1_1"

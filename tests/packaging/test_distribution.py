@@ -29,7 +29,7 @@ NEEDS_AN_EXTRA = [
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
-    """What a command prints, in an environment that does not know the repository."""
+    """Return what a command prints where Python does not know the repository."""
     unwanted = ("PYTHONPATH", "VIRTUAL_ENV")
     environment = {key: value for key, value in os.environ.items() if key not in unwanted}
     done = subprocess.run(
@@ -103,7 +103,7 @@ def foreign_modules(folder: Path) -> None:
 
 
 def packaged_files() -> set[str]:
-    """What git has of the packages, but the notebooks, by its path in an installation."""
+    """Map git's files of the packages, but notebooks, by their paths in an installation."""
     listed = run("git", "ls-files", "qpd", *LINKED, cwd=ROOT).splitlines()
     links = {f"qpd/{name}" for name in LINKED}
     paths = {path if path.startswith("qpd/") else f"qpd/{path}" for path in listed}

@@ -28,7 +28,7 @@ def pinned(path: Path) -> dict[str, Version]:
 
 
 def declared(*extras: str) -> list[Requirement]:
-    """What pyproject.toml asks for, with the extras that the named ones bring."""
+    """List pyproject.toml's requirements, with the extras that the named ones bring."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = [Requirement(text) for text in project["dependencies"]]
     waiting = list(extras)

@@ -45,7 +45,7 @@ STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
 
 
 def outcome(path: Path) -> dict[str, Any]:
-    """What must not depend on interruptions: students, bit for bit; metrics but for the speed.
+    """Return what interruptions must not change: students, bit for bit; metrics but for the speed.
 
     A student's header is compared as JSON: safetensors writes its metadata in random order.
     """

@@ -21,7 +21,7 @@ SHORT = {"distill": {"epochs": 1}, "finetune": {"epochs": 1}}
 
 
 def evaluations(path: Path, recipe: Recipe, games: SharedGames | None) -> dict[str, Any]:
-    """What a whole run records of its policies."""
+    """Return what a whole run records of its policies."""
     run_all_phases(recipe, path, Follower(), shared_games=games)
     return dict(RunDirectory.open(path, read_only=True).manifest.evaluations)
 

@@ -32,7 +32,7 @@ def test_rounding_twice_is_rounding_once_and_errs_by_half_at_most(values: list[f
 
 
 def reference(acc: Tensor, gain: Tensor, offset: Tensor, levels: int) -> Tensor:
-    """What `quantize_activations` means: scale, clamp, round with the gradient passed on."""
+    """Compute `quantize_activations` by hand: scale, clamp, round with the gradient passed on."""
     view = (1, -1) + (1,) * (acc.dim() - 2)
     clamped = (acc * gain.view(view) + offset.view(view)).clamp(0, levels)
     return clamped + ((clamped + 0.5).floor() - clamped).detach()

@@ -40,7 +40,7 @@ COUNTDOWN = f"{MODULE}:Countdown-v0"
 
 @pytest.fixture(autouse=True)
 def nothing_named_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test's user names is not named in the next."""
+    """Forget after each test the modules that its user named."""
     monkeypatch.setenv("QPD_IMPORT", "")
     registry._spec.cache_clear()
 

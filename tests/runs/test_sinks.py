@@ -146,7 +146,7 @@ def test_tensorboard_has_final_returns_and_the_recipe(run: Path) -> None:
 
 
 def wandb_records(run: Path) -> Iterator[tuple[str, Any]]:
-    """What the offline files hold: blocks of 32 KiB, records in parts, 7 bytes of header each."""
+    """Read the offline files: blocks of 32 KiB, records in parts, 7 bytes of header each."""
     from wandb.proto import wandb_internal_pb2
 
     for file in sorted(run.glob("wandb/offline-run-*/run-*.wandb")):

@@ -96,7 +96,7 @@ def outcome(run: Path, name: str = "quantized.safetensors") -> tuple[list[dict[s
 
 
 def alone(cell: Cell, path: Path) -> tuple[list[dict[str, str]], bytes]:
-    """What the cell's recipe gives without a sweep."""
+    """Return what the cell's recipe gives without a sweep."""
     run_all_phases(cell.recipe, path, TerminalProgress(Console(stderr=True)))
     return outcome(path)
 

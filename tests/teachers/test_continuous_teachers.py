@@ -52,7 +52,7 @@ def made(kind: Any, space: spaces.Space[Any] = ODD, **options: Any) -> Any:
 
 
 def assert_equals_sb3s_policy(teacher: Teacher) -> None:
-    """What `qpd bench` compares with: the policy that is built from the tensors alone."""
+    """Return what `qpd bench` compares with: the policy built from the tensors alone."""
     policy = build_sb3_policy(teacher)
     observations = torch.from_numpy(observations_for(teacher))
     with torch.inference_mode():

@@ -26,7 +26,7 @@ def teacher() -> Teacher:
 
 
 def test_a_teacher_that_overflows_in_play_only(teacher_zip: Path) -> None:
-    """What it answers to zeros and ones is finite, what it answers to play is not."""
+    """Answer zeros and ones with finite numbers, and play with others."""
     teacher = load_teacher(teacher_zip)
     env = make_vector_env("CartPole-v1", 2)
     env.reset(0)

@@ -109,7 +109,7 @@ def test_without_sb3_the_extra_that_brings_it_is_named(
 
 
 def test_half_precision_and_one_name_for_the_extractor(tmp_path: Path) -> None:
-    """What `compact_agent` writes, and SB3 before 1.7: no pi_ and vf_ extractor, float16."""
+    """Read what `compact_agent` and SB3 before 1.7 write: no pi_ and vf_ extractor, float16."""
     import io
     import zipfile
 

@@ -292,7 +292,7 @@ def test_tensors_as_pytorch_wrote_them_before_version_1_6(tmp_path):
 
 
 def test_quantile_network_needs_a_number_of_actions(tmp_path):
-    """Where the archive does not tell, the environment or the caller does."""
+    """Take from the environment or the caller what the archive does not tell."""
     model = perturbed(QRDQN("MlpPolicy", "CartPole-v1", **OFF_POLICY))
     model.save(tmp_path / "full.zip")
     with (

@@ -86,17 +86,21 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert code == 2 and "teacher is no student" in err
 
 
-def test_without_the_teacher_the_student_is_drawn_alone(run: Path) -> None:
+def test_without_the_teacher_the_student_is_drawn_alone(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     zipped = run.parent / "sac-Pendulum-v1.zip"
     hidden = zipped.rename(zipped.with_suffix(".hidden"))
     try:
         alone = action_traces(run, steps=5)
+        code, out, err = call(capsys, "analyze", "actions", run, "--steps", 5, "-o", tmp_path)
     finally:
         hidden.rename(zipped)
     assert alone.missing is not None and "sac-Pendulum-v1.zip" in alone.missing
     assert alone.table["teacher"].isna().all()
     with paper_style():
         assert len(draw_actions(alone).axes[0].lines) == 1
+    assert code == 0 and "student" in out and "nan" not in out and "apart" not in out, err
 
 
 def test_the_page_has_lines_of_both(run: Path) -> None:
