@@ -181,18 +181,23 @@ def write_bundle(
 def keep_own_files(folder: Path, fresh: Path) -> None:
     """Copy what users have put into the export `folder` into its successor `fresh`.
 
-    Such as a program of theirs beside the sources. What was built there is made anew, and a file
-    that the export itself has is the export's. Raises OSError.
+    Such as a program of theirs beside the sources. What was built there is left out, and a file
+    of theirs that the export now has as well is refused: ExportError. Raises OSError.
     """
     if not (folder / MANIFEST).is_file():
         return
     exported = (MANIFEST, *read_json(folder / MANIFEST).get("files", ()))
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        is_built = any(part in _BUILT for part in name.parts)
-        is_exported = name.as_posix() in exported or (fresh / name).exists()
-        if is_built or is_exported or (path.is_dir() and not path.is_symlink()):
+        is_built = name.parts[0] in _BUILT or "__pycache__" in name.parts
+        if is_built or name.as_posix() in exported or (path.is_dir() and not path.is_symlink()):
             continue
+        if (fresh / name).exists():
+            raise ExportError(
+                f"{path}: is not the earlier export's, and this one has a file of its name; move "
+                "it away, or name a new folder with -o",
+                ErrorCode.OUTPUT_TAKEN,
+            )
         (fresh / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, fresh / name, follow_symlinks=False)
 

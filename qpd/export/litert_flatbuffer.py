@@ -84,6 +84,7 @@ def _sliced(graph: Graph, value: int, begin: int, size: int) -> int:
         for what, pair in (("begin", (0, begin)), ("size", (-1, size)))
     ]
     output = graph.tensor(name, (1, size), np.float32)
+    graph.tensors[output].shapeSignature = [-1, size]  # else a resized batch is refused
     return graph.operator("SLICE", [value, *operands], output, graph.schema.SliceOptionsT())
 
 

@@ -232,7 +232,8 @@ def _fits(found: Resources, device: Device) -> bool:
 def _refuse_too_large(found: Resources, folding: Folding, device: Device) -> None:
     if not _fits(found, device):
         lacks_memory = device.fits(found.luts, found.flip_flops, 0, found.dsps)
-        hint = "; --constants weights moves thresholds and biases into logic" * lacks_memory
+        hint = "; less of it is in block RAM with --constants weights, nothing with fabric"
+        hint *= lacks_memory
         raise FpgaError(
             f"{device.title}: {folding.title} need {_said(found)}; it has "
             f"{device.luts:,} LUTs, {device.flip_flops:,} flip-flops, {device.block_rams} block "

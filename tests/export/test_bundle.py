@@ -68,20 +68,32 @@ def test_files_of_the_users_own_stay_and_what_was_built_goes(
 ) -> None:
     folder = tmp_path / "out"
     write_bundle(folder, "c", source, {"a.c": b"1", "former.c": b"1"})
-    for name in ("main.c", "mine/notes.txt", "build/host/qpd_test", "__pycache__/a.pyc"):
+    for name in ("main.c", "mine/build/notes.txt", "build/host/qpd_test", "mine/__pycache__/a.pyc"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"mine")
     (folder / "empty").mkdir()
     (folder / "link").symlink_to("main.c")
     write_bundle(folder, "c", source, {"a.c": b"2"})
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
-    assert found == {"a.c", "manifest.json", "main.c", "mine/notes.txt", "link"}
+    assert found == {"a.c", "manifest.json", "main.c", "mine/build/notes.txt", "link"}
     assert (folder / "a.c").read_bytes() == b"2" and (folder / "link").read_bytes() == b"mine"
     # A file of the export that somebody changed is no longer only the export's.
     (folder / "a.c").write_bytes(b"3")
     with pytest.raises(ExportError, match=r"a\.c: was changed since it was exported; move it away"):
         write_bundle(folder, "c", source, {"a.c": b"4"})
     assert (folder / "a.c").read_bytes() == b"3"
+
+
+def test_a_file_of_the_users_own_is_not_replaced_by_one_that_is_new(
+    source: ExportSource, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    write_bundle(folder, "c", source, {"a.c": b"1"})
+    (folder / "qpd_sample.c").write_bytes(b"mine")
+    with pytest.raises(ExportError, match=r"out/qpd_sample\.c: is not the earlier export's"):
+        write_bundle(folder, "c", source, {"a.c": b"2", "qpd_sample.c": b"2"})
+    found = {path.name: path.read_bytes() for path in folder.glob("*.c")}
+    assert found == {"a.c": b"1", "qpd_sample.c": b"mine"}
 
 
 def test_an_export_into_a_link_is_written_where_it_leads(

@@ -291,6 +291,12 @@ def test_accumulators_beyond_int32_are_refused() -> None:
         export_c(ExportSource(broken, {}, "broken"), golden_vectors(student))
 
 
+def test_more_outputs_than_the_runtime_counts_are_refused() -> None:
+    student = random_student(StudentArchitecture((1,), 65_536, (), (1,)))
+    with pytest.raises(ExportError, match=r"actor: the C runtime takes at most 65,535 outputs"):
+        export_c(ExportSource(student, {}, "many"), golden_vectors(student, n=1))
+
+
 def test_names_cannot_break_out_of_comments_and_strings() -> None:
     student = random_student(StudentArchitecture((4,), 2, (), (3,)))
     name = 'a*/ "b\\'

@@ -143,7 +143,8 @@ def levels_of(student: Student, observations: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         unit = (features.astype(np.float32) - student.low) / (student.high - student.low)
         levels = np.round(np.clip(unit, 0, 1) * np.float32(student.input_top))
-    return np.concatenate([pixels, np.nan_to_num(levels, nan=0.0)], 1)
+        levels = np.concatenate([np.round(np.clip(pixels, 0, 255)), levels], 1)
+    return np.nan_to_num(levels, nan=0.0)
 
 
 def integer_outputs(student: Student, observations: np.ndarray) -> np.ndarray:

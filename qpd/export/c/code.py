@@ -94,6 +94,8 @@ def _check(student: IntegerStudent) -> None:
         raise ExportError("the C runtime takes at most 65,535 features")
     for layer in student.layers:
         name = layer.shape.name
+        if len(layer.weight) > 0xFFFF:  # qpd_layer.h counts them in uint16
+            raise ExportError(f"{name}: the C runtime takes at most 65,535 outputs")
         if layer.largest_accumulator > INT32_MAX:
             raise ExportError(f"{name}: accumulators may exceed int32: the C runtime has no more")
         # qpd_layer.h keeps them in uint16, as every layer's struct lies in a microcontroller's

@@ -76,9 +76,10 @@ def multipliers_of(text: str | None) -> Multipliers:
         return None
     if text == "all":
         return "all"
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_MULTIPLIERS:
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_MULTIPLIERS))
+    if not is_number or not 0 < int(text) <= MOST_MULTIPLIERS:
         raise ExportError(
-            f"--multipliers {text}: must be a number from 1 to {MOST_MULTIPLIERS:,}, or all",
+            f"--multipliers {text:.40}: must be a number from 1 to {MOST_MULTIPLIERS:,}, or all",
             ErrorCode.COMMAND_LINE,
         )
     return int(text)

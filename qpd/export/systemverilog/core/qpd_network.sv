@@ -107,6 +107,7 @@ module qpd_network #(
         wire signed [8:0] v = {1'b0, x[8*j +: 8]};
         wire signed [B+9:0] product = w * v;
         always_ff @(posedge clk) products[j*ACC +: ACC] <= ACC'(product);
+        wire unused_product = &{1'b0, product};  // its highest bits, where accumulators are narrow
       end
     end
     logic signed [ACC-1:0] total, sum;
