@@ -10,6 +10,7 @@ mean is the truth. What the best mean exceeds it by is selection alone.
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,20 @@ def best_of_epochs(
     return best
 
 
+def recorded_returns(path: Path, policy: str) -> np.ndarray | None:
+    """Return the games of a run's policy, or of a printed evaluation; None if there are none."""
+    if path.is_file():
+        return np.array(json.loads(path.read_text())["return"]["returns"], dtype=float)
+    found = RunDirectory.open(path, read_only=True).manifest.evaluations
+    return np.array(found[policy]["returns"], dtype=float) if policy in found else None
+
+
 def main() -> None:
     """Print a row for each run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="run directories, or what `qpd evaluate --json` printed"
+    )
     parser.add_argument("--policy", default="qat", help="teacher, distilled, ptq or qat")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--games", type=int, default=GAMES, help="validation games of an epoch")
@@ -45,11 +56,10 @@ def main() -> None:
     print(f"the best of {arguments.epochs} epochs of {arguments.games} games, without any progress")
     print("run                             games  mean return  best epoch's own (2.5% to 97.5%)")
     for path in arguments.runs:
-        found = RunDirectory.open(path, read_only=True).manifest.evaluations
-        if arguments.policy not in found:
+        returns = recorded_returns(path, arguments.policy)
+        if returns is None:
             print(f"{path.name:30s}  {arguments.policy}: not evaluated")
             continue
-        returns = np.array(found[arguments.policy]["returns"], dtype=float)
         best = best_of_epochs(returns, arguments.epochs, arguments.games)
         low, high = np.quantile(best, [0.025, 0.975])
         print(
