@@ -159,6 +159,8 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
             continue
         edge = TASKS[task_of(found)].parity
         for bits, games in sorted(scopes["all"].items(), reverse=True):
+            if bits == MOST:  # there the three are one cell
+                continue
             alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
             few, its = matched(games, found.widest_floats)
             if few.mean() >= edge * its.mean() or None in alone:

@@ -101,19 +101,28 @@ def judge(evidence: LowPrecisionEvidence) -> list[JudgedClaim]:
 
 
 def _lost(mine: Seeds, base: Seeds) -> np.ndarray:
-    """Return (R - R_base) / |mean of R_base| of the seeds in which both arms ended, float64.
+    """Return (R - R_base) / |mean of R_base| of the seeds in which the base ended, float64.
 
-    A share of each seed's own R_base would tell more of that seed's luck than of the arms.
+    A training that ended in NaN has lost all, -1: the paper counts its return as 0. A share of each
+    seed's own R_base would tell more of that seed's luck than of the arms.
     """
-    pairs = [(mine[seed], base[seed]) for seed in mine if seed in base]
-    ended = np.array([(a, b) for a, b in pairs if a is not None and b is not None])
-    return (ended[:, 0] - ended[:, 1]) / abs(ended[:, 1].mean()) if len(ended) else np.array([])
+    pairs = [(mine[seed], base[seed]) for seed in mine if base.get(seed) is not None]
+    mean = abs(float(np.mean([b for _, b in pairs]))) if pairs else 1.0  # type: ignore[misc]
+    return np.array([-1.0 if a is None else (a - b) / mean for a, b in pairs])  # type: ignore[operator]
+
+
+def _failed(mine: Seeds) -> bool:
+    """Tell whether all of at least three trainings ended in NaN, which needs no test."""
+    return len(mine) >= _LEAST and all(end is None for end in mine.values())
 
 
 def _said(shares: np.ndarray) -> str:
-    found = t_estimate(shares)
+    found, lost = t_estimate(shares), np.count_nonzero(shares == -1.0)
     low, high = found.interval()
-    return f"{100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}], {len(shares)} seeds"
+    ended = f", {lost} in NaN" if lost else ""
+    return (
+        f"{100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}], {len(shares)} seeds{ended}"
+    )
 
 
 def _equals(evidence: LowPrecisionEvidence) -> Found:
@@ -150,7 +159,10 @@ def _keeps(tasks: Mapping[str, dict[str, Seeds]], mine: str, base: str, by: str)
     tests, said = [], []
     for task, arms in tasks.items():
         shares = _lost(arms.get(mine, {}), arms.get(base, {}))
-        if len(shares) >= _LEAST:
+        if len(shares) >= _LEAST and _failed(arms[mine]):
+            tests.append(ClaimTest(1.0, 0.0))
+            said.append(f"{task}: NaN in all {len(arms[mine])}")
+        elif len(shares) >= _LEAST:
             found = t_estimate(shares)
             tests.append(ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)))
             whose = "fp32's return" if base == _FLOAT else "the other's"
@@ -171,7 +183,12 @@ def _constants_matter_not(evidence: LowPrecisionEvidence) -> Found:
                 tests.append(ClaimTest(0.0, 1.0))
                 said.append(f"{task}{eps}: NaN in all {len(ends)}")
                 continue
-            shares = _lost(amp, ours)
+            if _failed(ours) != _failed(amp):
+                tests.append(ClaimTest(1.0, 0.0))
+                said.append(f"{task}{eps}: NaN in all {len(ours)} of one side alone")
+                continue
+            alone = [1.0 for s, end in ours.items() if end is None and amp.get(s) is not None]
+            shares = np.append(_lost(amp, ours), alone)
             if len(shares) < _LEAST:
                 continue
             found = t_estimate(shares)
@@ -316,7 +333,7 @@ def _compared(mine: Seeds, base: Seeds, least: float) -> tuple[ClaimTest | None,
 
     None where there are too few seeds; an arm whose every training failed is below.
     """
-    if len(mine) >= _LEAST and all(end is None for end in mine.values()):
+    if _failed(mine):
         return ClaimTest(0.0, 1.0), f"NaN in all {len(mine)}"
     shares = _lost(mine, base)
     if len(shares) < _LEAST:

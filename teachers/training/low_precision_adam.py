@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -112,8 +112,16 @@ class LowPrecisionAdam(torch.optim.Adam):
                 parameter.copy_(self._form.round(state["master"]))
             state["step"].fill_(group["updates"])
         if scales:  # after the step: this gradient is of the loss as it was scaled before
-            moments = [self.state[each][key] for each in mine for key in _MOMENTS]
-            self._change_scale(mine, scale.after(True, moments if self._compounds else []))
+            with self._arithmetic():  # in which they would overflow
+                moved = scale.after(True, self._compounded(mine))
+            self._change_scale(mine, moved)
+
+    def _compounded(self, parameters: list[Tensor]) -> Iterator[Tensor]:
+        """Yield what a doubled scale doubles: both moments, or twice what it multiplies by 4."""
+        second = 1.0 if "hadam" in self._methods else 2.0
+        for each in parameters if self._compounds else ():
+            yield self.state[each]["exp_avg"]
+            yield second * self.state[each]["exp_avg_sq"]
 
     def _change_scale(self, parameters: list[Tensor], scale: CompoundScale) -> None:
         """Keep the scale of the next losses; compounded moments are moments of these."""

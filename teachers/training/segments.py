@@ -234,7 +234,9 @@ def _end_last_transition(buffer: ReplayBuffer | None) -> None:
         buffer.dones[last] = True
     elif isinstance(buffer, NStepReplayBuffer):
         # As at a time limit: returns of n steps end here, and bootstrap from its successor.
-        buffer.timeouts[last] = np.logical_not(buffer.dones[last])
+        # A time limit that fell on this step has both marks already.
+        ends = np.logical_not(buffer.dones[last])
+        buffer.timeouts[last] = np.maximum(buffer.timeouts[last], ends)
 
 
 def play_before_learning(model: BaseAlgorithm, learning_starts: int) -> None:

@@ -13,7 +13,7 @@ from stable_baselines3 import SAC
 
 import qpd
 from qpd.numerics.float_format import FloatFormat
-from qpd.recipe.train_schema import METHODS, Baseline, TrainPrecision, load_train_recipe
+from qpd.recipe.train_schema import METHODS, Baseline, Method, TrainPrecision, load_train_recipe
 from qpd.runs.training_run import TrainingRun
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
@@ -202,6 +202,25 @@ def test_a_target_follows_weights_that_have_outgrown_its_scale(dtype: torch.dtyp
     for _ in range(60):
         optimizer.move_target([target], 0.25)
     assert target.tolist() == pytest.approx([14.0, 1.0, 1.0], rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("methods", "gradient"), [([*METHODS], 4.0), (["compound_scale"], 0.015)])
+def test_the_scale_does_not_double_where_moments_would_overflow(
+    methods: list[Method], gradient: float, dtype: torch.dtype
+) -> None:
+    # Times 1e4 the first moment is nearly 40,000, and the second without hadam 22,500, which four
+    # times as large is beyond 65,504.
+    weight = torch.nn.Parameter(torch.ones(1, dtype=dtype))
+    settings = TrainPrecision(format="fp16", methods=methods)
+    half = FloatFormat.parse("fp16")
+    optimizer = LowPrecisionAdam([weight], 1e-4, half, settings, compensates=False)
+    for _ in range(10_002):
+        weight.grad = torch.full_like(weight, gradient * optimizer.loss_scale)
+        optimizer.step()
+    state = optimizer.state[weight]
+    assert optimizer.loss_scale == 1e4 and optimizer.skipped == 0
+    assert all(state[key].isfinite().all() for key in ("exp_avg", "exp_avg_sq"))
 
 
 def test_masters_keep_steps_that_half_precision_loses() -> None:

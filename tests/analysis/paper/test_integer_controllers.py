@@ -79,6 +79,10 @@ def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
     assert "2 bits, input against core: 0.38" in claims[3].evidence
     assert "2 bits, input against output: 0.67" in claims[3].evidence
     assert claims[4].verdict == Verdict.held and "2 bits: 0.56" in claims[4].evidence
+    # 8-8-8 that is below parity itself is one cell in all scopes, which cannot be told apart.
+    found.cells[Cell(8, 256, 8)] = games(1800)
+    assert judge(ControllerEvidence([found]))[2].verdict == Verdict.held
+    found.cells[Cell(8, 256, 8)] = games(2700)
     found.cells[Cell(8, 256, 8, 3)] = games(1500)
     assert judge(ControllerEvidence([found]))[3].verdict == Verdict.failed
     found.cells[Cell(8, 256, 2)] = games(2650)

@@ -47,6 +47,26 @@ def test_arms_are_compared_seed_by_seed() -> None:
     )  # fmt: skip
 
 
+def test_trainings_that_ended_in_nan_have_lost_all() -> None:
+    failed, floats = dict.fromkeys(range(5)), arm(900.0)
+    kept = {"fp32": floats, "fp16, six methods": arm(905.0)}
+    lost = {"fp32": floats, "fp16, six methods": failed}
+    found = judge(LowPrecisionEvidence({"cheetah": kept, "walker": lost}))[0]
+    assert found.verdict == Verdict.failed and "walker: NaN in all 5" in found.evidence
+    assert claims_of(lost)[1][0] == Verdict.failed
+    some: Seeds = arm(900.0, 8) | dict.fromkeys(range(5))
+    found = judge(
+        LowPrecisionEvidence({"cheetah": {"fp32": arm(900.0, 8), "fp16, six methods": some}})
+    )[0]
+    # -1 of five seeds of eight.
+    assert found.verdict != Verdict.held and "-62.5%" in found.evidence
+    assert "8 seeds, 5 in NaN" in found.evidence
+    # Where the float itself failed there is nothing to compare with.
+    floats = arm(900.0) | {0: None}
+    found = judge(LowPrecisionEvidence({"cheetah": kept | {"fp32": floats}}))[0]
+    assert found.verdict == Verdict.held and "4 seeds of" in found.evidence
+
+
 def test_baselines_and_the_ladder() -> None:
     failed: Seeds = dict.fromkeys(range(5))
     arms = {"fp32": arm(-150.0), "fp16, coercion": arm(-900.0), "fp16, loss scaling": failed}
@@ -84,6 +104,9 @@ def test_constants_of_loss_scaling_and_sums_of_the_actor() -> None:
     arms = {"fp16, loss scaling": arm(-900.0), amp: arm(-899.0)}
     assert claims_of(arms)[6][0] == Verdict.held
     assert claims_of(arms | {amp: arm(-700.0)})[6][0] == Verdict.failed
+    for one_side in ({amp: failed}, {"fp16, loss scaling": failed}):
+        assert claims_of(arms | one_side)[6][0] == Verdict.failed
+    assert claims_of(arms | {"fp16, loss scaling": arm(-900.0) | {0: None}})[6][0] != Verdict.held
     arms = {"fp16, six methods": arm(-150.0), "fp16, six methods and kahan_actor": arm(-151.0)}
     assert claims_of(arms)[13][0] == Verdict.held
     assert claims_of(arms | {"fp16, six methods": arm(-180.0)})[13][0] == Verdict.failed

@@ -240,6 +240,20 @@ def test_what_the_benchmarks_measured_stands_beside_its_claims(
     assert code == 2 and "--benchmarks: belongs to --paper quarl" in err
 
 
+def test_training_that_wins_at_some_bits_and_loses_at_others_does_not_beat_rounding() -> None:
+    seeds = {
+        str(seed): {
+            "fp32": games_of(100.0), "random": games_of(0.0),
+            "QAT-8": games_of(60.0 + 0.5 * seed), "PTQ-8": games_of(90.0),
+            "QAT-4": games_of(90.0 + 0.5 * seed), "PTQ-4": games_of(20.0),
+        }
+        for seed in range(8)
+    }  # fmt: skip
+    one = [agent("a2c-Game", "a2c", games_of(1.0), cell("W8", games_of(1.0)))]
+    fifth = judge(QuarlEvidence(suite_frame(one), sweet_spots(one), {"dqn-Game": seeds}))[4]
+    assert fifth.verdict == "did not hold" and "4 bits +7" in fifth.evidence, fifth
+
+
 @pytest.mark.parametrize(("agents", "verdict"), [(1, "not decided"), (2, "held")])
 def test_one_task_decides_nothing_about_what_five_bits_keep(agents: int, verdict: str) -> None:
     seeds = {

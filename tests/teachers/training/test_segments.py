@@ -47,6 +47,15 @@ def test_returns_of_several_steps_end_with_an_abandoned_episode() -> None:
     assert not found.dones.any()
 
 
+def test_a_time_limit_on_a_checkpoint_is_no_death() -> None:
+    env = gym.wrappers.TimeLimit(Steps(), 4)
+    model = DQN("MlpPolicy", env, n_steps=3, gamma=1.0, learning_starts=100, device="cpu")
+    model.learn(4)
+    begin_episodes(model)
+    assert model.replay_buffer is not None
+    assert not model.replay_buffer._get_samples(np.arange(4)).dones.any()
+
+
 def test_an_agent_that_plays_before_learning_is_saved_as_it_was_asked_for(tmp_path: Path) -> None:
     model = DQN("MlpPolicy", "CartPole-v1", learning_starts=100, buffer_size=500, device="cpu")
     play_before_learning(model, 612)
