@@ -16,7 +16,7 @@ from hypothesis import settings
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from tests.hostile.bounded_reader import BoundedReader
-from tests.tiny_run import write_teacher
+from tests.tiny_run import write_dqn, write_teacher
 
 # On a busy machine an example takes many times as long.
 settings.register_profile("untimed", deadline=None)
@@ -53,6 +53,14 @@ def teacher_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agent that the tiny experiments imitate."""
     path = tmp_path_factory.mktemp("teacher") / "ppo-CartPole-v1.zip"
     write_teacher(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def dqn_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained DQN agent for CartPole: games of ten to a hundred steps."""
+    path = tmp_path_factory.mktemp("agent") / "dqn-CartPole-v1.zip"
+    write_dqn(path)
     return path
 
 

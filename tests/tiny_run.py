@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 
 from qpd.phases.distill import distill
 from qpd.phases.finetune import finetune
@@ -27,6 +27,14 @@ def write_teacher(path: Path) -> None:
     with torch.no_grad():
         model.policy.action_net.weight.mul_(400)
     model.save(path)
+
+
+def write_dqn(path: Path) -> None:
+    """An untrained DQN agent for CartPole; without biases it changes its mind."""
+    agent = DQN("MlpPolicy", "CartPole-v1", buffer_size=10, seed=3, device="cpu")
+    with torch.no_grad():
+        agent.policy.q_net.q_net[-1].bias.zero_()
+    agent.save(path)
 
 
 def recipe_of(teacher_zip: Path, **sections: dict[str, Any]) -> Recipe:

@@ -21,7 +21,8 @@ from qpd.analysis.networks.played_states import play_states
 from qpd.errors.codes import ErrorCode
 from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.target import TargetError, load_target
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS, algorithm_name
+from qpd.teachers.archive.agent_identity import algorithm_name
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from qpd.analysis.paper.matching import mismatches
 from qpd.analysis.returns.mean_bootstrap import ScorePair
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 
 _TEMPERATURE = "distill.temperature"
 _TEMPERATURES = (_TEMPERATURE, "finetune.temperature")

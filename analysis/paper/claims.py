@@ -19,7 +19,7 @@ from qpd.analysis.paper.claim_pairs import (
     pairs_between,
 )
 from qpd.analysis.returns.policy_groups import PolicyGroup
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 
 ENVIRONMENT = "Breakout"
 # Our own bounds, for claims that the paper makes without a number.

@@ -29,13 +29,13 @@ from qpd.evaluation.games import bootstrap_estimate
 from qpd.evaluation.holm import ERROR_RATE
 from qpd.files.bounded_read import read_file
 from qpd.files.json_input import read_json
+from qpd.teachers.archive.algorithm import Q_ALGORITHMS
 
 FREE = 2.0  # percent: |mean E| below it is free (claim 1), and the lower end of claim 2
 COSTLY = 5.0  # percent: the upper end of claim 2
 KEPT = 0.05  # of R_fp32 - R_random: what "keeps the return" may lose (claim 4)
 _LEAST, _PERMUTATIONS = 3, 4000
 _MOST_BYTES = 64 << 20
-_Q_LEARNERS = ("dqn", "qrdqn")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _fp16_is_free(evidence: QuarlEvidence) -> Found:
 
 def _int8_costs(evidence: QuarlEvidence) -> Found:
     mine, kind = _eight_bits(evidence.frame)
-    mine = mine[~mine["algo"].isin(_Q_LEARNERS)]
+    mine = mine[~mine["algo"].isin(Q_ALGORITHMS)]
     known = mine["error_percent"].dropna().to_numpy(float)
     if len(known) < _LEAST:
         return Found("needs 8 bits of three agents: qpd quantize --bits 8")

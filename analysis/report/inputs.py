@@ -49,13 +49,6 @@ class ReportInputs:
         """The run directory, as the caller named it."""
         return self.run.path
 
-    def student_file(self, name: str) -> Path:
-        """Return the path of the student `name`, whether or not the file exists."""
-        run = self.run
-        return {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}[
-            name
-        ]
-
 
 def require_packages() -> None:
     """Raise ReportError unless the packages that draw the page are installed."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qpd.analysis.figure_style import COLOURS, NEUTRAL
 from qpd.analysis.report.blocks import Picture, Pictures, Section, Table
 from qpd.analysis.report.figure_uri import figure_uri
-from qpd.analysis.report.inputs import STUDENTS, ReportInputs
+from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.runs.run_table import LABELS
 from qpd.files.bounded_read import read_file
 from qpd.files.json_input import parse_json
@@ -61,9 +61,9 @@ def part_bytes(path: Path) -> dict[str, int]:
 def sizes_section(inputs: ReportInputs) -> Section:
     """Show the bytes of each student's file by layer."""
     files = {
-        name: part_bytes(inputs.student_file(name))
-        for name in reversed(STUDENTS)
-        if name in inputs.summary["policies"] and inputs.student_file(name).is_file()
+        str(name): part_bytes(file)
+        for name, file in inputs.run.student_files.items()
+        if name in inputs.summary["policies"] and file.is_file()
     }
     if not files:
         left_out = "This run directory holds no student file."

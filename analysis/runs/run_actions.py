@@ -5,10 +5,12 @@ from __future__ import annotations
 from qpd.actions import ActionSpace, Box, Discrete
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.origin import student_actions
-
-_Q_VALUES = ("dqn", "qrdqn")
-_CONTINUOUS = ("sac", "tqc", "td3", "ddpg")  # of these alone the name tells it
-_NO_CRITIC = "ars"
+from qpd.teachers.archive.algorithm import (
+    DETERMINISTIC_ALGORITHMS,
+    GAUSSIAN_ALGORITHMS,
+    Q_ALGORITHMS,
+    SEARCH_ALGORITHM,
+)
 
 
 def run_actions(run: RunDirectory, algo: str) -> ActionSpace:
@@ -19,11 +21,11 @@ def run_actions(run: RunDirectory, algo: str) -> ActionSpace:
     for file in (run.quantized_file, run.ptq_file, run.distilled_file):
         if file.is_file():
             return student_actions(file)
-    if algo in _CONTINUOUS:
+    if algo in (*GAUSSIAN_ALGORITHMS, *DETERMINISTIC_ALGORITHMS):  # others may be continuous
         return Box((-1.0,), (1.0,))
-    return Discrete(1, "q_values" if algo in _Q_VALUES else "logits")
+    return Discrete(1, "q_values" if algo in Q_ALGORITHMS else "logits")
 
 
 def has_critic(actions: ActionSpace, algo: str) -> bool:
     """Tell whether the teacher's values are a critic's, which a student can learn."""
-    return not actions.has_values and algo != _NO_CRITIC
+    return not actions.has_values and algo != SEARCH_ALGORITHM

@@ -29,7 +29,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.files.bounded_read import read_file
 from qpd.quantization.bit_widths import FLOAT_BITS
 from qpd.recipe.schema import Recipe
-from qpd.runs.manifest import Manifest, PhaseName
+from qpd.runs.manifest import MADE_BY, Manifest
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.student_files.distilled import MAX_FILE_BYTES, check_size
 from qpd.students import StudentArchitecture
@@ -49,7 +49,6 @@ _FLOAT: dict[str, Any] = {
     "weight_bits": FLOAT_BITS, "layer_bits": str(FLOAT_BITS), "mean_bits": float(FLOAT_BITS),
     "activation_bits": FLOAT_BITS, "scheme": "float",
 }  # fmt: skip
-_PHASES: dict[str, PhaseName] = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -138,14 +137,13 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
         for name in ("teacher", "teacher_sharpened")
         if name == "teacher" or name in evaluated
     ]
-    files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
     architecture = run_architecture(run)
     parameters = architecture.num_parameters if architecture else np.nan
     actions, algo = run_actions(run, manifest.teacher.algo), manifest.teacher.algo
-    for name, file in files.items():
-        if run.phase(_PHASES[name]).state == "done" or name in evaluated:
+    for name, file in run.student_files.items():
+        if run.phase(MADE_BY[name]).state == "done" or name in evaluated:
             size = file.stat().st_size if file.is_file() else np.nan
-            shape = {"policy": name, "parameters": parameters, "size_bytes": size}
+            shape: dict[str, Any] = {"policy": name, "parameters": parameters, "size_bytes": size}
             shape["student_digest"] = _tensor_digest(file)
             shape["students_sharing"] = sharing
             shape["best_validation"] = best_validation(run, metrics, name)

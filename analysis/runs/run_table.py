@@ -8,7 +8,7 @@ from typing import Any
 from qpd.analysis.runs.run_identity import agent_title, run_name
 from qpd.analysis.runs.student_bits import run_architecture
 from qpd.quantization.bit_widths import FLOAT_BITS, BitWidths, configured_widths, float_widths
-from qpd.runs.manifest import Manifest
+from qpd.runs.manifest import MADE_BY, Manifest
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers.archive.agent_identity import agent_name
@@ -59,14 +59,9 @@ def run_summary(path: Path) -> dict[str, Any]:
             if name == "teacher" or name in evaluations:
                 bits = {"weight_bits": FLOAT_BITS}
                 policies[name] = _entry(count, 4 * count, bits, evaluations.get(name))
-    students = [
-        ("distilled", "distill", run.distilled_file),
-        ("ptq", "quantize", run.ptq_file),
-        ("qat", "finetune", run.quantized_file),
-    ]
     architecture = run_architecture(run)
-    for name, phase, file in students:
-        if manifest.phases[phase].state == "done" and architecture:  # type: ignore[index]
+    for name, file in run.student_files.items():
+        if manifest.phases[MADE_BY[name]].state == "done" and architecture:
             shapes, set_ = architecture.layer_shapes(), run.recipe.quantize
             widths = (
                 float_widths(shapes)

@@ -17,8 +17,8 @@ def run_architecture(run: RunDirectory) -> StudentArchitecture | None:
     Raises StudentFileError.
     """
     # Committed runs may hold only one of the files.
-    files = (run.distilled_file, run.ptq_file, run.quantized_file)
-    return next((stored_architecture(file) for file in files if file.is_file()), None)
+    files = (file for file in run.student_files.values() if file.is_file())
+    return next(map(stored_architecture, files), None)
 
 
 def bit_columns(recipe: Recipe, architecture: StudentArchitecture | None) -> dict[str, Any]:

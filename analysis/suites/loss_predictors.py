@@ -14,6 +14,7 @@ import pandas as pd
 
 from qpd.analysis.figure_style import PAGE_WIDTH, new_figure, series_look
 from qpd.analysis.returns.return_rows import ShownTable
+from qpd.teachers.archive.algorithm import OFF_POLICY_ALGORITHMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def loss_predictors(frame: pd.DataFrame) -> pd.DataFrame:
     group that replays transitions (DQN, QR-DQN, DDPG, TD3, SAC, TQC) or does not.
     """
     frame = with_changed_actions(frame)
-    replays = frame["algo"].isin(["dqn", "qrdqn", "ddpg", "td3", "sac", "tqc"])
+    replays = frame["algo"].isin(OFF_POLICY_ALGORITHMS)
     rows = []
     keys = ["precision", "scheme", "per"]
     for key, mine in frame.groupby(keys, dropna=False, sort=False):

@@ -143,16 +143,7 @@ def write_agent_run(
     with RunDirectory.create(path, agent.recipe) as run:
         if run.phase("evaluate").state == "done":
             return
-        run.record_teacher(
-            TeacherRecord(
-                source=teacher.source,
-                sha256=teacher.sha256,
-                algo=teacher.algo,
-                env_id=environment.env_id,
-                num_parameters=teacher.num_parameters,
-                environment=environment.to_json() if environment.additions() else None,
-            )
-        )
+        run.record_teacher(TeacherRecord.of(teacher, environment))
         run.record_arithmetic(record_numerics(torch.device("cpu"), cxx_compiler() is not None))
         about = {"recipe": agent.recipe.name, "env_id": environment.env_id, "method": "agent"}
         about |= feature_origin(environment)

@@ -10,7 +10,7 @@ from qpd.agents.errors import AgentQuantizationError
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import to_plain, write_json
 from qpd.files.json_input import read_json
-from qpd.runs.run_folder import sealed
+from qpd.runs.run_folder import sealed, unsealed
 
 Arithmetic = Literal["float", "simulated", "integers"]
 
@@ -91,10 +91,7 @@ def read_cell(file: Path) -> Cell | None:
     if not file.is_file():
         return None
     try:
-        content = read_json(file)
-        seal = content.pop("crc32")
-        if sealed(content)["crc32"] != seal:
-            raise ValueError("its checksum does not fit")
+        content = unsealed(read_json(file))
         layers = tuple(LayerNoise(**layer) for layer in content.pop("layers"))
         games = content.pop("played")
         played = Played(tuple(games["returns"]), tuple(games["lengths"]))

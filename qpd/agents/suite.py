@@ -42,7 +42,7 @@ from qpd.runs.manifest import new_origin
 from qpd.runs.played_environment import EnvironmentWish, PlayedEnvironment, environment_of
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
-from qpd.runs.run_folder import LOCK_NAME, RunDirectoryError, acquire_lock, sealed
+from qpd.runs.run_folder import LOCK_NAME, RunDirectoryError, acquire_lock, sealed, unsealed
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.archive.agent_identity import agent_name
 from qpd.teachers.networks.actor import actor_of
@@ -206,17 +206,13 @@ def _refuse_another(suite: Suite, file: Path) -> None:
 def _sealed_content(file: Path) -> dict[str, Any]:
     """Read a file with a checksum. Raises AgentQuantizationError."""
     try:
-        found: dict[str, Any] = read_json(file)
-        seal = found.pop("crc32")
-        if sealed(found)["crc32"] != seal:
-            raise ValueError("its checksum does not fit")
+        return unsealed(read_json(file))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise AgentQuantizationError(
             f"{file}: is damaged ({str(error).splitlines()[0]}); put a copy of it back, or choose "
             "another -o",
             ErrorCode.RUN_DAMAGED,
         ) from error
-    return found
 
 
 def _short(value: object) -> str:

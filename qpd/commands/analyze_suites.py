@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from qpd.commands.analysis_extra import analysis_extra
 from qpd.commands.analysis_output import Output, print_analysis, save_analysis
 from qpd.commands.environment_options import environment_wish
-from qpd.commands.output import AsJson, EnvKwargs, EnvOption, FrameStack, Quiet, WrapperOption
+from qpd.commands.output import (
+    AsJson,
+    EnvKwargs,
+    EnvOption,
+    FrameStack,
+    Quiet,
+    WrapperOption,
+    progress,
+)
 
 Suites = Annotated[
     list[Path], typer.Argument(help="folders of `qpd quantize AGENT... -o FOLDER`, or of such")
@@ -115,20 +122,19 @@ def analyze_weights(
             distributions_figure,
             layer_distributions,
         )
-        from qpd.runs.progress import SilentProgress, TerminalProgress
         from qpd.teachers import load_teacher
         from qpd.teachers.archive.agent_identity import agent_name
 
-        display = SilentProgress() if quiet else TerminalProgress(Console(stderr=True))
         wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
         wish.allow_modules()
         rows, figures = [], {}
-        for source in agents:
-            teacher = load_teacher(source, env_id=wish.env_id)
-            name = agent_name(teacher.algo, teacher.env_id)
-            layers = layer_distributions(teacher, wish, display)
-            rows.append(distribution_rows(name, layers))
-            figures[f"weights_{name}"] = partial(distributions_figure, name, layers)
+        with progress(quiet) as display:
+            for source in agents:
+                teacher = load_teacher(source, env_id=wish.env_id)
+                name = agent_name(teacher.algo, teacher.env_id)
+                layers = layer_distributions(teacher, wish, display)
+                rows.append(distribution_rows(name, layers))
+                figures[f"weights_{name}"] = partial(distributions_figure, name, layers)
         table = pd.concat(rows, ignore_index=True)
         written = save_analysis({"weights": table}, figures, output)
     notes = [
@@ -157,12 +163,11 @@ def analyze_exploration(
             exploration_table,
             paired_with_float,
         )
-        from qpd.runs.progress import SilentProgress, TerminalProgress
 
-        display = SilentProgress() if quiet else TerminalProgress(Console(stderr=True))
         wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
         wish.allow_modules()
-        table = exploration(runs, games, display, wish)
+        with progress(quiet) as display:
+            table = exploration(runs, games, display, wish)
         paired = paired_with_float(table)
         tables = {"exploration": table, "exploration_last": paired}
         written = save_analysis(tables, {"exploration": lambda: exploration_figure(table)}, output)

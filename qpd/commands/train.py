@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -27,15 +27,16 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
-from qpd.recipe.value_types import TrainFormat
+from qpd.recipe.value_types import Algorithm, TrainFormat
 
-ALGORITHMS = "ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3"
-_OTHERS = ("ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "tqc")  # make no integer controllers
+_ALGORITHMS = get_args(Algorithm)
+_CONTROLLED = ("sac", "td3", "ddpg")  # train integer controllers
+_ALGO_HELP = f"{', '.join(_ALGORITHMS[:-1])} or {_ALGORITHMS[-1]}; or, alone, a training's recipe"
 _PARTS, _BITS = ("input", "core", "output", "all"), tuple("2345678")
 
 
 def train(
-    algo: Annotated[str, typer.Argument(help=f"{ALGORITHMS}; or, alone, a training's recipe")],
+    algo: Annotated[str, typer.Argument(help=_ALGO_HELP)],
     env: Annotated[str | None, typer.Argument(help="environment id, or module:id")] = None,
     timesteps: Annotated[
         int | None,
@@ -111,9 +112,8 @@ def train(
     The folder is a run directory and an agent: `qpd run --teacher FOLDER`. Needs the extra `train`.
     """
     from qpd import api
-    from qpd.teachers.training.algorithms import ALGORITHMS as names
 
-    if env is None and algo.lower() in names:
+    if env is None and algo.lower() in _ALGORITHMS:
         raise TargetError(
             f"{algo}: name the environment, too: `qpd train {algo} ENV`", ErrorCode.COMMAND_LINE
         )
@@ -121,7 +121,7 @@ def train(
     changes += environment_overrides(None, env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
     quantization = _quantization(bits, quant_delay, per, scheme)
-    if bits is not None and "=" in bits and algo in _OTHERS:
+    if bits and "=" in bits and algo in _ALGORITHMS and algo not in _CONTROLLED:
         raise TargetError(
             f"--bits {bits}: integer controllers are trained by SAC, TD3 or DDPG, not by {algo}",
             ErrorCode.COMMAND_LINE,

@@ -17,11 +17,8 @@ from qpd.hub.markdown import code, escape
 from qpd.quantization.bit_widths import BitWidths, bit_widths
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.quantized import stored_constant_bytes
-from qpd.teachers.archive.agent_identity import (
-    CONTRIB_ALGORITHMS,
-    algorithm_name,
-    library_name,
-)
+from qpd.teachers.archive.agent_identity import algorithm_name, library_name
+from qpd.teachers.archive.algorithm import CONTRIB_ALGORITHMS
 
 # In the order of the table, from what was imitated to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {

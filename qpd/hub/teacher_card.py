@@ -8,19 +8,15 @@ from qpd.environments.registry import atari_rom
 from qpd.hub.action_words import actions_in_words
 from qpd.hub.markdown import code, escape
 from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
-from qpd.teachers.archive.agent_identity import (
-    CONTRIB_ALGORITHMS,
-    algorithm_name,
-)
+from qpd.teachers.archive.agent_identity import algorithm_name
 from qpd.teachers.archive.algorithm import (
-    DETERMINISTIC_ALGORITHMS,
-    GAUSSIAN_ALGORITHMS,
+    CONTRIB_ALGORITHMS,
+    OFF_POLICY_ALGORITHMS,
     Q_ALGORITHMS,
     SEARCH_ALGORITHM,
 )
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
 
-_OFF_POLICY = (*Q_ALGORITHMS, *GAUSSIAN_ALGORITHMS, *DETERMINISTIC_ALGORITHMS)
 _NORMALIZED_IMPORTS = [
     "from stable_baselines3.common.env_util import make_vec_env",
     "from stable_baselines3.common.vec_env import VecNormalize",
@@ -117,7 +113,7 @@ def _usage(page: TeacherPage) -> str:
     package = "sb3_contrib" if algo in CONTRIB_ALGORITHMS else "stable_baselines3"
     arguments = f'"{page.zip_name}", device="cpu"'
     # By default load() allocates the replay buffer of the training, a million observations.
-    if algo in _OFF_POLICY:
+    if algo in OFF_POLICY_ALGORITHMS:
         # SB3 saves the class that it chose for n-step returns, and warns about it on loading.
         arguments = f"\n    {arguments}, buffer_size=1, replay_buffer_class=None\n"
     lines = [

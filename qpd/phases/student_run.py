@@ -147,20 +147,9 @@ def _begin(
     run: RunDirectory, prepared: Prepared, progress: Progress, store: Path, label: str = ""
 ) -> StudentRun:
     """Record the teacher in the manifest, and bring metrics.csv to the checkpoint's state."""
-    teacher, environment = prepared.teacher, prepared.environment
     for line in prepared.notes:
         progress.note(line)
-    run.record_teacher(
-        TeacherRecord(
-            source=teacher.source,
-            sha256=teacher.sha256,
-            algo=teacher.algo,
-            env_id=prepared.env_id,
-            num_parameters=teacher.num_parameters,
-            actor_parameters=teacher.actor_parameters,
-            environment=environment.to_json() if environment.additions() else None,
-        )
-    )
+    run.record_teacher(TeacherRecord.of(prepared.teacher, prepared.environment))
     now = record_numerics(prepared.device, cxx_compiler() is not None)
     changed = run.record_arithmetic(now).differences(now)
     if changed and any(record.state != "done" for record in run.manifest.phases.values()):

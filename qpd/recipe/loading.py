@@ -143,13 +143,7 @@ def override_recipe(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     Raises:
         RecipeError: With one line per mistake.
     """
-    mistakes: list[str] = []
-    layer = _read_overrides(overrides, mistakes)
-    merged = merge_sections(recipe.model_dump(mode="json"), layer.data)
-    changed = _validate(merged, [layer], mistakes, Recipe)
-    if changed is None or mistakes:
-        raise RecipeError(mistakes)
-    return changed
+    return load_typed_recipe(Recipe, None, overrides, beneath=recipe.model_dump(mode="json"))
 
 
 def _validate(
@@ -350,7 +344,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read_overrides(
-    overrides: Sequence[str], mistakes: list[str], model: type[RecipeSection] = Recipe
+    overrides: Sequence[str], mistakes: list[str], model: type[RecipeSection]
 ) -> Layer:
     layer = Layer(OVERRIDE, {})
     for text in overrides:

@@ -18,6 +18,7 @@ from qpd.recipe.section import RecipeSection
 from qpd.recipe.training_phases import DistillSettings, FinetuneSettings
 from qpd.recipe.value_types import (
     ActivationName,
+    Algorithm,
     ConvChannels,
     Device,
     EnvArguments,
@@ -39,9 +40,6 @@ class RecipeError(UserError, ValueError):
     """Every mistake found in a recipe, one line each, in `lines`."""
 
     code = ErrorCode.RECIPE_WRONG_VALUE
-
-
-Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "td3", "ddpg"]
 
 
 class TeacherSettings(RecipeSection):

@@ -17,9 +17,15 @@ from pydantic import Field, model_validator
 from qpd.recipe.bounds import MAX_SAMPLES, MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
 from qpd.recipe.section import RecipeSection
-from qpd.recipe.value_types import Device, EnvArguments, Name, PhaseLossScale, TrainFormat, Wrappers
-
-Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]
+from qpd.recipe.value_types import (
+    Algorithm,
+    Device,
+    EnvArguments,
+    Name,
+    PhaseLossScale,
+    TrainFormat,
+    Wrappers,
+)
 
 
 class TrainSettings(RecipeSection):

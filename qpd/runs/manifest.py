@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,13 +17,23 @@ from qpd.numerics.numerics_record import NumericsRecord
 from qpd.recipe.value_types import Name
 from qpd.version import __version__
 
+if TYPE_CHECKING:
+    from qpd.environments.source import EnvironmentSource
+    from qpd.teachers import Teacher
+
 FORMAT_VERSION: Final = 1
 
 PhaseName = Literal["distill", "quantize", "finetune", "evaluate"]
 PhaseState = Literal["pending", "running", "done"]
 EvaluatedPolicy = Literal["teacher", "teacher_sharpened", "distilled", "ptq", "qat"]
 
+StudentPolicy = Literal["distilled", "ptq", "qat"]
+
 PHASES: tuple[PhaseName, ...] = ("distill", "quantize", "finetune", "evaluate")
+# The phase that makes each student, in their order.
+MADE_BY: dict[StudentPolicy, PhaseName] = {
+    "distilled": "distill", "ptq": "quantize", "qat": "finetune",
+}  # fmt: skip
 
 
 # Far beyond what is measured; sums and squares of them are finite.
@@ -123,6 +133,19 @@ class TeacherRecord(BaseModel):
     actor_parameters: int | None = Field(None, ge=1, le=10**12)
     # What is done to the environment (EnvironmentSource.to_json), where anything is.
     environment: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, teacher: Teacher, environment: EnvironmentSource) -> Self:
+        """Return the record of a loaded agent in the environment that it plays."""
+        return cls(
+            source=teacher.source,
+            sha256=teacher.sha256,
+            algo=teacher.algo,
+            env_id=environment.env_id,
+            num_parameters=teacher.num_parameters,
+            actor_parameters=teacher.actor_parameters,
+            environment=environment.to_json() if environment.additions() else None,
+        )
 
 
 class RunOrigin(BaseModel):

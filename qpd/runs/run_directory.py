@@ -15,7 +15,7 @@ from typing import Any, Self
 from filelock import FileLock
 
 from qpd.errors.codes import ErrorCode
-from qpd.files.atomic import remove_leftovers, to_plain, write_json, write_text
+from qpd.files.atomic import remove_leftovers, to_plain, write_text
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
@@ -29,6 +29,7 @@ from qpd.runs.manifest import (
     PhaseName,
     PhaseRecord,
     PhaseState,
+    StudentPolicy,
     TeacherRecord,
     new_manifest,
 )
@@ -44,6 +45,7 @@ from qpd.runs.run_folder import (
     recorded_evaluation,
     refuse_differences,
     refuse_foreign,
+    require_manifest,
     sealed,
 )
 
@@ -166,11 +168,7 @@ class RunDirectory(RunFolder):
             RunDirectoryError: It is missing, foreign, corrupt or in use.
         """
         path = Path(path)
-        if not (path / "manifest.json").is_file():
-            what = "has no manifest.json" if path.is_dir() else "is no folder"
-            raise RunDirectoryError(
-                [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
-            )
+        require_manifest(path)
         lock = None if read_only else acquire_lock(path)
         try:
             manifest = read_manifest(path)
@@ -199,11 +197,6 @@ class RunDirectory(RunFolder):
         return self._manifest
 
     @property
-    def manifest_file(self) -> Path:
-        """manifest.json."""
-        return self.path / "manifest.json"
-
-    @property
     def distilled_file(self) -> Path:
         """The full-precision student after phase 1."""
         return self.path / "distilled.safetensors"
@@ -213,6 +206,11 @@ class RunDirectory(RunFolder):
         """The integer student as phase 2 left it, packed."""
         return self.path / "ptq.safetensors"
 
+    @property
+    def student_files(self) -> dict[StudentPolicy, Path]:
+        """The students' files, whether or not they exist, in the order of `MADE_BY`."""
+        return {"distilled": self.distilled_file, "ptq": self.ptq_file, "qat": self.quantized_file}
+
     def exponents_file(self, phase: str) -> Path:
         """Return the file of the gradients that a phase counted (`qpd.runs.counted_gradients`)."""
         return self.path / f"gradient_exponents.{phase}.json"
@@ -220,17 +218,9 @@ class RunDirectory(RunFolder):
     @property
     def checkpoint_folder(self) -> Path:
         """All that resuming needs; made on access."""
-        return self._folder("checkpoint")
-
-    @property
-    def exports_folder(self) -> Path:
-        """Exported students; made on access."""
-        return self._folder("exports")
-
-    @property
-    def report_folder(self) -> Path:
-        """Tables, figures, videos; made on access."""
-        return self._folder("report")
+        folder = self.path / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def metrics_bytes(self) -> bytes:
         """Return the content of metrics.csv, empty if there is none."""
@@ -306,19 +296,7 @@ class RunDirectory(RunFolder):
         refuse_differences(self.path, at_same_place(before, recipe), recipe)
         # Who the agent is, its checksum tells: `record_teacher` writes where it is now.
 
-    def _folder(self, name: str) -> Path:
-        folder = self.path / name
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    def _check_writable(self) -> None:
-        if self._lock is None:
-            raise RunDirectoryError([f"{self.path}: is closed or open for reading only"])
-
     def _update(self, **changes: Any) -> None:
-        self._save_manifest(self._manifest.model_copy(update=changes))
-
-    def _save_manifest(self, manifest: Manifest) -> None:
-        self._check_writable()
-        write_json(self.manifest_file, sealed(manifest.model_dump(mode="json")))
+        manifest = self._manifest.model_copy(update=changes)
+        self._write_manifest(manifest)
         self._manifest = manifest

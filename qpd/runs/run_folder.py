@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.files.atomic import sync_folder, to_plain
+from qpd.files.atomic import sync_folder, to_plain, write_json
 from qpd.files.json_input import MAX_MANIFEST_BYTES, read_json
 from qpd.files.tensors import crc32_of
 from qpd.recipe.differences import recipe_differences
@@ -130,6 +130,17 @@ class RunFolder:
         return str(self.path)
 
     @property
+    def manifest_file(self) -> Path:
+        """manifest.json."""
+        return self.path / "manifest.json"
+
+    def _write_manifest(self, manifest: RunOrigin) -> None:
+        """Write it, sealed. Raises RunDirectoryError without the lock."""
+        if self._lock is None:
+            raise RunDirectoryError([f"{self.path}: is closed or open for reading only"])
+        write_json(self.manifest_file, sealed(manifest.model_dump(mode="json")))
+
+    @property
     def recipe_file(self) -> Path:
         """recipe.yaml."""
         return self.path / "recipe.yaml"
@@ -148,6 +159,15 @@ class RunFolder:
     def tensorboard_folder(self) -> Path:
         """TensorBoard events; made when first written."""
         return self.path / "tensorboard"
+
+
+def require_manifest(path: Path) -> None:
+    """Raise RunDirectoryError where `path` is no run directory."""
+    if not (path / "manifest.json").is_file():
+        what = "has no manifest.json" if path.is_dir() else "is no folder"
+        raise RunDirectoryError(
+            [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
+        )
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -212,6 +232,14 @@ def recorded_evaluation(path: Path, policy: str, result: Mapping[str, Any]) -> d
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest's content (JSON types) with its CRC-32, which `read_manifest` checks."""
     return {**content, _SEAL: crc32_of(json.dumps(content, sort_keys=True).encode())}
+
+
+def unsealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what `sealed` was given. Raises KeyError without a CRC-32, ValueError for another."""
+    found = {key: value for key, value in content.items() if key != _SEAL}
+    if sealed(found)[_SEAL] != content[_SEAL]:
+        raise ValueError("its checksum does not fit")
+    return found
 
 
 def refuse_differences(path: Path, before: RecipeSection, now: RecipeSection) -> None:

@@ -20,7 +20,7 @@ from qpd.machine.device import choose_device
 from qpd.numerics.random_seeds import seed_for
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.recipe.schema import MAX_PARALLEL_GAMES
-from qpd.runs.manifest import EvaluatedPolicy, date_now
+from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, date_now
 from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
@@ -180,10 +180,12 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
             f"{path}: this run has not begun: no teacher is recorded yet",
             ErrorCode.RUN_PHASE_MISSING,
         )
-    files = {"distilled": run.distilled_file, "ptq": run.ptq_file, "qat": run.quantized_file}
-    phases = {"distilled": "distill", "ptq": "quantize", "qat": "finetune"}
-    made = [name for name, phase in phases.items() if run.phase(phase).state == "done"]  # type: ignore[arg-type]
-    name = (made[-1] if made else "teacher") if policy is None else policy
+    made = {
+        str(name): run.student_files[name]
+        for name, phase in MADE_BY.items()
+        if run.phase(phase).state == "done"
+    }
+    name = ([*made][-1] if made else "teacher") if policy is None else policy
     if name == "teacher":
         teacher = load_recipe_teacher(recipe.teacher)
         # A path may hold another agent by now: its return must not be booked as this run's.
@@ -199,12 +201,13 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         raise TargetError(f"--policy {name}: {path} holds {there}{hint}", ErrorCode.STUDENT_MISSING)
     else:
         chosen: Policy
+        file = made[name]
         if name == "distilled":
-            student = load_student(files[name]).to(choose_device(device))
-            chosen = network_policy(student, student_actions(files[name]))
+            student = load_student(file).to(choose_device(device))
+            chosen = network_policy(student, student_actions(file))
         else:
-            chosen = IntegerEngine(load_integer_student(files[name]))
-        shape = stored_architecture(files[name])
+            chosen = IntegerEngine(load_integer_student(file))
+        shape = stored_architecture(file)
         known = record.environment
         environment = EnvironmentSource.from_json(known) if known else as_source(record.env_id)
         target = Target(name, chosen, environment, shape.observation_shape)

@@ -21,7 +21,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field
 
 from qpd.errors.codes import ErrorCode
-from qpd.files.atomic import remove_leftovers, to_plain, write_json, write_text
+from qpd.files.atomic import remove_leftovers, to_plain, write_text
 from qpd.files.bounded_read import read_file
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
@@ -38,7 +38,7 @@ from qpd.runs.run_folder import (
     recorded_evaluation,
     refuse_differences,
     refuse_foreign,
-    sealed,
+    require_manifest,
 )
 
 _PACKAGES = ("stable-baselines3", "sb3-contrib", "rl_zoo3", "mujoco")
@@ -119,7 +119,8 @@ class TrainingRun(RunFolder):
                     recipe_crc32=crc32_of(text.encode()),
                 )
                 run = cls(path, recipe, manifest, lock)
-                run._save()  # first: it marks the folder as ours if we are killed here
+                # First: it marks the folder as ours if we are killed here.
+                run._write_manifest(manifest)
             if not run.recipe_file.exists():
                 write_text(run.recipe_file, text)
             remove_leftovers(path)
@@ -181,13 +182,13 @@ class TrainingRun(RunFolder):
         found = {**self._manifest.evaluations, name: plain}
         content = {**self._manifest.model_dump(), "evaluations": found}
         self._manifest = TrainingManifest.model_validate(content)
-        self._save()
+        self._write_manifest(self._manifest)
 
     def record_arithmetic(self, now: NumericsRecord) -> NumericsRecord:
         """Record what the training's numbers depend on, once; return what it began with."""
         if self._manifest.arithmetic is None:
             self._manifest = self._manifest.model_copy(update={"arithmetic": now})
-            self._save()
+            self._write_manifest(self._manifest)
         assert self._manifest.arithmetic is not None
         return self._manifest.arithmetic
 
@@ -196,12 +197,7 @@ class TrainingRun(RunFolder):
         values = {**self.phase.model_dump(), **to_plain(changes)}
         phase = TrainPhase.model_validate(values)
         self._manifest = self._manifest.model_copy(update={"phases": {"train": phase}})
-        self._save()
-
-    def _save(self) -> None:
-        if self._lock is None:
-            raise RunDirectoryError([f"{self.path}: is closed or open for reading only"])
-        write_json(self.path / "manifest.json", sealed(self._manifest.model_dump(mode="json")))
+        self._write_manifest(self._manifest)
 
 
 def check_place(path: Path, recipe: TrainRecipe) -> None:
@@ -215,11 +211,7 @@ def check_place(path: Path, recipe: TrainRecipe) -> None:
 
 
 def _manifest_of(path: Path) -> TrainingManifest:
-    if not (path / "manifest.json").is_file():
-        what = "has no manifest.json" if path.is_dir() else "is no folder"
-        raise RunDirectoryError(
-            [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
-        )
+    require_manifest(path)
     content = read_sealed(path)
     if content.get("kind") != "training":
         raise RunDirectoryError(

@@ -14,7 +14,7 @@ from qpd.student_files.distilled import (
     stored_actions,
     stored_architecture,
 )
-from qpd.teachers.archive.agent_identity import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 
 
 def student_origin(file: Path) -> dict[str, Any]:

@@ -6,23 +6,12 @@ from collections.abc import Mapping
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.algorithm import (
     ACTOR_CRITIC_ALGORITHMS,
-    Q_ALGORITHMS,
+    CONTRIB_ALGORITHMS,
     SUPPORTED_ALGORITHMS,
 )
 from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.archive.sb3_archive import Sb3Archive
 
-__all__ = [
-    "ACTOR_CRITIC_ALGORITHMS",
-    "Q_ALGORITHMS",
-    "agent_name",
-    "algorithm_name",
-    "choose_algo",
-    "library_name",
-    "refuse_unsupported",
-]
-
-CONTRIB_ALGORITHMS = ("qrdqn", "trpo", "tqc", "ars")  # in the package sb3_contrib
 _EXPECTED = "expected PPO, A2C, TRPO, ARS, DQN, QR-DQN, SAC, TQC, TD3 or DDPG"
 
 

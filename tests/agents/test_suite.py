@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import PPO
 
 from qpd.agents import agent_games, suite
 from qpd.agents.cells import action_changes, quantize_agent
@@ -28,17 +28,6 @@ from qpd.teachers.networks.actor import actor_of
 from tests.tiny_run import Interrupt
 
 ASKED = precisions_of(["fp16", 8], 8)
-
-
-@pytest.fixture(scope="module")
-def dqn_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained DQN agent for CartPole: games of ten to a hundred steps."""
-    path = tmp_path_factory.mktemp("agent") / "dqn-CartPole-v1.zip"
-    agent = DQN("MlpPolicy", "CartPole-v1", buffer_size=10, seed=3, device="cpu")
-    with torch.no_grad():
-        agent.policy.q_net.q_net[-1].bias.zero_()
-    agent.save(path)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -6,23 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from stable_baselines3 import DQN
 
 import qpd
 from tests.command_line import call
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
-
-
-@pytest.fixture(scope="module")
-def dqn_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("agent") / "dqn-CartPole-v1.zip"
-    agent = DQN("MlpPolicy", "CartPole-v1", buffer_size=10, seed=3, device="cpu")
-    with torch.no_grad():
-        agent.policy.q_net.q_net[-1].bias.zero_()
-    agent.save(path)
-    return path
 
 
 def test_many_agents_make_one_table(

@@ -8,27 +8,13 @@ import yaml
 from qpd.recipe.loading import GRID_SUFFIX, list_recipes, load_recipe, recipes_folder
 from qpd.recipe.mistakes import all_key_paths, recipe_field
 from qpd.recipe.schema import Recipe, RecipeError, StudentSettings
+from tests.recipe.recipe_mistakes import mistakes, write
 
 # Grids (test_sweep_grid.py) are told from recipes by their names.
 ALL_FILES = sorted(
     path for path in recipes_folder().rglob("*.yaml") if not path.name.endswith(GRID_SUFFIX)
 )
 IDS = [path.relative_to(recipes_folder()).as_posix() for path in ALL_FILES]
-
-
-def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def mistakes(path: str | Path, *overrides: str) -> list[str]:
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(path, overrides)
-    assert caught.value.lines
-    assert str(caught.value) == "\n".join(caught.value.lines)
-    assert all("\n" not in line for line in caught.value.lines)
-    return caught.value.lines
 
 
 def test_recipes_are_shipped() -> None:

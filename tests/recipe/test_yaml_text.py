@@ -10,21 +10,7 @@ from hypothesis import strategies as st
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.recipe.yaml_text import parse_recipe_text, parse_scalar
-
-
-def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def mistakes(path: str | Path, *overrides: str) -> list[str]:
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(path, overrides)
-    assert caught.value.lines
-    assert str(caught.value) == "\n".join(caught.value.lines)
-    assert all("\n" not in line for line in caught.value.lines)
-    return caught.value.lines
+from tests.recipe.recipe_mistakes import mistakes, write
 
 
 @pytest.mark.parametrize(

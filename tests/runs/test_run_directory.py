@@ -54,7 +54,7 @@ def test_fresh_directory(path: Path, recipe: Recipe) -> None:
         assert manifest["phases"] == {name: {"state": "pending"} for name in PHASES}
         assert manifest["evaluations"] == {}
         assert load_recipe(run.recipe_file) == recipe
-        assert run.checkpoint_folder.is_dir() and run.exports_folder.is_dir()
+        assert run.checkpoint_folder.is_dir()
 
 
 def test_records_survive_reopening(path: Path, recipe: Recipe) -> None:

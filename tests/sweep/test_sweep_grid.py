@@ -15,12 +15,7 @@ from qpd.recipe.schema import RecipeError
 from qpd.sweep.cells import Cell, ShortTexts, make_cells
 from qpd.sweep.grid import list_grids, load_grid
 from qpd.sweep.sharing import Batch, plan_batches
-
-
-def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
+from tests.recipe.recipe_mistakes import write
 
 
 def cells(folder: Path, text: str) -> dict[str, Cell]:
