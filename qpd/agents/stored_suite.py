@@ -12,6 +12,7 @@ from qpd.agents.results import AgentResult, Cell, read_cell
 from qpd.agents.suite import AGENT_FILE, SUITE_FILE
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
+from qpd.runs.run_folder import unsealed
 
 
 def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
@@ -85,12 +86,12 @@ def _results(folder: Path) -> Iterator[AgentResult]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = read_json(file)
+        content = unsealed(read_json(file))
         for key in ("source", "algo"):
             content[key] = str(content[key])
         str(content["environment"]["env_id"])
         found: dict[str, Any] = content
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise AgentQuantizationError(
             f"{file}: is damaged; run `qpd quantize` again into a new folder",
             ErrorCode.RUN_DAMAGED,

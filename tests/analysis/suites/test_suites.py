@@ -193,6 +193,16 @@ def test_commands_print_and_draw(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "fp16 costs nothing" in out and "not measured" in out
 
 
+def test_an_agent_file_that_was_edited_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = suite_on_disk(tmp_path, [agent("ppo-Game", "ppo", [1.0, 2.0], cell("W8", [1.0, 2.0]))])
+    file = suite / "ppo-Game" / "agent.json"
+    file.write_text(file.read_text().replace('"ppo"', '"dqn"'))
+    code, _, err = call(capsys, "analyze", "errors", str(suite))
+    assert code == 2 and "agent.json: is damaged" in err and len(err.splitlines()) == 1
+
+
 def test_what_is_no_suite_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, "analyze", "errors", str(tmp_path))
     assert (code, out) == (2, "") and "no suite there" in err and len(err.splitlines()) == 1
