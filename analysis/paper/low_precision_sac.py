@@ -107,7 +107,7 @@ def _lost(mine: Seeds, base: Seeds) -> np.ndarray:
     seed's own R_base would tell more of that seed's luck than of the arms.
     """
     pairs = [(mine[seed], base[seed]) for seed in mine if base.get(seed) is not None]
-    mean = abs(float(np.mean([b for _, b in pairs]))) if pairs else 1.0  # type: ignore[misc]
+    mean = abs(float(np.mean([b for _, b in pairs]))) if pairs else 1.0
     return np.array([-1.0 if a is None else (a - b) / mean for a, b in pairs])  # type: ignore[operator]
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.analysis_output import Output, print_analysis, save_analysis
+from qpd.commands.analyze.extra import analysis_extra
+from qpd.commands.analyze.output import Output, print_analysis, save_analysis
 from qpd.commands.environment_options import environment_wish
 from qpd.commands.output import (
     AsJson,

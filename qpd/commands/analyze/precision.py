@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.analysis_output import Draw, Output, print_analysis, save_analysis
+from qpd.commands.analyze.extra import analysis_extra
+from qpd.commands.analyze.output import Draw, Output, print_analysis, save_analysis
 from qpd.commands.output import AsJson
 from qpd.errors.codes import ErrorCode
 

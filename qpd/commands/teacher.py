@@ -1,22 +1,17 @@
-"""Commands for agents: `qpd evaluate` and `qpd teacher ...`."""
+"""`qpd teacher ...`: describe agents, fetch them, and write their cards."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.commands.completion import complete_policy
 from qpd.commands.environment_options import environment_wish
 from qpd.commands.output import (
     AsJson,
-    Device,
     EnvKwargs,
     EnvOption,
     FrameStack,
-    Quiet,
     VecNormalize,
     WrapperOption,
     print_json,
@@ -29,156 +24,13 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import (
     MAX_EPISODES,
-    MAX_FILM_SECONDS,
-    MAX_FRAMES,
     MAX_SEED,
-    MAX_SHARPNESS,
 )
 
 if TYPE_CHECKING:
     from qpd.teachers import Teacher
 
 teacher_app = typer.Typer(no_args_is_help=True, help="Agents to learn from.")
-
-
-def evaluate(
-    target: Annotated[str, typer.Argument(help="run directory, SB3 zip, zoo folder or hub id")],
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            help="policy of a run: teacher, distilled, ptq or qat",
-            autocompletion=complete_policy,
-        ),
-    ] = None,
-    episodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_EPISODES, help="full games; default: the run's, or 50"),
-    ] = None,
-    acting: Annotated[
-        str | None, typer.Option(help="auto, sample, epsilon or greedy; default: the run's")
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=1.0, help="rate of random actions; default: the run's, or 0.01"),
-    ] = None,
-    sharpness: Annotated[
-        float, typer.Option(max=MAX_SHARPNESS, help="factor on the logits when sampling, above 0")
-    ] = 1.0,
-    noise: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIGMA,...",
-            help="noise on each feature, in its standard deviations: 0,0.1,0.5",
-        ),
-    ] = None,
-    noise_like: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="what `--noise --json` printed for another policy, to have equal noise",
-        ),
-    ] = None,
-    env: EnvOption = None,
-    env_kwargs: EnvKwargs = None,
-    wrapper: WrapperOption = None,
-    frame_stack: FrameStack = None,
-    vecnormalize: VecNormalize = None,
-    max_frames: Annotated[
-        int | None,
-        typer.Option(min=4, max=MAX_FRAMES, help="cut games off after so many emulator frames"),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, max=MAX_SEED, help="seed of the games; default: the run's, or 0"),
-    ] = None,
-    gif: Annotated[Path | None, typer.Option(help="also film a game")] = None,
-    gif_seconds: Annotated[
-        float, typer.Option(min=1.0, max=MAX_FILM_SECONDS, help="length of the film")
-    ] = 40.0,
-    device: Device = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Play full games with a teacher, or with any student of a run.
-
-    Without options a run's policy plays as its recipe says, and the result is recorded in its
-    manifest.
-    """
-    from qpd import api
-    from qpd.runs.observation_noise import with_deviations
-    from qpd.runs.target import load_target
-
-    sigmas = _sigmas(noise)
-    if noise_like is not None and noise is None:
-        raise TargetError(
-            f"--noise-like {noise_like}: give --noise 0,0.1,0.5 as well", ErrorCode.COMMAND_LINE
-        )
-    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
-    loaded = load_target(target, policy, wish, device or "auto", vecnormalize)
-    if noise is not None:
-        loaded = with_deviations(loaded, progress(quiet), noise_like)
-    if gif is not None:
-        from qpd.evaluation.video import check_filmable, record_gif
-
-        check_filmable(gif, loaded.environment)
-    results = [
-        api.evaluate(
-            loaded if place == 0 else replace(loaded, notes=()),  # said once
-            episodes=episodes,
-            seed=seed,
-            acting=acting,
-            epsilon=epsilon,
-            sharpness=sharpness,
-            noise=sigma,
-            max_frames=max_frames,
-            progress=not quiet,
-        )
-        for place, sigma in enumerate(sigmas)
-    ]
-    result = results[0]
-    if gif is not None:
-        record_gif(gif, loaded.policy, loaded.environment, result.acting, result.seed, gif_seconds)
-    report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
-    played = list(zip(sigmas, results, strict=True))
-    if as_json and noise is None:
-        print_json(report | {"return": result.to_json()})
-        return
-    if as_json:
-        noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
-        quantized = loaded.teacher is not None and loaded.teacher.quantization is not None
-        settings = {"deviations": loaded.deviations, "quantized": quantized}
-        print_json(report | settings | {"noise": noisy})
-        return
-    if quiet:
-        return
-    header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
-    rows = []
-    for sigma, each in played:
-        low, high = each.interval()
-        row = [loaded.label, loaded.env_id, f"{each.mean:.1f}", f"[{low:.1f}, {high:.1f}]"]
-        row += [str(len(each.returns)), str(each.acting), str(each.seed)]
-        rows.append(row if sigma is None else [f"{sigma:g}", *row])
-    print_table(header if noise is None else ["noise", *header], rows)
-
-
-def _sigmas(noise: str | None) -> list[float | None]:
-    """Return the numbers of `--noise`, or None alone. Raises TargetError."""
-    if noise is None:
-        return [None]
-    try:
-        found = [float(part) for part in noise.split(",")]
-    except ValueError:
-        raise TargetError(
-            f"--noise {noise:.40}: expected numbers with commas, such as 0,0.1,0.5",
-            ErrorCode.COMMAND_LINE,
-        ) from None
-    if not all(0.0 <= each <= 10.0 for each in found):
-        raise TargetError(
-            f"--noise {noise:.40}: must be from 0 to 10 standard deviations",
-            ErrorCode.COMMAND_LINE,
-        )
-    return list(found)
 
 
 @teacher_app.command("info")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.analysis_output import Draw, save_analysis
+from qpd.commands.analyze.extra import analysis_extra
+from qpd.commands.analyze.output import Draw, save_analysis
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError

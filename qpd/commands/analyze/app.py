@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from qpd.commands.analysis_extra import analysis_extra
-from qpd.commands.analysis_output import (
+from qpd.commands.analyze.extra import analysis_extra
+from qpd.commands.analyze.networks import add_network_commands
+from qpd.commands.analyze.output import (
     Draw,
     Output,
     print_analysis,
     print_files,
     save_analysis,
 )
-from qpd.commands.analyze_networks import add_network_commands
-from qpd.commands.analyze_noise import analyze_robustness
-from qpd.commands.analyze_paper import analyze_paper
-from qpd.commands.analyze_precision import analyze_precision
-from qpd.commands.analyze_suites import add_suite_commands
+from qpd.commands.analyze.paper import analyze_paper
+from qpd.commands.analyze.precision import analyze_precision
+from qpd.commands.analyze.robustness import analyze_robustness
+from qpd.commands.analyze.suites import add_suite_commands
 from qpd.commands.output import AsJson, print_json, print_table, print_text, reason_lines
 from qpd.errors.user_error import TargetError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qpd.commands.analysis_extra import analysis_extra
+from qpd.commands.analyze.extra import analysis_extra
 from qpd.commands.environment_options import environment_wish
 from qpd.commands.output import (
     AsJson,

@@ -1,0 +1,1 @@
+"""`qpd analyze ...`, a module for each kind of measurement."""
