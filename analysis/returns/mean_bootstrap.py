@@ -2,7 +2,8 @@
 
 The bootstrap is hierarchical: runs with replacement, then games within each drawn run. For one run
 the interval is that of `qpd.evaluation.games.bootstrap_interval`: both are
-`qpd.evaluation.studentized`.
+`qpd.evaluation.studentized`. Two to five runs are too few to be resampled: theirs is Student's t of
+the runs' means, with no less variance than games alone give.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
 
 # A tail of 0.00005, which 14 claims of 35 comparisons each need at an error rate of 5%.
 RESAMPLES = 19_999
-FEW_RUNS = 5  # up to which the bootstrap alone covers 89 to 94% in place of 95
+FEW_RUNS = 5  # up to which the bootstrap covers 89 to 94% in place of 95
 _VALUES_AT_ONCE = 1_000_000  # of resampled games: 8 MB
 ScorePair = tuple[np.ndarray, np.ndarray]
 # From the means of matrices to a value and its slope by each mean.
@@ -56,7 +57,7 @@ class _Bootstrap:
 
         Of few runs the runs less one: their spread has the games' in it, so that these lend none.
         """
-        if 2 <= self.runs <= FEW_RUNS:
+        if _are_few(self.runs):
             return self.runs - 1.0
         parts = [
             (float(self.found.between), self.runs - 1),
@@ -111,9 +112,16 @@ def _estimate(matrices: Sequence[np.ndarray], function: _Smooth) -> StudentizedE
     drawn, drawn_slopes = function([boot.drawn.means for boot in boots])
     squares = sum(s**2 * b.drawn.variances for s, b in zip(drawn_slopes, boots, strict=True))
     draws = studentized_draws(float(value), drawn, np.sqrt(squares))
+    if any(_are_few(boot.runs) for boot in boots):
+        draws = draws[:0]
     below = sum(part**2 / boot.freedom() for part, boot in zip(parts, boots, strict=True))
     freedom = sum(parts) ** 2 / below if below > 0 else np.inf
     return StudentizedEstimate(float(value), float(np.sqrt(sum(parts))), draws, freedom)
+
+
+def _are_few(runs: int) -> bool:
+    """Tell whether runs are too few to be resampled: Student's t of their means alone counts."""
+    return 2 <= runs <= FEW_RUNS
 
 
 def _key(scores: np.ndarray) -> tuple[bytes, tuple[int, ...]]:
@@ -133,10 +141,10 @@ def _bootstrap(data: bytes, shape: tuple[int, ...]) -> _Bootstrap:
     # draws.
     drawn = _draw(runs, counts, np.random.default_rng(zlib.crc32(data)))
     found = _moments(counts, means, spreads)
-    if 2 <= len(runs) <= FEW_RUNS:
-        # The bootstrap's variance of n runs is that of a sample times (n - 1) / n: of two a half.
+    if _are_few(len(runs)):
+        # A sample's variance of the runs' means, in which the games' is; but not less than that.
         apart = means.var(ddof=1) / len(runs)
-        found = replace(found, between=np.maximum(found.between, apart - found.within))
+        found = replace(found, between=np.maximum(0.0, apart - found.within))
     return _Bootstrap(found, drawn, len(runs), int(counts.sum()))
 
 
