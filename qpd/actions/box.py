@@ -116,7 +116,8 @@ class Box(ActionSpace):
         if self.squash == "clip":
             low, high = (torch.from_numpy(bound).to(means.device) for bound in self.bounds)
             half = 0.5 * (high - low)
-            means = (means - low) / half - 1.0
+            # From the middle: of wide bounds the lower one would swallow the mean.
+            means = (means - 0.5 * (low + high)) / half
             log_deviations = None if log_deviations is None else log_deviations - half.log()
         return means if log_deviations is None else torch.cat([means, log_deviations], 1)
 
@@ -129,8 +130,11 @@ class Box(ActionSpace):
     def scaled(self, shares: np.ndarray) -> np.ndarray:
         """Return actions float32 `[batch, *shape]` of shares of their range, -1 to 1."""
         low, high = self.bounds
-        # SB3's unscale_action, in its order of operations; rounding may leave the bounds.
-        actions = low + 0.5 * (shares.astype(np.float32) + 1.0) * (high - low)
+        shares = shares.astype(np.float32)
+        if self.squash == "clip":  # as in `labels_of`
+            actions = 0.5 * (low + high) + 0.5 * (high - low) * shares
+        else:  # SB3's unscale_action, in its order of operations; rounding may leave the bounds
+            actions = low + 0.5 * (shares + 1.0) * (high - low)
         return np.clip(actions, low, high).astype(np.float32).reshape(-1, *self.shape)
 
     def act(self, outputs: np.ndarray, rule: ActingRule, rng: np.random.Generator) -> np.ndarray:

@@ -159,5 +159,5 @@ def _in_the_actions_units(student: Student, teacher: Teacher) -> Student:
         low, high = (torch.from_numpy(bound).double() for bound in teacher.actions.bounds)
         half = 0.5 * (high - low)
         student.actor.weight.copy_(student.actor.weight.double() / half[:, None])
-        student.actor.bias.copy_((student.actor.bias.double() - low) / half - 1.0)
+        student.actor.bias.copy_((student.actor.bias.double() - 0.5 * (low + high)) / half)
     return student

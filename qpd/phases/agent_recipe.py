@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qpd.actions import Box
+from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
 from qpd.recipe.loading import load_recipe, override_lines
-from qpd.recipe.schema import RecipeError
-from qpd.teachers import TeacherError, load_recipe_teacher
+from qpd.recipe.schema import Recipe, RecipeError
+from qpd.runs.played_environment import environment_of, recipe_wish
+from qpd.teachers import Teacher, TeacherError, load_recipe_teacher
 from qpd.teachers.archive.agent_identity import agent_name
 from qpd.teachers.sources.teacher_source import comes_with_qpd, find_teacher_files
 
@@ -58,8 +61,20 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
             ["no recipe: give one (`qpd recipes` lists them), or --teacher AGENT"],
             ErrorCode.COMMAND_LINE,
         )
-    agent = load_recipe_teacher(load_recipe(VECTOR_RECIPE, [*named, *changes]).teacher)
+    recipe = load_recipe(VECTOR_RECIPE, [*named, *changes])
+    agent = load_recipe_teacher(recipe.teacher)
     name = f"name={agent_name(agent.algo, agent.env_id)}"
-    if agent.image_shape is not None:
+    if agent.image_shape is not None or _shows_image(agent, recipe):
         return IMAGE_RECIPE, [name]
     return CONTINUOUS_RECIPE if isinstance(agent.actions, Box) else VECTOR_RECIPE, [name]
+
+
+def _shows_image(agent: Teacher, recipe: Recipe) -> bool:
+    """Tell whether the environment shows an image, of which VecNormalize may make floats."""
+    wish = recipe_wish(recipe)
+    wish.allow_modules()  # these are the user's own words
+    try:
+        played = environment_of(agent, wish)
+        return environment_spec(played.source).image_shape is not None
+    except UserError:  # raised again by `prepare`
+        return False

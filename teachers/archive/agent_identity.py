@@ -49,6 +49,11 @@ def refuse_unsupported(archive: Sb3Archive, hint: str | None) -> None:
         )
     if "crossq" in module:
         raise TeacherError(f"is a CrossQ agent, which normalizes batches; {_EXPECTED}")
+    if module and module.split(".")[0] not in ("stable_baselines3", "sb3_contrib"):
+        raise TeacherError(
+            f"its policy is a class of {module}, which may compute otherwise than"
+            " Stable-Baselines3's; expected one of these, with settings in policy_kwargs"
+        )
     if hint is not None and archive.algo is None and hint not in SUPPORTED_ALGORITHMS:
         raise TeacherError(f"is an agent of {hint.upper()} by its args.yml or name; {_EXPECTED}")
 

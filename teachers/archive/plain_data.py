@@ -122,6 +122,12 @@ def class_name(text: str) -> str:
     return re.sub(r"[<>'\"\s]|class\b", "", text).rsplit(".", 1)[-1]
 
 
+def is_class_of(text: str, *packages: str) -> bool:
+    """Tell whether the text of a class names no module, or one of `packages`: `torch`, `qpd`."""
+    found = re.fullmatch(r"<class '([\w.<>]+)'>", text.strip())
+    return found is None or "." not in found[1] or found[1].split(".")[0] in packages
+
+
 def read_float(data: Mapping[str, Any], key: str) -> float | None:
     """Return a plain number, or None if it is missing, no number, not finite or too large."""
     value = data.get(key)

@@ -17,7 +17,12 @@ from qpd.teachers.archive.algorithm import (
     SEARCH_ALGORITHM,
 )
 from qpd.teachers.archive.errors import TeacherError
-from qpd.teachers.archive.plain_data import class_name, read_flag, read_policy_option
+from qpd.teachers.archive.plain_data import (
+    class_name,
+    is_class_of,
+    read_flag,
+    read_policy_option,
+)
 from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.networks.actor_critic import ActorCriticNetwork
 from qpd.teachers.networks.continuous import ContinuousNetwork
@@ -60,9 +65,12 @@ def activation_name(archive: Sb3Archive, algo: str) -> str:
     # SB3's defaults, which `data` leaves out: Tanh in ActorCriticPolicy, ReLU in all others.
     default = "Tanh" if algo in ACTOR_CRITIC_ALGORITHMS else "ReLU"
     name = class_name(text) if text else default
-    if name not in ACTIVATIONS:
+    is_known = is_class_of(text or "", "torch", "qpd")
+    if name not in ACTIVATIONS or not is_known:
+        # A partial or a class of the user's own is shown as it is stored.
+        shown = f"'{name}'" if is_known and name.isidentifier() else f"{text:.80}"
         raise TeacherError(
-            f"activation '{name}' is not supported; expected one of {', '.join(ACTIVATIONS)}"
+            f"activation {shown} is not supported; expected PyTorch's own {', '.join(ACTIVATIONS)}"
         )
     return name
 
@@ -74,14 +82,12 @@ def refuse_custom_extractor(archive: Sb3Archive) -> None:
         raise TeacherError(
             "is an exported student of QPD, not a teacher; give the agent it was distilled from"
         )
-    if text is not None and class_name(text) not in (
-        "NatureCNN",
-        "SizedNatureCNN",  # QPD's, of other widths
-        "FlattenExtractor",
-        "CombinedExtractor",
-    ):
+    # SizedNatureCNN is QPD's, of other widths.
+    known = ("NatureCNN", "SizedNatureCNN", "FlattenExtractor", "CombinedExtractor")
+    is_own = is_class_of(text or "", "stable_baselines3", "qpd")
+    if text is not None and (class_name(text) not in known or not is_own):
         raise TeacherError(
-            f"features extractor '{class_name(text)}' is not supported;"
+            f"features extractor {text:.160} is not supported;"
             " expected SB3's NatureCNN, FlattenExtractor or CombinedExtractor"
         )
 

@@ -16,7 +16,7 @@ from qpd.environments.registry import environment_spec
 from qpd.environments.source import EnvironmentSource, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.recipe.train_schema import TrainRecipe
+from qpd.recipe.train_schema import TrainRecipe, TrainSettings
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.training.algorithms import algorithm_class, check_actions
 from qpd.teachers.training.hyperparameters import checked_hyperparameters
@@ -154,7 +154,12 @@ class AgentTraining:
         allow_named(source)  # the user's names, or the installed zoo's
         spec = environment_spec(source)
         check_actions(train.algo, train.env, type(spec.actions).__name__)
-        self._manager.fitting_policy = "CnnPolicy" if spec.is_atari else _policy_for(source)
+        self._manager.fitting_policy = "CnnPolicy"
+        if not spec.is_atari:
+            env = make_one(source)
+            env.close()
+            _check_axis(env.action_space, train)
+            self._manager.fitting_policy = _policy_for(env.observation_space)
         if self._recipe.quantization.bits is not None and train.algo == "ars":
             raise TeacherError(
                 "quantization: ARS learns without gradients; all other algorithms can be quantized",
@@ -209,27 +214,40 @@ class AgentTraining:
             ) from error
 
 
-def _policy_for(source: EnvironmentSource) -> str:
-    """Name SB3's policy for an environment's observations."""
-    import gymnasium
+def _policy_for(observations: Any) -> str:
+    """Name SB3's policy for a space of observations."""
+    from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space
 
-    env = make_one(source)
-    env.close()
-    if isinstance(env.observation_space, gymnasium.spaces.Dict):
+    if isinstance(observations, spaces.Dict):
         return "MultiInputPolicy"
-    return "CnnPolicy" if is_image_space(env.observation_space) else "MlpPolicy"
+    return "CnnPolicy" if is_image_space(observations) else "MlpPolicy"
+
+
+def _check_axis(actions: Any, train: TrainSettings) -> None:
+    """Refuse actions that are a number without an axis: the zoo counts along the first one."""
+    from gymnasium import spaces
+
+    if isinstance(actions, spaces.Box) and actions.shape == ():
+        raise TeacherError(
+            f"{train.algo} on {train.env}: its actions are single numbers, which the RL Zoo does "
+            "not train: give the action space the shape (1,)",
+            ErrorCode.TEACHER_TRAINING,
+        )
 
 
 def _check_stacking(model: Any, env_id: str) -> None:
-    """Refuse what SB3 cannot store: observations normalized one by one, and then stacked."""
+    """Refuse observations that are normalized one by one, and then stacked.
+
+    SB3's replay buffer cannot hold them, and no agent of them is played.
+    """
     normalize = model.get_vec_normalize_env()
-    if normalize is None or getattr(model, "replay_buffer", None) is None:
-        return
-    if normalize.observation_space.shape != model.observation_space.shape:
+    if normalize is not None and (
+        normalize.observation_space.shape != model.observation_space.shape
+    ):
         raise TeacherError(
-            f"{type(model).__name__} on {env_id}: Stable-Baselines3's replay buffer cannot hold "
-            "stacked observations of VecNormalize: set normalize=false, or no frame stack",
+            f"{type(model).__name__} on {env_id}: stacked observations of VecNormalize are not "
+            "supported: set normalize=false, or no frame stack",
             ErrorCode.TEACHER_TRAINING,
         )
 

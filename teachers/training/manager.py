@@ -42,7 +42,7 @@ from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_pre
 from qpd.teachers.training.mixed_precision import use_mixed_precision
 from qpd.teachers.training.quantization_aware import AgentQuantizers, QuantizationCallback
 from qpd.teachers.training.sized_cnn import SizedNatureCNN
-from qpd.teachers.training.start_from import start_from
+from qpd.teachers.training.start_from import settings_of_agent, start_from
 
 DEFAULT_TIMESTEPS = 1_000_000  # for an environment that the zoo does not list
 
@@ -164,6 +164,8 @@ class TrainingManager(ExperimentManager):
             if self.algo not in ("sac", "tqc"):
                 own_arch = [256, 256] if self.algo in ("td3", "ddpg") else []
                 kwargs.setdefault("net_arch", own_arch)
+        if self._recipe.train.start_from is not None:
+            kwargs.update(settings_of_agent(self._recipe.train))
         if self._saved.get("layer_norm"):
             own = nn.Tanh if self.algo in ACTOR_CRITIC_ALGORITHMS else nn.ReLU  # SB3's defaults
             kwargs["activation_fn"] = layer_normed(kwargs.get("activation_fn", own))

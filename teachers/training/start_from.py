@@ -10,12 +10,28 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.train_schema import TrainSettings
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import class_name, read_policy_option
+from qpd.teachers.archive.plain_data import class_name, read_flag, read_policy_option
 from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from qpd.teachers.archive.vec_normalize import read_return_statistics, read_vec_normalize
+from qpd.teachers.networks.build import activation_name
+from qpd.teachers.networks.layers import ACTIVATIONS
 from qpd.teachers.sources.teacher_source import find_teacher_files
 from qpd.teachers.training.layer_norm import has_layer_norm
+
+
+def settings_of_agent(train: TrainSettings) -> dict[str, Any]:
+    """Return the `policy_kwargs` of the agent to start from that its parameters do not tell.
+
+    Its activations, without layer normalization, and whether a tanh keeps its actions inside.
+    Raises TeacherError.
+    """
+    assert train.start_from is not None
+    archive = read_sb3_archive(find_teacher_files(train.start_from).archive)
+    name = activation_name(archive, train.algo).removeprefix("LayerNorm")
+    squashes = train.algo in ACTOR_CRITIC_ALGORITHMS and read_flag(archive.data, "squash_output")
+    return {"activation_fn": ACTIVATIONS[name], **({"squash_output": True} if squashes else {})}
 
 
 def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:

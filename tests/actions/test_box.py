@@ -54,6 +54,14 @@ def normal_cdf(x: float) -> float:
     return 0.5 * (1.0 + math.erf(x / math.sqrt(2.0)))
 
 
+@given(st.floats(-2.0, 2.0, width=32), st.sampled_from([1e3, 1e6, 1e9, 3e29]))
+def test_a_mean_far_inside_wide_bounds_is_kept(mean: float, bound: float) -> None:
+    actions = Box((-bound,), (bound,))
+    labels = actions.labels_of(torch.tensor([[mean]], dtype=torch.float32))
+    taken = actions.act(labels.numpy(), GREEDY, np.random.default_rng(0))
+    assert taken.item() == pytest.approx(mean, rel=1e-6, abs=1e-7)
+
+
 def test_gaussian_actions_are_drawn_before_the_clip() -> None:
     # Mean 1/2, deviation 1, within -1 to 1 in units of the range: at the upper bound where the
     # draw exceeds 0.5 deviations, at the lower one where it falls short of -1.5.

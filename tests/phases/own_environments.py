@@ -63,6 +63,12 @@ class Rgb(_Shown):
         return float(action == (self.number >= 4))
 
 
+class Scalar(Rgb):
+    """An action that is a number, without an axis."""
+
+    action_space = spaces.Box(-1.0, 1.0, ())
+
+
 class Cameras(_Shown):
     """Four cameras with the shape of Atari's stack of frames; each shows the number elsewhere."""
 
@@ -164,5 +170,5 @@ class Matrix(_Shown):
         return float(action == (self.number >= 4))
 
 
-for kind in (Keys, Rgb, Cameras, Camera, Stereo, Wind, Aim, Matrix):
+for kind in (Keys, Rgb, Scalar, Cameras, Camera, Stereo, Wind, Aim, Matrix):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 from stable_baselines3 import A2C
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import qpd
 from qpd.api import default_output, resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.loading import list_recipes
 from tests.command_line import call
+from tests.phases.own_environments import Camera
 
 
 @pytest.mark.usefixtures("in_an_empty_folder")
@@ -41,6 +44,18 @@ def test_images_and_vectors_have_recipes_of_their_own(teacher_zip: Path) -> None
         "agent/continuous",
         "agent/vector",
     ]
+
+
+def test_an_image_that_vecnormalize_makes_floats_of_is_an_image(tmp_path: Path) -> None:
+    camera = Camera()
+    camera.observation_space = deepcopy(camera.observation_space)  # VecNormalize changes it
+    env = VecNormalize(DummyVecEnv([lambda: camera]), norm_obs_keys=["a", "camera"])
+    A2C("MultiInputPolicy", env, n_steps=2, device="cpu").save(tmp_path / "a2c-Camera-v0.zip")
+    env.save(str(tmp_path / "vecnormalize.pkl"))
+    found = resolve_recipe(
+        None, [f"teacher.env={Camera.__module__}:Camera-v0"], teacher=tmp_path / "a2c-Camera-v0.zip"
+    )
+    assert found.student.size == "S"
 
 
 def test_neither_recipe_nor_teacher(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import SAC
+from stable_baselines3 import PPO, SAC
+from torch import nn
 
 import qpd
 from qpd.agents.cells import action_changes
@@ -186,6 +187,27 @@ def test_a_trained_agent_goes_on_in_its_own_units(tmp_path: Path) -> None:
         assert statistics is not None
         counts.append(statistics[2])
     assert counts[1] == pytest.approx(counts[0] + 60, abs=1)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
+def test_an_agent_goes_on_with_its_own_activations(
+    activation: type[nn.Module], tmp_path: Path
+) -> None:
+    """The zoo's for HalfCheetah are ReLU, those of SB3's PPO tanh: both fit the parameters."""
+    env, kwargs = "HalfCheetah-v4", {"activation_fn": activation, "net_arch": [8]}
+    first = PPO(
+        "MlpPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs, device="cpu", seed=0
+    )
+    first.save(tmp_path / "ppo-HalfCheetah-v4.zip")
+    settings: dict[str, Any] = {"train.start_from": str(tmp_path / "ppo-HalfCheetah-v4.zip"),
+                                "train.timesteps": 64, "n_steps": 64, "learning_rate": 0.0,
+                                "net_arch": [8], "normalize": False}  # fmt: skip
+    run = qpd.train("ppo", env, overrides=settings, output=tmp_path / "run", **SMALL)
+    assert run.agent_file is not None
+    second = PPO.load(run.agent_file, device="cpu")
+    seen = np.random.default_rng(0).normal(size=(20, 17))
+    taken = [agent.predict(seen, deterministic=True)[0] for agent in (first, second)]
+    np.testing.assert_array_equal(*taken)
 
 
 def test_a_trained_dqn_explores_as_its_training_ended(tmp_path: Path) -> None:

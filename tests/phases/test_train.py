@@ -321,6 +321,11 @@ def test_an_unfinished_training_is_no_agent_yet(
         (("ars", "CartPole-v1", "--set", "n_envs=4"), "must be 1"),
         (("a2c", "PongNoFrameskip-v4", "--set", "layer_norm=true"), "has no hidden layers behind"),
         (("td3", "Pendulum-v1", "--frame-stack", "2", "--set", "normalize=true"), "normalize=f"),
+        (("ppo", "Pendulum-v1", "--frame-stack", "2", "--set", "normalize=true"), "normalize=f"),
+        (
+            ("ppo", "tests.phases.own_environments:Scalar-v0"),
+            "give the action space the shape",
+        ),
         (("teacher", "train"), "is called `qpd train` now"),
     ],
 )

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import zipfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from sb3_contrib import CrossQ, MaskablePPO, RecurrentPPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecFrameStack
+from torch import nn
 
 import qpd
 from qpd.phases.preparation import PreparationError
@@ -117,9 +122,42 @@ def test_a_features_extractor_of_ones_own(tmp_path: Path) -> None:
     kwargs = {"features_extractor_class": Twice}
     agent = SAC("MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, device="cpu", buffer_size=10)
     agent.save(tmp_path / "a.zip")
-    said = "features extractor 'Twice' is not supported; expected SB3's NatureCNN, Flatten"
+    said = "features extractor .*Twice'> is not supported; expected SB3's NatureCNN, Flatten"
     with pytest.raises(TeacherError, match=said):
         load_teacher(tmp_path / "a.zip")
+
+
+class ReLU(nn.ReLU):
+    """An activation of the user's own, by the name of PyTorch's."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).square()
+
+
+class Narrow(ActorCriticPolicy):
+    """A policy of the user's own, whose settings are not saved as `policy_kwargs`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "net_arch": [16], "activation_fn": nn.ReLU})
+
+
+@pytest.mark.parametrize(
+    ("policy", "activation", "said"),
+    [
+        (Narrow, nn.Tanh, r"its policy is a class of tests\.teachers\.test_refused_agents, which"),
+        ("MlpPolicy", ReLU, r"activation <class '.*\.ReLU'> is not supported; expected PyTorch's"),
+        ("MlpPolicy", partial(nn.LeakyReLU, 0.5), r"activation functools\.partial\(<class 'torch"),
+    ],
+)
+def test_policies_and_activations_of_ones_own(
+    policy: Any, activation: Any, said: str, tmp_path: Path
+) -> None:
+    kwargs = {"activation_fn": activation}
+    PPO(policy, "CartPole-v1", n_steps=8, batch_size=8, policy_kwargs=kwargs, device="cpu").save(
+        tmp_path / "a.zip"
+    )
+    with pytest.raises(TeacherError, match=said):
+        load_teacher(tmp_path / "a.zip", algo="ppo")
 
 
 def test_stacked_vectors_are_recognised(stacked: Path, tmp_path: Path) -> None:
