@@ -1,1 +1,1 @@
-"""The QPD paper's numbers beside ours, and which of its claims hold."""
+"""The five papers' numbers beside ours, and which of their claims hold: QPD's and four systems'."""
