@@ -12,7 +12,7 @@ from qpd.analysis.paper.results import ClaimResult, meets_papers_number
 from qpd.analysis.paper.verdict import Estimate, Verdict, mean_return
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
-from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.returns.return_rows import ShownTable, pipe_row
 from qpd.analysis.runs.student_settings import phase_samples
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def markdown(tables: Sequence[ShownTable], lines: Sequence[str]) -> str:
     parts = ["# Our runs beside the paper's numbers"]
     for table in tables:
         rows = [table.header, ["---"] * len(table.header), *table.rows]
-        parts += [f"## {table.title.capitalize()}", "\n".join(_pipe_row(row) for row in rows)]
+        parts += [f"## {table.title.capitalize()}", "\n".join(pipe_row(row) for row in rows)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in lines)]) + "\n"
 
 
@@ -254,7 +254,3 @@ def _side_cells(side: PolicyGroup | float) -> list[Any]:
     found = mean_return(side.scores)
     numbers = [found.value, found.low, found.high, side.num_runs, side.num_episodes]
     return [side.title, side.acting, *numbers, ";".join(side.runs)]
-
-
-def _pipe_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -12,7 +12,7 @@ import numpy as np
 
 from qpd.analysis.precision.training_arithmetic import ParameterBytes, arithmetic_text
 from qpd.analysis.returns.mean_bootstrap import mean_estimate
-from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
 from qpd.analysis.returns.return_statistics import score_matrix
 from qpd.analysis.runs.run_frame import find_runs, run_frame
 from qpd.evaluation.studentized import t_interval
@@ -189,10 +189,13 @@ def shown_precisions(table: DataFrame) -> list[ShownTable]:
                 f"{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
                 _difference(row),
                 str(row["of_phase_2"]) if row["policy"] == "qat" else "-",
-                _number(row["divergence"], "{:.5f}"),
-                *(_number(row[name], "{:,.1f}") for name in ("skipped", "loss_scale")),
-                *(_number(row[name], "{:.2%}") for name in ("lost", "subnormal", "overflow")),
-                _number(row["fitting_scale"], "{:g}"),
+                number_or_dash(row["divergence"], "{:.5f}"),
+                *(number_or_dash(row[name], "{:,.1f}") for name in ("skipped", "loss_scale")),
+                *(
+                    number_or_dash(row[name], "{:.2%}")
+                    for name in ("lost", "subnormal", "overflow")
+                ),
+                number_or_dash(row["fitting_scale"], "{:g}"),
             ]
             for index, row in mine.iterrows()
         ]
@@ -215,10 +218,6 @@ def _difference(row: Any) -> str:
     if np.isnan(value):
         return "-"
     return f"{value:+.1f}" + ("" if np.isnan(low) else f" [{low:+.1f}, {high:+.1f}]")
-
-
-def _number(value: float, form: str) -> str:
-    return "-" if np.isnan(value) else form.format(value)
 
 
 NOTES = (

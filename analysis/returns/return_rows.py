@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,16 @@ class ShownTable:
     title: str
     header: list[str]
     rows: list[list[str]]
+
+
+def pipe_row(cells: Sequence[str]) -> str:
+    """Return a row of a Markdown table."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def number_or_dash(value: float, form: str) -> str:
+    """Return a number in the form of `str.format`, and NaN as a dash."""
+    return "-" if np.isnan(value) else form.format(value)
 
 
 def returns_tables(table: DataFrame) -> list[ShownTable]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
-from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
 from qpd.analysis.selection.measured_cells import Games, MeasuredCells, as_matrix
 from qpd.analysis.selection.rule import (
     RULES,
@@ -115,7 +115,7 @@ def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:
             _STEP_NAMES[row["step"]],
             *(str(row[name]) for name in (*STEPS, "seeds", "games")),
             f"{row['mean']:.1f}",
-            _number(row["sd"], "{:.1f}"),
+            number_or_dash(row["sd"], "{:.1f}"),
             _interval(row),
             "yes" if row["at_parity"] else "no",
         ]
@@ -136,7 +136,7 @@ def _choices_table(choices: DataFrame) -> ShownTable:
             row["rule"],
             _STEP_NAMES[row["step"]],
             "none at parity" if np.isnan(row["chosen"]) else f"{row['chosen']:.0f}",
-            _number(row["frequency"], "{:.0%}"),
+            number_or_dash(row["frequency"], "{:.0%}"),
         ]
         for _, row in choices.astype({"chosen": float}).iterrows()
     ]
@@ -147,7 +147,3 @@ def _interval(row: Any) -> str:
     if np.isnan(row["ratio"]):
         return "-"
     return f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
-
-
-def _number(value: float, form: str) -> str:
-    return "-" if np.isnan(value) else form.format(value)

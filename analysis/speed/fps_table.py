@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qpd.analysis.returns.return_rows import pipe_row
 from qpd.bench.device_record import FP32, NATURE_CNN, BenchRow, DeviceRecord
 from qpd.files.atomic import write_text
 from qpd.students import SIZE_GRID
@@ -90,8 +91,8 @@ class FpsTable:
 
     def to_markdown(self) -> str:
         """Return the caption, a pipe table and the notes as Markdown."""
-        lines = [_markdown_row(self.header), _markdown_row(["---"] * len(self.header))]
-        lines += [_markdown_row(self.cells(row)) for row in self.rows]
+        lines = [pipe_row(self.header), pipe_row(["---"] * len(self.header))]
+        lines += [pipe_row(self.cells(row)) for row in self.rows]
         return "\n\n".join([self.caption, "\n".join(lines), *self.notes]) + "\n"
 
 
@@ -216,7 +217,3 @@ def _notes(devices: Sequence[DeviceRecord], is_quantized: bool) -> tuple[str, ..
                 if seen.setdefault(key, row.model) != row.model:
                     notes[f"{place}: not shown: {seen[key]} is the same size"] = None
     return tuple(notes)
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -7,7 +7,6 @@ emulator frames on Atari) everywhere.
 
 from typing import Literal, Self
 
-import yaml
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -333,7 +332,3 @@ class Recipe(RecipeSection):
                 "key": "finetune.reward.rollout",
             },
         )
-
-    def to_yaml(self) -> str:
-        """Return the resolved recipe as YAML that `load_recipe` reads back unchanged."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

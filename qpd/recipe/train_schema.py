@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
 from pydantic import Field, model_validator
 
 from qpd.recipe.bounds import MAX_SAMPLES, MAX_TIMESTEPS
@@ -341,10 +340,6 @@ class TrainRecipe(RecipeSection):
         if self.train.compile == "on" and not self.uses_fast_learner:
             raise ValueError("train.compile: needs train.learner=fast")
         return self
-
-    def to_yaml(self) -> str:
-        """Return the resolved recipe as YAML that `load_train_recipe` reads back unchanged."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def load_train_recipe(

@@ -7,16 +7,20 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import nn
 
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 from qpd.teachers.archive.errors import TeacherError, one_line
-from qpd.teachers.archive.plain_data import class_name, read_flag, read_policy_option
+from qpd.teachers.archive.plain_data import (
+    class_name,
+    is_class_of,
+    read_flag,
+    read_policy_option,
+)
 from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from qpd.teachers.archive.vec_normalize import read_return_statistics, read_vec_normalize
-from qpd.teachers.networks.build import activation_name
-from qpd.teachers.networks.layers import ACTIVATIONS
 from qpd.teachers.sources.teacher_source import find_teacher_files
 from qpd.teachers.training.layer_norm import has_layer_norm
 
@@ -29,9 +33,19 @@ def settings_of_agent(train: TrainSettings) -> dict[str, Any]:
     """
     assert train.start_from is not None
     archive = read_sb3_archive(find_teacher_files(train.start_from).archive)
-    name = activation_name(archive, train.algo).removeprefix("LayerNorm")
-    squashes = train.algo in ACTOR_CRITIC_ALGORITHMS and read_flag(archive.data, "squash_output")
-    return {"activation_fn": ACTIVATIONS[name], **({"squash_output": True} if squashes else {})}
+    is_actor_critic = train.algo in ACTOR_CRITIC_ALGORITHMS
+    found: dict[str, Any] = {"activation_fn": nn.Tanh if is_actor_critic else nn.ReLU}  # SB3's
+    if text := read_policy_option(archive.data, "activation_fn"):
+        kind = getattr(nn, class_name(text).removeprefix("LayerNorm"), None)
+        if kind is None or not is_class_of(text, "torch", "qpd"):
+            raise TeacherError(
+                f"{train.start_from}: its activation {text:.80} is none of PyTorch's own",
+                ErrorCode.TEACHER_TRAINING,
+            )
+        found["activation_fn"] = kind
+    if is_actor_critic and read_flag(archive.data, "squash_output"):
+        found["squash_output"] = True
+    return found
 
 
 def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
