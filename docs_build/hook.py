@@ -37,10 +37,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not files in docs/."""
     from docs_build.cli_reference import cli_page
     from docs_build.error_reference import errors_page
-    from docs_build.recipe_reference import recipe_keys_page, shipped_recipes_page
+    from docs_build.recipe_reference import (
+        recipe_keys_page,
+        shipped_recipes_page,
+        training_keys_page,
+    )
 
     pages = {
         "reference/recipe-keys.md": recipe_keys_page(),
+        "reference/training-keys.md": training_keys_page(),
         "reference/shipped-recipes.md": shipped_recipes_page(),
         "reference/cli.md": cli_page(),
         "reference/errors.md": errors_page(),

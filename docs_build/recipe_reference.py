@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from docs_build.markdown import markdown_table, number_text
 from qpd.recipe.loading import list_recipes
 from qpd.recipe.schema import Recipe
+from qpd.recipe.train_schema import TrainRecipe
 
 HEADER = ("key", "type", "default", "meaning")
 _BOUNDS = {
@@ -22,15 +23,32 @@ _BOUNDS = {
 
 
 def recipe_keys_page() -> str:
-    """Return Markdown: every key with type, range, default and meaning, a heading per section."""
-    schema = Recipe.model_json_schema()
-    parts = [
+    """Return Markdown: every key of a run's recipe, a heading per section."""
+    return _keys_page(
+        Recipe,
         "# Recipe keys",
         "This page is generated from the typed recipe (`qpd/recipe/schema.py`) when the site is "
         "built. In a recipe file, a key is nested under its section; on the command line it is "
         "written with dots: `--set distill.lr=1e-3`. [Recipes](../recipes.md) explains recipes and "
-        "inheritance.",
-    ]
+        "inheritance. [Trainings](training-keys.md) have others.",
+    )
+
+
+def training_keys_page() -> str:
+    """Return Markdown: every key of a training's recipe, a heading per section."""
+    return _keys_page(
+        TrainRecipe,
+        "# Keys of trainings",
+        "This page is generated from `qpd/recipe/train_schema.py` when the site is built: what "
+        "`qpd train --set KEY=VALUE` and a [training's recipe](../training.md) take. A key that is "
+        "none of these is a hyperparameter: `--set n_steps=3` is `train.hyperparameters.n_steps`.",
+    )
+
+
+def _keys_page(model: type[BaseModel], *head: str) -> str:
+    """Return Markdown: each key's type, range, default and meaning, a heading per section."""
+    schema = model.model_json_schema()
+    parts = [*head]
     for prefix, section in _sections(schema, schema):
         rows = [
             _row(f"{prefix}{key}", schema, about)

@@ -25,7 +25,7 @@ _NAME = re.compile(r"(\d+)\.monitor\.csv")
 # The zoo puts Monitor below its frame-skip wrapper: a game's length is in emulator frames.
 _MAX_MONITOR_BYTES = 256 << 20  # ten million games
 _FRAME_SKIP = 4
-# The RL Zoo numbers its files by environment, `qpd teacher train` by the step it resumed from,
+# The RL Zoo numbers its files by environment, `qpd train` by the step it resumed from,
 # which is at least this many.
 _LEAST_STEPS = 1000
 _BINS = 100

@@ -29,6 +29,14 @@ Overrides = Annotated[
         "--set", help="KEY=VALUE, for example distill.lr=1e-3", autocompletion=complete_setting
     ),
 ]
+FinetuneOverrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="of phase 3: KEY=VALUE, for example finetune.lr=1e-3",
+        autocompletion=complete_setting,
+    ),
+]
 Seed = Annotated[int | None, typer.Option("--seed", help="root of all randomness")]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="run directory; default runs/NAME")
@@ -111,7 +119,7 @@ def distill(
 
 def finetune(
     run_path: RunArgument,
-    set_: Overrides = None,
+    set_: FinetuneOverrides = None,
     device: Device = None,
     teacher: MovedTeacher = None,
     quiet: Quiet = False,

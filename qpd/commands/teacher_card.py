@@ -78,6 +78,7 @@ def teacher_card(
 def _training_record(agent: AgentFiles) -> TrainingRecord | None:
     """Read the training curve; a package missing for it is noticed before the games, not after."""
     from qpd.hub.teacher_folder import TrainingRecord
+    from qpd.runs.training_run import TrainingRun, is_training
 
     with analysis_extra("qpd teacher card"):
         import matplotlib  # noqa: F401
@@ -93,4 +94,5 @@ def _training_record(agent: AgentFiles) -> TrainingRecord | None:
         lambda folder, final: write_training_curve(
             folder, curve, (final.mean, final.low, final.high)
         ),
+        is_training(folder) and TrainingRun.open(folder).recipe.train.start_from is not None,
     )

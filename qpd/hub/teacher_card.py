@@ -86,6 +86,8 @@ def _summary(page: TeacherPage) -> str:
 
 def _facts(page: TeacherPage) -> str:
     steps, seed = page.agent.teacher.num_timesteps, page.agent.files.seed
+    continues = page.training is not None and page.training.continues
+    before = ", from a trained agent (`--from`)" if continues else ""
     stored = "as training left them"
     if page.is_half:
         stored = "float16, widened to float32 on loading; without the optimizer's state"
@@ -94,7 +96,7 @@ def _facts(page: TeacherPage) -> str:
         ("Parameters", f"{page.agent.teacher.num_parameters:,}, critic included"),
         ("Observations", f"{list(page.agent.teacher.observation_shape)}"),
         ("Actions", escape(actions_in_words(page.agent.teacher.actions, page.agent.env_id))),
-        ("Trained for", f"{steps:,} agent steps" if steps else "a number of steps not recorded"),
+        ("Trained for", f"{steps:,} agent steps{before}" if steps else "a number not recorded"),
         ("Seed of the training", "not recorded" if seed is None else f"{seed}"),
         ("Stable-Baselines3", escape(page.agent.archive.sb3_version or "version not recorded")),
         ("Weights", f"{stored}; the zip has {page.num_bytes:,} bytes"),
@@ -134,7 +136,9 @@ def _usage(page: TeacherPage) -> str:
     again = f"--episodes {measured.episodes} --seed {measured.seed}"
     lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # evaluate it again"]
     if atari_rom(page.agent.env_id) is not None:
-        lines.append(f"qpd run quickstart --teacher {page.zip_name}  # make a small student of it")
+        # The quickstart's settings are Breakout's.
+        recipe = "quickstart " * page.agent.env_id.startswith("Breakout")
+        lines.append(f"qpd run {recipe}--teacher {page.zip_name}  # make a small student of it")
     lines.append("```")
     return "\n".join(lines)
 

@@ -40,11 +40,13 @@ class AgentFiles:
 class TrainingRecord:
     """A training: the steps at which it was resumed, and its curve.
 
-    `write` puts training.png and training.csv into a folder, given the return measured afterwards.
+    `continues` tells whether it began with a trained agent's parameters. `write` puts training.png
+    and training.csv into a folder, given the return measured afterwards.
     """
 
     resumed_at: tuple[int, ...]
     write: Callable[[Path, MeasuredReturn], None]
+    continues: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from huggingface_hub import ModelCard
 from stable_baselines3 import A2C, DQN
 from stable_baselines3.common.monitor import Monitor
 
+import qpd
 from qpd import cli
 from tests.command_line import call
 
@@ -52,6 +53,19 @@ def card(trained: Path) -> Path:
         cli.main(command)
     assert not ended.value.code
     return folder
+
+
+def test_a_training_that_went_on_from_an_agent_says_so(trained: Path, tmp_path: Path) -> None:
+    settings = {"train.start_from": str(trained), "train.timesteps": 40, "normalize": False}
+    run = qpd.train("a2c", "CartPole-v1", overrides=settings, output=tmp_path / "run", device="cpu")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(
+            ["teacher", "card", str(run.path), "-o", str(tmp_path / "card"), "--episodes", "2"]
+        )
+    assert not ended.value.code
+    text = (tmp_path / "card" / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"Trained for \| \d+ agent steps, from a trained agent \(`--from`\) \|", text)
+    assert "qpd run quickstart" not in text
 
 
 def test_its_numbers_are_those_of_the_games(card: Path, trained: Path) -> None:

@@ -16,10 +16,12 @@ from mkdocs.exceptions import PluginError
 from docs_build.cli_reference import cli_page, commands
 from docs_build.hook import on_page_markdown, render_equations
 from docs_build.markdown import find_table, markdown_table, number_text
-from docs_build.recipe_reference import recipe_keys, recipe_keys_page
+from docs_build.recipe_reference import recipe_keys, recipe_keys_page, training_keys_page
 from docs_build.site_check import broken_links, external_resources, script_addresses
 from qpd.recipe.loading import list_recipes
 from qpd.recipe.mistakes import all_key_paths
+from qpd.recipe.schema import Recipe
+from qpd.recipe.train_schema import TrainRecipe
 from qpd.student_files.quantized import stored_constant_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,9 +84,10 @@ def test_a_key_is_given_with_type_range_default_and_meaning() -> None:
 
 
 def test_every_key_and_every_option_says_what_it_means() -> None:
-    rows = [line for line in recipe_keys_page().splitlines() if line.startswith("| [")]
-    assert len(rows) == len(recipe_keys())
-    assert [row for row in rows if row.endswith("|  |")] == []
+    for page, model in ((recipe_keys_page(), Recipe), (training_keys_page(), TrainRecipe)):
+        rows = [line for line in page.splitlines() if line.startswith("| [")]
+        assert len(rows) == len(recipe_keys(model))
+        assert [row for row in rows if row.endswith("|  |")] == []
     rows = [line for line in cli_page().splitlines() if line.startswith("| `")]
     assert len(rows) > 50
     assert [row for row in rows if row.endswith("|  |")] == []
