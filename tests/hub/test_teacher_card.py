@@ -56,7 +56,7 @@ def card(trained: Path) -> Path:
 
 
 def test_a_training_that_went_on_from_an_agent_says_so(trained: Path, tmp_path: Path) -> None:
-    settings = {"train.start_from": str(trained), "train.timesteps": 40, "normalize": False}
+    settings = {"train.start_from": str(trained), "train.timesteps": 400, "normalize": False}
     run = qpd.train("a2c", "CartPole-v1", overrides=settings, output=tmp_path / "run", device="cpu")
     with pytest.raises(SystemExit) as ended:
         cli.main(
