@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from qpd.actions.acting_rule import ActingKind, ActingRule
-from qpd.actions.gaussian import SATURATION, Squash, action_divergence, kl_gaussian
+from qpd.actions.gaussian import (
+    LEAST_DEVIATION,
+    SATURATION,
+    Squash,
+    action_divergence,
+    kl_gaussian,
+)
 from qpd.actions.space import ActionSpace
 
 
@@ -165,6 +171,11 @@ class Box(ActionSpace):
         if self.labels == "gaussian":
             spread = float(labels[:, count:].exp().median())
             said = f"a deviation of {spread:.2g} before the squash (the range is 2), {said}"
+        if float(labels[:, :count].float().std(0).max()) < LEAST_DEVIATION:
+            said += (
+                "; they differ by less than the 255 steps of an 8-bit action within these bounds: "
+                "a student needs an environment with nearer ones"
+            )
         return f"the teacher's actions: {said}"
 
     def same(self, actions: np.ndarray, others: np.ndarray) -> np.ndarray:

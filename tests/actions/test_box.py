@@ -355,6 +355,12 @@ def test_they_are_described_in_words() -> None:
     labels = torch.tensor([[0.0, math.log(0.5)], [1.5, math.log(0.5)]])
     said = CLIP.describe_labels(labels, 1.0)
     assert said is not None and "a deviation of 0.5" in said and "50% at a bound" in said
+    assert "nearer ones" not in said
+    near = torch.tensor([[-1.0], [1.0]])
+    for bound, is_far in ((100.0, False), (1000.0, True)):  # steps of 0.8 and of 8
+        wide = Box((-bound,), (bound,), labels="deterministic")
+        said = wide.describe_labels(wide.labels_of(near), 1.0)
+        assert said is not None and ("needs an environment with nearer ones" in said) == is_far
 
 
 def test_means_are_clipped_before_the_tanh() -> None:
