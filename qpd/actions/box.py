@@ -21,6 +21,8 @@ from qpd.actions.gaussian import (
 )
 from qpd.actions.space import ActionSpace
 
+_WIDE = 4096.0  # at its middle float32 has steps of 1/8192 beside a bound of so wide a range
+
 
 @dataclass(frozen=True)
 class Box(ActionSpace):
@@ -137,10 +139,11 @@ class Box(ActionSpace):
         """Return actions float32 `[batch, *shape]` of shares of their range, -1 to 1."""
         low, high = self.bounds
         shares = shares.astype(np.float32)
-        if self.squash == "clip":  # as in `labels_of`
-            actions = 0.5 * (low + high) + 0.5 * (high - low) * shares
-        else:  # SB3's unscale_action, in its order of operations; rounding may leave the bounds
-            actions = low + 0.5 * (shares + 1.0) * (high - low)
+        # SB3's unscale_action, in its order of operations; rounding may leave the bounds.
+        actions = low + 0.5 * (shares + 1.0) * (high - low)
+        if self.squash == "clip":  # of wide bounds the lower one would swallow the share
+            from_middle = 0.5 * (low + high) + 0.5 * (high - low) * shares
+            actions = np.where(high - low > _WIDE, from_middle, actions)
         return np.clip(actions, low, high).astype(np.float32).reshape(-1, *self.shape)
 
     def act(self, outputs: np.ndarray, rule: ActingRule, rng: np.random.Generator) -> np.ndarray:

@@ -54,7 +54,7 @@ def normal_cdf(x: float) -> float:
     return 0.5 * (1.0 + math.erf(x / math.sqrt(2.0)))
 
 
-@given(st.floats(-2.0, 2.0, width=32), st.sampled_from([1e3, 1e6, 1e9, 3e29]))
+@given(st.floats(-2.0, 2.0, width=32), st.sampled_from([1e4, 1e6, 1e9, 3e29]))
 def test_a_mean_far_inside_wide_bounds_is_kept(mean: float, bound: float) -> None:
     actions = Box((-bound,), (bound,))
     labels = actions.labels_of(torch.tensor([[mean]], dtype=torch.float32))

@@ -24,7 +24,7 @@ from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_qua
 from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
-from tests.phases.test_train import SMALL, Interrupts, _assert_same
+from tests.phases.small_trainings import SMALL, Interrupts, assert_same_training
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
@@ -83,7 +83,7 @@ def test_resumed_trainings_end_in_the_same_numbers(
         trained(algo, tmp_path / "parts", more, Interrupts(stop))
     parts = trained(algo, tmp_path / "parts", more)
     assert parts.phase.resumed_at
-    _assert_same(whole, parts)
+    assert_same_training(whole, parts)
     found = [run.path / QUANTIZATION_FILE for run in (whole, parts)]
     assert found[0].exists() == found[1].exists() == ("quantization.core_bits" in more)
     if found[0].exists():

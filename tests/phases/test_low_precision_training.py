@@ -19,7 +19,14 @@ from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
 from tests.command_line import call
-from tests.phases.test_train import SMALL, TRAININGS, Interrupts, _assert_same, _numbers, _overrides
+from tests.phases.small_trainings import (
+    SMALL,
+    TRAININGS,
+    Interrupts,
+    assert_same_training,
+    metric_rows,
+    training_overrides,
+)
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
@@ -27,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies
 
 def trained(output: Path, form: str = "fp16", progress: Any = None, **more: Any) -> TrainingRun:
     _, env, hyperparameters = TRAININGS["sac"]
-    overrides = _overrides(hyperparameters) | {"precision.format": form} | more
+    overrides = training_overrides(hyperparameters) | {"precision.format": form} | more
     return qpd.train("sac", env, overrides=overrides, output=output, progress=progress, **SMALL)
 
 
@@ -41,7 +48,7 @@ def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Pa
     kept = [each[key] for each in states for key in ("lost", "target")]
     for each in [*model.policy.parameters(), model.log_ent_coef, *kept]:
         assert each is not None and each.isfinite().all() and torch.equal(grid.round(each), each)
-    assert float(_numbers(run)[-1]["train/skipped_updates"]) >= 0.0
+    assert float(metric_rows(run)[-1]["train/skipped_updates"]) >= 0.0
     assert qpd.evaluate(run, episodes=1).returns.size == 1
 
 
@@ -83,7 +90,7 @@ def test_an_interrupted_training_ends_in_the_same_numbers(
         trained(tmp_path / "parts", progress=Interrupts(240), **controller)
     parts = trained(tmp_path / "parts", **controller)
     assert len(parts.phase.resumed_at) == 1
-    _assert_same(whole, parts)
+    assert_same_training(whole, parts)
 
 
 def test_an_integer_controller_learns_in_half_precision(tmp_path: Path) -> None:
@@ -147,7 +154,7 @@ def test_the_papers_baselines_learn_and_can_be_interrupted(baseline: str, tmp_pa
     whole = trained(tmp_path / "whole", **its)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "parts", progress=Interrupts(240), **its)
-    _assert_same(whole, trained(tmp_path / "parts", **its))
+    assert_same_training(whole, trained(tmp_path / "parts", **its))
     assert whole.agent_file is not None
     model = SAC.load(whole.agent_file, device="cpu")
     half = FloatFormat.parse("fp16")

@@ -24,14 +24,14 @@ from qpd.runs.training_run import TrainingRun
 from qpd.teachers.training.agent_training import LearningFailedError
 from qpd.teachers.training.mixed_precision import MixedLinear, use_mixed_precision
 from tests.command_line import call
-from tests.phases.test_train import (
+from tests.phases.small_trainings import (
     SMALL,
     TRAININGS,
     Interrupts,
-    _assert_same,
-    _numbers,
-    _overrides,
-    _tensors,
+    agent_tensors,
+    assert_same_training,
+    metric_rows,
+    training_overrides,
 )
 
 torch.set_num_threads(1)
@@ -41,7 +41,7 @@ FP16 = FloatFormat.parse("fp16")
 
 def trained(output: Path, name: str = "ppo", progress: Any = None, **more: Any) -> TrainingRun:
     algo, env, hyperparameters = TRAININGS[name]
-    overrides = _overrides(hyperparameters) | more
+    overrides = training_overrides(hyperparameters) | more
     return qpd.train(algo, env, overrides=overrides, output=output, progress=progress, **SMALL)
 
 
@@ -123,7 +123,7 @@ def test_gradients_are_counted_before_they_are_clipped(tmp_path: Path) -> None:
     # A2C clips to a norm of 0.5; Pendulum's value loss has gradients far beyond.
     assert found is not None and sum(found.total("weights").counts[-LOWEST:]) > 0
     counted = {each.epoch: each.weights for each in found.epochs}
-    told = [row for row in _numbers(run) if row["gradients_lost"]]
+    told = [row for row in metric_rows(run) if row["gradients_lost"]]
     assert len(told) >= 2
     for row in told:
         its = counted[int(row["timesteps"])]
@@ -158,11 +158,11 @@ def test_an_interrupted_training_ends_in_the_same_numbers(name: str, tmp_path: P
         trained(tmp_path / "parts", name, Interrupts(240), **low)
     parts = trained(tmp_path / "parts", name, **low)
     assert len(parts.phase.resumed_at) == 1
-    _assert_same(whole, parts)
+    assert_same_training(whole, parts)
     assert parts.manifest.arithmetic is not None and parts.manifest.arithmetic.threads >= 1
     ours, theirs = (json.loads(run.exponents_file.read_text()) for run in (whole, parts))
     assert ours == theirs and ours["precision"] == "fp16"
-    assert float(_numbers(whole)[-2]["train/loss_scale"]) >= 1.0
+    assert float(metric_rows(whole)[-2]["train/loss_scale"]) >= 1.0
     assert qpd.evaluate(whole, episodes=1).returns.size == 1
 
 
@@ -174,7 +174,7 @@ def test_counting_changes_no_number(name: str, learner: dict[str, str], tmp_path
     plain = trained(tmp_path / "plain", name, **learner)
     counted = trained(tmp_path / "counted", name, **learner, **{"precision.gradient_exponents": 1})
     assert plain.agent_file is not None and counted.agent_file is not None
-    ours, theirs = _tensors(plain.agent_file), _tensors(counted.agent_file)
+    ours, theirs = agent_tensors(plain.agent_file), agent_tensors(counted.agent_file)
     for key, value in ours.items():
         np.testing.assert_array_equal(value, theirs[key], err_msg=key)
     found = PhaseGradients.read(counted.exponents_file)

@@ -30,14 +30,14 @@ from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
 from tests.phases import own_environments
-from tests.phases.test_train import (
+from tests.phases.small_trainings import (
     SMALL,
     TRAININGS,
     Interrupts,
-    _assert_same,
-    _numbers,
-    _overrides,
-    _tensors,
+    agent_tensors,
+    assert_same_training,
+    metric_rows,
+    training_overrides,
 )
 
 torch.set_num_threads(1)
@@ -51,7 +51,7 @@ def trained(
     name: str, output: Path, more: dict[str, Any] = FOUR_BITS, progress: Any = None, **train: Any
 ) -> TrainingRun:
     algo, env, hyperparameters = TRAININGS[name]
-    overrides = _overrides(hyperparameters, **train) | more
+    overrides = training_overrides(hyperparameters, **train) | more
     return qpd.train(algo, env, overrides=overrides, output=output, progress=progress, **SMALL)
 
 
@@ -123,7 +123,7 @@ def test_a_delay_beyond_the_end_is_plain_training(tmp_path: Path, name: str) -> 
     plain = trained(name, tmp_path / "plain", {})
     watched = trained(name, tmp_path / "watched", FOUR_BITS | {"quantization.delay": 2.0})
     assert plain.agent_file is not None and watched.agent_file is not None
-    ours, theirs = _tensors(plain.agent_file), _tensors(watched.agent_file)
+    ours, theirs = agent_tensors(plain.agent_file), agent_tensors(watched.agent_file)
     for key, value in ours.items():
         np.testing.assert_array_equal(value, theirs[key], err_msg=key)
     teacher = load_teacher(watched.path)
@@ -134,7 +134,7 @@ def test_a_delay_beyond_the_end_is_plain_training(tmp_path: Path, name: str) -> 
 def test_resumed_trainings_end_in_the_same_numbers(tmp_path: Path, name: str, steps: int) -> None:
     whole = trained(name, tmp_path / "whole")
     algo, env, hyperparameters = TRAININGS[name]
-    overrides = _overrides(hyperparameters) | FOUR_BITS
+    overrides = training_overrides(hyperparameters) | FOUR_BITS
     with pytest.raises(KeyboardInterrupt):
         qpd.train(
             algo,
@@ -146,7 +146,7 @@ def test_resumed_trainings_end_in_the_same_numbers(tmp_path: Path, name: str, st
         )
     broken = trained(name, tmp_path / "broken")
     assert broken.phase.resumed_at
-    _assert_same(whole, broken)
+    assert_same_training(whole, broken)
     ranges = [(run.path / QUANTIZATION_FILE).read_bytes() for run in (whole, broken)]
     assert ranges[0] == ranges[1]
 
@@ -158,8 +158,8 @@ def test_from_a_trained_agent_nothing_is_lost_before_the_first_step(tmp_path: Pa
     # A learning rate of 0 leaves what it started from.
     second = trained("a2c", tmp_path / "second", more | {"learning_rate": 0.0})
     assert second.agent_file is not None
-    ours = _tensors(first.agent_file)
-    theirs = _tensors(second.agent_file)
+    ours = agent_tensors(first.agent_file)
+    theirs = agent_tensors(second.agent_file)
     parameters = [key for key in ours if key.startswith(".policy.") and "optimizer" not in key]
     assert parameters
     for key in parameters:
@@ -215,7 +215,7 @@ def test_a_trained_dqn_explores_as_its_training_ended(tmp_path: Path) -> None:
     first = trained("dqn", tmp_path / "first", slow)
     second = trained("dqn", tmp_path / "second", slow | {"train.start_from": str(first.path)})
     rates = [
-        [float(row["rollout/exploration_rate"]) for row in _numbers(run)
+        [float(row["rollout/exploration_rate"]) for row in metric_rows(run)
          if row["rollout/exploration_rate"]]
         for run in (first, second)
     ]  # fmt: skip
@@ -231,7 +231,7 @@ def test_an_interrupted_training_from_an_agent_ends_in_the_same_numbers(tmp_path
         trained("dqn", tmp_path / "parts", more, progress=Interrupts(150))
     parts = trained("dqn", tmp_path / "parts", more)
     assert parts.phase.resumed_at == (100,)
-    _assert_same(whole, parts)
+    assert_same_training(whole, parts)
 
 
 def test_statistics_of_a_dict_are_not_taken_over(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_what_learned_in_integers_is_the_integers(
 
 
 def test_images_learn_in_integers_too(tmp_path: Path) -> None:
-    overrides = _overrides({"n_envs": 2, "n_steps": 8}) | {"train.timesteps": 64}
+    overrides = training_overrides({"n_envs": 2, "n_steps": 8}) | {"train.timesteps": 64}
     overrides |= IN_INTEGERS
     run = qpd.train("a2c", "BreakoutNoFrameskip-v4", overrides=overrides, output=tmp_path / "run",
                     **SMALL)  # fmt: skip

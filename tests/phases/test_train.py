@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import signal
 import subprocess
@@ -10,116 +9,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.save_util import load_from_zip_file
 
 import qpd
 from qpd.recipe.train_schema import load_train_recipe
-from qpd.runs.progress import SilentProgress
 from qpd.runs.training_run import TrainingRun
 from qpd.teachers.training.manager import TrainingManager
 from tests.command_line import call
+from tests.phases.small_trainings import (
+    SMALL,
+    TRAININGS,
+    Interrupts,
+    assert_same_training,
+    metric_rows,
+    training_overrides,
+)
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
-
-SMALL = {"seed": 3, "device": "cpu"}
-# A few hundred steps in three segments; each algorithm learns in all of them. The zoo's own
-# settings put VecNormalize around ARS and A2C, and noise on the actions of TD3 and DDPG.
-TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "ppo": ("ppo", "CartPole-v1", {"n_steps": 16, "n_envs": 2, "batch_size": 16}),
-    "ppo with gSDE": ("ppo", "Pendulum-v1", {"n_steps": 32, "n_envs": 2}),
-    "a2c": ("a2c", "Pendulum-v1", {"n_envs": 2}),
-    "trpo": ("trpo", "Pendulum-v1", {"n_steps": 32, "n_envs": 2, "batch_size": 32}),
-    "dqn": ("dqn", "CartPole-v1", {"learning_starts": 50, "train_freq": 4, "gradient_steps": 2}),
-    "qrdqn": ("qrdqn", "CartPole-v1", {"learning_starts": 9, "train_freq": 8, "gradient_steps": 1}),
-    "sac": ("sac", "Pendulum-v1", {"learning_starts": 50, "train_freq": 8}),
-    "tqc": ("tqc", "Pendulum-v1", {"learning_starts": 50, "train_freq": 8}),
-    "td3": ("td3", "Pendulum-v1", {"learning_starts": 50, "train_freq": 4, "gradient_steps": 1}),
-    "ddpg": ("ddpg", "MountainCarContinuous-v0", {"learning_starts": 50, "train_freq": 8}),
-    "ars": ("ars", "Pendulum-v1", {"n_delta": 1, "train.timesteps": 1200}),
-}  # fmt: skip
-
-
-class Interrupts(SilentProgress):
-    """A progress display at which somebody presses Ctrl-C, after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-
-    def training(self, name: str, total_steps: int, first_step: int) -> None:
-        """Ignore it."""
-
-    def steps(self, done: int, total: int, episode_return: float | None, is_line: bool) -> None:
-        """Press it."""
-        if done >= self._steps:
-            raise KeyboardInterrupt
-
-
-def _overrides(hyperparameters: dict[str, Any], **train: Any) -> dict[str, Any]:
-    return {
-        "train.timesteps": 300,
-        "train.checkpoint_every": 100,
-        **hyperparameters,
-        "save.tensorboard": False,
-        **{f"train.{key}": value for key, value in train.items()},
-    }
-
-
-def _tensors(agent: Path) -> dict[str, np.ndarray]:
-    _, parameters, variables = load_from_zip_file(agent, load_data=False, device="cpu")
-    assert variables is not None
-    flat: dict[str, np.ndarray] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            flat[prefix] = value.detach().numpy()
-        elif isinstance(value, dict):
-            for key, inner in value.items():
-                walk(f"{prefix}.{key}", inner)
-
-    walk("", {**parameters, **variables})
-    return flat
-
-
-def _numbers(run: TrainingRun) -> list[dict[str, str]]:
-    rows = list(csv.DictReader(run.metrics_file.read_text().splitlines()))
-    return [
-        {key: text for key, text in row.items() if key not in ("seconds", "steps_per_second")}
-        for row in rows
-    ]
-
-
-def _games(run: TrainingRun) -> list[list[str]]:
-    lines = run.monitor_file.read_text().splitlines()[2:]
-    return [line.split(",")[:2] for line in lines]
-
-
-def _assert_same(run: TrainingRun, other: TrainingRun) -> None:
-    assert run.agent_file is not None and other.agent_file is not None
-    ours, theirs = _tensors(run.agent_file), _tensors(other.agent_file)
-    assert ours.keys() == theirs.keys() and ours
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-    assert _numbers(run) == _numbers(other)
-    assert _games(run) == _games(other)
-    assert run.phase.episodes == other.phase.episodes == len(_games(run))
-    name = run.agent_file.stem
-    statistics = [path / name / "vecnormalize.pkl" for path in (run.path, other.path)]
-    assert statistics[0].exists() == statistics[1].exists()
-    if statistics[0].exists():  # what it held of the last step was not in the checkpoint
-        averages = [_averages(path) for path in statistics]
-        np.testing.assert_array_equal(averages[0], averages[1])
-
-
-def _averages(path: Path) -> np.ndarray:
-    import pickle
-
-    found = pickle.loads(path.read_bytes())
-    return np.concatenate([found.obs_rms.mean, found.obs_rms.var, [found.ret_rms.var]])
-
 
 SLOW = ("a2c", "trpo", "td3", "tqc")  # much like others
 CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in TRAININGS]
@@ -128,7 +36,7 @@ CASES = [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case 
 @pytest.mark.parametrize("case", CASES)
 def test_an_interrupted_training_ends_in_the_same_numbers(case: str, tmp_path: Path) -> None:
     algo, env, hyperparameters = TRAININGS[case]
-    overrides = _overrides(hyperparameters)
+    overrides = training_overrides(hyperparameters)
     settings: dict[str, Any] = {"overrides": overrides, **SMALL}
     interrupt = Interrupts(int(0.8 * overrides["train.timesteps"]))
     whole = qpd.train(algo, env, output=tmp_path / "whole", **settings)
@@ -138,18 +46,18 @@ def test_an_interrupted_training_ends_in_the_same_numbers(case: str, tmp_path: P
     parts = qpd.train(algo, env, output=tmp_path / "parts", **settings)
     assert len(parts.phase.resumed_at) == 1 and parts.phase.resumed_at[0] >= 100
     assert not parts.phase.refilled_at
-    _assert_same(whole, parts)
+    assert_same_training(whole, parts)
 
 
 @pytest.mark.slow
 def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     """As kill -9 leaves it: nothing closed, rows after the checkpoint already written."""
     hyperparameters = TRAININGS["ppo"][2]
-    settings: dict[str, Any] = {"overrides": _overrides(hyperparameters), **SMALL}
+    settings: dict[str, Any] = {"overrides": training_overrides(hyperparameters), **SMALL}
     program = """if True:
         import json, os, signal, sys
         import qpd
-        from tests.phases.test_train import Interrupts
+        from tests.phases.small_trainings import Interrupts
         class Killed(Interrupts):
             def steps(self, done, total, episode_return, is_line):
                 if done >= self._steps:
@@ -164,13 +72,15 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     assert not (parts / "CartPole-v1.zip").exists()
     done = qpd.train("ppo", "CartPole-v1", output=parts, **settings)
     assert len(done.phase.resumed_at) == 1
-    _assert_same(qpd.train("ppo", "CartPole-v1", output=tmp_path / "whole", **settings), done)
+    assert_same_training(
+        qpd.train("ppo", "CartPole-v1", output=tmp_path / "whole", **settings), done
+    )
 
 
 def test_a_replay_buffer_that_is_too_large_is_played_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = _overrides(TRAININGS["dqn"][2], max_replay_mib=0)
+    overrides = training_overrides(TRAININGS["dqn"][2], max_replay_mib=0)
     settings: dict[str, Any] = {"overrides": overrides, "output": tmp_path / "run", **SMALL}
     with pytest.raises(KeyboardInterrupt):
         qpd.train("dqn", "CartPole-v1", progress=Interrupts(250), **settings)
@@ -186,7 +96,7 @@ def test_a_replay_buffer_that_is_too_large_is_played_anew(
 )
 def test_an_environment_of_ones_own_is_trained(name: str, policy: str, tmp_path: Path) -> None:
     """The zoo does not list it: SB3's defaults, and the policy that its observations need."""
-    overrides = _overrides({"n_steps": 64, "batch_size": 64, "n_epochs": 1})
+    overrides = training_overrides({"n_steps": 64, "batch_size": 64, "n_epochs": 1})
     env_id = f"tests.phases.own_environments:{name}-v0"
     run = qpd.train("ppo", env_id, overrides=overrides, output=tmp_path / "run", **SMALL)
     assert f"- {policy}\n" in (run.path / f"{name}-v0" / "config.yml").read_text()
@@ -204,7 +114,7 @@ def test_another_version_of_an_environment_has_its_settings() -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished training of PPO."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    overrides = _overrides(TRAININGS["ppo"][2], keep_checkpoints=True)
+    overrides = training_overrides(TRAININGS["ppo"][2], keep_checkpoints=True)
     overrides["save.tensorboard"] = True
     qpd.train("ppo", "CartPole-v1", overrides=overrides, output=folder, **SMALL)
     return folder
@@ -221,7 +131,7 @@ def test_the_folder_is_a_run_directory_and_an_agent(trained: Path) -> None:
     manifest = json.loads((trained / "manifest.json").read_text())
     assert manifest["kind"] == "training" and manifest["phases"]["train"]["state"] == "done"
     assert {"stable-baselines3", "rl_zoo3", "qpd"} <= manifest["versions"].keys()
-    rows = _numbers(TrainingRun.open(trained))
+    rows = metric_rows(TrainingRun.open(trained))
     assert float(rows[-1]["timesteps"]) >= 300 and any(row["train/value_loss"] for row in rows)
     assert list((trained / "tensorboard").rglob("events.out.tfevents.*"))
     kept = sorted(path.name for path in (trained / "checkpoints").iterdir())
@@ -260,7 +170,7 @@ def test_what_is_done_to_the_environment_stays_with_the_agent(tmp_path: Path) ->
         "ppo",
         "Pendulum-v1",
         overrides={
-            **_overrides({"n_steps": 32, "n_envs": 2}),
+            **training_overrides({"n_steps": 32, "n_envs": 2}),
             "environment.kwargs": {"g": 5.0},
             "environment.wrappers": ["sb3_contrib.common.wrappers.TimeFeatureWrapper"],
             "environment.frame_stack": 2,
@@ -278,7 +188,10 @@ def test_what_is_done_to_the_environment_stays_with_the_agent(tmp_path: Path) ->
 
 def test_atari_games_resume_in_qpds_own_environment(tmp_path: Path) -> None:
     hyperparameters = {"n_envs": 2, "n_steps": 4, "learning_rate": "lin_1e-4"}
-    overrides = _overrides(hyperparameters) | {"train.timesteps": 48, "train.checkpoint_every": 16}
+    overrides = training_overrides(hyperparameters) | {
+        "train.timesteps": 48,
+        "train.checkpoint_every": 16,
+    }
     settings: dict[str, Any] = {"overrides": overrides, **SMALL}
     whole = qpd.train("a2c", "BreakoutNoFrameskip-v4", output=tmp_path / "whole", **settings)
     arguments = ("a2c", "BreakoutNoFrameskip-v4")
@@ -286,13 +199,13 @@ def test_atari_games_resume_in_qpds_own_environment(tmp_path: Path) -> None:
         qpd.train(*arguments, output=tmp_path / "parts", progress=Interrupts(40), **settings)
     parts = qpd.train(*arguments, output=tmp_path / "parts", **settings)
     assert parts.phase.resumed_at == (32,)
-    _assert_same(whole, parts)
+    assert_same_training(whole, parts)
 
 
 def test_an_unfinished_training_is_no_agent_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = _overrides(TRAININGS["ppo"][2])
+    overrides = training_overrides(TRAININGS["ppo"][2])
     with pytest.raises(KeyboardInterrupt):
         qpd.train("ppo", "CartPole-v1", overrides=overrides, output=tmp_path / "run",
                   progress=Interrupts(250), **SMALL)  # fmt: skip

@@ -10,7 +10,7 @@ from stable_baselines3 import SAC
 import qpd
 from qpd.commands.train import student_command
 from qpd.environments.source import Wrapper
-from tests.phases.test_train import SMALL
+from tests.phases.small_trainings import SMALL
 
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
 CAMERA = [

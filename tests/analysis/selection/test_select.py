@@ -13,8 +13,8 @@ import qpd
 from qpd.runs.training_run import TrainingRun
 from tests.analysis.continuous_run import continuous_run
 from tests.command_line import call
+from tests.phases.small_trainings import SMALL
 from tests.phases.test_fast_training import SETTINGS
-from tests.phases.test_train import SMALL
 
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
 BRIEF: dict[str, Any] = {"train.timesteps": 100, "learning_starts": 50, "gradient_steps": 1}
