@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,21 @@ def work(path: Path, recipe: Recipe, follower: Follower) -> Follower:
             for phase in PHASES:
                 phase(student, play, follower)
     return follower
+
+
+STUDENTS = ("distilled.safetensors", "ptq.safetensors", "quantized.safetensors")
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """Return what interruptions must not change: students, bit for bit; metrics but for the speed.
+
+    A student's header is compared as JSON: safetensors writes its metadata in random order.
+    """
+    with (path / "metrics.csv").open() as file:
+        rows = [{**row, "samples_per_second": ""} for row in csv.DictReader(file)]
+    result: dict[str, Any] = {"metrics": rows}
+    for name in STUDENTS:
+        data = (path / name).read_bytes()
+        size = 8 + int.from_bytes(data[:8], "little")
+        result[name] = (json.loads(data[8:size]), data[size:])
+    return result

@@ -116,8 +116,9 @@ def _failed(mine: Seeds) -> bool:
     return len(mine) >= _LEAST and all(end is None for end in mine.values())
 
 
-def _said(shares: np.ndarray) -> str:
-    found, lost = t_estimate(shares), np.count_nonzero(shares == -1.0)
+def _said(shares: np.ndarray, *arms: Seeds) -> str:
+    """Return mean, interval and count in words, and how many trainings of `arms` ended in NaN."""
+    found, lost = t_estimate(shares), sum(end is None for arm in arms for end in arm.values())
     low, high = found.interval()
     ended = f", {lost} in NaN" if lost else ""
     return (
@@ -166,7 +167,7 @@ def _keeps(tasks: Mapping[str, dict[str, Seeds]], mine: str, base: str, by: str)
             found = t_estimate(shares)
             tests.append(ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)))
             whose = "fp32's return" if base == _FLOAT else "the other's"
-            said.append(f"{task}: {_said(shares)} of {whose}")
+            said.append(f"{task}: {_said(shares, arms[mine])} of {whose}")
     return _every(tests, said, by)
 
 
@@ -194,7 +195,7 @@ def _constants_matter_not(evidence: LowPrecisionEvidence) -> Found:
             found = t_estimate(shares)
             beyond = min(found.p_below(-KEPT), found.p_above(KEPT))
             tests.append(ClaimTest(max(found.p_above(-KEPT), found.p_below(KEPT)), 2.0 * beyond))
-            said.append(f"{task}{eps}: {_said(shares)}")
+            said.append(f"{task}{eps}: {_said(shares, ours, amp)}")
     by = "python -m benchmarks.low_precision_sac --arms loss_scaling [--amp]"
     return _every(tests, said, by)
 
@@ -339,7 +340,7 @@ def _compared(mine: Seeds, base: Seeds, least: float) -> tuple[ClaimTest | None,
     if len(shares) < _LEAST:
         return None, ""
     found = t_estimate(shares)
-    return ClaimTest(found.p_below(least), found.p_above(least)), _said(shares)
+    return ClaimTest(found.p_below(least), found.p_above(least)), _said(shares, mine)
 
 
 def _every(tests: Sequence[ClaimTest], said: Sequence[str], by: str) -> Found:

@@ -239,12 +239,14 @@ def _check_axis(actions: Any, train: TrainSettings) -> None:
 def _check_stacking(model: Any, env_id: str) -> None:
     """Refuse observations that are normalized one by one, and then stacked.
 
-    SB3's replay buffer cannot hold them, and no agent of them is played.
+    QPD plays no agent of them, and SB3's replay buffer cannot hold them even where rewards alone
+    are normalized.
     """
     normalize = model.get_vec_normalize_env()
-    if normalize is not None and (
-        normalize.observation_space.shape != model.observation_space.shape
-    ):
+    if normalize is None:
+        return
+    concerns = normalize.norm_obs or getattr(model, "replay_buffer", None) is not None
+    if concerns and normalize.observation_space.shape != model.observation_space.shape:
         raise TeacherError(
             f"{type(model).__name__} on {env_id}: stacked observations of VecNormalize are not "
             "supported: set normalize=false, or no frame stack",

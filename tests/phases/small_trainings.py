@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.save_util import load_from_zip_file
 
+import qpd
 from qpd.runs.progress import SilentProgress
 from qpd.runs.training_run import TrainingRun
 
@@ -55,6 +56,15 @@ def training_overrides(hyperparameters: dict[str, Any], **train: Any) -> dict[st
         "save.tensorboard": False,
         **{f"train.{key}": value for key, value in train.items()},
     }
+
+
+def small_training(
+    name: str, output: Path, more: dict[str, Any], progress: Any = None, **train: Any
+) -> TrainingRun:
+    """Train the agent `name` of TRAININGS in `output`; `more` are overrides."""
+    algo, env, hyperparameters = TRAININGS[name]
+    overrides = training_overrides(hyperparameters, **train) | more
+    return qpd.train(algo, env, overrides=overrides, output=output, progress=progress, **SMALL)
 
 
 def agent_tensors(agent: Path) -> dict[str, np.ndarray]:

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO, SAC
-from torch import nn
 
 import qpd
 from qpd.agents.cells import action_changes
@@ -25,18 +23,16 @@ from qpd.runs.training_run import TrainingRun
 from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, StoredQuantization
-from qpd.teachers.archive.vec_normalize import read_return_statistics
 from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
-from tests.phases import own_environments
 from tests.phases.small_trainings import (
     SMALL,
     TRAININGS,
     Interrupts,
     agent_tensors,
     assert_same_training,
-    metric_rows,
+    small_training,
     training_overrides,
 )
 
@@ -50,9 +46,7 @@ FOUR_BITS = {"quantization.bits": 4}
 def trained(
     name: str, output: Path, more: dict[str, Any] = FOUR_BITS, progress: Any = None, **train: Any
 ) -> TrainingRun:
-    algo, env, hyperparameters = TRAININGS[name]
-    overrides = training_overrides(hyperparameters, **train) | more
-    return qpd.train(algo, env, overrides=overrides, output=output, progress=progress, **SMALL)
+    return small_training(name, output, more, progress, **train)
 
 
 def states_of(teacher: Teacher, count: int = 200) -> torch.Tensor:
@@ -149,116 +143,6 @@ def test_resumed_trainings_end_in_the_same_numbers(tmp_path: Path, name: str, st
     assert_same_training(whole, broken)
     ranges = [(run.path / QUANTIZATION_FILE).read_bytes() for run in (whole, broken)]
     assert ranges[0] == ranges[1]
-
-
-def test_from_a_trained_agent_nothing_is_lost_before_the_first_step(tmp_path: Path) -> None:
-    first = trained("a2c", tmp_path / "first", {})  # with VecNormalize
-    assert first.agent_file is not None
-    more = FOUR_BITS | {"train.start_from": str(first.path), "quantization.delay": 9.0}
-    # A learning rate of 0 leaves what it started from.
-    second = trained("a2c", tmp_path / "second", more | {"learning_rate": 0.0})
-    assert second.agent_file is not None
-    ours = agent_tensors(first.agent_file)
-    theirs = agent_tensors(second.agent_file)
-    parameters = [key for key in ours if key.startswith(".policy.") and "optimizer" not in key]
-    assert parameters
-    for key in parameters:
-        np.testing.assert_array_equal(ours[key], theirs[key])
-
-
-def test_a_trained_agent_goes_on_in_its_own_units(tmp_path: Path) -> None:
-    """With its entropy coefficient, and rewards divided by what its critic knows."""
-    settings: dict[str, Any] = {"learning_starts": 50, "train_freq": 1, "gradient_steps": 1,
-                                "train.timesteps": 400, "normalize": True,
-                                "save.tensorboard": False}  # fmt: skip
-    first = qpd.train("sac", "Pendulum-v1", overrides=settings, output=tmp_path / "one", **SMALL)
-    # A learning rate of 0 leaves what it started from; statistics go on.
-    more = settings | {"train.start_from": str(first.path), "learning_rate": 0.0,
-                       "train.timesteps": 60}  # fmt: skip
-    second = qpd.train("sac", "Pendulum-v1", overrides=more, output=tmp_path / "two", **SMALL)
-    assert first.agent_file is not None and second.agent_file is not None
-    learned, taken = (SAC.load(each.agent_file).log_ent_coef for each in (first, second))
-    assert learned is not None and taken is not None
-    assert float(taken.detach()) == float(learned.detach()) != 0.0
-    counts = []
-    for run in (first, second):
-        file = run.path / "Pendulum-v1" / "vecnormalize.pkl"
-        statistics = read_return_statistics(file)
-        assert statistics is not None
-        counts.append(statistics[2])
-    assert counts[1] == pytest.approx(counts[0] + 60, abs=1)
-
-
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
-def test_an_agent_goes_on_with_its_own_activations(
-    activation: type[nn.Module], tmp_path: Path
-) -> None:
-    """The zoo's for HalfCheetah are ReLU, those of SB3's PPO tanh: both fit the parameters."""
-    env, kwargs = "HalfCheetah-v4", {"activation_fn": activation, "net_arch": [8]}
-    first = PPO(
-        "MlpPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs, device="cpu", seed=0
-    )
-    first.save(tmp_path / "ppo-HalfCheetah-v4.zip")
-    settings: dict[str, Any] = {"train.start_from": str(tmp_path / "ppo-HalfCheetah-v4.zip"),
-                                "train.timesteps": 64, "n_steps": 64, "learning_rate": 0.0,
-                                "net_arch": [8], "normalize": False}  # fmt: skip
-    run = qpd.train("ppo", env, overrides=settings, output=tmp_path / "run", **SMALL)
-    assert run.agent_file is not None
-    second = PPO.load(run.agent_file, device="cpu")
-    seen = np.random.default_rng(0).normal(size=(20, 17))
-    taken = [agent.predict(seen, deterministic=True)[0] for agent in (first, second)]
-    np.testing.assert_array_equal(*taken)
-
-
-def test_a_trained_dqn_explores_as_its_training_ended(tmp_path: Path) -> None:
-    slow = {"exploration_fraction": 0.9}
-    first = trained("dqn", tmp_path / "first", slow)
-    second = trained("dqn", tmp_path / "second", slow | {"train.start_from": str(first.path)})
-    rates = [
-        [float(row["rollout/exploration_rate"]) for row in metric_rows(run)
-         if row["rollout/exploration_rate"]]
-        for run in (first, second)
-    ]  # fmt: skip
-    assert max(rates[0]) > 0.2 and max(rates[1]) <= 0.05
-
-
-def test_an_interrupted_training_from_an_agent_ends_in_the_same_numbers(tmp_path: Path) -> None:
-    """Killed before it learns: it goes on filling its memory by the agent's play, not at random."""
-    first = trained("dqn", tmp_path / "first", {})
-    more = {"train.start_from": str(first.path), "learning_starts": 250}
-    whole = trained("dqn", tmp_path / "whole", more)
-    with pytest.raises(KeyboardInterrupt):
-        trained("dqn", tmp_path / "parts", more, progress=Interrupts(150))
-    parts = trained("dqn", tmp_path / "parts", more)
-    assert parts.phase.resumed_at == (100,)
-    assert_same_training(whole, parts)
-
-
-def test_statistics_of_a_dict_are_not_taken_over(tmp_path: Path) -> None:
-    env_id = f"{own_environments.__name__}:Keys-v0"
-    settings: dict[str, Any] = {
-        "train.timesteps": 32,
-        "n_steps": 16,
-        "normalize": {"norm_obs_keys": ["a"]},
-        "save.tensorboard": False,
-    }
-    first = qpd.train("a2c", env_id, overrides=settings, output=tmp_path / "first", **SMALL)
-    more = settings | {"train.start_from": str(first.path)}
-    with pytest.raises(UserError, match="VecNormalize of a Dict's keys is not taken over"):
-        qpd.train("a2c", env_id, overrides=more, output=tmp_path / "second", **SMALL)
-    assert not (tmp_path / "second").exists()
-
-
-def test_an_agent_of_another_shape_cannot_be_started_from(
-    tmp_path: Path, runs: Callable[[str], TrainingRun]
-) -> None:
-    first = trained("dqn", tmp_path / "first", {})
-    with pytest.raises(UserError, match="do not fit ppo on CartPole-v1"):
-        trained("ppo", tmp_path / "second", {"train.start_from": str(first.path)})
-    assert not (tmp_path / "second").exists()
-    quantized = str(runs("dqn").path)
-    with pytest.raises(UserError, match="start from a float agent"):
-        trained("dqn", tmp_path / "fourth", {"train.start_from": quantized})
 
 
 @pytest.mark.parametrize(
@@ -448,12 +332,6 @@ def test_biases_that_32_bits_do_not_hold_are_refused(tmp_path: Path) -> None:
     (run.path / QUANTIZATION_FILE).write_text(json.dumps(content))
     with pytest.raises(UserError, match="a bias of linear1 is beyond 32 bits"):
         write_trained_integers(run)
-
-
-def test_an_agent_is_started_from_with_the_layer_norm_that_it_has(tmp_path: Path) -> None:
-    first = trained("ppo", tmp_path / "first", {"layer_norm": True})
-    with pytest.raises(UserError, match="layer_norm=true: set it"):
-        trained("ppo", tmp_path / "second", {}, start_from=str(first.path))
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,13 @@ def test_an_environment_of_ones_own_is_trained(name: str, policy: str, tmp_path:
     assert qpd.evaluate(run, episodes=2, env=env_id).returns.size == 2
 
 
+def test_stacked_observations_go_with_normalized_rewards(tmp_path: Path) -> None:
+    overrides = training_overrides(TRAININGS["ppo with gSDE"][2])
+    overrides |= {"environment.frame_stack": 2, "normalize": {"norm_obs": False}}
+    run = qpd.train("ppo", "Pendulum-v1", overrides=overrides, output=tmp_path / "run", **SMALL)
+    assert qpd.evaluate(run, episodes=2).returns.size == 2
+
+
 def test_another_version_of_an_environment_has_its_settings() -> None:
     manager = TrainingManager(load_train_recipe(None, algo="sac", env="x"), "Hopper-v5", {})
     assert manager.read_hyperparameters()[0]["learning_starts"] == 10_000  # the zoo's Hopper-v4
