@@ -119,16 +119,10 @@ def cell_names(grid: Grid) -> list[str]:
 
     Raises RecipeError for a cell that is named twice, or a name too long for a folder.
     """
-    keys = list(dict.fromkeys(key for values in grid.combinations for key in values))
-    # `distill.lr` and `finetune.lr` in one grid both shorten to `lr`; such keys keep their full
-    # name.
-    short = [_SHORT.get(key, key.rpartition(".")[2]) for key in keys]
-    label = {
-        key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)
-    }
+    label = _labels(grid)
     names: list[str] = []
     taken: set[str] = set()
-    texts = {key: ShortTexts() for key in keys}
+    texts = {key: ShortTexts() for key in label}
     for values in grid.combinations:
         parts = [f"{label[key]}={texts[key].of(value)}" for key, value in values.items()]
         name = ",".join(parts)
@@ -146,6 +140,26 @@ def cell_names(grid: Grid) -> list[str]:
         taken.add(name)
         names.append(name)
     return names
+
+
+def _labels(grid: Grid) -> dict[str, str]:
+    """Return the short name of each key, or the key itself where two would be the same."""
+    # `distill.lr` and `finetune.lr` as axes both shorten to `lr`; such keys keep their full name.
+    axes = {key: _short(key) for key in grid.file.axes}
+    times = Counter(axes.values())
+    label = {key: name if times[name] == 1 else key for key, name in axes.items()}
+    # Keys of included cells make way for those before them: cells that are added to a grid later
+    # must not rename finished ones.
+    for values in grid.file.include:
+        for key in values:
+            if key not in label:
+                label[key] = key if _short(key) in times else _short(key)
+                times[_short(key)] += 1
+    return label
+
+
+def _short(key: str) -> str:
+    return _SHORT.get(key, key.rpartition(".")[2])
 
 
 class ShortTexts:

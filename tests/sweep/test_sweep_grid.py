@@ -76,6 +76,13 @@ def test_folders_are_safe_and_unique(tmp_path: Path) -> None:
     assert list(both) == ["distill.lr=0.1,finetune.lr=0.2"]
 
 
+def test_cells_added_later_leave_the_others_folders_alone(tmp_path: Path) -> None:
+    grid = "base: ci\naxes: {distill.lr: [1e-3]}"
+    assert list(cells(tmp_path, grid)) == ["lr=0.001"]
+    added = cells(tmp_path, f"{grid}\ninclude: [{{distill.lr: 1e-3, finetune.lr: 2e-4}}]")
+    assert list(added) == ["lr=0.001", "lr=0.001,finetune.lr=0.0002"]
+
+
 @given(st.lists(st.text() | st.integers() | st.floats(allow_nan=False), unique_by=repr))
 def test_every_value_has_its_own_plain_text(values: list[object]) -> None:
     known = ShortTexts()
