@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from qpd import cli
@@ -9,7 +11,12 @@ from qpd import cli
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `qpd arguments`."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main([str(argument) for argument in arguments])
+    capsys.readouterr()  # what was printed before
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments])
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     captured = capsys.readouterr()
     return int(caught.value.code or 0), captured.out, captured.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import zlib
@@ -17,6 +16,7 @@ from filelock import FileLock
 
 from qpd import cli
 from qpd.runs.run_directory import LOCK_NAME
+from tests.command_line import call
 from tests.commands import bad_agents_and_runs, bad_commands, bad_recipes
 from tests.commands.bad_files import make_files
 from tests.commands.bad_row import Row
@@ -53,20 +53,6 @@ def snapshot(folder: Path) -> dict[str, int | None]:
     return found
 
 
-def in_this_process(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> tuple[object, str, str]:
-    handler = signal.getsignal(signal.SIGTERM)
-    capsys.readouterr()
-    try:
-        with pytest.raises(SystemExit) as caught:
-            cli.main(arguments)
-    finally:
-        signal.signal(signal.SIGTERM, handler)
-    said = capsys.readouterr()
-    return caught.value.code, said.out, said.err
-
-
 def in_a_new_process(
     arguments: list[str], variables: dict[str, str], home: Path
 ) -> tuple[object, str, str]:
@@ -101,7 +87,7 @@ def test_wrong_input(
     if row.environment:
         code, out, err = in_a_new_process(arguments, row.environment, tmp_path)
     else:
-        code, out, err = in_this_process(arguments, capsys)
+        code, out, err = call(capsys, *arguments)
     assert (code, out) == (2, ""), err
     lines = [line for line in err.splitlines() if line.startswith("error: ")]
     assert len(lines) == len(row.lines) == len(set(lines)), err
@@ -117,7 +103,7 @@ def test_wrong_input(
 def test_a_group_without_a_command_shows_its_help(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = in_this_process(shlex.split(command), capsys)
+    code, out, err = call(capsys, *shlex.split(command))
     assert (code, err) == (2, "")
     assert out.lstrip().startswith(f"Usage: qpd {command}".rstrip()) and "--help" in out
     assert out.count("\n") > 5

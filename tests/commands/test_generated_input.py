@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from qpd.errors.codes import ErrorCode
+from tests.command_line import call
 from tests.commands.bad_files import make_files
 from tests.commands.generated_input import GOOD, Wrong, wrong_inputs
-from tests.commands.test_bad_input import in_this_process
 
 CODES = {code.id for code in ErrorCode} - {ErrorCode.UNFORESEEN.id}
 
@@ -57,7 +57,7 @@ def problem_of(wrong: Wrong, files: Path, capsys: pytest.CaptureFixture[str]) ->
     if wrong.writes is not None:
         (files / "mine.yaml").write_bytes(wrong.writes)
     before = names(files)
-    code, out, err = in_this_process(wrong.arguments, capsys)
+    code, out, err = call(capsys, *wrong.arguments)
     lines = err.splitlines()
     said = [re.fullmatch(r"error: .+ \[(Q\d+)\]", line) for line in lines]
     if code != 2 or out:

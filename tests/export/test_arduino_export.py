@@ -11,52 +11,16 @@ import pytest
 
 from benchmarks.random_students import random_student
 from qpd.cli import main
-from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
-from qpd.export.c.arduino import export_arduino, library_name
+from qpd.export.bundle import load_export_source
+from qpd.export.c.arduino import library_name
 from qpd.export.c.sizes import flash_arena_bytes, weight_bytes
-from qpd.integer.integer_student import IntegerStudent
 from qpd.students import StudentArchitecture
+from tests.export.arduino_library import library, uno_program
+from tests.export.c_programs import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 CARTPOLE = ROOT / "runs-reference" / "classic-ppo-cartpole"
-STUB = Path(__file__).parent / "arduino_stub"
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
-
-
-def library(folder: Path, student: IntegerStudent, name: str = "test") -> Path:
-    source = ExportSource(student, {}, name)
-    files = export_arduino(source, golden_vectors(student))
-    write_bundle(folder, "c-arduino", source, files)
-    return folder
-
-
-def needs(*tools: str) -> None:
-    for tool in tools:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-
-
-def uno_program(folder: Path, sections: Path) -> dict[str, int]:
-    """Compile library and example as Arduino's IDE does, C as C and the sketch as C++.
-
-    Returns bytes of `text`, `data` and `bss`; the program is `folder`/program.elf.
-    """
-    board, objects = ["-mmcu=atmega328p", "-Os", "-ffunction-sections", "-fdata-sections"], []
-    sources = sorted((folder / "src").glob("*.c"))
-    sketches = [*(folder / "examples").rglob("*.ino"), STUB / "emulated_board.cpp"]
-    for source in sources + sketches:
-        objects.append(sections / f"{source.stem}.o")
-        compiler = ["avr-gcc", "-std=gnu11", "-x", "c"]
-        if source in sketches:
-            compiler = ["avr-g++", "-std=gnu++11", "-x", "c++", "-include", "Arduino.h"]
-        includes = ["-I", str(STUB), "-I", str(folder / "src")]
-        command = [*compiler, *board, *WARNINGS, *includes, "-c", str(source), "-o"]
-        subprocess.run([*command, str(objects[-1])], check=True)
-    link = ["avr-g++", *board, "-Wl,--gc-sections", "-o", str(sections / "program.elf")]
-    subprocess.run([*link, *map(str, objects)], check=True)
-    size = ["avr-size", str(sections / "program.elf")]
-    numbers = subprocess.run(size, capture_output=True, text=True, check=True).stdout.split()
-    return dict(zip(numbers[:3], map(int, numbers[6:9]), strict=True))
 
 
 def test_the_command_writes_a_library_of_both_kinds(

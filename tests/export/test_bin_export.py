@@ -1,13 +1,11 @@
 """student.bin: 32 bytes of header, the C export's constants, and a reader in NumPy alone."""
 
-import importlib.util
 import json
 import struct
 import subprocess
 import sys
 import zlib
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,32 +13,17 @@ import pytest
 from benchmarks.random_students import random_student
 from qpd.actions import Discrete
 from qpd.cli import main
-from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
-from qpd.export.c.binary import binary_student, export_bin
+from qpd.export.bundle import load_export_source
+from qpd.export.c.binary import binary_student
 from qpd.export.c.sizes import weight_bytes
 from qpd.integer.constant_bytes import constant_bytes
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent, reference_outputs
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.students import LayerShape, StudentArchitecture
+from tests.export.bin_reader import check_reader, exported, reader
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "runs-reference"
 CARTPOLE = RUNS / "classic-ppo-cartpole"
-
-
-def reader(folder: Path) -> ModuleType:
-    """The reader as a stranger has it: from the exported folder."""
-    spec = importlib.util.spec_from_file_location("qpd_bin", folder / "qpd_bin.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["qpd_bin"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def exported(folder: Path, student: IntegerStudent) -> Path:
-    source = ExportSource(student, {}, "test")
-    write_bundle(folder, "bin", source, export_bin(source, golden_vectors(student)))
-    return folder
 
 
 STUDENTS = [
@@ -60,20 +43,6 @@ def test_the_reader_gives_the_engines_logits(case: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", ["breakout-ppo-xxs-2bit", "classic-qrdqn-lunarlander"])
 def test_mixed_bits_and_trained_students(run: str, tmp_path: Path) -> None:
     check_reader(load_export_source(RUNS / run).student, tmp_path / "bin")
-
-
-def check_reader(student: IntegerStudent, folder: Path) -> None:
-    qpd_bin = reader(exported(folder, student))
-    observations = golden_vectors(student, 4).observations
-    if count := student.architecture.num_features:
-        unusual = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38], np.float32)
-        observations[0, -count:] = np.resize(unusual, count)
-        observations[1:, :-count] += np.float32(0.75)  # pixels of an image that was resized
-    read = qpd_bin.load(folder / "student.bin")
-    got = qpd_bin.integer_outputs(read, observations)
-    assert got.dtype == np.int32
-    assert (got == reference_outputs(student, observations)).all()
-    assert len(np.unique(got, axis=0)) > 8 and read.logit_scale == student.output_scale
 
 
 def test_every_byte_of_a_small_student_by_hand() -> None:

@@ -1,8 +1,6 @@
 """The C export of students that do not choose one action: codes, choices, switches, bit for bit."""
 
-import ctypes
 import re
-import shutil
 import subprocess
 from fractions import Fraction
 from math import floor
@@ -25,47 +23,19 @@ from tests.export.action_students import (
     student_at_every_threshold,
     student_of,
 )
+from tests.export.c_programs import (
+    KERNELS,
+    LIBRARY,
+    TARGETS,
+    WARNINGS,
+    c_library,
+    needs,
+    needs_gcc,
+    pointer,
+    write_c,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-MACHINE = ROOT / "benchmarks" / "cortex_m"
-WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
-LIBRARY = ["qpd_network.c", "qpd_actions.c", "qpd_encode.c"]
 BOXES = [name for name in KINDS if name[:4] in ("clip", "tanh")]
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-
-
-def write(folder: Path, student: IntegerStudent) -> Path:
-    folder.mkdir()
-    source = ExportSource(student, {}, "test")
-    for name, content in export_c(source, golden_vectors(student)).items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-def compiled(folder: Path, student: IntegerStudent, *flags: str) -> ctypes.CDLL:
-    write(folder, student)
-    command = [
-        "gcc",
-        *WARNINGS,
-        *(flags or ("-DQPD_PORTABLE",)),
-        "-shared",
-        "-fPIC",
-        "-o",
-        "student.so",
-        *LIBRARY,
-    ]
-    subprocess.run(command, cwd=folder, check=True)
-    library = ctypes.CDLL(str(folder / "student.so"))
-    if isinstance(student.actions, Box):
-        library.qpd_action_value.restype = ctypes.c_float
-        library.qpd_action_value.argtypes = [ctypes.c_uint8, ctypes.c_uint16]
-        library.qpd_action_scaled.restype = ctypes.c_int32
-        library.qpd_action_scaled.argtypes = [ctypes.c_uint8, ctypes.c_int32, ctypes.c_int32]
-    return library
-
-
-def pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return array.ctypes.data_as(ctypes.c_void_p)
 
 
 def action_row(student: IntegerStudent) -> np.ndarray:
@@ -80,7 +50,8 @@ def action_row(student: IntegerStudent) -> np.ndarray:
 )
 def test_floats_in_actions_out(name: str, kernels: str, tmp_path: Path) -> None:
     student = student_of(name)
-    library, observations = compiled(tmp_path / "c", student, kernels), observations_of(student)
+    library = c_library(write_c(tmp_path / "c", student), student, [kernels])
+    observations = observations_of(student)
     outputs = IntegerEngine(student).integer_outputs(observations)
     wanted = device_actions(student, outputs)
     assert len(np.unique(wanted, axis=0)) >= 4
@@ -108,7 +79,8 @@ def test_floats_in_actions_out(name: str, kernels: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BOXES)
 def test_every_code_at_its_threshold_and_in_both_units(name: str, tmp_path: Path) -> None:
     student = student_of(name)
-    library, thresholds = compiled(tmp_path / "c", student), student.action_thresholds
+    library = c_library(write_c(tmp_path / "c", student), student, KERNELS["portable"])
+    thresholds = student.action_thresholds
     assert thresholds is not None
     ends = np.array([-(2**31), 2**31 - 1], np.int32)
     tried = np.concatenate([thresholds, thresholds - 1, thresholds + 1, ends])
@@ -141,39 +113,19 @@ def test_an_accumulator_on_the_threshold_has_the_higher_code(tmp_path: Path) -> 
     student = student_at_every_threshold()
     accumulators = np.arange(-128, 128, dtype=np.int32)[:, None]
     assert set(student.action_thresholds.tolist()) <= set(accumulators.ravel().tolist())  # type: ignore[union-attr]
-    library = compiled(tmp_path / "c", student)
+    library = c_library(write_c(tmp_path / "c", student), student, KERNELS["portable"])
     action = np.zeros(1, np.uint8)
     for level, wanted in enumerate(device_actions(student, accumulators)):
         library.qpd_act(pointer(np.array([level], np.uint8)), pointer(action))
         assert action == wanted
 
 
-BARE = ["-mthumb", "-T", str(MACHINE / "mps2.ld"), "--specs=rdimon.specs", str(MACHINE / "boot.c")]
-EMULATED = ["-nographic", "-semihosting-config", "enable=on,target=native", "-kernel"]
-TARGETS = {
-    "x86-64": (["gcc", "-O3"], []),
-    "sanitized": (["gcc", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"], []),
-    "aarch64": (["aarch64-linux-gnu-gcc", "-static"], ["qemu-aarch64-static"]),
-    "armhf": (["arm-linux-gnueabihf-gcc", "-static"], ["qemu-arm-static"]),
-    "cortex-m4": (
-        ["arm-none-eabi-gcc", "-mcpu=cortex-m4", *BARE],
-        ["qemu-system-arm", "-M", "mps2-an386", *EMULATED],
-    ),
-    "cortex-m0": (  # its code, on the emulated M3, which knows all its instructions
-        ["arm-none-eabi-gcc", "-mcpu=cortex-m0", *BARE],
-        ["qemu-system-arm", "-M", "mps2-an385", *EMULATED],
-    ),
-}
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["clip-8", "tanh-3", "controller-2", "parts", "switches"])
 def test_golden_vectors_pass_on_every_target(name: str, target: str, tmp_path: Path) -> None:
     compiler, runner = TARGETS[target]
-    for tool in (compiler[0], *runner[:1]):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-    folder = write(tmp_path / "c", student_of(name))
+    needs(compiler[0], *runner[:1])
+    folder = write_c(tmp_path / "c", student_of(name))
     command = [
         *compiler,
         "-std=c99",
@@ -227,9 +179,8 @@ int main(void)
 
 @pytest.mark.parametrize("name", ["clip-8", "tanh-3", "controller-2", "controller-8"])
 def test_from_counts_to_a_pulse_no_float_is_linked(name: str, tmp_path: Path) -> None:
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("arm-none-eabi-gcc is not installed")
-    folder = write(tmp_path / "c", student_of(name))
+    needs("arm-none-eabi-gcc")
+    folder = write_c(tmp_path / "c", student_of(name))
     (folder / "main.c").write_text(_FROM_COUNTS)
     flags = ["-std=c99", "-Os", "-mcpu=cortex-m0", "-mthumb", "--specs=nosys.specs"]
     flags += ["-ffunction-sections", "-Wl,--gc-sections", "-o", "program.elf"]
@@ -276,9 +227,8 @@ def test_golden_vectors_pass_on_an_emulated_uno(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["clip-5", "parts"])
 def test_avr_reads_the_tables_from_flash(name: str, tmp_path: Path) -> None:
-    if shutil.which("avr-gcc") is None:
-        pytest.skip("avr-gcc is not installed")
-    folder = write(tmp_path / "c", student_of(name))
+    needs("avr-gcc")
+    folder = write_c(tmp_path / "c", student_of(name))
     command = ["avr-gcc", "-std=gnu11", "-mmcu=atmega328p", "-Os", "-Wall", "-Wextra", "-Werror"]
     for file in (*LIBRARY, "qpd_check.c"):
         subprocess.run([*command, "-c", file, "-o", "out.o"], cwd=folder, check=True)
@@ -319,7 +269,7 @@ static int32_t counts[QPD_INPUT_BYTES], low[QPD_INPUT_BYTES], high[QPD_INPUT_BYT
 def test_a_program_of_all_that_the_readme_shows_links_with_its_cc_line(
     name: str, tmp_path: Path
 ) -> None:
-    folder = write(tmp_path / "c", student_of(name))
+    folder = write_c(tmp_path / "c", student_of(name))
     readme = (folder / "README.md").read_text()
     shown = [line[4:] for line in readme.splitlines() if line.startswith("    ")]
     (command,) = [line.split() for line in shown if line.startswith("cc ")]
@@ -350,7 +300,7 @@ def test_a_program_of_all_that_the_readme_shows_links_with_its_cc_line(
 @pytest.mark.parametrize("name", ["tanh-8", "parts"])
 def test_a_stream_of_observations_becomes_actions_and_outputs(name: str, tmp_path: Path) -> None:
     student = student_of(name)
-    folder, levels = write(tmp_path / "c", student), student.encode(observations_of(student))
+    folder, levels = write_c(tmp_path / "c", student), student.encode(observations_of(student))
     sources = ["qpd_stream.c", "qpd_network.c", "qpd_actions.c"]
     command = ["gcc", *WARNINGS, "-DQPD_PORTABLE", "-o", "stream", *sources]
     subprocess.run(command, cwd=folder, check=True)

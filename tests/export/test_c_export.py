@@ -29,42 +29,9 @@ from qpd.integer.integer_student import (
     reference_outputs,
 )
 from qpd.students import StudentArchitecture, architecture_for
+from tests.export.c_programs import KERNELS, WARNINGS, c_library, c_logits, needs_gcc, write_c
 
 RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
-WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
-KERNELS = {"native": ["-march=native"], "portable": ["-DQPD_PORTABLE"]}
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
-
-
-def write(folder: Path, student: IntegerStudent, observations: np.ndarray | None = None) -> Path:
-    source = ExportSource(student, {}, "test")
-    folder.mkdir()
-    for name, content in export_c(source, golden_vectors(student, 0, 8, observations)).items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-def compiled(folder: Path, flags: list[str]) -> ctypes.CDLL:
-    """The export as a shared library; test_c_export_proof.py has -O3, which takes seconds."""
-    sources = [str(folder / name) for name in ("qpd_network.c", "qpd_sample.c")]
-    if (folder / "qpd_preprocess.c").exists():
-        sources.append(str(folder / "qpd_preprocess.c"))
-    library = folder / f"student{abs(hash(tuple(flags)))}.so"
-    command = ["gcc", *WARNINGS, "-O1", *flags, "-shared", "-fPIC", "-o", str(library)]
-    subprocess.run([*command, *sources], check=True)
-    return ctypes.CDLL(str(library))
-
-
-def c_logits(library: ctypes.CDLL, student: IntegerStudent, observations: np.ndarray) -> np.ndarray:
-    """int32 `[n, actions]`, and a check that qpd_act returns the argmax."""
-    logits = np.zeros((len(observations), student.architecture.num_outputs), dtype=np.int32)
-    levels = np.ascontiguousarray(student.encode(observations))
-    for level, row in zip(levels, logits, strict=True):
-        action = library.qpd_act(
-            level.ctypes.data_as(ctypes.c_void_p), row.ctypes.data_as(ctypes.c_void_p)
-        )
-        assert action == row.argmax()
-    return logits
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +66,7 @@ def test_real_observations_give_the_reference_logits(
     name: str, kernels: str, some_play: np.ndarray, tmp_path: Path
 ) -> None:
     student = load_export_source(RUNS / f"breakout-ppo-{name}").student
-    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS[kernels])
     noise = np.random.default_rng(0).integers(0, 256, (20, 4, 84, 84), dtype=np.uint8)
     for observations in (some_play, noise, golden_vectors(student, 1).observations):
         wanted = IntegerEngine(student).integer_outputs(observations)
@@ -128,7 +95,7 @@ def test_any_architecture_gives_the_reference_logits(
     architecture, bits, activation_bits = ODD[case]
     student = random_student(architecture, bits, case, activation_bits)
     observations = golden_vectors(student, 5).observations
-    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS[kernels])
     got = c_logits(library, student, observations)
     assert (got == reference_outputs(student, observations)).all()
     assert len(np.unique(got, axis=0)) > 8
@@ -158,7 +125,7 @@ def extreme_student() -> IntegerStudent:
 def test_extreme_requantization_is_exact(kernels: str, tmp_path: Path) -> None:
     student = extreme_student()
     observations = golden_vectors(student, 6).observations
-    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS[kernels])
     wanted = reference_outputs(student, observations)
     assert (c_logits(library, student, observations) == wanted).all()
 
@@ -167,7 +134,7 @@ def test_extreme_requantization_is_exact(kernels: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_test_tells_right_from_wrong(tmp_path: Path) -> None:
     student = load_export_source(RUNS / "breakout-ppo-xxs-4bit").student
-    folder = write(tmp_path / "out", student)
+    folder = write_c(tmp_path / "out", student, 8)
     command = ["make", "test", "CFLAGS=-O1 -Werror", "PORTABLE=1"]
     right = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert right.returncode == 0 and "ok: 8 golden vectors" in right.stdout, right.stderr
@@ -183,7 +150,7 @@ def test_make_test_tells_right_from_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
     student = random_student(ODD[1][0], 4, 1, 4)
-    folder = write(tmp_path / "out", student)
+    folder = write_c(tmp_path / "out", student, 8)
     program = folder / "test"
     flags = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c", "qpd_preprocess.c"]
@@ -200,7 +167,7 @@ def test_sanitizers_find_nothing(kernels: str, tmp_path: Path) -> None:
 @needs_gcc
 def test_samples_follow_the_softmax(tmp_path: Path) -> None:
     student = load_export_source(RUNS / "breakout-ppo-xxs").student
-    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS["portable"])
     unit = 1.0 / student.output_scale
     logits = np.array([0.0, -1.0, -2.5, 0.5]) * unit
     exact = np.exp(logits * student.output_scale)
@@ -219,7 +186,7 @@ def test_samples_follow_the_softmax(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", [0.5, 0.9, 1.5, 3.0, 100.0, 1e30])
 def test_samples_of_coarse_logits_follow_the_softmax(scale: float, tmp_path: Path) -> None:
     student = replace(load_export_source(RUNS / "breakout-ppo-xxs").student, output_scale=scale)
-    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS["portable"])
     row, state, n = np.array([3, 4, 2, -2], np.int32), ctypes.c_uint32(7), 100_000
     exact = np.exp((row - 4) * scale)
     pointer = row.ctypes.data_as(ctypes.c_void_p)
@@ -230,7 +197,7 @@ def test_samples_of_coarse_logits_follow_the_softmax(scale: float, tmp_path: Pat
 @needs_gcc
 def test_preprocessing_is_ales_in_breakout(tmp_path: Path) -> None:
     student = random_student(architecture_for("XXS", (4, 84, 84), 4))
-    library = compiled(write(tmp_path / "out", student), KERNELS["portable"])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS["portable"])
     games = AtariVectorEnv(
         "breakout", 1, noop_max=0, use_fire_reset=False, repeat_action_probability=0.0
     )

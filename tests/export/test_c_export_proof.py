@@ -1,6 +1,5 @@
 """The C export on 10,000 real observations: x86-64, aarch64 and armhf programs, and a Cortex-M4."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from qpd.environments.registry import make_vector_env
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
 from qpd.integer.integer_student import IntegerEngine, reference_outputs
+from tests.export.c_programs import needs
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDENTS = ["xxs", "xxs-4bit", "xxs-2bit", "s"]
@@ -67,9 +67,7 @@ def test_ten_thousand_real_observations(
     name: str, target: str, play: np.ndarray, tmp_path: Path
 ) -> None:
     compiler, flags, runner = TARGETS[target]
-    missing = [tool for tool in (compiler, *runner[:1]) if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"{missing[0]} is not installed")
+    needs(compiler, *runner[:1])
     source = exported(tmp_path, name)
     wanted = IntegerEngine(source.student).integer_outputs(play)
     assert (wanted[:300] == reference_outputs(source.student, play[:300])).all()
@@ -87,9 +85,7 @@ def test_ten_thousand_real_observations(
 def test_ten_thousand_real_observations_on_a_microcontroller(
     cpu: str, board: str, name: str, play: np.ndarray, tmp_path: Path
 ) -> None:
-    for tool in ("arm-none-eabi-gcc", "qemu-system-arm"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
+    needs("arm-none-eabi-gcc", "qemu-system-arm")
     source = exported(tmp_path, name)
     machine = ROOT / "benchmarks" / "cortex_m"
     command = ["arm-none-eabi-gcc", "-std=c99", "-O2", f"-mcpu={cpu}", "-mthumb", "-o", "stream"]

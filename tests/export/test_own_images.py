@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import shutil
 import struct
 import subprocess
 import sys
@@ -26,11 +25,17 @@ from qpd.export.systemverilog.code import check_student
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from qpd.student_files.quantized import save_integer_student
 from qpd.students import StudentArchitecture
-from tests.export.test_bin_export import check_reader, exported, reader
-from tests.export.test_c_actions import TARGETS
-from tests.export.test_c_export import KERNELS, WARNINGS, c_logits, compiled, write
-
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+from tests.export.bin_reader import check_reader, exported, reader
+from tests.export.c_programs import (
+    KERNELS,
+    TARGETS,
+    WARNINGS,
+    c_library,
+    c_logits,
+    needs,
+    needs_gcc,
+    write_c,
+)
 
 
 def joined(
@@ -72,7 +77,7 @@ def student_of(name: str) -> IntegerStudent:
 def test_c_gives_the_engines_logits(name: str, kernels: str, tmp_path: Path) -> None:
     student = student_of(name)
     observations = golden_vectors(student, 5).observations
-    library = compiled(write(tmp_path / "out", student), KERNELS[kernels])
+    library = c_library(write_c(tmp_path / "out", student, 8), student, KERNELS[kernels])
     got = c_logits(library, student, observations)
     assert (got == IntegerEngine(student).integer_outputs(observations)).all()
     assert (got == reference_outputs(student, observations)).all()
@@ -83,7 +88,7 @@ def test_c_gives_the_engines_logits(name: str, kernels: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("name", ["left over", "one patch", "one patch of many", "joined"])
 def test_sanitizers_find_nothing_in_c(name: str, kernels: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "out", student_of(name))
+    folder = write_c(tmp_path / "out", student_of(name), 8)
     flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c"]
     sources += ["qpd_encode.c"] * (folder / "qpd_encode.c").exists()
@@ -109,10 +114,8 @@ EMULATED = {
 @pytest.mark.parametrize("name", ["wide", "left over", "one patch", "joined"])
 def test_golden_vectors_pass_on_emulated_processors(name: str, target: str, tmp_path: Path) -> None:
     compiler, runner = EMULATED[target]
-    for tool in (compiler[0], runner[0]):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
-    folder = write(tmp_path / "out", student_of(name))
+    needs(compiler[0], runner[0])
+    folder = write_c(tmp_path / "out", student_of(name), 8)
     sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_sample.c"]
     sources += ["qpd_encode.c"] * (folder / "qpd_encode.c").exists()
     command = [*compiler, "-std=c99", "-O2", "-o", "test", *sources]
@@ -142,7 +145,7 @@ def test_the_c_export_of_an_image_speaks_of_no_frames() -> None:
 def test_codes_of_continuous_actions_are_compared_by_make_test(tmp_path: Path) -> None:
     architecture = StudentArchitecture((3, 40, 48), 2, (4, 4, 4), (8,))
     student = random_student(architecture, actions=Box((-1.0, 0.0), (1.0, 5.0), (2,), "clip"))
-    folder = write(tmp_path / "out", student)
+    folder = write_c(tmp_path / "out", student, 8)
     done = subprocess.run(["make", "test"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0 and "ok: 8" in done.stdout, done.stdout + done.stderr
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from qpd import load_student_policy
@@ -33,6 +32,7 @@ from tests.export.action_students import (
     student_at_every_threshold,
     student_of,
 )
+from tests.export.runtime_models import RUNTIMES
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPORTERS = {"onnx": export_onnx, "litert": export_litert, "sb3": export_sb3, "bin": export_bin}
@@ -42,30 +42,6 @@ OTHERS = [name for name in KINDS if name not in BOXES]
 
 def exported(target: str, student: IntegerStudent) -> dict[str, bytes]:
     return EXPORTERS[target](ExportSource(student, {}, "test"), golden_vectors(student))
-
-
-def onnx_outputs(student: IntegerStudent, model: str, observations: np.ndarray) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(exported("onnx", student)[model])
-    return list(session.run(None, {"observations": observations}))
-
-
-def litert_outputs(student: IntegerStudent, model: str, observations: np.ndarray) -> list[Any]:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=exported("litert", student)[model], num_threads=1)
-    source = interpreter.get_input_details()[0]["index"]
-    interpreter.resize_tensor_input(source, observations.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(source, observations)
-    interpreter.invoke()
-    return [interpreter.get_tensor(target["index"]) for target in interpreter.get_output_details()]
-
-
-RUNTIMES = {
-    "student_int8.onnx": onnx_outputs,
-    "student_fp32.onnx": onnx_outputs,
-    "student.tflite": litert_outputs,
-}
 
 
 @pytest.mark.parametrize("name", BOXES)

@@ -1,7 +1,6 @@
 """From sensor to level: the engine and C agree bit for bit, NaN and infinities included."""
 
 import ctypes
-import shutil
 import subprocess
 from fractions import Fraction
 from pathlib import Path
@@ -10,16 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks.random_students import random_student
-from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
-from qpd.export.c.code import export_c
+from qpd.export.bundle import load_export_source
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference_outputs
 from qpd.student_files.distilled import StudentFileError
 from qpd.student_files.quantized import load_integer_student, save_integer_student
 from qpd.students import StudentArchitecture
+from tests.export.c_programs import WARNINGS, c_library, needs_gcc, write_c
 
 RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
-WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
 
 def student_with_ranges(low: list[float], high: list[float]) -> IntegerStudent:
@@ -29,21 +26,6 @@ def student_with_ranges(low: list[float], high: list[float]) -> IntegerStudent:
     return IntegerStudent(
         plain.architecture, plain.layers, plain.output_scale, plain.actions, *ranges
     )
-
-
-def write(folder: Path, student: IntegerStudent) -> Path:
-    folder.mkdir()
-    exported = export_c(ExportSource(student, {}, "test"), golden_vectors(student, 0, 8))
-    for name, content in exported.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-def compiled(folder: Path, *flags: str) -> ctypes.CDLL:
-    library = folder / f"encode{len(flags)}.so"
-    command = ["gcc", *WARNINGS, "-O2", *flags, "-shared", "-fPIC", "-o", str(library)]
-    subprocess.run([*command, str(folder / "qpd_encode.c")], check=True)
-    return ctypes.CDLL(str(library))
 
 
 def c_levels(library: ctypes.CDLL, *arrays: np.ndarray) -> tuple[np.ndarray, int]:
@@ -81,7 +63,8 @@ def test_floats_become_the_engines_levels(flags: tuple[str, ...], tmp_path: Path
     """The second flags allow fused multiply-adds, which would round otherwise."""
     low, high = [-1.0, -0.1423, 0.0, -3e38, 1e-30, -4.8], [2.0, 0.3166, 1e-3, 1e37, 2e-30, 4.8]
     student = student_with_ranges(low, high)
-    library, rng = compiled(write(tmp_path / "out", student), *flags), np.random.default_rng(0)
+    library = c_library(write_c(tmp_path / "out", student, 8), student, flags)
+    rng = np.random.default_rng(0)
     unit = rng.uniform(-0.05, 1.05, (4000, 6))
     # Half of them on ties and ends, or a rounding error beside them.
     unit[:2000] = rng.integers(-2, 513, (2000, 6)) / 510
@@ -99,7 +82,8 @@ def test_floats_become_the_engines_levels(flags: tuple[str, ...], tmp_path: Path
 
 @needs_gcc
 def test_counts_become_levels_by_exact_division(tmp_path: Path) -> None:
-    library = compiled(write(tmp_path / "out", student_with_ranges([0.0] * 4, [1.0] * 4)))
+    student = student_with_ranges([0.0] * 4, [1.0] * 4)
+    library = c_library(write_c(tmp_path / "out", student, 8), student, [])
     rng = np.random.default_rng(1)
     ends = np.concatenate([rng.integers(0, 1024, 400), rng.integers(-(2**31), 2**31, 400)])
     ends = np.concatenate([ends, [-(2**31), 2**31 - 1, 2**31 - 1, -(2**31), 5, 5, 0, 255]])
@@ -123,7 +107,7 @@ def test_counts_become_levels_by_exact_division(tmp_path: Path) -> None:
 @needs_gcc
 def test_an_adc_with_the_headers_macros_gives_levels_without_floats(tmp_path: Path) -> None:
     """A 10-bit ADC reads -2.5 at 0 and 0.005 more a count; the feature goes from -1 to 2."""
-    folder = write(tmp_path / "out", student_with_ranges([-1.0], [2.0]))
+    folder = write_c(tmp_path / "out", student_with_ranges([-1.0], [2.0]), 8)
     (folder / "main.c").write_text(
         '#include <stdio.h>\n#include "qpd.h"\n'
         "static const int32_t low[] = {QPD_COUNT(QPD_LOW_0, -2.5, 0.005)};\n"
@@ -144,7 +128,7 @@ def test_an_adc_with_the_headers_macros_gives_levels_without_floats(tmp_path: Pa
 @needs_gcc
 def test_the_golden_test_covers_floats_and_counts(tmp_path: Path) -> None:
     student = load_export_source(RUNS / "classic-ppo-cartpole").student
-    folder = write(tmp_path / "out", student)
+    folder = write_c(tmp_path / "out", student, 8)
 
     def golden_test() -> subprocess.CompletedProcess[str]:
         sources = ["qpd_test.c", "qpd_check.c", "qpd_network.c", "qpd_encode.c"]

@@ -22,9 +22,17 @@ from qpd.integer.integer_student import IntegerEngine, IntegerStudent, reference
 from qpd.student_files.quantized import save_integer_student, stored_constant_bytes
 from qpd.students import StudentArchitecture
 from tests.export.action_students import HIGH, LOW, observations_of
-from tests.export.test_arduino_export import library, needs, uno_program
-from tests.export.test_c_actions import LIBRARY, TARGETS, compiled, needs_gcc, pointer, write
-from tests.export.test_runtime_actions import RUNTIMES
+from tests.export.arduino_library import library, uno_program
+from tests.export.c_programs import (
+    LIBRARY,
+    TARGETS,
+    c_library,
+    needs,
+    needs_gcc,
+    pointer,
+    write_c,
+)
+from tests.export.runtime_models import RUNTIMES
 
 # function, bits of weights and of activations, hidden widths (VNNI pads 33 and takes 64 whole)
 CASES = {
@@ -130,7 +138,8 @@ def test_the_reader_of_student_bin_is_exact(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kernels", ["-march=native", "-DQPD_PORTABLE"])
 def test_c_is_exact(case: str, kernels: str, tmp_path: Path) -> None:
     student = student_of(case)
-    library, observations = compiled(tmp_path / "c", student, kernels), observations_of(student)
+    library = c_library(write_c(tmp_path / "c", student), student, [kernels])
+    observations = observations_of(student)
     row = np.zeros(student.architecture.num_outputs, np.int32)
     wanted = reference_outputs(student, observations)
     for levels, outputs in zip(student.encode(observations), wanted, strict=True):
@@ -142,7 +151,7 @@ def test_c_is_exact(case: str, kernels: str, tmp_path: Path) -> None:
 def test_golden_vectors_pass_on_every_target(target: str, tmp_path: Path) -> None:
     compiler, runner = TARGETS[target]
     needs(compiler[0], *runner[:1])
-    folder = write(tmp_path / "c", student_of("elu"))
+    folder = write_c(tmp_path / "c", student_of("elu"))
     sources = ["qpd_test.c", "qpd_check.c", *LIBRARY]
     command = [*compiler, "-std=c99", "-DQPD_PORTABLE", "-o", "test", *sources]
 

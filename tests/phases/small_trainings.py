@@ -31,6 +31,18 @@ TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ars": ("ars", "Pendulum-v1", {"n_delta": 1, "train.timesteps": 1200}),
 }  # fmt: skip
 
+# Of the fast learner, on Pendulum-v1.
+FAST_SETTINGS: dict[str, Any] = {
+    "train.timesteps": 300,
+    "train.checkpoint_every": 100,
+    "learning_starts": 50,
+    "train_freq": 1,
+    "gradient_steps": 2,  # 500 updates: scales are learned from the 300th on
+    "batch_size": 16,
+    "net_arch": [16, 16],
+    "save.tensorboard": False,
+}
+
 
 class Interrupts(SilentProgress):
     """A progress display at which somebody presses Ctrl-C, after so many steps."""
@@ -65,6 +77,15 @@ def small_training(
     algo, env, hyperparameters = TRAININGS[name]
     overrides = training_overrides(hyperparameters, **train) | more
     return qpd.train(algo, env, overrides=overrides, output=output, progress=progress, **SMALL)
+
+
+def low_precision_training(
+    output: Path, form: str = "fp16", progress: Any = None, **more: Any
+) -> TrainingRun:
+    """Train SAC in the format `form`; `more` are overrides."""
+    _, env, hyperparameters = TRAININGS["sac"]
+    overrides = training_overrides(hyperparameters) | {"precision.format": form} | more
+    return qpd.train("sac", env, overrides=overrides, output=output, progress=progress, **SMALL)
 
 
 def agent_tensors(agent: Path) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_qua
 from qpd.teachers.networks.actor import actor_modules, actor_of
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
 from tests.command_line import call
-from tests.phases.small_trainings import SMALL, Interrupts, assert_same_training
+from tests.phases.small_trainings import FAST_SETTINGS, SMALL, Interrupts, assert_same_training
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
@@ -36,22 +36,12 @@ PLACED = {
     "precision.methods": [],
     "precision.baseline": "placed_mixed_precision",
 }
-SETTINGS: dict[str, Any] = {
-    "train.timesteps": 300,
-    "train.checkpoint_every": 100,
-    "learning_starts": 50,
-    "train_freq": 1,
-    "gradient_steps": 2,  # 500 updates: scales are learned from the 300th on
-    "batch_size": 16,
-    "net_arch": [16, 16],
-    "save.tensorboard": False,
-}
 
 
 def trained(algo: str, output: Path, more: dict[str, Any], progress: Any = None) -> TrainingRun:
     options = {} if progress is None else {"progress": progress}
     return qpd.train(
-        algo, "Pendulum-v1", overrides=SETTINGS | more, output=output, **SMALL, **options
+        algo, "Pendulum-v1", overrides=FAST_SETTINGS | more, output=output, **SMALL, **options
     )
 
 
@@ -225,7 +215,7 @@ def test_the_twin_is_the_float_network_with_the_same_normalization(tmp_path: Pat
 
 def test_a_controller_learns_from_float64_observations_as_they_are(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
-    more = SETTINGS | CORE_3 | {"normalize": False}
+    more = FAST_SETTINGS | CORE_3 | {"normalize": False}
     run = qpd.train("ddpg", "InvertedPendulum-v5", overrides=more, output=tmp_path / "run", **SMALL)
     assert load_teacher(run.path).normalization is None
     assert qpd.evaluate(run.path, policy="qat", episodes=2).mean >= 1.0

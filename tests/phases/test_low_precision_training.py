@@ -14,33 +14,24 @@ from stable_baselines3 import SAC
 import qpd
 from qpd.numerics.float_format import FloatFormat
 from qpd.recipe.train_schema import METHODS, Baseline, Method, TrainPrecision, load_train_recipe
-from qpd.runs.training_run import TrainingRun
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
 from tests.command_line import call
 from tests.phases.small_trainings import (
-    SMALL,
-    TRAININGS,
     Interrupts,
     assert_same_training,
+    low_precision_training,
     metric_rows,
-    training_overrides,
 )
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
 
 
-def trained(output: Path, form: str = "fp16", progress: Any = None, **more: Any) -> TrainingRun:
-    _, env, hyperparameters = TRAININGS["sac"]
-    overrides = training_overrides(hyperparameters) | {"precision.format": form} | more
-    return qpd.train("sac", env, overrides=overrides, output=output, progress=progress, **SMALL)
-
-
 @pytest.mark.parametrize("form", ["fp16", "e6m7"])
 def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", form)
+    run = low_precision_training(tmp_path / "run", form)
     assert run.agent_file is not None
     model = SAC.load(run.agent_file, device="cpu")
     grid = FloatFormat.parse(form)
@@ -53,7 +44,7 @@ def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Pa
 
 
 def test_stable_baselines3_goes_on_with_steps_of_the_learning_rate(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run")
+    run = low_precision_training(tmp_path / "run")
     assert run.agent_file is not None
     model = SAC.load(run.agent_file, env=gymnasium.make("Pendulum-v1"), device="cpu")
     model.learning_starts = 10_000
@@ -85,17 +76,17 @@ def test_a_scale_that_doubles_changes_no_step(monkeypatch: pytest.MonkeyPatch) -
 def test_an_interrupted_training_ends_in_the_same_numbers(
     controller: dict[str, Any], tmp_path: Path
 ) -> None:
-    whole = trained(tmp_path / "whole", **controller)
+    whole = low_precision_training(tmp_path / "whole", **controller)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "parts", progress=Interrupts(240), **controller)
-    parts = trained(tmp_path / "parts", **controller)
+        low_precision_training(tmp_path / "parts", progress=Interrupts(240), **controller)
+    parts = low_precision_training(tmp_path / "parts", **controller)
     assert len(parts.phase.resumed_at) == 1
     assert_same_training(whole, parts)
 
 
 def test_an_integer_controller_learns_in_half_precision(tmp_path: Path) -> None:
     more = {"quantization.core_bits": 2, "train.timesteps": 400, "train_freq": 1}
-    run = trained(tmp_path / "run", **more)
+    run = low_precision_training(tmp_path / "run", **more)
     assert run.agent_file is not None
     policy = SAC.load(run.agent_file, device="cpu").policy
     for each in policy.parameters():
@@ -113,7 +104,7 @@ def test_an_integer_controller_learns_in_half_precision(tmp_path: Path) -> None:
 
 def test_plain_half_precision_fails_at_once_and_says_so(tmp_path: Path) -> None:
     with pytest.raises(qpd.UserError, match="learning failed after"):
-        trained(tmp_path / "run", **{"precision.methods": []})
+        low_precision_training(tmp_path / "run", **{"precision.methods": []})
 
 
 class Patient(gymnasium.ActionWrapper[Any, Any, Any]):
@@ -137,7 +128,9 @@ def test_numbers_that_are_no_longer_finite_are_noticed_where_sb3_does_not_look(
     # As torch.compile leaves it for the rest of a process.
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", False)
     with pytest.raises(qpd.UserError, match=message):
-        trained(tmp_path / "run", **{"precision.methods": [], "environment.wrappers": wrappers})
+        low_precision_training(
+            tmp_path / "run", **{"precision.methods": [], "environment.wrappers": wrappers}
+        )
 
 
 @pytest.mark.parametrize("left_out", ["softplus", "normal", "kahan_momentum", "kahan_gradients"])
@@ -145,16 +138,16 @@ def test_a_method_can_be_left_out(left_out: str, tmp_path: Path) -> None:
     methods = load_train_recipe(None, algo="sac", env="x").precision.methods
     rest = [each for each in methods if each != left_out]
     short = {"precision.methods": rest, "train.timesteps": 80}
-    assert trained(tmp_path / "run", **short).phase.state == "done"
+    assert low_precision_training(tmp_path / "run", **short).phase.state == "done"
 
 
 @pytest.mark.parametrize("baseline", ["coercion", "mixed_precision", "placed_mixed_precision"])
 def test_the_papers_baselines_learn_and_can_be_interrupted(baseline: str, tmp_path: Path) -> None:
     its = {"precision.methods": [], "precision.baseline": baseline}
-    whole = trained(tmp_path / "whole", **its)
+    whole = low_precision_training(tmp_path / "whole", **its)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "parts", progress=Interrupts(240), **its)
-    assert_same_training(whole, trained(tmp_path / "parts", **its))
+        low_precision_training(tmp_path / "parts", progress=Interrupts(240), **its)
+    assert_same_training(whole, low_precision_training(tmp_path / "parts", **its))
     assert whole.agent_file is not None
     model = SAC.load(whole.agent_file, device="cpu")
     half = FloatFormat.parse("fp16")
@@ -168,11 +161,13 @@ def test_loss_scaling_alone_ends_in_nan(tmp_path: Path) -> None:
     # Adam's eps of 1e-8 is 0 in fp16, and 0 / 0 NaN where a gradient was always 0.
     its = {"precision.methods": [], "precision.baseline": "loss_scaling"}
     with pytest.raises(qpd.UserError, match="learning failed after"):
-        trained(tmp_path / "run", **its)
+        low_precision_training(tmp_path / "run", **its)
 
 
 def test_with_an_eps_of_its_own_adam_learns_in_half_precision(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", **{"precision.methods": [], "precision.eps": 1e-4})
+    run = low_precision_training(
+        tmp_path / "run", **{"precision.methods": [], "precision.eps": 1e-4}
+    )
     assert run.phase.state == "done" and run.agent_file is not None
     whole = SAC.load(run.agent_file, device="cpu")
     assert whole.critic.optimizer.param_groups[0]["eps"] == 1e-4
@@ -180,12 +175,14 @@ def test_with_an_eps_of_its_own_adam_learns_in_half_precision(tmp_path: Path) ->
 
 def test_constants_of_pytorch_and_sums_of_the_actor(tmp_path: Path) -> None:
     its: dict[str, Any] = {"precision.methods": [], "precision.baseline": "mixed_precision"}
-    run = trained(tmp_path / "amp", **its, **{"precision.loss_scale": "dynamic"})
+    run = low_precision_training(tmp_path / "amp", **its, **{"precision.loss_scale": "dynamic"})
     assert run.agent_file is not None
     group = SAC.load(run.agent_file, device="cpu").critic.optimizer.param_groups[0]
     # 65,536 is infinite in fp16: the first update is skipped at the least.
     assert group["gamma"] == 65_536.0 / 2 ** group["skipped"] and group["skipped"] >= 1
-    run = trained(tmp_path / "actor", **{"precision.methods": [*METHODS, "kahan_actor"]})
+    run = low_precision_training(
+        tmp_path / "actor", **{"precision.methods": [*METHODS, "kahan_actor"]}
+    )
     assert run.agent_file is not None
     lost = [each["lost"] for each in SAC.load(run.agent_file).actor.optimizer.state.values()]
     assert lost and any(each.count_nonzero() for each in lost)

@@ -15,7 +15,7 @@ from torch import nn
 
 from qpd.teachers import TeacherError, load_teacher
 from qpd.teachers.sb3_policy import build_sb3_policy, sb3_logits
-from tests.teachers.test_sb3_teacher import (
+from tests.teachers.sb3_agents import (
     OFF_POLICY,
     SMALL,
     TinyImages,

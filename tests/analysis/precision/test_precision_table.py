@@ -19,7 +19,7 @@ from qpd.numerics.gradient_exponents import HIGHEST, LOWEST, GradientExponents
 from qpd.recipe.training_phases import DistillSettings
 from qpd.runs.counted_gradients import CountedGradients, GradientCountsError, PhaseGradients
 from tests.analysis.made_up_runs import make_run
-from tests.analysis.report.test_report_sections import inputs_of
+from tests.analysis.report.report_inputs import inputs_of
 
 HALF = ["distill.precision=fp16", "finetune.precision=fp16"]
 

@@ -8,7 +8,6 @@ import pytest
 
 from qpd.analysis.report.blocks import Cards, Pictures, Table
 from qpd.analysis.report.headline import headline_section
-from qpd.analysis.report.inputs import ReportInputs, read_inputs
 from qpd.analysis.report.latency import latency_section, rows_of_student
 from qpd.analysis.report.provenance import provenance_section
 from qpd.analysis.report.sizes import HEADER, part_bytes, tensor_bytes
@@ -16,14 +15,11 @@ from qpd.analysis.report.training import read_curves
 from qpd.analysis.report.usage import usage_section
 from qpd.bench.device_record import read_device_record
 from qpd.student_files.distilled import StudentFileError
+from tests.analysis.report.report_inputs import inputs_of
 
 RUNS = Path(__file__).parents[3] / "runs-reference"
 QUICKSTART = RUNS / "quickstart"
 DEVICE = RUNS / "devices" / "epyc-zen4-2-cores.json"
-
-
-def inputs_of(path: Path, *devices: Path) -> ReportInputs:
-    return read_inputs(path, [read_device_record(d) for d in devices], None, 0, lambda text: None)
 
 
 def cards_of(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:

@@ -13,8 +13,7 @@ import qpd
 from qpd.runs.training_run import TrainingRun
 from tests.analysis.continuous_run import continuous_run
 from tests.command_line import call
-from tests.phases.small_trainings import SMALL
-from tests.phases.test_fast_training import SETTINGS
+from tests.phases.small_trainings import FAST_SETTINGS, SMALL
 
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
 BRIEF: dict[str, Any] = {"train.timesteps": 100, "learning_starts": 50, "gradient_steps": 1}
@@ -33,7 +32,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, settings in CONTROLLERS.items():
         for seed in range(2):
             made = qpd.train(
-                "sac", "Pendulum-v1", overrides=SETTINGS | BRIEF | settings,
+                "sac", "Pendulum-v1", overrides=FAST_SETTINGS | BRIEF | settings,
                 output=folder / f"{name}-{seed}", **{**SMALL, "seed": seed},
             )  # fmt: skip
             games = [RETURNS[name] + 10 * seed + game for game in (-1.0, 1.0)]

@@ -13,7 +13,7 @@ from torch import nn
 import qpd
 from qpd.teachers.training.layer_norm import layer_normed
 from tests.command_line import call
-from tests.teachers.test_sb3_teacher import assert_equals_sb3
+from tests.teachers.sb3_agents import assert_equals_sb3
 
 torch.set_num_threads(1)
 SMALL: dict[str, dict[str, int]] = {

@@ -10,7 +10,7 @@ from stable_baselines3 import DQN, PPO
 
 import qpd
 from tests.command_line import call
-from tests.teachers.test_sb3_teacher import assert_equals_sb3
+from tests.teachers.sb3_agents import assert_equals_sb3
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("default")  # the zoo's own dependencies warn
