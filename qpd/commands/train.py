@@ -205,6 +205,17 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
     print_text(f"{path}: training of {summary['algo']} on {summary['env_id']}")
     rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
     print_table(["training", ""], [row for row in rows if row[1]])
+    if summary["loss_scale"] is not None and summary["algo"] == "sac":
+        from qpd.numerics.float_format import FloatFormat
+
+        form = FloatFormat.parse(summary["precision"].partition(",")[0])
+        # hAdam's second moment has 3% of a gradient: of one of 1 it is subnormal from here on.
+        if summary["loss_scale"] < 32 * form.smallest_normal:
+            print_text(
+                f"its loss scale fell to {summary['loss_scale']:.1e} in "
+                f"{summary['skipped_updates']:,} skipped updates: gradients vanish in {form}, and "
+                "it no longer learns"
+            )
     for name, played in summary["evaluations"].items():
         low, high = played["interval"]
         said = f"{played['mean']:,.1f} [{low:,.1f}, {high:,.1f}] over {played['episodes']} games"
@@ -242,6 +253,7 @@ def training_summary(path: Path) -> dict[str, Any]:
     phase, manifest = run.phase, run.manifest
     rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
     skipped = last_number(rows, "train/skipped_updates")
+    loss_scale = last_number(rows, "train/loss_scale")
     total = phase.total_timesteps
     agent = run.agent_file  # which may have been left out
     found = path / QUANTIZATION_FILE
@@ -264,6 +276,7 @@ def training_summary(path: Path) -> dict[str, Any]:
         "failed_at": phase.failed_at,
         "precision": run.recipe.precision.named(manifest.algo),
         "skipped_updates": None if skipped is None else int(skipped),
+        "loss_scale": loss_scale,
         "quantization": None if stored is None else str(stored),
         "lacks_integers": phase.state == "done"
         and run.recipe.quantization.controller is not None

@@ -15,8 +15,9 @@ import math
 import torch
 from torch import Tensor
 
-# As in the authors' code: exp(-2u) is taken up to -2u = 10; fp16 overflows at 11.09.
-SOFTPLUS_FROM = -5.0
+from qpd.numerics.float_format import FloatFormat
+
+SOFTPLUS_FROM = -5.0  # in the authors' code: exp(-2u) is taken up to -2u = 10
 _LOG_2 = math.log(2.0)
 _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -46,6 +47,15 @@ def naive_log_slope(u: Tensor) -> Tensor:
     quotient of two infinities, is NaN. PyTorch's own softplus hides this.
     """
     return 2.0 * (_LOG_2 - u - torch.log1p(torch.exp(-2.0 * u)))
+
+
+def softplus_threshold(form: FloatFormat) -> float:
+    """Return the u below which softplus(-2u) is -2u in a format: -5, as in the authors' code.
+
+    That is fp16's, where exp(-2u) overflows at -2u = 11.09. "It depends on the format": with four
+    exponent bits, whose largest number is below 256, it is -2.5.
+    """
+    return max(SOFTPLUS_FROM, -0.5 * math.floor(math.log(form.largest)))
 
 
 def log_slope(u: Tensor, softplus_from: float = SOFTPLUS_FROM) -> Tensor:

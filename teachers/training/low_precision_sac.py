@@ -30,6 +30,7 @@ from qpd.teachers.low_precision.squashed_normal import (
     log_slope,
     naive_log_normal,
     naive_log_slope,
+    softplus_threshold,
 )
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
@@ -69,6 +70,7 @@ class LowPrecisionSAC(SAC):
         for name in seen[0] if seen else ():
             record(f"train/{name}", np.mean([each[name] for each in seen]))
         record("train/skipped_updates", sum(each.skipped for each in self._optimizers))
+        record("train/loss_scale", min(each.loss_scale for each in self._optimizers))
 
     @contextmanager
     def hand_over(self) -> Iterator[None]:
@@ -164,8 +166,12 @@ class LowPrecisionSAC(SAC):
             deviation = log_deviation.exp()
             u = mean + deviation * noise
             density = log_normal if "normal" in self.methods else naive_log_normal
-            slope = log_slope if "softplus" in self.methods else naive_log_slope
-            log_probs = (density(u, mean, deviation) - slope(u)).sum(dim=1, keepdim=True)
+            slope = (
+                log_slope(u, softplus_threshold(self.form))
+                if "softplus" in self.methods
+                else naive_log_slope(u)
+            )
+            log_probs = (density(u, mean, deviation) - slope).sum(dim=1, keepdim=True)
             actions = torch.tanh(u)
         if self.is_placed:  # the critics read numbers of the format
             actions = actions + (self.form.round(actions.detach()) - actions.detach())

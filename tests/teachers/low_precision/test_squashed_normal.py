@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from qpd.numerics.float_format import FloatFormat
+from qpd.numerics.rounded_arithmetic import RoundedArithmetic
 from qpd.teachers.low_precision.squashed_normal import (
     log_normal,
     log_slope,
     naive_log_normal,
     naive_log_slope,
+    softplus_threshold,
 )
 
 
@@ -52,6 +55,25 @@ def test_the_gradient_of_a_small_deviation(sigma: float, is_nan: bool) -> None:
         values.append(value.item())
     assert gradients[0] == math.inf and math.isnan(values[0]) == is_nan
     assert gradients[1] == pytest.approx(0.1 / sigma, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "threshold"),  # ln 65,504 = 11.1, ln 255.9 = 5.5, ln 15.99 = 2.8
+    [("fp16", -5.0), ("e8m10", -5.0), ("e4m10", -2.5), ("e3m10", -1.0)],
+)
+def test_the_threshold_of_softplus_is_one_that_the_format_bears(
+    name: str, threshold: float
+) -> None:
+    form = FloatFormat.parse(name)
+    assert softplus_threshold(form) == threshold
+    u = form.round(torch.linspace(-7, 2, 101)).requires_grad_()
+    with RoundedArithmetic(form):
+        slope = log_slope(u, softplus_threshold(form))
+        slope.sum().backward()
+    assert u.grad is not None and u.grad.isfinite().all()
+    exact = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))
+    # Just below e3m10's threshold twice log(1 + e^-2) = 0.127 is left out.
+    torch.testing.assert_close(slope, exact, rtol=0.0, atol=0.27)
 
 
 def test_softplus_overflows_beyond_11() -> None:
