@@ -101,14 +101,21 @@ def judge(evidence: LowPrecisionEvidence) -> list[JudgedClaim]:
 
 
 def _lost(mine: Seeds, base: Seeds) -> np.ndarray:
-    """Return (R - R_base) / |mean of R_base| of the seeds in which the base ended, float64.
+    """Return (R - R_base) / |mean of R_base| of the seeds that both have, float64.
 
-    A training that ended in NaN has lost all, -1: the paper counts its return as 0. A share of each
-    seed's own R_base would tell more of that seed's luck than of the arms.
+    A training that ended in NaN has lost all, as the paper counts its return as 0: -1 beside a base
+    that ended, +1 where the base alone did not, 0 where neither did. A share of each seed's own
+    R_base would tell more of that seed's luck than of the arms.
     """
-    pairs = [(mine[seed], base[seed]) for seed in mine if base.get(seed) is not None]
-    mean = abs(float(np.mean([b for _, b in pairs]))) if pairs else 1.0
-    return np.array([-1.0 if a is None else (a - b) / mean for a, b in pairs])  # type: ignore[operator]
+    pairs = [(mine[seed], base[seed]) for seed in mine if seed in base]
+    ends = [b for _, b in pairs if b is not None]
+    mean = abs(float(np.mean(ends))) if ends else 1.0
+    return np.array(
+        [
+            float(b is None) - float(a is None) if a is None or b is None else (a - b) / mean
+            for a, b in pairs
+        ]
+    )
 
 
 def _failed(mine: Seeds) -> bool:
@@ -159,7 +166,9 @@ def _keeps(tasks: Mapping[str, dict[str, Seeds]], mine: str, base: str, by: str)
     """Judge whether an arm loses less than 5% of another's return on each task."""
     tests, said = [], []
     for task, arms in tasks.items():
-        shares = _lost(arms.get(mine, {}), arms.get(base, {}))
+        # Where the other side failed alone there is nothing that could be kept.
+        ended = {seed: end for seed, end in arms.get(base, {}).items() if end is not None}
+        shares = _lost(arms.get(mine, {}), ended)
         if len(shares) >= _LEAST and _failed(arms[mine]):
             tests.append(ClaimTest(1.0, 0.0))
             said.append(f"{task}: NaN in all {len(arms[mine])}")
@@ -167,7 +176,7 @@ def _keeps(tasks: Mapping[str, dict[str, Seeds]], mine: str, base: str, by: str)
             found = t_estimate(shares)
             tests.append(ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)))
             whose = "fp32's return" if base == _FLOAT else "the other's"
-            said.append(f"{task}: {_said(shares, arms[mine])} of {whose}")
+            said.append(f"{task}: {_said(shares, arms[mine], arms[base])} of {whose}")
     return _every(tests, said, by)
 
 
@@ -188,8 +197,7 @@ def _constants_matter_not(evidence: LowPrecisionEvidence) -> Found:
                 tests.append(ClaimTest(1.0, 0.0))
                 said.append(f"{task}{eps}: NaN in all {len(ours)} of one side alone")
                 continue
-            alone = [1.0 for s, end in ours.items() if end is None and amp.get(s) is not None]
-            shares = np.append(_lost(amp, ours), alone)
+            shares = _lost(amp, ours)
             if len(shares) < _LEAST:
                 continue
             found = t_estimate(shares)
@@ -211,9 +219,12 @@ def _crashes(evidence: LowPrecisionEvidence) -> Found:
         failed = sum(end is None for end in ends)
         said.append(f"{failed} of {len(ends)} trainings{eps.replace(',', ' with')} ended in NaN")
         if not eps:  # the usual one is that of plain Adam
-            verdict = Verdict.held if failed == len(ends) else Verdict.failed
+            if failed < len(ends):
+                verdict = Verdict.failed
+            elif failed >= _LEAST:
+                verdict = Verdict.held
     if verdict is Verdict.unmeasured:
-        return Found(f"{_TRAIN} --plain")
+        return Found("; ".join([*said, f"{_TRAIN} --plain"]))
     return Found(f"{'; '.join(said)}; no test", verdict=verdict)
 
 
@@ -285,7 +296,7 @@ def _significands(evidence: LowPrecisionEvidence) -> Found:
         }
         means = {bits: _mean(seeds) for bits, seeds in known.items() if seeds}
         shown = [
-            f"{bits} bits {'NaN' if mean is None else f'{mean:,.0f}'}"
+            f"{bits} bits {'NaN' if mean is None else f'{mean:,.0f}'}{_in_nan(known[bits])}"
             for bits, mean in means.items()
         ]
         if min(len(known[bits]) for bits in (10, 6, 5)) < _LEAST:
@@ -295,12 +306,13 @@ def _significands(evidence: LowPrecisionEvidence) -> Found:
         if all(end is None for end in five.values()):
             tests.append(ClaimTest(0.0, 1.0))
             continue
-        rows = [(many.get(seed), six.get(seed), end) for seed, end in five.items()]
-        whole = np.array([row for row in rows if None not in row], dtype=float).reshape(-1, 3)
-        if len(whole) < _LEAST:
+        # Of the seeds that all three have. What ended in NaN has lost all that 10 bits have.
+        seeds = [seed for seed in five if seed in six and many.get(seed) is not None]
+        if len(seeds) < _LEAST:
             continue
-        first, second, third = whole.T
-        found = t_estimate(((third - second) - (second - first)) / abs(first))
+        base = {seed: many[seed] for seed in seeds}
+        second, third = (_lost({seed: arm[seed] for seed in seeds}, base) for arm in (six, five))
+        found = t_estimate(third - 2.0 * second)
         tests.append(ClaimTest(found.p_below(0.0), found.p_above(0.0)))
     return _every(
         tests, said, "python -m benchmarks.low_precision_sac --arms six --format e5m6, ..."
@@ -323,6 +335,11 @@ def _gradients_span(evidence: LowPrecisionEvidence) -> Found:
     return Found(words, verdict=verdict)
 
 
+def _in_nan(seeds: Seeds) -> str:
+    failed = sum(end is None for end in seeds.values())
+    return f" ({failed} of {len(seeds)} in NaN)" if 0 < failed < len(seeds) else ""
+
+
 def _mean(seeds: Seeds) -> float | None:
     """Return the mean of the trainings that ended, None where none did."""
     ends = [end for end in seeds.values() if end is not None]
@@ -332,15 +349,17 @@ def _mean(seeds: Seeds) -> float | None:
 def _compared(mine: Seeds, base: Seeds, least: float) -> tuple[ClaimTest | None, str]:
     """Return the test of "mine is below base by more than -`least`" and its words.
 
-    None where there are too few seeds; an arm whose every training failed is below.
+    None where there are too few seeds; an arm whose every training failed is below one that ended.
     """
     if _failed(mine):
         return ClaimTest(0.0, 1.0), f"NaN in all {len(mine)}"
     shares = _lost(mine, base)
     if len(shares) < _LEAST:
         return None, ""
+    if _failed(base):
+        return ClaimTest(1.0, 0.0), f"NaN in all {len(base)} of the others"
     found = t_estimate(shares)
-    return ClaimTest(found.p_below(least), found.p_above(least)), _said(shares, mine)
+    return ClaimTest(found.p_below(least), found.p_above(least)), _said(shares, mine, base)
 
 
 def _every(tests: Sequence[ClaimTest], said: Sequence[str], by: str) -> Found:

@@ -217,16 +217,17 @@ def _variance_falls(evidence: QuarlEvidence) -> Found:
         return Found("needs --explored, the exploration.csv of `qpd analyze exploration RUNS`")
     late = last_stage(evidence.explored)
     keys = ["algo", "env_id", "seed"]
-    own = late[late["kind"] == FLOAT].groupby(keys)["variance"].mean()
+    floats = late[late["kind"] == FLOAT]
 
-    def changes(mine: pd.DataFrame) -> np.ndarray:
+    def changes(mine: pd.DataFrame, column: str = "variance") -> np.ndarray:
         # All bits of a seed are compared with one float training: they count once, as their mean.
-        means = mine.groupby(keys)["variance"].mean()
+        own, means = (part.groupby(keys)[column].mean() for part in (floats, mine))
         means = means[means.index.isin(own.index)]
-        return (means - own.reindex(means.index)).to_numpy(float)
+        return (means - own.reindex(means.index)).dropna().to_numpy(float)
 
     is_normed = late["kind"].str.contains("layer norm")
-    few = changes(late[(late["bits"] < FLOAT_BITS) & ~is_normed])
+    few_bits = late[(late["bits"] < FLOAT_BITS) & ~is_normed]
+    few = changes(few_bits)
     normed = changes(late[late["kind"] == LAYER_NORM])
     if len(few) < _LEAST:
         return Found("needs three trainings in few bits with float ones of the same seeds")
@@ -236,6 +237,12 @@ def _variance_falls(evidence: QuarlEvidence) -> Found:
         f"variance in few bits - in float {found.value:+.4f} [{low:+.4f}, {high:+.4f}] over "
         f"{len(few)} trainings"
     )
+    # A policy that plays badly meets other states.
+    same = changes(few_bits, "common_variance") if "common_variance" in late else few[:0]
+    if len(same) >= _LEAST:
+        estimate = bootstrap_estimate(same)
+        low, high = estimate.interval()
+        said += f" ({estimate.value:+.4f} [{low:+.4f}, {high:+.4f}] on the float agent's states)"
     if len(normed) < _LEAST:
         return Found(
             f"{said}; layer norm is not measured",
@@ -296,16 +303,19 @@ def _most_apart(spots: pd.DataFrame) -> str:
 
 
 def _shares(evidence: QuarlEvidence, ours: str, theirs: str) -> list[tuple[str, float]]:
-    """Return (R_ours - R_theirs) / (R_fp32 - R_random) of each training."""
+    """Return (R_ours - R_theirs) / (R_fp32 - R_random) of each training.
+
+    The span is its agent's mean over seeds: a float training that failed would have a small one of
+    its own, and so count for several others.
+    """
     found = []
     for agent, seeds in evidence.trained.items():
-        for games in seeds.values():
-            if ours not in games or theirs not in games:
-                continue
-            span = np.mean(games["fp32"]) - np.mean(games["random"])
-            if span > 0:
-                gained = np.mean(games[ours]) - np.mean(games[theirs])
-                found.append((agent, float(gained / span)))
+        both = [games for games in seeds.values() if ours in games and theirs in games]
+        spans = [np.mean(games["fp32"]) - np.mean(games["random"]) for games in both]
+        span = float(np.mean(spans)) if spans else 0.0
+        if span > 0:
+            gained = (np.mean(games[ours]) - np.mean(games[theirs]) for games in both)
+            found += [(agent, float(each) / span) for each in gained]
     return found
 
 
