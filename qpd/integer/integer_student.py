@@ -263,6 +263,7 @@ class IntegerEngine:
         for layer in student.layers:
             exact = torch.float32 if layer.largest_accumulator < 2**24 else torch.float64
             self._weights.append(torch.from_numpy(layer.weight).to(exact))
+        self._requantization = [_requantization(layer) for layer in student.layers]
 
     @property
     def actions(self) -> ActionSpace:
@@ -282,18 +283,14 @@ class IntegerEngine:
         if architecture.joins_features and image_shape is not None:
             image, features = levels.tensor_split([-architecture.num_features], 1)
             levels, apply = image.unflatten(1, image_shape), JoinedFeatures(features)
-        for layer, weight in zip(self.student.layers, self._weights, strict=True):
+        layers = zip(self.student.layers, self._weights, self._requantization, strict=True)
+        for layer, weight, (added, multiplier, shift) in layers:
             acc = apply(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
-            view = (1, -1) + (1,) * (acc.dim() - 2)
-            acc += torch.from_numpy(layer.bias).to(torch.int64).view(view)
-            if layer.multiplier is None or layer.shift is None:
-                return acc.to(torch.int32).numpy()
-            shift = torch.from_numpy(layer.shift).to(torch.int64).view(view)
-            acc *= torch.from_numpy(layer.multiplier).to(torch.int64).view(view)
-            # Half of the divisor before an arithmetic shift: rounds half up. acc * multiplier stays
-            # below 2^62, so int64 holds it.
-            acc += torch.ones_like(shift) << (shift - 1)
-            levels = (acc >> shift).clamp_(0, layer.largest_number)
+            if multiplier is None or shift is None:
+                return acc.add_(added).to(torch.int32).numpy()
+            # acc * multiplier stays below 2^62, so int64 holds it.
+            levels = acc.mul_(multiplier).add_(added).bitwise_right_shift_(shift)
+            levels = levels.clamp_(0, layer.largest_number)
             if layer.table is not None:
                 levels = torch.from_numpy(layer.table)[levels]
         raise AssertionError("the last layer is the actor head")
@@ -318,6 +315,22 @@ class IntegerEngine:
         if thresholds is None:
             return None
         return action_codes(self.integer_outputs(observations), thresholds)
+
+
+def _requantization(layer: IntegerLayer) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return what to add to products, by what to multiply them before, how far to shift them.
+
+    All int64, made once: (acc + bias) * multiplier + half is acc * multiplier + (bias * multiplier
+    + half). Half of the divisor before an arithmetic shift: rounds half up.
+    """
+    view = (-1, 1, 1) if layer.shape.kind == "conv" else (-1,)
+    bias = torch.from_numpy(layer.bias).to(torch.int64).view(view)
+    if layer.multiplier is None or layer.shift is None:
+        return bias, None, None
+    multiplier = torch.from_numpy(layer.multiplier).to(torch.int64).view(view)
+    shift = torch.from_numpy(layer.shift).to(torch.int64).view(view)
+    half = torch.ones_like(shift) << (shift - 1)
+    return bias * multiplier + half, multiplier, shift
 
 
 def reference_outputs(student: IntegerStudent, observations: np.ndarray) -> np.ndarray:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from qpd.numerics.precision import has_bfloat16_units
+if TYPE_CHECKING:
+    import torch
 
 
 class NumericsRecord(BaseModel):
@@ -46,6 +47,10 @@ class NumericsRecord(BaseModel):
 
 def record_numerics(device: torch.device, compiler: bool | None = None) -> NumericsRecord:
     """Record the numerics of this process; `compiler`: there is one for C++, None: none is used."""
+    import torch  # manifests are read without it
+
+    from qpd.numerics.precision import has_bfloat16_units
+
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     # A sum over n threads has n partial sums, so its last bits depend on their number.
     threads = torch.get_num_threads()

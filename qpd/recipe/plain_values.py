@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]
 MOST_VALUES = 1000
 PLAIN = (
     f"finite numbers, text, true, false, null, or lists and mappings of them, at most {MOST_VALUES}"

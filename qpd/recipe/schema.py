@@ -13,11 +13,11 @@ from pydantic_core import PydanticCustomError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
+from qpd.recipe.plain_values import Algorithm
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.training_phases import DistillSettings, FinetuneSettings
 from qpd.recipe.value_types import (
     ActivationName,
-    Algorithm,
     ConvChannels,
     Device,
     EnvArguments,

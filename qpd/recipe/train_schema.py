@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 
 from qpd.recipe.bounds import MAX_SAMPLES, MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
+from qpd.recipe.plain_values import Algorithm
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.value_types import (
-    Algorithm,
     Device,
     EnvArguments,
     Name,

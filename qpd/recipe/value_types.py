@@ -17,7 +17,6 @@ ActivationName = Literal[
 ]  # fmt: skip
 _ScaleName = Literal["auto", "none", "dynamic"]
 _LEAST_SCALE, _MOST_SCALE = 2.0**-24, 2.0**24  # those of qpd.numerics.loss_scale
-Algorithm = Literal["ppo", "a2c", "trpo", "ars", "dqn", "qrdqn", "sac", "tqc", "ddpg", "td3"]
 CNN_SIZES = ("XXS", "XS", "S", "M", "L", "XL", "XXL")
 
 

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
-from qpd.recipe.value_types import Algorithm
+from qpd.recipe.plain_values import Algorithm
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.version import pip_install
 
