@@ -224,3 +224,12 @@ def test_auto_samples_on_atari_and_is_greedy_elsewhere(
 
 def test_they_are_described_in_words() -> None:
     assert str(PARTS) == "2 choices among 2, 3" and str(SWITCHES) == "2 switches"
+
+
+def test_epsilon_turns_a_switch_half_the_time() -> None:
+    # One in five states is explored, half of its switches are on: 0.8 + 0.1, and 0.1.
+    rule = ActingRule("epsilon", epsilon=0.2)
+    outputs = np.array([[1.0, -1.0]], np.float32)
+    assert MultiBinary(2).probabilities(outputs, rule).tolist() == [pytest.approx([0.9, 0.1])]
+    acted = MultiBinary(2).act(outputs.repeat(20_000, 0), rule, np.random.default_rng(0))
+    assert acted.mean(0) == pytest.approx([0.9, 0.1], abs=0.01)  # four standard errors

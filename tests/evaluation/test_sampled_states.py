@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from qpd.actions import Discrete
+from qpd.environments.policy import FunctionPolicy
+from qpd.evaluation import sampled_states
 from qpd.evaluation.sampled_states import SampledStates
 
 
@@ -29,3 +32,14 @@ def test_one_step_leaves_a_state() -> None:
         states = SampledStates(_Zeros())
         states(np.zeros((count, 1), np.float32))
         assert len(states.observations) >= 1
+
+
+def test_early_and_late_states_are_kept_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of 200 of the numbers 0 to 3999 is 2000, with a standard error of 80."""
+    monkeypatch.setattr(sampled_states, "HELD_OUT_STATES", 200)
+    policy = FunctionPolicy(lambda seen: np.zeros((len(seen), 2), np.float32), Discrete(2))
+    states = sampled_states.SampledStates(policy)
+    for number in range(4000):
+        states(np.array([[number]], np.float32))
+    assert len(states.observations) == 200
+    assert states.observations.mean() == pytest.approx(2000, abs=320)

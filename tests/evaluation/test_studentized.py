@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from qpd.evaluation.studentized import (
     student_t_survival,
     studentized_draws,
     t_estimate,
+    t_interval,
 )
 
 REFERENCE = Path(__file__).resolve().parents[2] / "runs-reference"
@@ -105,3 +107,17 @@ def test_without_spread_every_difference_is_certain() -> None:
     found = StudentizedEstimate(2.0, 0.0, np.empty(0), 9.0)
     assert found.interval() == (2.0, 2.0)
     assert (found.p_above(1.9), found.p_above(2.0), found.p_below(1.9)) == (0.0, 1.0, 1.0)
+
+
+def test_the_interval_over_seeds_by_hand() -> None:
+    # Mean 2, deviation 1, t of 2 degrees of freedom 4.3027; a failed training is left out.
+    half = 4.3027 / 3**0.5
+    assert t_interval([1.0, math.nan, 2.0, 3.0]) == pytest.approx((2, 2 - half, 2 + half), rel=1e-4)
+    mean, low, high = t_interval([5.0])
+    assert mean == 5.0 and math.isnan(low) and math.isnan(high)
+    assert all(math.isnan(each) for each in t_interval([math.nan]))
+
+
+def test_no_end_lies_beyond_the_games() -> None:
+    found = StudentizedEstimate(1.0, 5.0, np.empty(0), 4.0, lowest=0.0, highest=3.0)
+    assert found.interval() == (0.0, 3.0)

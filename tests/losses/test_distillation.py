@@ -15,6 +15,7 @@ from qpd.losses.distillation import (
     critic_huber,
     critic_huber_gradient,
     normalised_sum,
+    normalised_sum_slope_tensors,
     normalised_sum_slopes,
 )
 
@@ -149,3 +150,17 @@ def test_slopes_by_hand() -> None:
     assert normalised_sum_slopes(1.0, 3.0, 0.25) == (1.0, 1.0)
     assert normalised_sum_slopes(3.0, 1.0, 0.5) == pytest.approx((2 / 3, 2.0))
     assert all(math.isnan(slope) for slope in normalised_sum_slopes(1.0, math.nan, 0.5)[:1])
+
+
+def test_slopes_of_tensors_by_hand() -> None:
+    # w (La + Lc) / La = 0.25 * 4 / 1 and (1 - w) (La + Lc) / Lc = 0.75 * 4 / 3.
+    found = normalised_sum_slope_tensors(torch.tensor(1.0), torch.tensor(3.0), 0.25)
+    assert [float(each) for each in found] == pytest.approx([1.0, 1.0])
+    # A loss below 1e-7 has nothing left to teach; 0.75 * (3 + 1e-8) / 3.
+    found = normalised_sum_slope_tensors(torch.tensor(1e-8), torch.tensor(3.0), 0.25)
+    assert [float(each) for each in found] == pytest.approx([0.0, 0.75])
+    # One above it does: 0.5 * 1.0001 / 1e-4.
+    found = normalised_sum_slope_tensors(torch.tensor(1e-4), torch.tensor(1.0), 0.5)
+    assert [float(each) for each in found] == pytest.approx([5000.5, 0.50005], rel=1e-4)
+    (alone,) = normalised_sum_slope_tensors(torch.tensor(2.0), torch.tensor(3.0), 1.0)
+    assert float(alone) == 1.0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from qpd.quantization.affine import affine_rows, literal_affine_rows
+from qpd.quantization.affine import affine_rows, affine_values, literal_affine_rows
 from qpd.quantization.weight_quantizer import (
     GRANULARITIES,
     INTEGER_SCHEMES,
@@ -122,3 +122,11 @@ def test_q_values_keep_one_scale() -> None:
 def test_bits_out_of_range() -> None:
     with pytest.raises(ValueError, match="9 bits: expected 2 to 8, or fp16"):
         WeightQuantizer("affine", 9)
+
+
+def test_values_of_a_fixed_range_by_hand() -> None:
+    # 2 bits from -1 to 2: steps of 1, level 0 at -1; what is beyond is clipped.
+    values = torch.tensor([-9.0, -1.0, -0.4, 0.0, 0.6, 1.4, 9.0])
+    assert affine_values(values.clone(), -1.0, 2.0, 2).tolist() == [-1, -1, 0, 0, 1, 1, 2]
+    # The range 3 to 7 is stretched to hold 0: 3 bits are whole numbers up to 7.
+    assert affine_values(torch.tensor([-2.0, 3.3, 8.0]), 3.0, 7.0, 3).tolist() == [0, 3, 7]

@@ -199,3 +199,10 @@ def test_weights_of_zero_do_not_give_nan(bits: int) -> None:
             w.grad = None
             integers.sum().backward()
             assert math.isfinite(w.grad.sum().item())
+
+
+def test_weights_of_the_scales_own_size_learn() -> None:
+    """A scale that clips nothing is the largest weight's size: that weight is not beyond it."""
+    w = torch.tensor([[2.0, -2.0, 1.0]], requires_grad=True)
+    (2 * scaled_integers(w, torch.tensor([2.0]), 2) / 3).sum().backward()
+    assert w.grad.tolist() == [[1.0, 1.0, 1.0]]

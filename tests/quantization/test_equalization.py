@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from qpd.quantization.equalization import balance, equalize
-from qpd.students import Student, architecture_for
+from qpd.students import Student, StudentArchitecture, architecture_for
 
 
 def make_student(size: str, shape: tuple[int, ...]) -> Student:
@@ -76,3 +76,17 @@ def test_balance_keeps_the_function_and_meets_in_the_middle(
     torch.testing.assert_close(after.values, before.values, rtol=1e-3, atol=1e-3)
     ratio = (student.actor.weight.abs().amax(0) / peaks)[peaks > 0]
     torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-3, atol=0)
+
+
+def test_biases_are_equalized_with_their_channels() -> None:
+    """At x = 1 the units are 1.5 and 5: the first is multiplied by 10 / 3, its bias as well."""
+    student = Student(StudentArchitecture((1,), 1, (), (2,)), seed=0).requires_grad_(False)
+    student.layer("linear1").weight.copy_(torch.tensor([[1.0], [4.0]]))
+    student.bias("linear1").copy_(torch.tensor([0.5, 1.0]))
+    seen = torch.tensor([[0.0], [0.5], [1.0]])
+    before = student(seen)
+    equalize(student, seen, 1.0)
+    assert student.bias("linear1").tolist() == pytest.approx([0.5 / 0.3, 1.0])
+    after = student(seen)
+    torch.testing.assert_close(after.actor, before.actor)
+    torch.testing.assert_close(after.values, before.values)

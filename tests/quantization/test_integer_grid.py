@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from qpd.numerics.float_format import FloatFormat
 from qpd.numerics.rounded_arithmetic import RoundedArithmetic
-from qpd.quantization.controller_layer import WARM_UP, LearnedScale
+from qpd.quantization.controller_layer import (
+    WARM_UP,
+    ControllerBits,
+    ControllerQuantizers,
+    LearnedScale,
+)
 from qpd.quantization.integer_grid import (
     quantize,
     quantize_weights,
@@ -121,3 +126,41 @@ def test_scales_are_averaged_then_learned():
     scale.quantized(torch.tensor([1000.0])).sum().backward()  # learned now, averaged no longer
     assert float(scale.value.detach()) == pytest.approx(5.0)
     assert float(scale.value.grad) == pytest.approx(1.0)  # clipped: 3 / 3
+
+
+def test_within_half_a_step_of_an_end_nothing_is_clipped() -> None:
+    # 2 bits, unsigned, scale 3: a step of 1, levels 0 to 3, so that -0.4 and 3.4 are only rounded.
+    x = torch.tensor([-0.6, -0.4, 3.4, 3.6], requires_grad=True)
+    scale = torch.tensor(3.0, requires_grad=True)
+    quantize(x, scale, unsigned_grid(2)).sum().backward()
+    assert x.grad.tolist() == [0.0, 1.0, 1.0, 0.0]
+    # (0 - -0.4) / 3 and (3 - 3.4) / 3 cancel; 0 / 3 of -0.6 and 3 / 3 of 3.6.
+    assert abs(float(scale.grad) - 1.0) < 1e-6
+
+
+def test_a_scale_leaves_out_one_number_in_a_hundred_thousand() -> None:
+    # floor(0.99999 * 200,000 + 1/2) = 199,998 of 200,000.
+    scale = LearnedScale(unsigned_grid(2), torch.tensor(1.0, requires_grad=True))
+    scale.quantized(-torch.arange(1.0, 200_001.0))
+    assert float(scale.value.detach()) == 199_998.0
+
+
+def test_biases_are_32_bit_integers_by_hand() -> None:
+    # Inputs of scale 1 in 2 bits, signed: q = 2; weights in {-1, 0, 1} of scale 1: a step of 1/2.
+    quantizers = ControllerQuantizers(ControllerBits(2, 2, 2), "narrow", [1.0, 1.0, 1.0], 300)
+    bias = torch.tensor([0.6, -0.8, 1e12, -1e12], dtype=torch.float64, requires_grad=True)
+    found = quantizers.bias(bias, 0, torch.tensor(1.0))
+    end = (2**31 - 1) / 2
+    assert found.tolist() == [0.5, -1.0, end, -end]
+    found.sum().backward()
+    assert bias.grad.tolist() == [1.0] * 4
+
+
+def test_weights_that_a_full_grid_clips_learn() -> None:
+    # 2 bits, full: q = 2, levels -2 to 1. The weight 1, of the scale 1, asks for 2 and becomes 1/2.
+    weights = torch.tensor([1.0, 0.5, -0.5], requires_grad=True)
+    found = quantize_weights(weights, weight_grid("full", 2))
+    assert found.tolist() == [0.5, 0.5, -0.5]
+    found[0].backward()
+    # 1 of its own, and (1 - 2) / 2 as the scale.
+    assert weights.grad.tolist() == pytest.approx([0.5, 0.0, 0.0])

@@ -135,3 +135,15 @@ def test_features_have_a_byte_each_whatever_their_size() -> None:
     # A byte over the range and a margin of a twentieth on either side: half a step at most.
     allowed = torch.tensor([[1.1 * 2e-3 / 510, 1.1 / 510, 1e-4]])
     assert bool(((found - seen).abs() <= 1.01 * allowed).all())
+
+
+def test_columns_share_a_channels_scale_on_the_grid_of_integers() -> None:
+    # As `test_the_scale_by_hand` of DoReFa: rows (3, 1) and (0.3, -0.1) are restored exactly.
+    quantizer = LayerQuantizer(
+        "linear2", 2, per="column", columns=2, input_kind="bytes", scheme="dorefa_scaled"
+    )
+    weight = torch.tensor([[3.0, 1.0], [0.3, -0.1]])
+    quantizer.fix(weight)
+    assert quantizer.per == "channel" and quantizer.weights is not None
+    torch.testing.assert_close(quantizer.weights.high, torch.tensor([3.0, 0.3]))
+    torch.testing.assert_close(quantizer.quantized_weight(weight), weight)

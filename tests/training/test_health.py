@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from qpd.actions import Discrete
+from qpd.recipe.training_phases import DistillSettings
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student
+from qpd.students import Student, architecture_for
 from qpd.training.epochs import TrainingError
-from qpd.training.health import diagnose_epoch
+from qpd.training.health import StateCopy, diagnose_epoch
+from qpd.training.optimizer import make_optimizer
+from qpd.training.state import PhaseState
 from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 torch.set_num_threads(1)
@@ -144,3 +149,27 @@ def test_an_interrupted_phase_remembers_its_rollbacks(teacher_zip: Path, tmp_pat
     names = ("distilled.safetensors", "ptq.safetensors")
     for name in names:
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def learn(state: PhaseState, gradient: float) -> None:
+    for parameter in state.module.parameters():
+        parameter.grad = torch.full_like(parameter, gradient)
+    state.optimizer.step()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "sgd"])
+def test_a_rollback_takes_the_optimizers_moments_back_too(optimizer: str) -> None:
+    """Moments that are no longer finite would spoil every epoch after it."""
+    student = Student(architecture_for("mlp-8", (3,), 2), 0)
+    settings = DistillSettings(optimizer=optimizer)
+    state = PhaseState(student, make_optimizer(student, settings), np.random.default_rng(0))
+    learn(state, 1.0)
+    before = {name: tensor.clone() for name, tensor in student.state_dict().items()}
+    copy = StateCopy.of(state)
+    learn(state, float("nan"))
+    assert not student.actor.weight.isfinite().all()
+    copy.restore(state)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in student.state_dict().items())
+    assert (state.lr_scale, state.rollbacks) == (0.5, 1)
+    learn(state, 1.0)
+    assert all(parameter.isfinite().all() for parameter in student.parameters())

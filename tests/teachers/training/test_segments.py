@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from stable_baselines3 import DQN
 
-from qpd.teachers.training.segments import begin_episodes, play_before_learning
+from qpd.recipe.train_schema import TrainSettings
+from qpd.teachers.training.segments import SegmentCallback, begin_episodes, play_before_learning
 
 
 class Steps(gym.Env[np.ndarray, int]):
@@ -63,3 +67,22 @@ def test_an_agent_that_plays_before_learning_is_saved_as_it_was_asked_for(tmp_pa
     model.save(tmp_path / "agent.zip")
     assert DQN.load(tmp_path / "agent.zip", device="cpu").learning_starts == 100
     assert model.learning_starts == 612
+
+
+def seed_of(seed: int, steps: int) -> int:
+    seen: list[int] = []
+    sown = SimpleNamespace(seed=seen.append)
+    train, listener = TrainSettings(algo="sac", env="Pendulum-v1"), SimpleNamespace()
+    callback: Any = SegmentCallback(train, seed, 1000, Path(), listener, None)
+    callback.model = SimpleNamespace(
+        num_timesteps=steps, device=torch.device("cpu"), action_space=sown, env=sown
+    )
+    callback._seed_all()
+    actions, environments = seen
+    assert actions == environments
+    return actions
+
+
+def test_segments_of_a_training_and_trainings_differ() -> None:
+    assert seed_of(1, 100) == seed_of(1, 100)
+    assert len({seed_of(1, 100), seed_of(2, 100), seed_of(1, 200)}) == 3
