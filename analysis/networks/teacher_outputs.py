@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,12 +54,14 @@ def teacher_outputs(
     temperatures: Sequence[float] = TEMPERATURES,
     *,
     env: EnvironmentWish | None = None,
+    vec_normalize: Path | None = None,
     seed: int = 0,
 ) -> TeacherOutputs:
     """Let each teacher play, and collect its outputs in `num_states` of its states.
 
     `sources` are agents as `qpd evaluate` takes them, or run directories (for their teacher);
-    `env` is what the user says of the agents' environment. Raises TargetError for a temperature
+    `env` is what the user says of the agents' environment, and `vec_normalize` the file of their
+    statistics if it does not lie beside them. Raises TargetError for a temperature
     that is not positive and for continuous actions, and TargetError, TeacherError,
     RunDirectoryError or EnvironmentConfigError for a source.
     """
@@ -73,7 +76,7 @@ def teacher_outputs(
             )
     raw, squashed = [], []
     for source in sources:
-        target = load_target(source, "teacher", env, "cpu")
+        target = load_target(source, "teacher", env, "cpu", vec_normalize)
         teacher = target.teacher
         assert teacher is not None
         if isinstance(teacher.actions, Box):

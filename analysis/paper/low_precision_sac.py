@@ -167,7 +167,7 @@ def _keeps(tasks: Mapping[str, dict[str, Seeds]], mine: str, base: str, by: str)
     tests, said = [], []
     for task, arms in tasks.items():
         # Where the other side failed alone there is nothing that could be kept.
-        ended = {seed: end for seed, end in arms.get(base, {}).items() if end is not None}
+        ended: Seeds = {seed: end for seed, end in arms.get(base, {}).items() if end is not None}
         shares = _lost(arms.get(mine, {}), ended)
         if len(shares) >= _LEAST and _failed(arms[mine]):
             tests.append(ClaimTest(1.0, 0.0))

@@ -12,15 +12,22 @@ from qpd.commands.train import print_training
 
 
 def show(
-    run_path: Annotated[Path, typer.Argument(help="run directory")], as_json: AsJson = False
+    runs: Annotated[list[Path], typer.Argument(help="run directories")], as_json: AsJson = False
 ) -> None:
-    """Print a run's results: returns, parameters, bytes; or how a training is."""
+    """Print runs' results: returns, parameters, bytes; or how trainings are.
+
+    With --json an object a line, of several runs.
+    """
+    from qpd.runs.run_folder import require_manifest
     from qpd.runs.training_run import is_training
 
-    if is_training(run_path):
-        print_training(run_path, as_json)
-    else:
-        print_run(run_path, as_json)
+    # All are looked at first. PyTorch need not be waited for to hear that one is no run.
+    trainings = [is_training(path) for path in runs]
+    for path, is_a_training in zip(runs, trainings, strict=True):
+        if not is_a_training:
+            require_manifest(path)
+    for path, is_a_training in zip(runs, trainings, strict=True):
+        (print_training if is_a_training else print_run)(path, as_json)
 
 
 def recipes(as_json: AsJson = False) -> None:

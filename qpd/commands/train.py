@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
 from qpd.commands.environment_options import environment_overrides
 from qpd.commands.output import (
@@ -27,7 +26,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
 from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
-from qpd.recipe.value_types import Algorithm, TrainFormat
+from qpd.recipe.plain_values import Algorithm
 
 _ALGORITHMS = get_args(Algorithm)
 _CONTROLLED = ("sac", "td3", "ddpg")  # train integer controllers
@@ -182,6 +181,10 @@ def _precision(form: str | None, plain: bool, changes: Sequence[str]) -> list[st
     if form is None and plain:
         raise TargetError("--plain: needs --precision", ErrorCode.COMMAND_LINE)
     if form is not None:
+        from pydantic import TypeAdapter, ValidationError  # `--help` needs neither
+
+        from qpd.recipe.value_types import TrainFormat
+
         try:
             TypeAdapter(TrainFormat).validate_python(form)
         except ValidationError as error:

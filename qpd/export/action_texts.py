@@ -36,7 +36,19 @@ def litert_texts(student: IntegerStudent) -> dict[str, str]:
 
 def bin_texts(student: IntegerStudent) -> dict[str, str]:
     """Return the fields of bin.md and card_bin.md that depend on the actions."""
-    return _meaning(student)
+    if isinstance(student.actions, Box):
+        act = {
+            "reader_names": "actions_of, integer_outputs, load, values_of",
+            "reader_actions": "codes = actions_of(student, outputs)  # uint8\n"
+            "print(values_of(student, codes))  # float32, in the environment's units",
+            "acting": "`values_of` says which actions the codes are",
+        }
+    else:
+        act = {
+            "reader_names": "actions_of, integer_outputs, load",
+            "reader_actions": "print(actions_of(student, outputs))",
+        }
+    return {**_meaning(student), **act}
 
 
 def sb3_texts(student: IntegerStudent) -> dict[str, str]:

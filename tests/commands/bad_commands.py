@@ -145,7 +145,7 @@ COMMANDS = [
     row("run ci extra", Code.COMMAND_LINE, "unexpected extra argument"),
     row("run ci --sed 1", Code.COMMAND_LINE, "No such option: --sed", "--seed"),
     row("run ci --set", Code.COMMAND_LINE, "--set", "requires an argument"),
-    row("show", Code.COMMAND_LINE, "Missing argument", "run_path"),
+    row("show", Code.COMMAND_LINE, "Missing argument", "runs"),
     row("show run --jsn", Code.COMMAND_LINE, "No such option: --jsn", "--json"),
     row("recipes extra", Code.COMMAND_LINE, "unexpected extra argument"),
     row("recipes --jso", Code.COMMAND_LINE, "No such option: --jso", "--json"),

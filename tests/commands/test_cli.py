@@ -255,6 +255,17 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and "Usage: " in out and err == ""
 
 
+def test_several_runs_are_shown_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [ROOT / "runs-reference" / f"classic-ppo-{name}" for name in ("cartpole", "lunarlander")]
+    code, out, err = call(capsys, "show", *runs)
+    assert (code, err) == (0, "")
+    assert out.index("CartPole-v1") < out.index("LunarLander-v3")
+    code, out, _ = call(capsys, "show", *runs, "--json")
+    shown = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [one["name"] for one in shown] == [run.name for run in runs]
+    assert "absent: is not a run" in one_error_line(call(capsys, "show", runs[0], "absent"))
+
+
 def test_no_arguments_show_the_help() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

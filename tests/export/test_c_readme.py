@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.random_students import random_student
@@ -14,9 +15,11 @@ from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.arduino import export_arduino
 from qpd.export.c.binary import export_bin
 from qpd.export.c.code import export_c
+from qpd.integer.integer_student import IntegerEngine
 from qpd.students import StudentArchitecture
 
-RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "runs-reference"
 # Algorithm, kind of observation: all four ways to write the README.
 STUDENTS = ["classic-ppo-cartpole", "classic-dqn-lunarlander", "breakout-ppo-xxs", "breakout-dqn-s"]
 # What a reader of the README has to bring: it only names these.
@@ -55,6 +58,40 @@ def test_a_program_of_all_that_the_readme_shows_links_with_its_cc_line(
     # -O0: the same files, compiled in a fraction of the time.
     subprocess.run([*command, "-O0", "-w"], cwd=tmp_path, check=True)
     subprocess.run([tmp_path / command[command.index("-o") + 1]], check=True)
+
+
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="no binutils")
+def test_two_students_in_one_program_as_the_documentation_has_it(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "c-export.md").read_text()
+    guide = guide[guide.index("## Two students in one program") :]
+    left, build = (re.search(rf"```{kind}\n(.*?)```", guide, re.DOTALL) for kind in ("c", "bash"))
+    assert left is not None and build is not None
+    seen = {"left": np.zeros(4, np.float32), "right": np.zeros(8, np.float32)}
+    wanted = []
+    for side, run in zip(seen, ("classic-ppo-cartpole", "classic-ppo-lunarlander"), strict=True):
+        (tmp_path / side).mkdir()
+        for name, text in exported(run).items():
+            (tmp_path / side / name).write_text(text)
+        (tmp_path / f"{side}.c").write_text(left[1].replace("left", side))
+        # The first action that is not the other's first, so that one student is not both.
+        engine = IntegerEngine(load_export_source(RUNS / run).student)
+        rng = np.random.default_rng(0)
+        action = -1
+        while action != len(wanted):
+            seen[side] = rng.normal(size=seen[side].shape).astype(np.float32)
+            action = int(engine(seen[side][None]).argmax())
+        wanted.append(action)
+    calls = [
+        f"{side}_act((float[]){{{', '.join(f'{x:.9g}f' for x in values)}}})"
+        for side, values in seen.items()
+    ]
+    (tmp_path / "main.c").write_text(
+        "int left_act(const float *);\nint right_act(const float *);\n"
+        f"int main(void) {{ return 10 * {calls[0]} + {calls[1]}; }}\n"
+    )
+    subprocess.run(["sh", "-ec", build[1]], cwd=tmp_path, check=True)
+    ran = subprocess.run([tmp_path / "a.out"], check=False)
+    assert ran.returncode == 10 * wanted[0] + wanted[1] == 1
 
 
 @pytest.mark.parametrize("layout", ["c", "arduino"])

@@ -15,6 +15,7 @@ from qpd.commands.output import (
     EnvKwargs,
     EnvOption,
     FrameStack,
+    VecNormalize,
     WrapperOption,
     print_json,
     print_table,
@@ -98,6 +99,7 @@ def analyze_outputs(
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
     frame_stack: FrameStack = None,
+    vecnormalize: VecNormalize = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -108,7 +110,9 @@ def analyze_outputs(
 
         taus = _numbers(temperatures)
         wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
-        found = teacher_outputs(teachers, states, taus, env=wish, seed=seed)
+        found = teacher_outputs(
+            teachers, states, taus, env=wish, vec_normalize=vecnormalize, seed=seed
+        )
         keys = ["teacher", "algo", "temperature"]
         means = found.softmax.groupby(keys, sort=False)[["max_probability", "entropy"]].mean()
         with paper_style():

@@ -17,6 +17,7 @@ from qpd.commands.output import (
     EnvOption,
     FrameStack,
     Quiet,
+    VecNormalize,
     WrapperOption,
     progress,
 )
@@ -109,6 +110,7 @@ def analyze_weights(
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
     frame_stack: FrameStack = None,
+    vecnormalize: VecNormalize = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -130,7 +132,7 @@ def analyze_weights(
         rows, figures = [], {}
         with progress(quiet) as display:
             for source in agents:
-                teacher = load_teacher(source, env_id=wish.env_id)
+                teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vecnormalize)
                 name = agent_name(teacher.algo, teacher.env_id)
                 layers = layer_distributions(teacher, wish, display)
                 rows.append(distribution_rows(name, layers))
