@@ -19,6 +19,7 @@ from qpd.analysis.runs.run_frame import find_runs
 from qpd.analysis.selection.rule import MOST_BITS, Cell
 from qpd.errors.codes import ErrorCode
 from qpd.integer.integer_student import IntegerStudent
+from qpd.recipe.differences import recipe_differences
 from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.training_run import TrainingRun, is_training
@@ -26,6 +27,11 @@ from qpd.student_files.quantized import load_integer_student
 from qpd.teachers import load_teacher
 
 Games = dict[int, np.ndarray]  # by seed
+# What a recipe may say otherwise without making another cell.
+_FREE = (
+    *("name", "seed", "device", "save.", "evaluation.", "teacher.source", "precision.gradient"),
+    *("train.checkpoint_every", "train.keep_checkpoints", "train.max_replay", "train.compile"),
+)
 _Key = Cell | int  # the int: a float network of that width
 
 
@@ -114,6 +120,7 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
     """
     routes: dict[Route, MeasuredCells] = {}
     places: dict[tuple[Any, ...], Path] = {}
+    pooled: dict[tuple[Route, _Key], Path] = {}  # the first of each cell
     for path in find_runs(paths):
         route, entries, notes = _training(path) if is_training(path) else _run(path)
         found = routes.setdefault(route, MeasuredCells(route))
@@ -130,6 +137,8 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
                     ErrorCode.COMMAND_LINE,
                 )
             places[place] = path
+            first = pooled.setdefault((route, key), path)
+            found.notes += _unlike(path, first, key)
             if is_training(path) and (mean := _mean_while_learning(path)) is not None:
                 found.learning[key][seed] = np.array([mean])
             if isinstance(key, Cell):
@@ -153,6 +162,26 @@ def _other_float(path: Path, first: Path, games: np.ndarray, its: np.ndarray) ->
     if np.array_equal(games, its):
         return []
     return [f"{path}: its float student is not that of {first}, which is compared with"]
+
+
+def _unlike(path: Path, first: Path, key: _Key) -> list[str]:
+    """Return a note if a cell's seeds were not made by one recipe: their mean is of neither."""
+    if path == first:
+        return []
+    one, other = (
+        TrainingRun.open(each).recipe
+        if is_training(each)
+        else RunDirectory.open(each, read_only=True).recipe
+        for each in (first, path)
+    )
+    # A float twin's quantizers are off.
+    free = (*_FREE, "quantization.") if isinstance(key, int) else _FREE
+    keys = [line.partition(":")[0] for line in recipe_differences(one, other)]
+    differing = [each for each in keys if not each.startswith(free)]
+    if not differing:
+        return []
+    cell = f"floats of width {key}" if isinstance(key, int) else str(key)
+    return [f"{path}: counts as a seed of {cell}, but {', '.join(differing)} is not {first}'s"]
 
 
 _Found = tuple[Route, list[tuple[_Key, int, np.ndarray]], list[str]]

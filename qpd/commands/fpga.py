@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.commands.output import AsJson, Quiet, print_json, print_table, print_text, progress
+from qpd.commands.environment_options import environment_wish
+from qpd.commands.output import (
+    AsJson,
+    EnvKwargs,
+    EnvOption,
+    FrameStack,
+    Quiet,
+    WrapperOption,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+)
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 
@@ -32,6 +44,10 @@ def fpga(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="folder; default RUN/exports/DEVICE")
     ] = None,
+    env: EnvOption = None,
+    env_kwargs: EnvKwargs = None,
+    wrapper: WrapperOption = None,
+    frame_stack: FrameStack = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +75,8 @@ def fpga(
     folder = output or run / "exports" / device
     refuse_foreign(folder, "systemverilog")
     display = progress(quiet)
-    target = load_target(run, "qat", None, "cpu")
+    wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
+    target = load_target(run, "qat", wish, "cpu")
     played = played_observations(target, observations, display)
     core = build_core(source, DEVICES[device], asked, place, played, folder, display.note)
     found = core.to_json()

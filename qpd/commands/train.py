@@ -155,6 +155,7 @@ def _bits(text: str | None) -> dict[str, str | None]:
     """Return the recipe's keys of `--bits 8` or of `--bits core=3,input=8`; others have 8."""
     if text is None or text in _BITS:
         return {"bits": text}
+    whole: str | None = None
     found: dict[str, str | None] = {}
     for part in text.split(","):
         name, _, number = (each.strip() for each in part.partition("="))
@@ -165,10 +166,15 @@ def _bits(text: str | None) -> dict[str, str | None]:
             wrong = f"{name}: expected one of {', '.join(_PARTS)}{did_you_mean(name, _PARTS)}"
         elif number not in _BITS:
             wrong = f"{part.strip()}: expected 2 to 8 bits"
+        elif f"{name}_bits" in found or (name == "all" and whole is not None):
+            wrong = f"{name} is given twice"
         if wrong:
             raise TargetError(f"--bits {text}: {wrong}", ErrorCode.COMMAND_LINE)
-        found |= {f"{key}_bits": number for key in (_PARTS[:3] if name == "all" else (name,))}
-    return {"input_bits": "8", "core_bits": "8", "output_bits": "8", **found}
+        if name == "all":
+            whole = number
+        else:
+            found[f"{name}_bits"] = number
+    return {**{f"{key}_bits": whole or "8" for key in _PARTS[:3]}, **found}
 
 
 def _precision(form: str | None, plain: bool, changes: Sequence[str]) -> list[str]:
@@ -224,7 +230,7 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
         said = f"{played['mean']:,.1f} [{low:,.1f}, {high:,.1f}] over {played['episodes']} games"
         print_text(f"return of {'its integers' if name == 'qat' else 'the agent'}: {said}")
     if summary["file_bytes"] is not None:
-        play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat"])
+        play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat", *_needed(path)])
         export = shlex.join(["qpd", "export", str(path), "--format", "c"])
         print_text(f"its integers: {play}; {export}")
     elif summary["lacks_integers"]:
@@ -236,11 +242,15 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
 
 def student_command(path: Path) -> str:
     """Return the command that makes a student of a training, as a shell takes it."""
+    return shlex.join(["qpd", "run", "--teacher", str(path), *_needed(path)])
+
+
+def _needed(path: Path) -> list[str]:
+    """Return the options without which a training's environment is not made."""
     from qpd.runs.played_environment import needed_options
     from qpd.teachers.sources.teacher_source import find_teacher_files
 
-    needed = needed_options(find_teacher_files(path))
-    return shlex.join(["qpd", "run", "--teacher", str(path), *needed])
+    return list(needed_options(find_teacher_files(path)))
 
 
 _IN_TITLE = ("kind", "run", "algo", "env_id", "evaluations", "lacks_integers")

@@ -152,6 +152,14 @@ class TrainQuantization(RecipeSection):
             raise ValueError(
                 f"scheme={self.scheme}: needs bits; a controller's levels are its grid"
             )
+        if self.controller is not None:
+            usual = {"per": "column", "gradient": "clipped"}
+            for key, value in usual.items():
+                if getattr(self, key) != value:
+                    raise ValueError(
+                        f"{key}={getattr(self, key)}: needs bits; a controller has one scale a "
+                        "matrix, and gradients are clipped"
+                    )
         return self
 
 

@@ -105,7 +105,7 @@ def load_target(
     wish.allow_modules()
     teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
     target = _from_teacher(teacher, wish, device)
-    if is_training(source) and wish == EnvironmentWish() and vec_normalize is None:
+    if is_training(source) and _as_trained(Path(source), wish) and vec_normalize is None:
         return replace(target, run_path=Path(source), episodes=TRAINED_EPISODES)
     return target
 
@@ -123,7 +123,7 @@ def _controller(path: Path, wish: EnvironmentWish) -> Target:
     environment = student_environment(student_origin(file))
     target = Target(
         "qat", IntegerEngine(student), environment, student.architecture.observation_shape,
-        run_path=path if wish == EnvironmentWish() else None, episodes=TRAINED_EPISODES,
+        run_path=path if _as_trained(path, wish) else None, episodes=TRAINED_EPISODES,
     )  # fmt: skip
     if wish == EnvironmentWish() and (agent is None or not agent.is_file()):
         return target  # integers play without the agent's large zip
@@ -132,6 +132,21 @@ def _controller(path: Path, wish: EnvironmentWish) -> Target:
     played = environment_of(teacher, wish)
     deviations = _deviations(teacher)
     return replace(target, environment=played.source, notes=played.notes, deviations=deviations)
+
+
+def _as_trained(path: Path, wish: EnvironmentWish) -> bool:
+    """Tell whether what the user says of the environment is what a training's recipe says.
+
+    An environment in a module of the user's own is not made unless it is named.
+    """
+    recipe = TrainingRun.open(path).recipe
+    known = recipe.environment.kwargs
+    return (
+        (wish.env is None or wish.env == recipe.train.env)
+        and all(key in known and known[key] == value for key, value in wish.kwargs.items())
+        and wish.wrappers is None
+        and wish.frame_stack is None
+    )
 
 
 def _refuse_unfinished(path: Path) -> None:

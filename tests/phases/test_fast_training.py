@@ -13,6 +13,7 @@ import torch
 from stable_baselines3 import SAC
 
 import qpd
+from qpd.commands.train import _bits
 from qpd.errors.user_error import UserError
 from qpd.integer.integer_student import IntegerEngine
 from qpd.runs.training_run import TrainingRun
@@ -136,6 +137,20 @@ def test_sb3_reads_the_agent_and_its_policy_plays_the_same(
     model = SAC.load(tmp_path / "alone.zip", device="cpu")
     assert model.predict(np.zeros(3, np.float32), deterministic=True)[0].shape == (1,)
     assert load_teacher(tmp_path / "alone.zip", env_id="Pendulum-v1").quantization is None
+
+
+def test_parts_of_bits_whatever_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    widths = [_bits(text) for text in ("core=2,all=3", "all=3,core=2", "input=4")]
+    assert widths[0] == widths[1] == {"input_bits": "3", "core_bits": "2", "output_bits": "3"}
+    assert widths[2] == {"input_bits": "4", "core_bits": "8", "output_bits": "8"}
+    for wrong, said in (
+        (("--bits", "core=2,core=4"), "core is given twice"),
+        (("--bits", "all=2,all=4"), "all is given twice"),
+        (("--bits", "core=2", "--per", "tensor"), "per=tensor: needs bits"),
+        (("--bits", "core=2", "--set", "quantization.gradient=identity"), "gradient=identity"),
+    ):
+        code, _, err = call(capsys, "train", "sac", "Pendulum-v1", *wrong, "-o", "never")
+        assert code == 2 and said in err and not Path("never").exists()
 
 
 def test_what_cannot_take_its_integers_says_so(controller: TrainingRun) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import qpd
+from qpd.recipe.train_schema import override_train_recipe
 from qpd.runs.training_run import TrainingRun
 from tests.analysis.continuous_run import continuous_run
 from tests.command_line import call
@@ -67,6 +68,30 @@ def test_the_fewest_bits_at_parity(
     code, out, _ = call(capsys, "select", trainings)
     assert code == 0 and "parity from -212.1 on" in out and "core bits" in out
     assert "no figure" in out
+
+
+def test_seeds_of_unlike_recipes_are_told(
+    trainings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trainings, tmp_path / "runs")
+    changed = ["quantization.grid=full", "learning_rate=0.003", "train.checkpoint_every=50"]
+    for name in ("core-3-1", "twin-1"):
+        shutil.rmtree(tmp_path / "runs" / name)
+        made = TrainingRun.open(trainings / name)
+        recipe = override_train_recipe(made.recipe, changed)
+        with TrainingRun.create(tmp_path / "runs" / name, recipe) as run:
+            run.set_phase(**made.phase.model_dump())
+            for policy, games in made.manifest.evaluations.items():
+                run.record_evaluation(policy, dict(games))
+            if made.quantized_file.is_file():
+                shutil.copy(made.quantized_file, run.quantized_file)
+    code, out, err = call(capsys, "select", tmp_path / "runs")
+    assert code == 0, err
+    notes = [line for line in (out + err).splitlines() if "counts as a seed" in line]
+    rate = "train.hyperparameters.learning_rate"
+    assert len(notes) == 2  # a float twin has no grid
+    assert f"of core 3, width 16, input 8, but quantization.grid, {rate} is not" in notes[0]
+    assert f"of floats of width 16, but {rate} is not" in notes[1]
 
 
 def test_a_controller_without_its_integers_is_no_float(
