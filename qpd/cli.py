@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -26,7 +27,9 @@ from qpd.commands.show import recipes, show
 from qpd.commands.sweep import sweep, sweep_cell, sweep_group
 from qpd.commands.teacher import teacher_app
 from qpd.commands.train import train
+from qpd.errors.codes import ErrorCode
 from qpd.errors.termination import Terminated
+from qpd.errors.user_error import with_code
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -74,6 +77,15 @@ def main(arguments: list[str] | None = None) -> None:
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    words = sys.argv[1:] if arguments is None else arguments
+    if (place := next((i for i, word in enumerate(words) if not word), None)) is not None:
+        # Of an unset shell variable; as a path it would be the working directory.
+        after = f"after {words[place - 1]}: " if place else ""
+        print_errors([with_code(f"{after}an empty word; give a value", ErrorCode.COMMAND_LINE)])
+        sys.exit(2)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -92,7 +104,6 @@ def main(arguments: list[str] | None = None) -> None:
     except BaseException as error:  # a Rust extension's panic is no Exception
         lines = error_lines(error)
         if lines is None:
-            words = sys.argv[1:] if arguments is None else arguments
             print_errors([crash_line(error, words)])
             sys.exit(EXIT_CODE)
         if (text := asked_help(error)) is not None:

@@ -115,7 +115,7 @@ def run_suite(suite: Suite, folder: Path, progress: Progress) -> list[AgentResul
     entries = _entries(suite)
     absent = [entry for entry in entries if isinstance(entry, AgentResult)]
     _refuse_none(absent, entries)  # nothing is written
-    with _opened(suite, folder):
+    with _opened(suite, folder, entries):
         results = [
             entry if isinstance(entry, AgentResult) else _measured(entry, suite, folder, progress)
             for entry in entries
@@ -138,6 +138,7 @@ def _refuse_none(failed: Sequence[AgentResult], all_of_them: Sequence[object]) -
 def _entries(suite: Suite) -> list[_Entry | AgentResult]:
     found: list[_Entry | AgentResult] = []
     names: dict[str, int] = {}
+    known: dict[tuple[str, str], str] = {}
     wish = suite.wish
     wish.allow_modules()
     for source in suite.agents:
@@ -147,6 +148,9 @@ def _entries(suite: Suite) -> list[_Entry | AgentResult]:
         except UserError as error:
             found.append(AgentResult(source, why_not=" ".join(error.lines)))
             continue
+        same = known.setdefault((teacher.sha256, str(environment.source.to_json())), source)
+        if same is not source:
+            raise AgentQuantizationError(f"{source}: is the agent that {same} is; give it once")
         # The environment that it was trained in, by its present name.
         name = agent_name(teacher.algo, environment.source.env_id)
         if teacher.quantization is not None:  # its own games are in few bits, not in fp32
@@ -158,7 +162,7 @@ def _entries(suite: Suite) -> list[_Entry | AgentResult]:
 
 
 @contextmanager
-def _opened(suite: Suite, folder: Path) -> Iterator[None]:
+def _opened(suite: Suite, folder: Path, entries: Sequence[_Entry | AgentResult]) -> Iterator[None]:
     """Lock the folder of this suite, which is made if there is none."""
     file = folder / SUITE_FILE
     if folder.is_dir() and not file.is_file():
@@ -179,7 +183,7 @@ def _opened(suite: Suite, folder: Path) -> Iterator[None]:
     lock = acquire_lock(folder)
     try:
         if file.is_file():
-            _refuse_another(suite, file)
+            _refuse_another(suite, file, entries)
         else:
             origin = new_origin(folder.resolve().name or "suite", suite.seed, ("mujoco",))
             versions = origin.model_dump(mode="json")["versions"]
@@ -190,17 +194,29 @@ def _opened(suite: Suite, folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _refuse_another(suite: Suite, file: Path) -> None:
+def _refuse_another(suite: Suite, file: Path, entries: Sequence[_Entry | AgentResult]) -> None:
     before = _sealed_content(file)
     asked = suite.to_json()
     for key in (*asked, *({"settings"} - asked.keys())):
         now = asked.get(key)
-        if before.get(key) != now:
+        if before.get(key) != now and not (
+            key == "agents"
+            and len(before.get("agents", ())) == len(entries)
+            and all(_has_games_of(each, file.parent) for each in entries)
+        ):
             raise AgentQuantizationError(
                 f"{file.parent}: was made with other {key}: {_short(before.get(key))}, now "
                 f"{_short(now)}; choose another -o",
                 ErrorCode.RUN_OTHER_RECIPE,
             )
+
+
+def _has_games_of(entry: _Entry | AgentResult, folder: Path) -> bool:
+    """Tell whether an agent's games are there already, wherever it lay then."""
+    if isinstance(entry, AgentResult):
+        return False
+    file = folder / entry.name / AGENT_FILE
+    return file.is_file() and _sealed_content(file)["sha256"] == entry.teacher.sha256
 
 
 def _sealed_content(file: Path) -> dict[str, Any]:
@@ -262,6 +278,11 @@ class _AgentAtWork:
         highest = bootstrap_interval(np.array(random.returns))[1]
         if np.mean(fp32.played.returns) <= highest:
             self._progress.warning(f"{name}: {no_better_than_random(teacher)}")
+        if teacher.quantization is not None:
+            self._progress.warning(
+                f"{name}: {teacher.quantization}: its row fp32 is how it plays in these, not a "
+                "float agent, and other rows keep what they do not round themselves"
+            )
         self._tell_simulated()
         cells = tuple(self._cell(precision, fp32) for precision in self._suite.precisions)
         env_id = self._entry.environment.source.env_id

@@ -35,8 +35,10 @@ def environment_overrides(
     frame_stack: int | None,
 ) -> list[str]:
     """Return the options as assignments of a recipe's keys. Raises TargetError."""
+    from qpd.environments.source import check_plain
     from qpd.recipe.loading import value_text
 
+    check_plain(_arguments(env_kwargs), "--env-kwargs")
     lines = [] if env is None else [f"teacher.env={value_text(env)}"]
     lines += [
         f"environment.kwargs.{key}={value_text(value)}"

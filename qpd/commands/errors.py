@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from typer.exceptions import TyperException
 
@@ -14,10 +15,12 @@ _MAX_LINES = 50
 
 def print_errors(lines: list[str]) -> None:
     """Print the lines of `error_lines` on stderr, 50 at most."""
-    for line in lines[:_MAX_LINES]:
-        print(f"error: {line}", file=sys.stderr)
-    if len(lines) > _MAX_LINES:
-        print(f"error: and {len(lines) - _MAX_LINES} more mistakes", file=sys.stderr)
+    with suppress(OSError):  # stderr may be what could not be written: the exit code still says it
+        for line in lines[:_MAX_LINES]:
+            print(f"error: {line}", file=sys.stderr)
+        if len(lines) > _MAX_LINES:
+            print(f"error: and {len(lines) - _MAX_LINES} more mistakes", file=sys.stderr)
+        sys.stderr.flush()
 
 
 def error_lines(error: BaseException) -> list[str] | None:

@@ -108,7 +108,7 @@ def evaluate(
             f"--noise-like {noise_like}: give --noise 0,0.1,0.5 as well", ErrorCode.COMMAND_LINE
         )
     wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
-    loaded = load_target(target, policy, wish, device or "auto", vecnormalize)
+    loaded = load_target(target, policy, wish, "auto" if device is None else device, vecnormalize)
     if noise is not None:
         loaded = with_deviations(loaded, progress(quiet), noise_like)
     if gif is not None:
@@ -166,6 +166,8 @@ def _sigmas(noise: str | None) -> list[float | None]:
             f"--noise {noise:.40}: expected numbers with commas, such as 0,0.1,0.5",
             ErrorCode.COMMAND_LINE,
         ) from None
+    if len(set(found)) < len(found):
+        raise TargetError(f"--noise {noise:.40}: names a level twice", ErrorCode.COMMAND_LINE)
     if not all(0.0 <= each <= 10.0 for each in found):
         raise TargetError(
             f"--noise {noise:.40}: must be from 0 to 10 standard deviations",

@@ -211,6 +211,8 @@ def _quantize_agents(
         print_table(HEADER, table.text_rows())
         print_text(table.caption())
     print_warnings(table.reasons())
+    if table.reasons():  # as of a sweep of which a cell failed
+        raise typer.Exit(1)
 
 
 def _parts(text: str | None) -> list[str] | None:

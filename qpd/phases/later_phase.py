@@ -58,7 +58,9 @@ def open_later(
         try:
             prepared = prepare(changed, device or changed.device)
         except TeacherError as error:
-            if error.code not in (ErrorCode.TEACHER_NOT_FOUND, ErrorCode.HUB_UNREACHABLE):
+            is_told = any(line.startswith("teacher.source=") for line in lines)
+            gone = (ErrorCode.TEACHER_NOT_FOUND, ErrorCode.HUB_UNREACHABLE)
+            if is_told or error.code not in gone:
                 raise
             raise TeacherError(
                 f"{path}: its agent is no longer found at {changed.teacher.source}: "

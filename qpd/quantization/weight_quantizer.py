@@ -72,13 +72,15 @@ class WeightQuantizer:
     def num_bytes(self, weight: Tensor, *, columns: int, one_scale: bool = False) -> int:
         """Return bytes of the weights, packed, with a float32 scale for each range.
 
-        An affine range has also a level for 0, of a byte; fp16 has no ranges.
+        An affine range has also a level for 0, of a byte; fp16 has no ranges. The 2^n + 1 levels of
+        the paper's own rounding take a bit more than n.
         """
         count = prod(weight.shape)
         if self.scheme == "fp16":
             return 2 * count
         groups = self.num_groups(weight, columns=columns, one_scale=one_scale)
-        return (count * self.bits + 7) // 8 + groups * (4 if self.scheme == "dorefa_scaled" else 5)
+        bits = self.bits + (self.scheme == "affine-literal")
+        return (count * bits + 7) // 8 + groups * (4 if self.scheme == "dorefa_scaled" else 5)
 
     def _per(self, one_scale: bool) -> Granularity:
         return "tensor" if one_scale and self.per == "channel" else self.per

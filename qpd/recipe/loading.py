@@ -5,6 +5,7 @@ Mistakes are collected over the whole chain of files and all overrides, and rais
 
 import difflib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,10 @@ def load_typed_recipe(
 
 
 def _check_kind(path: Path, merged: Mapping[str, Any], model: type[RecipeSection]) -> None:
-    """Raise RecipeError, one line, for a run's recipe in place of a training's, or the reverse."""
+    """Raise RecipeError, one line, for a grid, or a run's recipe in place of a training's."""
+    if "axes" in merged and "axes" not in model.model_fields:
+        line = f"{file_label(path)}: is a grid: `qpd sweep {path}`"
+        raise RecipeError([CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)])
     # One of the two is in every recipe, and the other in none of its kind.
     for own, other in (("train", "student"), ("student", "train")):
         if own in model.model_fields and own not in merged and other in merged:
@@ -334,8 +338,13 @@ def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[
 
 
 def value_text(value: Any) -> str:
-    """Return a value as the right side of an override; text is quoted, so that it stays text."""
-    return json.dumps(value, ensure_ascii=False, default=_plain)
+    """Return a value as the right side of an override; text is quoted, so that it stays text.
+
+    Infinity and NaN are no text of JSON's, but YAML's numbers.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    return json.dumps(value, ensure_ascii=False, default=_plain, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

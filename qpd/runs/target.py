@@ -286,6 +286,16 @@ def play(
         )
     except ValueError as error:
         raise TargetError(f"--{error}", ErrorCode.COMMAND_LINE) from error
+    for name, told, kind in (
+        ("epsilon", epsilon, "epsilon"),
+        ("sharpness", None if sharpness == 1.0 else sharpness, "sample"),
+    ):
+        if told is not None and rule.kind != kind:
+            raise TargetError(
+                f"--{name} {told:g}: changes nothing where acting is {rule.kind}; give --acting "
+                f"{kind} as well",
+                ErrorCode.COMMAND_LINE,
+            )
     cap = target.max_frames if max_frames is None else max_frames
     # Which games are played depends on how many are at once: those of a run are its recipe's.
     parallel = target.parallel if episodes is None else None

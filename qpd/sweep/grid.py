@@ -106,6 +106,10 @@ def load_grid(name: str) -> Grid:
     layer = read_layer(path, label, mistakes)
     if layer is None or mistakes:
         raise RecipeError(mistakes)
+    if "axes" not in layer.data and {"teacher", "student", "train"} & layer.data.keys():
+        command = "train" if "train" in layer.data else "run"
+        line = f"{label}: is a recipe, not a grid: `qpd {command} {path}`"
+        raise RecipeError([CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)])
     try:
         file = GridFile.model_validate(layer.data)
     except ValidationError as error:

@@ -210,6 +210,19 @@ def test_an_agent_that_fails_leaves_the_others(dqn_zip: Path, tmp_path: Path) ->
     assert found[2].why_not is None and len(found[2].cells[0].played.returns) == 2
 
 
+def test_a_suite_goes_on_wherever_its_agents_lie_now(dqn_zip: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved" / dqn_zip.name
+    moved.parent.mkdir()
+    moved.write_bytes(dqn_zip.read_bytes())
+    first = played(Suite((str(dqn_zip),), precisions_of(["fp16"]), 2), tmp_path / "s")
+    again = played(Suite((str(moved),), precisions_of(["fp16"]), 2), tmp_path / "s")
+    assert again[0].cells == first[0].cells
+    both = Suite((str(dqn_zip), str(moved)), precisions_of(["fp16"]), 2)
+    with pytest.raises(AgentQuantizationError, match="is the agent that .* is; give it once"):
+        played(both, tmp_path / "t")
+    assert not (tmp_path / "t").exists()
+
+
 def test_a_suite_of_failures_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AgentQuantizationError, match=r"absent\.zip: no such file"):
         played(Suite(("absent.zip",), ASKED), tmp_path / "s")
