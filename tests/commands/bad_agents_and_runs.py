@@ -223,7 +223,7 @@ STUDENTS = [
         "--env-kwargs: gravity: expected finite numbers",
     ),
     row(
-        "quantize agent.zip ./agent.zip",
+        "quantize agent.zip ./agent.zip --env CartPole-v1",
         Code.COMMAND_LINE,
         "./agent.zip: is the agent that agent.zip is; give it once",
     ),
