@@ -230,7 +230,8 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
         said = f"{played['mean']:,.1f} [{low:,.1f}, {high:,.1f}] over {played['episodes']} games"
         print_text(f"return of {'its integers' if name == 'qat' else 'the agent'}: {said}")
     if summary["file_bytes"] is not None:
-        play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat", *_needed(path)])
+        needed = [] if summary["agent"] is None else _needed(path)  # integers play without it
+        play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat", *needed])
         export = shlex.join(["qpd", "export", str(path), "--format", "c"])
         print_text(f"its integers: {play}; {export}")
     elif summary["lacks_integers"]:

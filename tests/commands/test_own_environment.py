@@ -170,5 +170,6 @@ def test_every_command_that_asks_for_an_environment_takes_all_that_is_said_of_on
     assert all(told <= takes[name] for name in having - {"qpd train"})  # its ENV is an argument
     assert having == {
         "qpd run", "qpd distill", "qpd quantize", "qpd evaluate", "qpd train", "qpd teacher info",
-        "qpd teacher card", "qpd analyze outputs", "qpd analyze weights", "qpd analyze exploration",
+        "qpd teacher card", "qpd fpga", "qpd analyze outputs", "qpd analyze weights",
+        "qpd analyze exploration",
     }  # fmt: skip

@@ -122,6 +122,8 @@ def test_integers_play_without_the_agent(
     found = [json.loads(call(capsys, "evaluate", each.path, *options)[1])["return"]["returns"]
              for each in (controller, alone)]  # fmt: skip
     assert found[0] == found[1] and len(found[0]) == 3
+    code, out, err = call(capsys, "show", alone.path)
+    assert code == 0 and f"qpd evaluate {alone.path} --policy qat;" in out, err
 
 
 def test_sb3_reads_the_agent_and_its_policy_plays_the_same(
