@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,4 +132,5 @@ def print_warnings(warnings: Sequence[str]) -> None:
     """Print a line for each on stderr."""
     sys.stdout.flush()  # so that they come last where both go to one file
     for line in warnings:
-        print(printable(f"warning: {line}"), file=sys.stderr)
+        with suppress(OSError):
+            print(printable(f"warning: {line}"), file=sys.stderr)

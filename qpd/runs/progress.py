@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -220,7 +221,8 @@ class TerminalProgress:
 
 
 def _print(console: Console, text: str) -> None:
-    console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
+    with suppress(OSError):  # a log on a full disk: what it cannot hold is lost, the run is not
+        console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _clock(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -253,6 +254,26 @@ def test_wrong_usage(arguments: list[str], part: str, capsys: pytest.CaptureFixt
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call(capsys, *arguments)
     assert code == 0 and "Usage: " in out and err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("streams", ["2> /dev/full", ">&- 2>&-"])
+def test_a_run_goes_on_where_nothing_can_be_said(streams: str, tmp_path: Path) -> None:
+    settings = ["distill.epochs=1", "finetune.epochs=1", "evaluation.episodes=2"]
+    settings += ["environment.num_envs=4", "replay.capacity=256"]
+    words = [sys.executable, "-m", "qpd.cli", "run", "ci", "-o", str(tmp_path / "run")]
+    words += [part for each in settings for part in ("--set", each)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        f"{shlex.join(words)} {streams}", shell=True, env=environment, timeout=300, check=False,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert {"distilled", "qat"} <= set(RunDirectory.open(tmp_path / "run").manifest.evaluations)
+    # And an error is an exit code at least.
+    words = [sys.executable, "-m", "qpd.cli", "show", str(tmp_path / "absent")]
+    failed = subprocess.run(f"{shlex.join(words)} {streams}", shell=True, env=environment)
+    assert failed.returncode == 2
 
 
 def test_several_runs_are_shown_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
