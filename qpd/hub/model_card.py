@@ -7,7 +7,7 @@ from typing import Any
 
 from qpd.actions import Box
 from qpd.environments.registry import atari_rom
-from qpd.export.action_texts import c_texts, onnx_texts, sb3_texts
+from qpd.export.action_texts import bin_texts, c_texts, onnx_texts, sb3_texts
 from qpd.export.environment_code import environment_code
 from qpd.export.runtime_files import bundle_text
 from qpd.hub.action_words import acting_in_words, actions_in_words
@@ -254,6 +254,7 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "constant_bytes": f"{c_constant_bytes(export.student):,}",
         "arena_bytes": f"{arena_bytes(export.student):,}",
         **onnx_texts(export.student),
+        **bin_texts(export.student),
         **c_texts(export.student),
         **sb3_texts(export.student),
         **environment_code(source.environment),
