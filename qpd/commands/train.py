@@ -214,17 +214,12 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
     print_text(f"{path}: training of {summary['algo']} on {summary['env_id']}")
     rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
     print_table(["training", ""], [row for row in rows if row[1]])
-    if summary["loss_scale"] is not None and summary["algo"] == "sac":
-        from qpd.numerics.float_format import FloatFormat
-
-        form = FloatFormat.parse(summary["precision"].partition(",")[0])
-        # hAdam's second moment has 3% of a gradient: of one of 1 it is subnormal from here on.
-        if summary["loss_scale"] < 32 * form.smallest_normal:
-            print_text(
-                f"its loss scale fell to {summary['loss_scale']:.1e} in "
-                f"{summary['skipped_updates']:,} skipped updates: gradients vanish in {form}, and "
-                "it no longer learns"
-            )
+    if _has_vanished(summary):
+        print_text(
+            f"its loss scale fell to {summary['loss_scale']:.1e} in "
+            f"{summary['skipped_updates']:,} skipped updates: gradients vanish in its format, and "
+            "it no longer learns"
+        )
     for name, played in summary["evaluations"].items():
         low, high = played["interval"]
         said = f"{played['mean']:,.1f} [{low:,.1f}, {high:,.1f}] over {played['episodes']} games"
@@ -239,6 +234,19 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
                    "learning_starts")  # fmt: skip
     elif summary["state"] == "done" and summary["agent"] is not None:
         print_text(f"make a student of it: {student_command(path)}")
+
+
+def _has_vanished(summary: dict[str, Any]) -> bool:
+    """Tell whether SAC's loss scale fell so far that gradients are no numbers of its format."""
+    scale = summary["loss_scale"]
+    if scale is None or summary["algo"] != "sac" or not summary["skipped_updates"]:
+        return False
+    from qpd.numerics.float_format import FloatFormat
+
+    form = FloatFormat.parse(summary["precision"].partition(",")[0])
+    # hAdam's second moment has 3% of a gradient: of one of 1 it is subnormal from here on. Losses
+    # that are not scaled have 1, which is no fall.
+    return bool(scale < min(1.0, 32 * form.smallest_normal))
 
 
 def student_command(path: Path) -> str:

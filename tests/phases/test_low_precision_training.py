@@ -12,6 +12,7 @@ import torch
 from stable_baselines3 import SAC
 
 import qpd
+from qpd.commands.train import _has_vanished
 from qpd.numerics.float_format import FloatFormat
 from qpd.recipe.train_schema import METHODS, Baseline, Method, TrainPrecision, load_train_recipe
 from qpd.teachers import load_teacher
@@ -162,6 +163,25 @@ def test_loss_scaling_alone_ends_in_nan(tmp_path: Path) -> None:
     its = {"precision.methods": [], "precision.baseline": "loss_scaling"}
     with pytest.raises(qpd.UserError, match="learning failed after"):
         low_precision_training(tmp_path / "run", **its)
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "skipped", "has_vanished"),
+    # 32 of fp16's smallest normal number, 2^-14, are 0.002; of e3m10's, 1/4, they are 8.
+    [
+        ("fp16, six methods", 9e-4, 23, True),
+        ("fp16, six methods", 0.01, 20, False),
+        ("fp16, plain", 1.0, 0, False),
+        ("e3m10, coercion", 1.0, 0, False),
+        ("e3m10, six methods", 1.2, 13, False),
+    ],
+)
+def test_a_scale_that_fell_too_far_is_told(
+    precision: str, scale: float, skipped: int, has_vanished: bool
+) -> None:
+    told = {"algo": "sac", "precision": precision, "loss_scale": scale, "skipped_updates": skipped}
+    assert _has_vanished(told) == has_vanished
+    assert not _has_vanished(told | {"loss_scale": None})
 
 
 def test_with_an_eps_of_its_own_adam_learns_in_half_precision(tmp_path: Path) -> None:
