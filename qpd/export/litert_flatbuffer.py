@@ -36,6 +36,7 @@ def export_litert(source: ExportSource, golden: GoldenVectors) -> dict[str, byte
         "student.tflite": litert_model(source, metadata),
         "golden.npz": golden_npz(source, golden),
         "selftest.py": bundle_text("litert_selftest.py", {}),
+        "golden_check.py": bundle_text("golden_check.py", {}),
         "README.md": bundle_text(f"litert_{kind}.md", fields),
     }
 

@@ -46,6 +46,7 @@ def export_onnx(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]
         "student_fp32.onnx": float_graph(source, metadata).SerializeToString(),
         "golden.npz": golden_npz(source, golden),
         "selftest.py": bundle_text("onnx_selftest.py", {}),
+        "golden_check.py": bundle_text("golden_check.py", {}),
         "README.md": bundle_text("onnx.md", {**metadata, **onnx_texts(source.student)}),
     }
 

@@ -12,7 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.recipe.bounds import MAX_EPISODES, MAX_EPOCHS, MAX_FRAMES, MAX_SAMPLES, MAX_SHARPNESS
+from qpd.recipe.bounds import (
+    MAX_EPISODES,
+    MAX_EPOCHS,
+    MAX_FRAMES,
+    MAX_SAMPLES,
+    MAX_SEED,
+    MAX_SHARPNESS,
+)
 from qpd.recipe.plain_values import Algorithm
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.training_phases import DistillSettings, FinetuneSettings
@@ -263,7 +270,7 @@ class Recipe(RecipeSection):
         description="recipe to inherit from; null in a resolved recipe",
         exclude=True,
     )
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="root of all randomness")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="root of all randomness")
     device: Device = Field("auto", description="auto, cpu, cuda or cuda:N")
     teacher: TeacherSettings = Field(
         default_factory=TeacherSettings, description="the agent to imitate"

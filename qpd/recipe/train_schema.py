@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from qpd.recipe.bounds import MAX_SAMPLES, MAX_TIMESTEPS
+from qpd.recipe.bounds import MAX_SAMPLES, MAX_SEED, MAX_TIMESTEPS
 from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
 from qpd.recipe.plain_values import Algorithm
 from qpd.recipe.section import RecipeSection
@@ -311,7 +311,7 @@ class TrainRecipe(RecipeSection):
         None, description="recipe to inherit from; null in a resolved recipe", exclude=True
     )
     # Seeds of environments are made from it by adding.
-    seed: int = Field(0, ge=0, le=2**30, description="root of all randomness")
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="root of all randomness")
     device: Device = Field("auto", description="auto, cpu, cuda or cuda:N")
     train: TrainSettings = Field(description="the algorithm, the environment, and how long")
     environment: TrainEnvironment = Field(

@@ -131,7 +131,7 @@ VALUES = [
     setting("device=gpu", Code.RECIPE_WRONG_VALUE, "'gpu' must be auto, cpu, cuda or cuda:N"),
     setting("device=cuda:x", Code.RECIPE_WRONG_VALUE, "'cuda:x'", "did you mean cuda:0?"),
     setting("seed=-1", Code.RECIPE_WRONG_VALUE, "seed: -1", "or equal to 0"),
-    setting("seed=99999999999999999999", Code.RECIPE_WRONG_VALUE, "2147483647"),
+    setting("seed=99999999999999999999", Code.RECIPE_WRONG_VALUE, "1073741824"),
 ]
 
 OVERRIDES = [
