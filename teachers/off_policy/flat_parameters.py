@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 from qpd.numerics.layer_arithmetic import LayerArithmetic
 
@@ -95,29 +94,31 @@ class FlatAdam:
 
     def step(self, gradients: Tensor) -> None:
         """Move the parameters along their gradients `[n]`."""
-        self._flat.gradients.copy_(gradients)  # where hooks of the optimizer look for them
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()
-        if self._arithmetic is not None and not self._arithmetic.unscaled([self._flat.gradients]):
+        if self._arithmetic is not None and not self._arithmetic.unscaled([gradients]):
             return
-        for hook in self._plain._optimizer_step_pre_hooks.values():  # who counts gradients
-            hook(self._plain, (), {})
+        if hooks := self._plain._optimizer_step_pre_hooks:  # who counts gradients
+            self._flat.gradients.copy_(gradients)
+            for hook in hooks.values():
+                hook(self._plain, (), {})
         (group,) = self._plain.param_groups
-        adam(
+        self._step += 1.0
+        # torch.optim's function does the same, and takes as long around it as this takes.
+        torch._fused_adam_(
             [self._flat.values],
-            [self._flat.gradients],
+            [gradients],
             [self._moments["exp_avg"]],
             [self._moments["exp_avg_sq"]],
             [],
             [self._step],
-            fused=True,
-            amsgrad=False,
+            lr=group["lr"],
             beta1=group["betas"][0],
             beta2=group["betas"][1],
-            lr=group["lr"],
             weight_decay=0.0,
             eps=group["eps"],
+            amsgrad=False,
             maximize=False,
         )
         self._round()
