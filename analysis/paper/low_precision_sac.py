@@ -325,12 +325,15 @@ def _gradients_span(evidence: LowPrecisionEvidence) -> Found:
         return Found("qpd train sac TASK --set precision.gradient_exponents=N")
     spans = {}
     for name, found in evidence.gradients.items():
-        sums = np.cumsum(found.counts)
-        low, high = (np.searchsorted(sums, share * sums[-1]) for share in (0.01, 0.99))
-        spans[name] = float(high - low + 1) * np.log10(2.0)
+        # Within a binade, whose count is all that is known, magnitudes lie evenly in log scale.
+        sums = np.concatenate([[0], np.cumsum(found.counts)]) / np.sum(found.counts)
+        low, high = np.interp([0.01, 0.99], sums, np.arange(len(sums)))
+        spans[name] = float(high - low) * np.log10(2.0)
     fewest = min(spans.values())
     verdict = Verdict.held if fewest >= _ORDERS else Verdict.failed
-    said = ", ".join(f"{name} {span:.1f}" for name, span in spans.items())
+    if len(spans) < _LEAST:
+        verdict = Verdict.undecided
+    said = ", ".join(f"{name} {span:.2f}" for name, span in spans.items())
     words = f"orders of the middle 98%, actor and critics together: {said}; no test"
     return Found(words, verdict=verdict)
 

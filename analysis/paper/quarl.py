@@ -27,6 +27,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import bootstrap_estimate
 from qpd.evaluation.holm import ERROR_RATE
+from qpd.evaluation.studentized import t_estimate
 from qpd.files.bounded_read import read_file
 from qpd.files.json_input import read_json
 from qpd.teachers.archive.algorithm import Q_ALGORITHMS
@@ -160,29 +161,29 @@ def _aware_keeps(evidence: QuarlEvidence) -> Found:
     if not known:
         return Found("needs trainings of 5 or 6 bits: benchmarks.quantization_aware --bits 6,5")
     bits = min(known)
-    agents = {agent for agent, _ in known[bits]}
-    found = bootstrap_estimate(np.array([lost for _, lost in known[bits]]))
-    low, high = found.interval()
-    said = (
-        f"{bits} bits: {100 * found.value:+.1f}% [{100 * low:.1f}, {100 * high:.1f}] of R_fp32 - "
-        f"R_random over {len(known[bits])} trainings of {', '.join(sorted(agents))}"
-    )
+    agents = _agent_means(known[bits])
+    said = f"{bits} bits: {100 * np.mean(list(agents.values())):+.1f}%"
+    told = f"of R_fp32 - R_random over {len(known[bits])} trainings of {', '.join(sorted(agents))}"
     if len(agents) < 2:  # of one task that loses nothing nothing is learned
-        return Found(said, verdict=Verdict.undecided)
+        return Found(f"{said} {told}", verdict=Verdict.undecided)
+    found = t_estimate(np.array(list(agents.values())))
+    low, high = found.interval()
+    said = f"{said} [{100 * low:.1f}, {100 * high:.1f}] {told}"
     return Found(said, ClaimTest(found.p_above(-KEPT), found.p_below(-KEPT)))
 
 
 def _aware_beats(evidence: QuarlEvidence) -> Found:
     said, tests = [], []
     for bits in (8, 6, 5, 4, 3, 2):
-        gained = np.array([share for _, share in _shares(evidence, f"QAT-{bits}", f"PTQ-{bits}")])
-        if len(gained) < _LEAST:
+        shares = _shares(evidence, f"QAT-{bits}", f"PTQ-{bits}")
+        agents = _agent_means(shares)
+        if len(agents) < 2:
             continue
-        found = bootstrap_estimate(gained)
+        found = t_estimate(np.array(list(agents.values())))
         low, high = found.interval()
         said.append(
-            f"{bits} bits {100 * gained.mean():+.0f}% [{100 * low:.0f}, {100 * high:.0f}] of "
-            f"{len(gained)} trainings"
+            f"{bits} bits {100 * found.value:+.0f}% [{100 * low:.0f}, {100 * high:.0f}] of "
+            f"{len(agents)} agents, {len(shares)} trainings"
         )
         tests.append((found.p_above(0.0), found.p_below(0.0)))
     if not tests:
@@ -317,6 +318,15 @@ def _shares(evidence: QuarlEvidence, ours: str, theirs: str) -> list[tuple[str, 
             gained = (np.mean(games[ours]) - np.mean(games[theirs]) for games in both)
             found += [(agent, float(each) / span) for each in gained]
     return found
+
+
+def _agent_means(shares: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return the mean share of each agent's trainings.
+
+    Agents are what claims are about, and some have three trainings, others ten.
+    """
+    agents = dict.fromkeys(agent for agent, _ in shares)
+    return {one: float(np.mean([each for agent, each in shares if agent == one])) for one in agents}
 
 
 def _grouped_correlation(groups: Sequence[pd.DataFrame]) -> tuple[float, float, float]:

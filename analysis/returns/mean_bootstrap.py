@@ -1,7 +1,7 @@
 """Means of returns and ratios of them, with bootstrap-t intervals and p-values.
 
 The bootstrap is hierarchical: runs with replacement, then games within each drawn run. For one run
-the interval is that of `qpd.evaluation.games.bootstrap_interval`: both are
+the interval is that of `qpd.evaluation.games.bootstrap_interval`, but for the draws: both are
 `qpd.evaluation.studentized`. Two to five runs are too few to be resampled: theirs is Student's t of
 the runs' means, with no less variance than games alone give.
 """
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
+from qpd.evaluation.studentized import FEW, StudentizedEstimate, studentized_draws
 
 # A tail of 0.00005, which 14 claims of 35 comparisons each need at an error rate of 5%.
 RESAMPLES = 19_999
@@ -70,10 +70,11 @@ class _Bootstrap:
 def mean_estimate(scores: np.ndarray) -> StudentizedEstimate:
     """Estimate the mean of a score matrix `[num_runs, num_episodes]`.
 
-    That of one run's games is among them; that over seeds may be beyond all games of those trained.
+    That of one run's many games is among them; that over seeds may be beyond all games of those
+    trained.
     """
     found = _estimate([scores], lambda means: (means[0], [np.ones_like(means[0])]))
-    if len(scores) > 1:
+    if len(scores) > 1 or np.count_nonzero(~np.isnan(scores)) < FEW:
         return found
     return replace(found, lowest=float(np.nanmin(scores)), highest=float(np.nanmax(scores)))
 

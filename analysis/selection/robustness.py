@@ -5,6 +5,7 @@ Kresse & Lampert (arXiv 2511.07046), Figure 6. The games are those of `qpd evalu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +119,9 @@ def noisy_pairs(
 ) -> list[tuple[NoisyGames, NoisyGames, list[ScorePair]]]:
     """Return each policy in integers, its float, and pairs of their games by noise above 0.
 
-    The float is the same run's float student, or without one the first agent or float twin that
-    played in the same environment.
+    The float is the same run's float student. Without one it is a float agent that played in the
+    same environment: rather one under equal noise, that no student's run lent, and whose folder
+    ends in the same number, which is a training's seed.
     """
     found = []
     for each in played:
@@ -138,10 +140,26 @@ def _float_of(one: NoisyGames, played: Sequence[NoisyGames]) -> NoisyGames | Non
     for each in played:
         if each.policy == _STUDENT and each.target == one.target:
             return each
-    for each in played:
-        if each.policy == _AGENT and not each.quantized and each.env_id == one.env_id:
-            return each
-    return None
+    agents = [
+        each
+        for each in played
+        if each.policy == _AGENT and not each.quantized and each.env_id == one.env_id
+    ]
+    if not agents:
+        return None
+    lent = {each.target for each in played if each.policy != _AGENT}
+
+    def unlike(agent: NoisyGames) -> tuple[bool, bool, bool, bool]:
+        is_equal = agent.has_noise_of(one) and agent.seed == one.seed
+        is_twin = _last_number(agent.target) == _last_number(one.target)
+        return agent is not one, not is_equal, agent.target in lent, not is_twin
+
+    return min(agents, key=unlike)
+
+
+def _last_number(target: str) -> str:
+    found = re.search(r"\d*$", Path(target).name)
+    return found.group() if found else ""
 
 
 def robustness(played: Sequence[NoisyGames]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment
-from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
+from qpd.evaluation.studentized import FEW, StudentizedEstimate, studentized_draws
 
 _DRAWS_AT_ONCE = 1 << 22
 
@@ -80,8 +80,9 @@ def bootstrap_interval(
     if len(returns) < 2:
         return float(returns.mean()), float(returns.mean())
     found = bootstrap_estimate(returns, resamples, seed)
-    lowest, highest = float(returns.min()), float(returns.max())
-    return replace(found, lowest=lowest, highest=highest).interval(confidence)
+    if len(returns) >= FEW:
+        found = replace(found, lowest=float(returns.min()), highest=float(returns.max()))
+    return found.interval(confidence)
 
 
 def bootstrap_estimate(

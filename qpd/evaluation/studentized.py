@@ -4,7 +4,7 @@ A plain percentile interval of 30 Breakout returns, which are skewed, covers the
 cases. The bootstrap-t (Efron 1979; Hall 1988) divides each resample's deviation by that resample's
 own standard error and follows the skew. Where a resample misses the rare low games, its error is
 too small and the end runs away. So each end is at least as far from the mean as Student's t puts
-it, at most twice as far, and not beyond the lowest and the highest game.
+it, at most twice as far, and of `FEW` games or more not beyond the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from statistics import NormalDist
 import numpy as np
 
 FARTHEST = 2.0  # times Student's t
+FEW = 10  # numbers: a mean of fewer may well be beyond all of them
 _NORMAL = 10_000.0  # degrees of freedom from which Student's t is the normal distribution
 _ROUNDING = 1e-9
 _ANGLES = np.linspace(0.0, np.pi / 2, 20_001)
@@ -57,7 +58,8 @@ class StudentizedEstimate:
         """Return the one-sided p-value of "the true value is not above `bound`".
 
         It is the tail at which the lower end of the interval reaches the bound, counted as
-        (k + 1) / (resamples + 1).
+        (k + 1) / (resamples + 1); beyond the last draw it falls as Student's t does, so that
+        corrections for many tests do not stop at the number of resamples.
         """
         return self._p(self.value - bound, self.draws)
 
@@ -71,8 +73,10 @@ class StudentizedEstimate:
         seen = distance / self.error
         if not len(draws):
             return student_t_survival(seen, self.freedom)
-        counted = (np.count_nonzero(draws >= seen) + 1.0) / (len(draws) + 1.0)
         near = student_t_survival(seen, self.freedom)
+        counted = (np.count_nonzero(draws >= seen) + 1.0) / (len(draws) + 1.0)
+        if 0.0 < (last := float(draws.max())) < seen:
+            counted *= near / max(student_t_survival(last, self.freedom), np.finfo(float).tiny)
         far = student_t_survival(seen / FARTHEST, self.freedom)
         # Below a distance of 0 the roles of near and far change; such a p-value decides nothing.
         return float(np.clip(counted, min(near, far), max(near, far)))
@@ -111,24 +115,25 @@ def student_t_quantile(probability: float, freedom: float) -> float:
     """Return the quantile of Student's t, for probabilities above 1/2."""
     if freedom >= _NORMAL:
         return NormalDist().inv_cdf(probability)
-    angle = np.interp(probability, _distribution(freedom), _ANGLES)
+    angle = np.interp(probability, 1.0 - _survival(freedom), _ANGLES)
     return float(np.sqrt(freedom) * np.tan(angle))
 
 
 def student_t_survival(value: float, freedom: float) -> float:
     """Return the probability that Student's t exceeds `value`."""
     if freedom >= _NORMAL:
-        return 1.0 - NormalDist().cdf(value)
+        return NormalDist().cdf(-value)
     angle = np.arctan(abs(value) / np.sqrt(freedom))
-    beyond = 1.0 - float(np.interp(angle, _ANGLES, _distribution(freedom)))
+    beyond = float(np.interp(angle, _ANGLES, _survival(freedom)))
     return beyond if value >= 0.0 else 1.0 - beyond
 
 
-def _distribution(freedom: float) -> np.ndarray:
-    """Return P(T <= sqrt(freedom) tan(angle)) at `_ANGLES`: the density there is cos^(freedom-1).
+def _survival(freedom: float) -> np.ndarray:
+    """Return P(T > sqrt(freedom) tan(angle)) at `_ANGLES`: the density there is cos^(freedom-1).
 
-    Substituting the angle makes the tail finite, so that the trapezoid rule is enough.
+    Substituting the angle makes the tail finite, so that the trapezoid rule is enough. Summed from
+    its end a small tail keeps its digits.
     """
     density = np.cos(_ANGLES) ** (freedom - 1.0)
-    sums = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2.0)])
-    return np.asarray(0.5 + 0.5 * sums / sums[-1])
+    sums = np.cumsum(((density[1:] + density[:-1]) / 2.0)[::-1])[::-1]
+    return np.asarray(np.append(0.5 * sums / sums[0], 0.0))

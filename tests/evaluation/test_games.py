@@ -210,7 +210,10 @@ def test_the_interval_of_few_games_by_hand() -> None:
     assert (low, high) == pytest.approx(
         (0.5 - np.tan(0.2 * np.pi) / 2, 0.5 + np.tan(0.2 * np.pi) / 2)
     )
-    assert bootstrap_interval(returns) == (0.0, 1.0)  # no further than the games
+    # t of one degree of freedom is 12.706: the mean of two may well be beyond both of them.
+    assert bootstrap_interval(returns) == pytest.approx((0.5 - 6.353, 0.5 + 6.353), abs=1e-3)
+    # Nine games of 500 and one of 0, of which none can have more.
+    assert bootstrap_interval(np.array([500.0] * 9 + [0.0]))[1] == 500.0
     assert bootstrap_interval(np.full(5, 7.0)) == (7.0, 7.0)
     assert bootstrap_interval(np.array([3.0])) == (3.0, 3.0)
 

@@ -121,3 +121,18 @@ def test_the_interval_over_seeds_by_hand() -> None:
 def test_no_end_lies_beyond_the_games() -> None:
     found = StudentizedEstimate(1.0, 5.0, np.empty(0), 4.0, lowest=0.0, highest=3.0)
     assert found.interval() == (0.0, 3.0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_few_numbers_are_covered_too(count: int) -> None:
+    rng = np.random.default_rng(3)
+    ends = [bootstrap_interval(rng.normal(size=count), resamples=500) for _ in range(1000)]
+    # Two standard errors of a share of 95% of 1,000 are 1.4%.
+    assert np.mean([low <= 0.0 <= high for low, high in ends]) >= 0.935
+
+
+def test_small_p_values_do_not_end_at_the_number_of_resamples() -> None:
+    found = StudentizedEstimate(5.0, 1.0, np.linspace(-3.0, 3.0, 100), 9.0)
+    assert found.p_above(2.0) == pytest.approx(2 / 101)  # one draw is as far off as 3 errors
+    # Of 9 degrees of freedom 0.7478% exceed 3, and 0.1555% exceed 4.
+    assert found.p_above(1.0) == pytest.approx(1 / 101 * 0.1555 / 0.7478, rel=1e-3)

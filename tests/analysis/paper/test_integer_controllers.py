@@ -57,6 +57,9 @@ def test_parity_is_judged_by_task_and_capacity_on_halfcheetah() -> None:
     assert claims[5].verdict == Verdict.held and "core 3 against 8: 0.64" in claims[5].evidence
     assert claims[8].verdict == Verdict.failed and "1 of 5 tasks" in claims[8].evidence
     assert {number for number, claim in claims.items() if claim.p is not None} == {2, 5, 8}
+    wide = {Cell(8, 256, 8): 11000.0, Cell(3, 256, 8): 7000.0}
+    half = judge(ControllerEvidence([measured("HalfCheetah-v4", wide, 11000)]))[4]
+    assert half.verdict == Verdict.unmeasured and half.evidence.endswith("not measured: widths")
     alone = {claim.number: claim for claim in judge(ControllerEvidence(routes[:1]))}
     assert alone[2].verdict == Verdict.held and alone[5].verdict == Verdict.unmeasured
     assert all(alone[number].evidence for number in range(1, 14))
@@ -166,14 +169,16 @@ def test_cores_of_the_papers_part_and_other_tasks(
     found = measured("Hopper-v4", {Cell(2, 16, 6): 2000}, 2700)
     chosen, largest = Cell(2, 16, 6), Cell(8, 256, 8)
 
-    def claims_of(cell: Cell, luts: int) -> list[JudgedClaim]:
-        return judge(ControllerEvidence([found], [BuiltCore("run", cell, core | {"luts": luts})]))
+    def claims_of(cell: Cell, luts: int, count: int = 5) -> list[JudgedClaim]:
+        cores = [BuiltCore("run", cell, core | {"luts": luts})] * count
+        return judge(ControllerEvidence([found], cores))
 
     claims = claims_of(chosen, 10_401)
     assert claims[11].verdict == Verdict.failed and "10,401 LUTs" in claims[11].evidence
     # Nine tenths of 10,400: what is fuller may not be routed.
     assert claims_of(chosen, 9_360)[11].verdict == Verdict.held
     assert claims_of(chosen, 9_361)[11].verdict == Verdict.undecided
+    assert claims_of(chosen, 9_360, 4)[11].verdict == Verdict.undecided  # of five tasks
     # The paper's largest controller does not fit in its hands.
     assert claims_of(largest, 10_401)[12].verdict == Verdict.unmeasured
     assert claims_of(largest, 10_400)[12].verdict == Verdict.undecided

@@ -9,6 +9,7 @@ import pytest
 import qpd
 from qpd.analysis.paper.low_precision_sac import LowPrecisionEvidence, Seeds, judge
 from qpd.analysis.paper.verdict import Verdict
+from qpd.numerics.gradient_exponents import HIGHEST, LOWEST, GradientExponents
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.runs.training_run import TrainingRun
 from tests.command_line import call
@@ -203,3 +204,20 @@ def test_a_failure_is_recorded_and_read(tmp_path: Path, capsys: pytest.CaptureFi
     only = tmp_path / "whole"
     code, _, err = call(capsys, "analyze", "paper", only, "--paper", "low-precision-sac")
     assert code == 2 and "no training of SAC was evaluated" in err
+
+
+@pytest.mark.parametrize(
+    ("binades", "seeds", "verdict", "span"),
+    [
+        (20, 3, Verdict.held, "5.90"),  # 98% of 20 binades of as many gradients, log10(2) each
+        (13, 3, Verdict.failed, "3.84"),
+        (20, 2, Verdict.undecided, "5.90"),
+    ],
+)
+def test_the_span_of_gradients(binades: int, seeds: int, verdict: Verdict, span: str) -> None:
+    counts = [0] * (HIGHEST - LOWEST + 1)
+    counts[100 : 100 + binades] = [1000] * binades
+    found = GradientExponents(tuple(counts), 0, 0)
+    evidence = LowPrecisionEvidence({}, {}, {f"seed {seed}": found for seed in range(seeds)})
+    claim = judge(evidence)[10]
+    assert claim.verdict == verdict and f"seed 0 {span}" in claim.evidence

@@ -120,5 +120,5 @@ def test_units_do_not_matter(first: list[float], second: list[float], unit: floa
 
 
 def test_mean_return() -> None:
-    found = mean_return(np.array([[10.0, 20, 30]]))
+    found = mean_return(np.array([[10.0, 20, 30] * 4]))
     assert found.value == 20 and 10 <= found.low < 20 < found.high <= 30

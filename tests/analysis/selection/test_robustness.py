@@ -190,3 +190,17 @@ def test_the_area_below_a_curve() -> None:
     mean = area / (points[-1][0] - points[0][0])
     assert route.learning[256][0] == pytest.approx([mean])
     assert route.learning[Cell(2, 16, 6)][0] == pytest.approx([543.4], abs=0.1)
+
+
+def test_a_trainings_float_is_its_twin_of_the_same_seed(tmp_path: Path) -> None:
+    one, levels = [1.0, 2.0], {0.3: 500.0}
+    files = [
+        games_file(tmp_path, "old-s1", "teacher", levels, deviations=[9.0, 9.0]),
+        games_file(tmp_path, "student-s1", "teacher", levels, deviations=one),  # it lent its agent
+        games_file(tmp_path, "student-s1", "qat", levels, deviations=one),
+        games_file(tmp_path, "float-s0", "teacher", levels, deviations=one),
+        games_file(tmp_path, "float-s1", "teacher", levels, deviations=one),
+        games_file(tmp_path, "int-s1", "teacher", levels, deviations=one, quantized=True),
+    ]
+    pairs = noisy_pairs(read_noisy_games(files))
+    assert {few.target: its.target for few, its, _ in pairs}["int-s1"] == "float-s1"

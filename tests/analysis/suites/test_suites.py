@@ -118,17 +118,18 @@ def test_claims_are_judged_and_what_is_missing_names_its_command() -> None:
               cell("W8", games_of(90.0 + 0.01 * k)), width=5.0 + k)
         for k in range(8)
     ]  # fmt: skip
-    # QAT is 30 points above PTQ in each of six trainings.
+    # QAT is 30 points and more above PTQ in each of three agents' six trainings.
     trained = {
-        "dqn-Game": {
+        f"dqn-Game{k}": {
             str(seed): {
                 "fp32": games_of(100.0),
                 "random": games_of(0.0),
-                "QAT-4": games_of(90.0 + seed),
+                "QAT-4": games_of(90.0 + seed + k),
                 "PTQ-4": games_of(60.0 + 0.5 * seed),
             }
             for seed in range(6)
         }
+        for k in range(3)
     }
     evidence = QuarlEvidence(suite_frame(agents), sweet_spots(agents), trained)
     claims = {claim.number: claim for claim in judge(evidence)}
@@ -138,7 +139,10 @@ def test_claims_are_judged_and_what_is_missing_names_its_command() -> None:
     assert claims[4].verdict == "not measured" and "--bits 6,5" in claims[4].evidence
     assert claims[9].verdict == claims[10].verdict == "not measured"
     assert "benchmarks.navigation" in claims[10].evidence
-    assert claims[5].verdict == "held" and "4 bits +31%" in claims[5].evidence
+    assert claims[5].verdict == "held" and "4 bits +32%" in claims[5].evidence
+    # Of one agent, however many trainings it has, nothing is known about others.
+    alone = replace(evidence, trained={"dqn-Game0": trained["dqn-Game0"]})
+    assert judge(alone)[4].verdict == "not measured"
     # Wider weights lost less here: games grow with k, and so does the width.
     assert claims[6].verdict == "did not hold"
     assert claims[7].verdict == claims[10].verdict == "not measured"
@@ -259,8 +263,9 @@ def test_training_that_wins_at_some_bits_and_loses_at_others_does_not_beat_round
         }
         for seed in range(8)
     }  # fmt: skip
+    trained = {"dqn-Game0": seeds, "dqn-Game1": dict(list(seeds.items())[2:])}
     one = [agent("a2c-Game", "a2c", games_of(1.0), cell("W8", games_of(1.0)))]
-    fifth = judge(QuarlEvidence(suite_frame(one), sweet_spots(one), {"dqn-Game": seeds}))[4]
+    fifth = judge(QuarlEvidence(suite_frame(one), sweet_spots(one), trained))[4]
     assert fifth.verdict == "did not hold" and "4 bits +7" in fifth.evidence, fifth
 
 
