@@ -84,7 +84,7 @@ def parity_notes(table: DataFrame, share: float) -> list[str]:
     notes = [
         "kept: (return - random policy) / (agent - random policy); in brackets 95% intervals; "
         f"yes: its lower end is at {share:.0%} or above; mean: the mean alone is",
-        "the random policy's return is the mean of a run's first games, 8 at most, and taken as known",
+        "the random policy's return is the mean of 8 games at most, and taken as known",
         "bytes: weights at their true bits, biases, multipliers and shifts",
     ]
     if not table["paired"].all():

@@ -7,6 +7,7 @@ import pandas as pd
 
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.evaluation.games import bootstrap_interval
+from qpd.teachers.archive.algorithm import OFF_POLICY_ALGORITHMS
 
 HEADER = ["agent", "precision", "weights", "fp32", "return", "E %", "lost %", "difference [95%]",
           "games"]  # fmt: skip
@@ -25,15 +26,18 @@ def relative_errors(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def mean_errors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return means over the agents of each algorithm and over all, by precision.
+    """Return means over the agents of each algorithm, of both kinds and of all, by precision.
 
     `mean_error` is the paper's mean of signed E, `mean_absolute` that of |E|, both over `num_e`
-    agents for which E means something; `mean_lost` with its 95% interval over all `agents`.
+    agents for which E means something; `mean_lost` with its 95% interval over all `agents`. The
+    kinds, where there are both, are those that replay transitions and the others.
     """
     rows = []
-    whole = frame.assign(algo="all")
+    replays = frame["algo"].isin(OFF_POLICY_ALGORITHMS)
+    kinds = frame.assign(algo=replays.map({True: "replay", False: "on-policy and search"}))
+    several = [kinds] if replays.nunique() > 1 else []
     keys = ["algo", "precision", "scheme", "per", "bits"]
-    for group in (frame, whole):
+    for group in (frame, *several, frame.assign(algo="all")):
         for key, mine in group.groupby(keys, dropna=False, sort=True):
             errors = mine["error_percent"].dropna()
             lost = mine["lost_percent"].dropna().to_numpy(float)

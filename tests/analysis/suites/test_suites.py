@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from qpd.agents.results import AgentResult, Cell, LayerNoise, Played, write_cell
@@ -63,6 +64,10 @@ def test_means_of_errors_by_hand() -> None:
         assert (row["mean_error"], row["mean_absolute"]) == (0.0, 20.0)
         assert row["mean_lost"] == pytest.approx(10 / 3)
     assert sorted(means["algo"]) == ["a2c", "all"]
+    dqn = suite_frame([agent("dqn-Four", "dqn", [100, 100], cell("W8", [60, 60]))])
+    both = mean_errors(pd.concat([found, dqn])).set_index("algo")["mean_lost"]
+    assert both["replay"] == both["dqn"] == 40.0 and both["all"] == pytest.approx(12.5)
+    assert both["on-policy and search"] == pytest.approx(10 / 3)
 
 
 def test_the_sweet_spot_is_what_games_cannot_tell_from_the_best() -> None:
