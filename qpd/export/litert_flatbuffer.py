@@ -142,9 +142,13 @@ def _feature_levels(graph: Graph, value: int) -> int:
         ("DIV", "unit", student.input_high - student.input_low, graph.schema.DivOptionsT()),
         ("MUL", "scaled", np.array([student.input_levels]), graph.schema.MulOptionsT()),
     ]
-    if student.input_levels != TOP:  # int8 saturates at 255 by itself
-        top = np.array([student.input_levels])
-        steps.append(("MINIMUM", "clipped", top, graph.schema.MaximumMinimumOptionsT()))
+    # LiteRT's own kernel of QUANTIZE turns what is far below 0, and NaN, into the largest int8. Of
+    # NaN and the constant its MAXIMUM returns the constant; XNNPACK's returns NaN.
+    bounds = {"MAXIMUM": 0, "MINIMUM": student.input_levels}
+    steps += [
+        (kind, f"{kind.lower()}_level", np.array([bound]), graph.schema.MaximumMinimumOptionsT())
+        for kind, bound in bounds.items()
+    ]
     for kind, name, operand, options in steps:
         constant = graph.tensor(f"{name}_by", operand.shape, np.float32, data=operand)
         value = graph.operator(

@@ -15,6 +15,7 @@ from qpd.actions import Box, Discrete, MultiDiscrete
 from qpd.environments.registry import action_names
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.export.device_actions import device_actions, environment_actions
+from qpd.export.observation_words import is_plain, one_observation, parts_words, stack_words
 from qpd.integer.integer_student import IntegerStudent
 from qpd.student_files.origin import acting_hint
 from qpd.version import __version__, pip_install
@@ -65,7 +66,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
     return {
         "student": source.name,
         "env_id": env_id,
-        "preprocessing": _preprocessing(student, env_id),
+        "preprocessing": _preprocessing(student, source.about),
         "logit_scale": repr(student.output_scale),
         "actions": json.dumps(names) if names else _actions_in_words(student),
         "acting": acting_hint(source.about, student.actions, is_atari),
@@ -75,7 +76,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
     }
 
 
-def _preprocessing(student: IntegerStudent, env_id: str) -> str:
+def _preprocessing(student: IntegerStudent, about: dict[str, Any]) -> str:
     """Return how observations are made, in words."""
     if student.architecture.stacks_frames:
         return (
@@ -83,16 +84,19 @@ def _preprocessing(student: IntegerStudent, env_id: str) -> str:
             "last two of 4 emulator frames, area resize), oldest first, uint8 0..255, not divided "
             "by 255"
         )
-    if student.architecture.is_image:
-        size = "x".join(map(str, student.architecture.observation_shape))
-        return f"{env_id}'s image as it is, {size} channels first, uint8 0..255, not divided by 255"
+    as_it_is, own = " as it is" * is_plain(about), one_observation(about)
+    parts = parts_words(about)
     if student.architecture.image_shape is not None:
         size = "x".join(map(str, student.architecture.image_shape))
-        return (
-            f"{env_id}'s image, {size} channels first, pixels 0..255 not divided by 255, and "
-            f"behind it {student.architecture.num_features} numbers of its other parts, in order"
-        )
-    return f"{env_id}'s vector as it is"
+        text = f"the image of {own}{as_it_is}, "
+        if stacked := stack_words(about, "images"):
+            text += f"{stacked}, along the channels: "
+        if student.architecture.is_image:
+            return f"{text}{size} channels first, uint8 0..255, not divided by 255"
+        text += f"{size} channels first, pixels 0..255 not divided by 255, and behind it "
+        return text + (parts or f"{student.architecture.num_features} numbers of its other parts")
+    text = f"the parts of {own}, {parts}" if parts else f"the vector of {own}{as_it_is}"
+    return ", ".join(filter(None, [text, stack_words(about, "vectors")]))
 
 
 def _actions_in_words(student: IntegerStudent) -> str:

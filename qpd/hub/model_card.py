@@ -110,8 +110,8 @@ def _summary(source: PushSource) -> str:
         "(quantization-aware policy distillation). "
         f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
         f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}) in "
-        f"**{size:,} bytes** ({stored_constant_bytes(source.run.quantized_file):,} without the "
-        "file's header)"
+        f"**{size:,} bytes** ({stored_constant_bytes(source.run.quantized_file):,} of constants in "
+        "the C export)"
     )
     known = source.returns.get("teacher")
     if known is None:

@@ -168,3 +168,50 @@ def test_every_environment_with_named_features_has_as_many(family: str) -> None:
     names = feature_names(env_id)
     assert names is not None and (len(names),) == environment_spec(env_id).observation_shape
     assert feature_names(f"My{env_id}") is None and feature_names(family + "Continuous-v0") is None
+
+
+def stacked(shape: tuple[int, ...], **about: object) -> ExportSource:
+    convolutions = (4, 4, 4) if len(shape) == 3 else ()
+    student = random_student(StudentArchitecture(shape, 2, convolutions, (8,)))
+    environment = {"env_id": "Mine-v0", "kwargs": {}, "wrappers": ["my.Crop"], "frame_stack": 2}
+    origin = {"env_id": "Mine-v0", "algo": "ppo", "environment": environment, **about}
+    return ExportSource(student, origin, "mine")
+
+
+@pytest.mark.parametrize(("shape", "what"), [((2, 40, 40), "images"), ((8,), "vectors")])
+def test_stacks_and_wrappers_are_told(shape: tuple[int, ...], what: str) -> None:
+    source = stacked(shape)
+    vectors = golden_vectors(source.student, 0, 2)
+    readme = export_c(source, vectors)["README.md"].decode()
+    assert f"2 {what} stacked, the oldest first, zeros before an episode's first" in readme
+    assert "the observations of Mine-v0, in my.Crop." in readme
+    assert "No frames are stacked" not in readme
+    other = " ".join(export_bin(source, vectors)["README.md"].decode().split())
+    assert "of Mine-v0, in my.Crop" in other and f"2 {what} stacked" in other
+    assert "as it is" not in other
+
+
+def test_the_parts_of_a_dict_are_told_in_their_order() -> None:
+    source = stacked((11,), features=[["joint", 7], ["mode", 4]], environment={})
+    readme = export_bin(source, golden_vectors(source.student, 0, 2))["README.md"].decode()
+    assert "the parts of Mine-v0, joint (7), mode (4)" in " ".join(readme.split())
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_every_public_header_links_from_cpp(tmp_path: Path) -> None:
+    for name, text in exported("breakout-ppo-xxs").items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "main.cpp").write_text(
+        '#include "qpd.h"\n#include "qpd_preprocess.h"\n'
+        "static uint8_t observation[QPD_INPUT_BYTES];\n"
+        "static uint8_t screen[QPD_SCREEN_HEIGHT * QPD_SCREEN_WIDTH * 3];\n"
+        "int main()\n{\n    int32_t logits[QPD_ACTIONS];\n    qpd_clear(observation);\n"
+        "    qpd_push_rgb(observation, screen, screen);\n"
+        "    return qpd_act(observation, logits) < 0;\n}\n"
+    )
+    for name in ("qpd_network", "qpd_preprocess"):
+        command = ["cc", "-std=c99", "-O0", "-w", "-c", f"{name}.c"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    objects = ["qpd_network.o", "qpd_preprocess.o"]
+    subprocess.run(["c++", "main.cpp", *objects, "-o", "program"], cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "program"], check=True)

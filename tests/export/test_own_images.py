@@ -271,7 +271,7 @@ def test_no_bundle_takes_an_image_for_ataris_frames(target: str) -> None:
     if target == "sb3":
         assert 'gymnasium.make("Mine-v0")' in readme and "DQN.load" in readme
     else:
-        assert "Mine-v0's image as it is, 3x40x48 channels first, uint8 0..255" in readme
+        assert "the image of Mine-v0 as it is, 3x40x48 channels first, uint8 0..255" in readme
         assert "take the argmax" in readme
 
 

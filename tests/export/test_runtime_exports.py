@@ -56,6 +56,31 @@ STUDENTS = ["breakout-ppo-xxs", "breakout-ppo-xxs-4bit", "breakout-ppo-xxs-2bit"
             "classic-ppo-cartpole", "classic-qrdqn-lunarlander"]  # fmt: skip
 
 
+@pytest.mark.parametrize("kernels", ["AUTO", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"])
+def test_litert_saturates_far_from_the_range(kernels):
+    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
+    source = load_export_source(RUNS / "classic-ppo-cartpole")
+    far = [np.inf, -np.inf, 1e10, -1e10, 3e38, -3e38]
+    # What XNNPACK, of AUTO, makes of NaN is its own.
+    far += [np.nan] if kernels != "AUTO" else []
+    rows = np.concatenate([np.where(np.eye(4, dtype=bool), value, 0.01) for value in far])
+    rows = rows.astype(np.float32)
+    interpreter = interpreters.Interpreter(
+        model_content=export_litert(source, golden_vectors(source.student))["student.tflite"],
+        num_threads=1,
+        experimental_op_resolver_type=getattr(interpreters.OpResolverType, kernels),
+    )
+    place = interpreter.get_input_details()[0]["index"]
+    interpreter.resize_tensor_input(place, rows.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(place, rows)
+    interpreter.invoke()
+    logits = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    wanted = reference_outputs(source.student, rows) * source.student.output_scale
+    np.testing.assert_allclose(logits, wanted, atol=0.02 * np.ptp(wanted))
+    assert (logits.argmax(1) == wanted.argmax(1)).all()
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     """bundle(run, target): the folder of an export, made once."""

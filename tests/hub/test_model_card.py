@@ -161,7 +161,7 @@ def test_numbers_of_the_card_are_those_of_the_run(breakout: Path) -> None:
         "6,746,772",
     ]
     assert rows["student in fp32"][-2:] == ["144,548", "143,184"]  # 4 * 35,796
-    assert f"**{size:,} bytes** (36,448 without the file's header)" in card
+    assert f"**{size:,} bytes** (36,448 of constants in the C export)" in card
     assert "its constants alone, as the C export holds them, take 36,448 bytes" in card
     # 1,686,693 / 35,796 and 6,746,772 / 37,680
     assert "47.1 times fewer parameters" in card and "179 times fewer bytes" in card

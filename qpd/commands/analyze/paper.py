@@ -191,7 +191,7 @@ def _integer_controllers(
         if measured := with_scopes(evidence.routes):
             figures["integer_controllers_scopes"] = lambda: scopes_figure(measured)
         save_analysis({}, figures, output)
-        table = claims_table(claims, "Integer controllers, one training's games alone where a cell has one")
+        table = claims_table(claims, "Integer controllers, by games where a cell has one training")
         if not as_json:
             shown = choices_table(evidence)
             print_text(shown.title)

@@ -14,6 +14,7 @@ from qpd.export.c.description import (
     program_sources,
 )
 from qpd.export.c.geometry import is_own_image
+from qpd.export.observation_words import one_observation, stack_words
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -44,8 +45,7 @@ emulator's 210x160 RGB screens."""
 _IMAGE = """\
 uint8 [@CHANNELS@][@HEIGHT@][@WIDTH@], that is `[QPD_CHANNELS][QPD_HEIGHT][QPD_WIDTH]` (no scaling):
 the environment's image, channels first, as Stable-Baselines3 has it. The level of channel c, row y,
-column x is `observation[(c * QPD_HEIGHT + y) * QPD_WIDTH + x]`. No frames are stacked: one image,
-one action."""
+column x is `observation[(c * QPD_HEIGHT + y) * QPD_WIDTH + x]`. @STACK@"""
 _JOINED = """\
 @IMAGE@
 
@@ -111,7 +111,7 @@ over Serial, at 115,200 baud, if every level and logit on the board is the refer
 it on every kind of board: compilers have bugs too."""
 _BOARD_KERNELS = """\
 On AVR the constants stay in flash (qpd_flash.h); rows of weights are copied to RAM as they are
-used, so the static RAM is @FLASH_ARENA_BYTES@ bytes there. Cortex-M4, M7 and M33 use their DSP
+used, so the static RAM is @FLASH_RAM_BYTES@ bytes there. Cortex-M4, M7 and M33 use their DSP
 instructions. All give the same integers."""
 
 
@@ -130,7 +130,7 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
     values = {
         **texts,
         "TITLE": f"{source.name}: {agent(source)}, {'an Arduino library' if board else 'in C'}",
-        "ABOUT": f"A student of {agent(source)}: {inputs(source)}, {actions(source)}.",
+        "ABOUT": _about(source),
         "USE": use,
         "MEANING": meaning,
         "CONSTANTS": constants,
@@ -139,13 +139,28 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
         "BITS": ", ".join(f"{layer.shape.name} {layer.bits}" for layer in student.layers),
         "CONSTANT_BYTES": f"{sizes.c_constant_bytes(student):,}",
         "FILE_BYTES": "-" if source.file_bytes is None else f"{source.file_bytes:,} bytes",
-        "FLASH_ARENA_BYTES": f"{sizes.flash_arena_bytes(student):,}",
+        "FLASH_RAM_BYTES": f"{sizes.flash_ram_bytes(student):,}",
         "ARENA_BYTES": f"{sizes.arena_bytes(student):,}",
         "LOGIT_SCALE": repr(student.output_scale),
     }
     for key, value in values.items():
         template = template.replace(f"@{key}@", value)
     return template
+
+
+def _about(source: ExportSource) -> str:
+    text = f"A student of {agent(source)}: {inputs(source)}, {actions(source)}."
+    if (own := one_observation(source.about)) != source.about.get("env_id", own):
+        text += f" It reads the observations of {own}."
+    return text
+
+
+def _stack(source: ExportSource, what: str) -> str:
+    """Say how observations are stacked; of images also that they are not."""
+    if stacked := stack_words(source.about, what):
+        along = " along the channels" if what == "images" else ""
+        return f"{stacked[0].upper()}{stacked[1:]}{along}: keep them, and shift at each step."
+    return "No frames are stacked: one image, one action." if what == "images" else ""
 
 
 def _use(source: ExportSource) -> tuple[str, str]:
@@ -172,13 +187,15 @@ def _observation(source: ExportSource) -> str:
     architecture, before = source.student.architecture, ""
     if is_own_image(source.student):
         sides = ("CHANNELS", "HEIGHT", "WIDTH")
-        image = _IMAGE
+        image = _IMAGE.replace("@STACK@", _stack(source, "images"))
         for name, size in zip(sides, architecture.image_shape or (), strict=True):
             image = image.replace(f"@{name}@", str(size))
         if architecture.is_image:
             return image
         before = _JOINED.replace("@IMAGE@", image)
         before = before.replace("@NUMBER@", str(architecture.num_features))
+    else:
+        before = f"{stacked} " if (stacked := _stack(source, "vectors")) else ""
     low, high, names = source.student.input_low, source.student.input_high, features(source)
     if low is None or high is None:
         return _SCREENS

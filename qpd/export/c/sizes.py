@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from qpd.export.c.geometry import is_whole, positions
+from qpd.export.c.geometry import is_own_image, is_whole, positions
 from qpd.integer.constant_bytes import constant_bytes
 from qpd.integer.integer_student import IntegerStudent
 
@@ -34,6 +34,15 @@ def flash_arena_bytes(student: IntegerStudent) -> int:
     """Return QPD_FLASH_ARENA_BYTES: the arena on AVR, where rows of 8 bits are copied as well."""
     sizes = buffer_sizes(student)
     return arena_bytes(student) + 4 * (sizes["QPD_ROW_BYTES"] - sizes["QPD_UNPACKED_BYTES"])
+
+
+def flash_ram_bytes(student: IntegerStudent) -> int:
+    """Return the static RAM on AVR: the arena, and a struct qpd_layer for each layer."""
+    # Four pointers of 2 bytes and a table's, then the fields that follow them in qpd_layer.h.
+    fields = 4 + 2 + 2 + (9 * 4 if is_own_image(student) else 2 + 6 * 2)
+    return flash_arena_bytes(student) + len(student.layers) * (
+        4 * 2 + 2 * bool(student.tables) + fields
+    )
 
 
 def strip_outputs(student: IntegerStudent) -> int:

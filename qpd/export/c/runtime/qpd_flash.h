@@ -10,6 +10,8 @@
 #elif defined(__AVR__) && defined(__FLASH) && !defined(__cplusplus)
 #define QPD_FLASH __flash
 #define QPD_FLASH_IS_APART
+/* Its pointers have 16 bits, and vectors and the program's own tables lie there, too. */
+#define QPD_FLASH_LIMIT 61440
 #else
 #define QPD_FLASH
 #endif

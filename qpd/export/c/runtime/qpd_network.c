@@ -20,6 +20,10 @@ static struct qpd_arena {
     struct qpd_scratch scratch;
 } qpd_arena;
 
+#if defined(QPD_FLASH_IS_APART) && QPD_CONSTANT_BYTES > QPD_FLASH_LIMIT
+#error "AVR: this student's constants do not fit the 64 KB of flash that __flash reads"
+#endif
+
 /* QPD_ARENA_BYTES is what qpd_student.h promises; a negative size stops the compiler. */
 #ifdef QPD_FLASH_IS_APART
 #define QPD_MOST_BYTES QPD_FLASH_ARENA_BYTES

@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define QPD_SCREEN_HEIGHT 210
 #define QPD_SCREEN_WIDTH 160
 
@@ -14,5 +18,9 @@ void qpd_clear(uint8_t *observation);
 /* Pushes one frame onto observation [4][84][84], from the last two screens of the frame skip, RGB
  * uint8 [210][160][3]. The same screen twice takes no maximum. */
 void qpd_push_rgb(uint8_t *observation, const uint8_t *before, const uint8_t *after);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

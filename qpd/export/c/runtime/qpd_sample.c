@@ -1,5 +1,5 @@
 /* Sampling from the softmax of integer logits, without floats: weights 2^-z in 16-bit fixed point.
- * Those above 2^-8 are within 0.4% of the exact ones, smaller ones are rounded down, to 0 below 2^-16. */
+ * Those above 2^-8 are within 0.7% of the exact ones, smaller ones are rounded down, to 0 below 2^-16. */
 #include "qpd.h"
 
 /* 2^(-z / 2^16) * 2^16 for z >= 0: the fraction by a parabola through 2^0, 2^-1/2 and 2^-1. */
