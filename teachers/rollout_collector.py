@@ -57,7 +57,7 @@ def collect_transitions(
     rng: np.random.Generator,
     count: int,
     *,
-    student: StudentPolicy | None = None,
+    students: Sequence[StudentPolicy] = (),
     student_envs: int = 0,
     joined: int = 1,
 ) -> Iterator[TransitionBatch]:
@@ -71,8 +71,9 @@ def collect_transitions(
     all of them must be drawn.
 
     The teacher labels every observation, with one forward pass. It also acts, by `rule`, except in
-    the first `student_envs` environments: there the `student` acts (DAgger, Ross et al. 2011), if
-    given, a function from observations `[batch, ...]` to outputs float32 `[batch, num_outputs]`.
+    the first `student_envs` environments: there `students` act (DAgger, Ross et al. 2011), if
+    given, functions from observations `[batch, ...]` to outputs float32 `[batch, num_outputs]`. Of
+    n students number k acts in environments k, k + n, k + 2n and so on.
     The rule's sharpness is the teacher's alone: a student's outputs come with its own folded in.
     Raises TeacherError where the teacher's outputs are not finite.
     """
@@ -85,7 +86,7 @@ def collect_transitions(
         while (wants := begun < count or turn % halves != 0) or flying:
             if wants and len(flying) < halves:
                 group = groups[turn % halves]
-                decision = _decide(teacher, env, group, rule, rng, student, student_envs)
+                decision = _decide(teacher, env, group, rule, rng, students, student_envs)
                 actions = env.spec.actions.empty(env.num_envs)
                 actions[decision.streams] = decision.actions
                 env.begin_step(actions, group)
@@ -109,7 +110,7 @@ def _decide(
     group: np.ndarray,
     rule: ActingRule,
     rng: np.random.Generator,
-    student: StudentPolicy | None,
+    students: Sequence[StudentPolicy],
     student_envs: int,
 ) -> _Decision:
     """Label the group's observations, and choose its actions."""
@@ -126,11 +127,12 @@ def _decide(
             check_outputs(teacher, "values", values)
         check_outputs(teacher, "outputs", labels)
         acting = rule.sharpness * labels.numpy().astype(np.float64)
-        by_student = streams < student_envs
-        if student is not None and by_student.any():
-            count = teacher.actions.num_outputs
-            acting[by_student, :count] = student(observations[by_student])
-            acting[by_student, count:] = -np.inf  # of a deviation: students act by their means
+        count = teacher.actions.num_outputs
+        for number, student in enumerate(students):
+            its = (streams < student_envs) & (streams % len(students) == number)
+            if its.any():
+                acting[its, :count] = student(observations[its])
+                acting[its, count:] = -np.inf  # of a deviation: students act by their means
     as_they_are = replace(rule, sharpness=1.0)
     actions = teacher.actions.act(acting, as_they_are, rng)
     return _Decision(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,20 +61,6 @@ def network_policy(
         return found * np.float32(factor)
 
     return FunctionPolicy(outputs, actions)
-
-
-def shared_policy(policies: Sequence[Policy]) -> Policy:
-    """Join several policies into one: each answers for its share of a batch's rows."""
-    if len(policies) == 1:
-        return policies[0]
-
-    def outputs(observations: np.ndarray) -> np.ndarray:
-        # Rows are environments, so each policy keeps the same games from step to step.
-        shares = np.array_split(observations, len(policies))
-        answers = zip(policies, shares, strict=True)
-        return np.concatenate([answer(share) for answer, share in answers if len(share)])
-
-    return FunctionPolicy(outputs, policies[0].actions)
 
 
 def random_policy(actions: ActionSpace) -> Policy:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from qpd.environments.errors import EnvironmentRunError
 from qpd.environments.policy import network_policy
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.first_games import play_first_games
@@ -96,10 +97,20 @@ def _fit_ranges(network: Student, play: Play) -> None:
 
 
 def input_range(memory: ReplayMemory) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the input range of each vector feature, float32 `[features]`, by what memory holds."""
+    """Return the input range of each vector feature, float32 `[features]`, by what memory holds.
+
+    Raises EnvironmentRunError where its width is beyond float32.
+    """
     low, high = memory.observation_range()
     margin = 0.05 * (high - low)  # play goes a little beyond where it went
-    return low - margin, high + margin
+    low, high = low - margin, high + margin
+    wide = torch.nonzero(~(high - low).isfinite()).flatten().tolist()
+    if wide:
+        raise EnvironmentRunError(
+            f"feature {wide[0]} of the observations goes from {low[wide[0]]:.3g} to "
+            f"{high[wide[0]]:.3g}, wider than float32: scale it in a wrapper"
+        )
+    return low, high
 
 
 def _plan(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qpd.actions import ActionSpace, Discrete
+from qpd.actions import ActionSpace, Box, Discrete
 from qpd.environments.interface import EnvironmentSpec
 from qpd.environments.registry import environment_spec
 from qpd.environments.source import EnvironmentSource
@@ -21,6 +21,7 @@ from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_PARAMETERS, MAX_WIDTH
 from qpd.students import StudentArchitecture, architecture_for
 from qpd.teachers import Teacher, load_recipe_teacher
+from qpd.teachers.archive.vec_normalize import normalizes_rewards
 
 
 class PreparationError(UserError, ValueError):
@@ -62,10 +63,11 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     if misfit is not None:
         raise PreparationError(f"teacher {teacher.source} {misfit}")
     _check_actions(recipe, teacher, spec.is_atari)
-    if recipe.finetune.reward is not None and teacher.normalization is not None:
+    statistics = teacher.files.vec_normalize
+    if recipe.finetune.reward is not None and statistics and normalizes_rewards(statistics):
         raise PreparationError(
-            f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize, in "
-            "other units than the rewards; remove finetune.reward",
+            f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize's "
+            "rewards, in other units than those of the game; remove finetune.reward",
             ErrorCode.RECIPE_CONTRADICTION,
         )
     chosen = choose_device(device)
@@ -81,6 +83,30 @@ def _check_actions(recipe: Recipe, teacher: Teacher, is_atari: bool) -> None:
     if recipe.finetune.reward is not None and not isinstance(actions, Discrete):
         raise PreparationError(
             f"finetune.reward: needs discrete actions; {teacher.source} has {actions}: remove it",
+            ErrorCode.RECIPE_CONTRADICTION,
+        )
+    if recipe.finetune.reward is not None and actions.has_values:
+        raise PreparationError(
+            f"finetune.reward: samples actions from a policy's logits; those of {teacher.source} "
+            "are Q-values: remove it",
+            ErrorCode.RECIPE_CONTRADICTION,
+        )
+    for phase in (recipe.distill, recipe.finetune):
+        given = {"loss": phase.loss == "reverse_kl", "temperature": phase.temperature is not None}
+        name = "distill" if phase is recipe.distill else "finetune"
+        for key in [key for key, is_given in given.items() if is_given]:
+            if isinstance(actions, Box) and actions.labels == "deterministic":
+                raise PreparationError(
+                    f"{name}.{key}: {teacher.source} gives actions, not a distribution: there is "
+                    "one divergence of them, without a temperature; remove it",
+                    ErrorCode.RECIPE_CONTRADICTION,
+                )
+    asked = collection.student_fraction * recipe.environment.num_envs
+    if 0.0 < asked and round(asked) == 0:
+        raise PreparationError(
+            f"recipe {recipe.name}: collection.student_fraction: of {recipe.environment.num_envs} "
+            f"environments {collection.student_fraction:g} is none: raise environment.num_envs, or "
+            "set 0 to leave the play to the teacher",
             ErrorCode.RECIPE_CONTRADICTION,
         )
     settings = (

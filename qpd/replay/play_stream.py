@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class PlayStream:
             self.env.spec.pixels,
         )
         collection = recipe.collection
-        self._student_envs = round(collection.student_fraction * settings.num_envs)
+        self.student_envs = round(collection.student_fraction * settings.num_envs)
         asked = collection.acting
         self._rule = teacher.actions.rule(
             teacher.actions.exploring if asked == "auto" else asked,
@@ -96,23 +96,23 @@ class PlayStream:
         """Let the teacher play until the memory is full (nothing to do if it is)."""
         missing = self.memory.capacity - len(self.memory)
         if missing > 0:
-            self.collect(missing, None, on_progress)
+            self.collect(missing, (), on_progress)
 
-    def refresh(self, student: Policy | None = None) -> None:
-        """Replace the oldest part of the memory; `student` acts in its share of environments."""
+    def refresh(self, students: Sequence[Policy] = ()) -> None:
+        """Replace the oldest part of the memory; `students` act in their share of environments."""
         if self._refresh_count > 0:
-            self.collect(self._refresh_count, student)
+            self.collect(self._refresh_count, students)
 
     def collect(
         self,
         count: int,
-        student: Policy | None = None,
+        students: Sequence[Policy] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Add at least `count` transitions, whole vector steps, to the memory."""
         # Of stacked frames each is found by the step before it: these are added step by step.
         joined = 1 if self.memory.stacks_frames else _JOINED
-        for batch in self._play(student, self._student_envs, self._rule, count, joined):
+        for batch in self._play(students, self.student_envs, self._rule, count, joined):
             self.memory.add(batch)
             if on_progress is not None:
                 on_progress(len(self.memory), self.memory.capacity)
@@ -125,7 +125,7 @@ class PlayStream:
         """
         rows, steps, returns = [], [], []
         rule = ActingRule("sample")
-        for batch in self._play(student, self.env.num_envs, rule, settings.rollout):
+        for batch in self._play((student,), self.env.num_envs, rule, settings.rollout):
             assert batch.outcome is not None
             rewards = batch.outcome.rewards
             if self.env.spec.is_atari:
@@ -146,7 +146,7 @@ class PlayStream:
 
     def _play(
         self,
-        student: Policy | None,
+        students: Sequence[Policy],
         student_envs: int,
         rule: ActingRule,
         count: int,
@@ -161,7 +161,7 @@ class PlayStream:
             rule,
             self._rng,
             count,
-            student=student,
+            students=students,
             student_envs=student_envs,
             joined=joined,
         )

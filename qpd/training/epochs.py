@@ -12,14 +12,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from qpd.environments.policy import Policy, shared_policy
+from qpd.environments.policy import Policy
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.machine.cores import usable_cores
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream, Rollout
+from qpd.replay.sample import ReplaySample
 from qpd.runs.epoch_report import EpochReport
-from qpd.training.health import REMEMBERED, StateCopy, diagnose_epoch
+from qpd.training.health import REMEMBERED, ROWS_CHECKED, StateCopy, diagnose_epoch
 from qpd.training.optimizer import learning_rate
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
@@ -130,7 +131,11 @@ def _one_epoch(
     updates.begin_epoch(list(active), draw)
     if rollout is None:
         players = [trainee.plan.acting_policy() for trainee in trainees]
-        collection = _Collection(stream, shared_policy(players), beside)
+        # More students than environments take turns, epoch by epoch.
+        first = state.epoch * stream.student_envs % len(players)
+        if len(players) > stream.student_envs:
+            players = [*players[first:], *players[:first]]
+        collection = _Collection(stream, players, beside)
     # A bad epoch is noticed at its end only, when the parameters are already spoiled.
     copies = [StateCopy.of(trainee.state) for trainee in trainees]
     skipped = [trainee.skipped_updates for trainee in trainees]
@@ -146,10 +151,12 @@ def _one_epoch(
     played = None
     if rollout is not None and len(rollout.game_returns):
         played = float(rollout.game_returns.mean())
-    last = draw(batches[-1]).to(updates.device).observations
-    for trainee, loss_sums, before, ago in zip(trainees, sums, copies, skipped, strict=True):
+    rows = torch.cat(batches[-(ROWS_CHECKED // plan.settings.batch_size + 2) :])
+    sample = draw(rows).to(updates.device)
+    for number, loss_sums, before, ago in zip(active, sums, copies, skipped, strict=True):
+        trainee = active[number]
         _check_updates(trainee, trainee.skipped_updates - ago, len(batches))
-        _check_epoch(trainee, loss_sums / count, last, before)
+        _check_epoch(trainee, loss_sums / count, updates.steps[number], sample, before)
         _end_epoch(trainee, loss_sums / count, count / (trained - began), played)
 
 
@@ -166,12 +173,30 @@ def _check_updates(trainee: Trainee, skipped: int, tried: int) -> None:
     )
 
 
-def _check_epoch(trainee: Trainee, losses: Tensor, observations: Tensor, before: StateCopy) -> None:
-    """Undo the epoch if it was bad; remember its loss if it was good."""
+def _check_epoch(
+    trainee: Trainee, losses: Tensor, step: TrainStep, sample: ReplaySample, before: StateCopy
+) -> None:
+    """Undo the epoch if it was bad, by the states of a `sample`; remember its loss otherwise."""
     plan, state = trainee.plan, trainee.state
+
+    def loss_before() -> float:
+        now = StateCopy.of(state).module
+        state.module.load_state_dict(before.module)
+        found = step.total(sample)
+        state.module.load_state_dict(now)
+        return found
+
     # With rewards the total is a policy gradient's surrogate: its size says nothing.
     recent = state.recent_losses if plan.reward is None else []
-    reason = diagnose_epoch(losses, recent, state.module, observations, plan.actions)
+    reason = diagnose_epoch(
+        losses,
+        recent,
+        state.module,
+        sample.observations,
+        plan.actions,
+        loss_now=lambda: step.total(sample),
+        loss_before=loss_before,
+    )
     if reason is None:
         state.recent_losses = [*state.recent_losses, float(losses[0])][-REMEMBERED:]
         return
@@ -236,16 +261,16 @@ def _batches(
 
 
 class _Collection:
-    """An epoch's new play, by the student as it was when the epoch began.
+    """An epoch's new play, by the students as they were when the epoch began.
 
     It fills spare rows that the epoch does not draw from, so it may run beside the training: where
     a core is free for it, it does. The numbers are the same either way.
     """
 
     def __init__(
-        self, stream: PlayStream, student: Policy, beside: torch.cuda.Stream | None
+        self, stream: PlayStream, students: Sequence[Policy], beside: torch.cuda.Stream | None
     ) -> None:
-        self._stream, self._student, self._beside = stream, student, beside
+        self._stream, self._students, self._beside = stream, students, beside
         self._thread: ThreadPoolExecutor | None = None
         # On two cores emulation and training only slow each other down.
         if usable_cores() > 2:
@@ -258,14 +283,14 @@ class _Collection:
                 beside.wait_stream(torch.cuda.current_stream(stream.memory.device))
             self._done = self._thread.submit(self._refresh)
         else:
-            stream.refresh(student)
+            stream.refresh(students)
 
     def _refresh(self) -> None:
         if self._beside is None:
-            self._stream.refresh(self._student)
+            self._stream.refresh(self._students)
             return
         with torch.cuda.stream(self._beside):
-            self._stream.refresh(self._student)
+            self._stream.refresh(self._students)
         self._beside.synchronize()
 
     def wait(self) -> None:

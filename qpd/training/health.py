@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from qpd.actions import ActionSpace
 from qpd.training.state import PhaseState
 
 SPIKE = 10.0  # times the largest of the last losses; seen in good runs: below 2
+_LEAST_LOSS = 1e-5  # smaller ones are mostly rounding, of which the next may be ten times as much
+WORSE = 2.0  # times the loss on the same states before the epoch
+ROWS_CHECKED = 256  # few states may well be answered alike in few bits
 REMEMBERED = 5  # epochs
 LR_FACTOR = 0.5
 _SAME = 1e-6  # of outputs, whose differences decide about actions: below this they decide nothing
@@ -53,11 +56,15 @@ def diagnose_epoch(
     module: nn.Module,
     observations: Tensor,
     actions: ActionSpace,
+    loss_now: Callable[[], float],
+    loss_before: Callable[[], float],
 ) -> str | None:
     """Say what is wrong with an epoch; None if nothing is.
 
     `losses`: its means of total, actor and critic loss, `[3]`; `recent`: the totals of good epochs
-    before it, none where totals mean nothing (rewards); `observations` `[batch, ...]`: any states.
+    before it, none where totals mean nothing (rewards); `observations` `[batch, ...]`: any states,
+    `ROWS_CHECKED` or more. The last two give the total loss on these by the student as it is, and
+    as it was before the epoch: a mean also jumps where new states enter the memory.
     """
     total, actor, critic = losses.tolist()
     # One NaN anywhere in the epoch makes its sums NaN, so the means are enough to look at.
@@ -66,7 +73,8 @@ def diagnose_epoch(
     for name, parameter in module.named_parameters():
         if not parameter.isfinite().all():
             return f"weights are no longer finite ({name})"
-    if recent and total > SPIKE * max(recent):
+    has_jumped = bool(recent) and total > SPIKE * max(*recent, _LEAST_LOSS)
+    if has_jumped and loss_now() > WORSE * loss_before():
         usual = statistics.median(recent)
         return f"the loss has jumped from {usual:.3g} to {total:.3g}"
     return _dead(module, observations, actions)

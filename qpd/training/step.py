@@ -113,6 +113,11 @@ class TrainStep:
             outputs = self._module(sample.inputs)
         return phase_losses(outputs, sample, self._plan)
 
+    @torch.no_grad()
+    def total(self, sample: ReplaySample) -> float:
+        """Return the total loss of a sample, and learn nothing from it."""
+        return float(self._losses(sample)[0])
+
     def __call__(self, sample: ReplaySample) -> Tensor:
         """Take the step; returns total, actor and critic loss, `[3]`, outside the graph."""
         self._mixed.begin()

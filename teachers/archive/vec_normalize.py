@@ -79,6 +79,15 @@ def read_return_statistics(path: str | Path) -> tuple[float, float, float] | Non
     return (mean, var, count) if np.isfinite(found).all() and var >= 0 and count > 0 else None
 
 
+def normalizes_rewards(path: str | Path) -> bool:
+    """Tell whether rewards were normalized, so that critics are in other units.
+
+    Of a file that `read_vec_normalize` has accepted.
+    """
+    root = load_inert(read_file(Path(path), MAX_PICKLE_BYTES))
+    return _state(root, "VecNormalize").get("norm_reward", True) is not False
+
+
 def _normalization(root: Any, parts: Sequence[tuple[str, int]]) -> ObservationNormalization | None:
     state = _state(root, "VecNormalize")
     # Rewards may have been normalized all the same; playing needs none of that.

@@ -14,8 +14,11 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import DQN
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.actions import Discrete
+from qpd.environments.errors import EnvironmentRunError
+from qpd.phases.distill import input_range
 from qpd.phases.preparation import PreparationError, prepare
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream
@@ -27,7 +30,15 @@ from qpd.students.shared_background import MultipliedBlocks
 from qpd.teachers import load_teacher
 from qpd.training import epochs
 from qpd.training.epochs import TrainingError
-from tests.tiny_run import STUDENTS, Follower, Interrupt, outcome, recipe_of, work
+from tests.tiny_run import (
+    STUDENTS,
+    Follower,
+    Interrupt,
+    outcome,
+    recipe_of,
+    work,
+    write_dqn,
+)
 
 torch.set_num_threads(1)
 
@@ -344,3 +355,42 @@ def test_a_memory_that_cannot_fit_is_refused_before_any_work(
     monkeypatch.setattr("qpd.phases.preparation.total_memory", lambda: 35_999)
     with pytest.raises(PreparationError, match="replay.capacity: 1,000 transitions need 0 GiB"):
         prepare(recipe, "cpu")
+
+
+def test_the_students_share_of_play_is_not_rounded_away(teacher_zip: Path) -> None:
+    prepare(recipe_of(teacher_zip, collection={"student_fraction": 0.25}), "cpu")
+    recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.1})
+    with pytest.raises(PreparationError, match="student_fraction: of 4 environments 0.1 is none"):
+        prepare(recipe, "cpu")
+
+
+def test_rewards_need_a_policy_and_a_critic_in_their_units(
+    teacher_zip: Path, tmp_path: Path
+) -> None:
+    write_dqn(tmp_path / "dqn.zip")
+    reward = {"finetune": {"reward": {"rollout": 64}}}
+    recipe = recipe_of(tmp_path / "dqn.zip", **reward, teacher={"algo": "dqn"})
+    with pytest.raises(PreparationError, match=r"finetune\.reward: samples .* are Q-values"):
+        prepare(recipe, "cpu")
+    for norm_obs, norm_reward in ((True, False), (False, True)):
+        env = VecNormalize(
+            DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]),
+            norm_obs=norm_obs, norm_reward=norm_reward,
+        )  # fmt: skip
+        env.save(str(tmp_path / "vecnormalize.pkl"))
+        shutil.copy(teacher_zip, tmp_path / "ppo.zip")
+        recipe = recipe_of(tmp_path / "ppo.zip", **reward)
+        if norm_reward:
+            with pytest.raises(PreparationError, match="trained with VecNormalize's rewards"):
+                prepare(recipe, "cpu")
+        else:
+            prepare(recipe, "cpu")
+
+
+def test_a_feature_wider_than_float32_is_named() -> None:
+    class Memory:
+        def observation_range(self) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.tensor([0.0, -3.3e38]), torch.tensor([1.0, 3.3e38])
+
+    with pytest.raises(EnvironmentRunError, match="^feature 1 of the observations goes from"):
+        input_range(Memory())  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from qpd.environments.transition import TransitionBatch
 from qpd.recipe.loading import load_recipe
 from qpd.replay.play_stream import PlayStream
 from qpd.teachers import Teacher, TeacherError, TeacherOutputs, load_teacher
-from qpd.teachers.rollout_collector import collect_transitions
+from qpd.teachers.rollout_collector import StudentPolicy, collect_transitions
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 
@@ -87,7 +87,7 @@ def test_the_student_plays_its_environments(teacher: Teacher) -> None:
         ActingRule("sample"),
         np.random.default_rng(0),
         1000,
-        student=stubborn,
+        students=[stubborn],
         student_envs=6,
     ):
         assert batch.outcome is not None
@@ -147,7 +147,7 @@ def play_of_half(sharpness: float) -> list[TransitionBatch]:
     env.reset(0)
     teacher, rng = cast(Teacher, Undecided()), np.random.default_rng(0)
     rule = ActingRule("sample", sharpness=sharpness)
-    played = collect_transitions(teacher, env, rule, rng, 60, student=student, student_envs=3)
+    played = collect_transitions(teacher, env, rule, rng, 60, students=[student], student_envs=3)
     return list(played)
 
 
@@ -200,3 +200,29 @@ def test_q_values_are_labelled_in_float32_unless_bfloat16_is_asked_for(
     on_the_grid = bool((labels / steps == (labels / steps).round()).all())
     assert labels.min() >= 2 and labels.max() < 4
     assert on_the_grid == (asked == "bf16")
+
+
+@pytest.mark.parametrize("num_envs", [6, 16])  # as many as are stepped by halves
+def test_students_play_equal_shares_each_in_environments_of_its_own(num_envs: int) -> None:
+    played: dict[int, set[int]] = {number: set() for number in range(3)}
+
+    def student(number: int) -> StudentPolicy:
+        """Return logits that say who it is: 10 times its number apart."""
+        return lambda seen: np.tile(np.array([0.0, 10.0 + number], np.float32), (len(seen), 1))
+
+    env = make_vector_env("CartPole-v1", num_envs)
+    env.reset(0)
+    teacher, rng = cast(Teacher, Undecided()), np.random.default_rng(0)
+    students = [student(number) for number in range(3)]
+    rule = ActingRule("sample")
+    for batch in collect_transitions(
+        teacher, env, rule, rng, 20 * num_envs, students=students, student_envs=6
+    ):
+        assert batch.outcome is not None
+        for stream, action, log_prob in zip(
+            batch.streams, batch.outcome.actions, batch.outcome.log_probs, strict=True
+        ):
+            if stream < 6 and action == 1:
+                gap = -math.log(math.expm1(-log_prob))  # of two logits
+                played[round(gap - 10.0)].add(int(stream))
+    assert played == {0: {0, 3}, 1: {1, 4}, 2: {2, 5}}

@@ -46,27 +46,58 @@ def healthy() -> TwoHeads:
 STATES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.25]])
 
 
+def diagnosed(
+    losses: torch.Tensor,
+    recent: list[float],
+    module: nn.Module,
+    observations: torch.Tensor,
+    actions: Discrete,
+    now: float = 1.0,
+    before: float = 0.1,
+) -> str | None:
+    """Say what is wrong with an epoch whose states had a loss of 0.1 `before` it, and 1 `now`."""
+    return diagnose_epoch(
+        losses, recent, module, observations, actions, lambda: now, lambda: before
+    )
+
+
+def test_new_states_are_no_divergence() -> None:
+    jumped = torch.tensor([2.0, 1.0, 1.0]), [0.1, 0.19, 0.11], healthy(), STATES, Discrete(2)
+    assert diagnosed(*jumped) is not None
+    # What the memory holds now was as hard before the epoch, or harder.
+    assert diagnosed(*jumped, now=1.9, before=1.8) is None
+    assert diagnosed(*jumped, now=0.5, before=2.0) is None
+
+
+def test_rounding_is_no_divergence() -> None:
+    """Losses of a student that has learned all there is, such as constants."""
+    for total, recent in ((2e-6, [1e-7]), (-4.7e-8, [-4.7e-8]), (1e-9, [0.0])):
+        losses = torch.tensor([total, total, 0.0])
+        assert diagnosed(losses, recent, healthy(), STATES, Discrete(2)) is None
+    assert diagnosed(torch.tensor([2e-4, 2e-4, 0.0]), [1e-7], healthy(), STATES, Discrete(2))
+
+
 def test_a_good_epoch_is_no_trouble() -> None:
-    assert diagnose_epoch(GOOD, [], healthy(), STATES, Discrete(2)) is None
+    assert diagnosed(GOOD, [], healthy(), STATES, Discrete(2)) is None
     # Ten times the largest of the last losses is allowed, more is a spike.
     assert (
-        diagnose_epoch(torch.tensor([1.9, 1.0, 0.9]), [0.1, 0.19], healthy(), STATES, Discrete(2))
+        diagnosed(torch.tensor([1.9, 1.0, 0.9]), [0.1, 0.19], healthy(), STATES, Discrete(2))
         is None
     )
 
 
 def test_where_there_is_nothing_to_tell_apart_nothing_is_dead() -> None:
     alike = TwoHeads([[1.0, 1.0], [1.0, 1.0]], [3.0, 3.0])
-    assert diagnose_epoch(GOOD, [], alike, STATES, Discrete(2)) is not None
+    assert diagnosed(GOOD, [], alike, STATES, Discrete(2)) is not None
     # One state several times, such as the last batch of a game with few.
-    assert diagnose_epoch(GOOD, [], healthy(), STATES[:1].repeat(3, 1), Discrete(2)) is None
+    assert diagnosed(GOOD, [], healthy(), STATES[:1].repeat(3, 1), Discrete(2)) is None
 
     class OneAction(TwoHeads):
         def forward(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return super().forward(observations)[0][:, :1], observations[:, 0]
 
     one = OneAction([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
-    assert diagnose_epoch(GOOD, [], one, STATES, Discrete(1)) is None
+    assert diagnosed(GOOD, [], one, STATES, Discrete(1)) is None
 
 
 @pytest.mark.parametrize(
@@ -98,13 +129,13 @@ def test_where_there_is_nothing_to_tell_apart_nothing_is_dead() -> None:
 def test_trouble_is_named(
     losses: list[float], recent: list[float], module: nn.Module, reason: str
 ) -> None:
-    found = diagnose_epoch(torch.tensor(losses), recent, module, STATES, Discrete(2))
+    found = diagnosed(torch.tensor(losses), recent, module, STATES, Discrete(2))
     assert found is not None and reason in found
 
 
 def test_one_state_alone_cannot_show_that_all_are_answered_alike() -> None:
     constant = TwoHeads([[0.0, 0.0], [0.0, 0.0]], [1.0, -1.0])
-    assert diagnose_epoch(GOOD, [], constant, STATES[:1], Discrete(2)) is None
+    assert diagnosed(GOOD, [], constant, STATES[:1], Discrete(2)) is None
 
 
 def diverging(teacher_zip: Path, rollbacks: int) -> object:
