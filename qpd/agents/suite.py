@@ -31,10 +31,9 @@ from qpd.agents.results import AgentResult, Cell, Played, read_cell, write_cell
 from qpd.environments.policy import Policy
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.evaluation.games import bootstrap_interval
 from qpd.files.atomic import remove_leftovers, write_json
 from qpd.files.json_input import read_json
-from qpd.phases.first_games import no_better_than_random
+from qpd.phases.first_games import is_above_random, no_better_than_random
 from qpd.quantization.weight_quantizer import HalfRangeError
 from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 from qpd.recipe.loading import override_lines, override_recipe
@@ -275,8 +274,7 @@ class _AgentAtWork:
             self._progress.note(f"{name}: {line}")
         fp32 = self._played(FP32.key, float_cell(teacher), self._own)
         random = self._random()
-        highest = bootstrap_interval(np.array(random.returns))[1]
-        if np.mean(fp32.played.returns) <= highest:
+        if not is_above_random(np.array(fp32.played.returns), np.array(random.returns)):
             self._progress.warning(f"{name}: {no_better_than_random(teacher)}")
         if teacher.quantization is not None:
             self._progress.warning(

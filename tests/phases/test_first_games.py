@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import qpd
 from qpd.errors.codes import ErrorCode
+from qpd.phases.first_games import is_above_random
 from tests.command_line import call
 from tests.tiny_run import Follower
 
@@ -133,3 +134,18 @@ def test_a_file_that_is_not_there(agent: Path) -> None:
     with pytest.raises(qpd.UserError, match="no such file; expected the vecnormalize") as caught:
         qpd.evaluate(agent, vecnormalize=agent.with_name("none.pkl"))
     assert caught.value.code is ErrorCode.TEACHER_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("returns", "random", "is_above"),
+    [
+        ([50.0, 60.0], [9.0, 12.0], True),  # two random games have an interval of -9 to 30 and more
+        ([11.0, 11.0], [9.0, 12.0], False),
+        ([13.0] * 20, [9.0, 9, 9, 9, 9, 9, 9, 9, 9, 30], False),  # as far as ten games can tell
+        ([24.0] * 20, [9.0, 9, 9, 9, 9, 9, 9, 9, 9, 30], True),
+    ],
+)
+def test_what_is_above_a_random_policy(
+    returns: list[float], random: list[float], is_above: bool
+) -> None:
+    assert is_above_random(np.array(returns), np.array(random)) is is_above
