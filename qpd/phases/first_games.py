@@ -11,11 +11,13 @@ from contextlib import closing
 import numpy as np
 
 from qpd.actions import ActingRule
+from qpd.environments.errors import EnvironmentRunError
 from qpd.environments.policy import network_policy, random_policy
 from qpd.evaluation.games import EvaluationResult, bootstrap_interval, evaluate
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.student_run import StudentRun
 from qpd.phases.validation import acting_rule, make_env
+from qpd.runs.manifest import MOST_RETURN
 from qpd.runs.progress import Progress
 from qpd.teachers import Teacher
 
@@ -26,6 +28,7 @@ def play_first_games(student: StudentRun, progress: Progress) -> None:
     """Play them once in a run, record both mean returns and report them.
 
     Warns as `random_warning` says; the manifest keeps the warning for whoever reads the results.
+    Raises EnvironmentRunError for returns that no manifest would take after the training.
     """
     run, recipe, prepared = student.run, student.recipe, student.prepared
     if "first_games" in run.phase("distill").metrics:
@@ -47,6 +50,7 @@ def play_first_games(student: StudentRun, progress: Progress) -> None:
                 progress.episodes(f"first games of the {name}", done, count)
 
             results[name] = evaluate(policy, env, count, rule, seed, tell)
+            check_returns(results[name].returns, prepared.env_id)
     teacher, random = results["teacher"], results["random policy"]
     found: dict[str, float | str] = {
         "teacher": teacher.mean,
@@ -74,6 +78,16 @@ def random_warning(
     if is_above_random(played.returns, random.returns):
         return None
     return no_better_than_random(teacher)
+
+
+def check_returns(returns: np.ndarray, env_id: str) -> None:
+    """Raise EnvironmentRunError for a return `[games]` beyond what is recorded."""
+    most = float(np.abs(returns).max())
+    if not most <= MOST_RETURN:  # NaN compares false
+        raise EnvironmentRunError(
+            f"{env_id}: a game's return is {most:.3g}; expected at most {MOST_RETURN:.0e}: scale "
+            "rewards in a wrapper"
+        )
 
 
 def is_above_random(returns: np.ndarray, random: np.ndarray) -> bool:

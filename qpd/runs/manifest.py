@@ -36,8 +36,8 @@ MADE_BY: dict[StudentPolicy, PhaseName] = {
 }  # fmt: skip
 
 
-# Far beyond what is measured; sums and squares of them are finite.
-_Score = Annotated[float, Field(ge=-1e15, le=1e15)]
+MOST_RETURN = 1e15  # far beyond what is measured; sums and squares of such numbers are finite
+_Score = Annotated[float, Field(ge=-MOST_RETURN, le=MOST_RETURN)]
 _Seconds = Annotated[float, Field(ge=0, le=1e12)]
 
 

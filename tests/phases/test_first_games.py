@@ -13,8 +13,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 import qpd
+from qpd.environments.errors import EnvironmentRunError
 from qpd.errors.codes import ErrorCode
-from qpd.phases.first_games import is_above_random
+from qpd.phases.first_games import check_returns, is_above_random
 from tests.command_line import call
 from tests.tiny_run import Follower
 
@@ -149,3 +150,10 @@ def test_what_is_above_a_random_policy(
     returns: list[float], random: list[float], is_above: bool
 ) -> None:
     assert is_above_random(np.array(returns), np.array(random)) is is_above
+
+
+@pytest.mark.parametrize("wrong", [1e16, -1e300, np.inf, np.nan])
+def test_returns_that_cannot_be_recorded_end_a_run_before_it_learns(wrong: float) -> None:
+    check_returns(np.array([1e15, -3.0]), "Mine-v0")
+    with pytest.raises(EnvironmentRunError, match="^Mine-v0: a game's return is .*; expected"):
+        check_returns(np.array([1.0, wrong]), "Mine-v0")
