@@ -19,6 +19,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
 from qpd.fpga.devices import DEVICES
 from qpd.runs.run_directory import RunDirectoryError
+from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
 
 PART = "xc7a15t"  # the paper's
@@ -27,9 +28,10 @@ _ROUTABLE = 0.9  # of the LUTs
 
 @dataclass(frozen=True)
 class BuiltCore:
-    """A run's core on the paper's part: its folder's name, its bits and width, its fpga.json."""
+    """A run's core on the paper's part: its folder, task, bits and width, its fpga.json."""
 
     name: str
+    env_id: str
     cell: Cell | None
     measured: dict[str, Any]
 
@@ -79,9 +81,11 @@ class ControllerEvidence:
         for path in find_runs(paths):
             file = path / "exports" / PART / "fpga.json"
             if file.is_file():
-                cell = cell_of(load_integer_student(path / "quantized.safetensors"))
+                student = path / "quantized.safetensors"
+                cell = cell_of(load_integer_student(student))
                 known = cell if isinstance(cell, Cell) else None
-                cores.append(BuiltCore(path.name, known, read_json(file)))
+                env_id = str(student_origin(student).get("env_id"))
+                cores.append(BuiltCore(path.name, env_id, known, read_json(file)))
         usual = [each for each in routes if each.route.is_usual]
         return cls(usual, cores, noisy, [each for each in routes if each not in usual])
 

@@ -24,6 +24,7 @@ CANDIDATES = {
     "worst_sqnr_db": "SQNR of the worst layer, dB",
     "changed_actions": "actions changed",
 }
+REPLAY, NO_REPLAY = "replay", "on-policy and search"  # kinds of agents
 _LEAST_AGENTS, _RESAMPLES = 5, 2000
 
 
@@ -40,8 +41,8 @@ def loss_predictors(frame: pd.DataFrame) -> pd.DataFrame:
     for key, mine in frame.groupby(keys, dropna=False, sort=False):
         for group, part in (
             ("all", mine),
-            ("replay", mine[replays[mine.index]]),
-            ("on-policy and search", mine[~replays[mine.index]]),
+            (REPLAY, mine[replays[mine.index]]),
+            (NO_REPLAY, mine[~replays[mine.index]]),
         ):
             for column in CANDIDATES:
                 known = part[[column, "lost_percent"]].dropna()

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.suites.loss_predictors import NO_REPLAY, REPLAY
 from qpd.evaluation.games import bootstrap_interval
 from qpd.teachers.archive.algorithm import OFF_POLICY_ALGORITHMS
 
@@ -34,7 +35,7 @@ def mean_errors(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     replays = frame["algo"].isin(OFF_POLICY_ALGORITHMS)
-    kinds = frame.assign(algo=replays.map({True: "replay", False: "on-policy and search"}))
+    kinds = frame.assign(algo=replays.map({True: REPLAY, False: NO_REPLAY}))
     several = [kinds] if replays.nunique() > 1 else []
     keys = ["algo", "precision", "scheme", "per", "bits"]
     for group in (frame, *several, frame.assign(algo="all")):

@@ -34,8 +34,6 @@ def compiled_graph(
     It takes 5 to 20 seconds. What it does besides, such as setting attributes, is not in the
     result. Raises CompileError.
     """
-    from torch._inductor import standalone_compile  # a second
-
     traced = make_fx(lambda *given: function(*given))(*arguments)
     found = _found(traced)
     # Not torch.compile, which checks at every call what does not change, shapes and what the
@@ -44,6 +42,8 @@ def compiled_graph(
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch's, of itself
+            from torch._inductor import standalone_compile  # a second, and not of every release
+
             compiled: Callable[..., list[Tensor]] = standalone_compile(
                 traced,
                 [*found, *arguments],

@@ -18,7 +18,7 @@ class FlatParameters:
 
     Attributes:
         values: float `[n]`, all parameters.
-        gradients: `[n]`, theirs; every parameter's `grad` is a view of it.
+        gradients: `[n]`, where hooks of an optimizer look; parameters' `grad` are views of it.
         groups: for each group of parameters its place, `[rows, ...]` (`stack` along the first
             dimension), and that of its gradient.
     """
@@ -93,7 +93,7 @@ class FlatAdam:
         return float(self._plain.param_groups[0]["lr"])
 
     def step(self, gradients: Tensor) -> None:
-        """Move the parameters along their gradients `[n]`."""
+        """Move the parameters along gradients `[n]`, of which a scale is taken off in place."""
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()

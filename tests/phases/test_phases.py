@@ -13,11 +13,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN
+from stable_baselines3 import DDPG, DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.actions import Discrete
 from qpd.environments.errors import EnvironmentRunError
+from qpd.environments.transition import TransitionBatch
 from qpd.phases.distill import input_range
 from qpd.phases.preparation import PreparationError, prepare
 from qpd.replay.memory import ReplayMemory
@@ -388,9 +389,27 @@ def test_rewards_need_a_policy_and_a_critic_in_their_units(
 
 
 def test_a_feature_wider_than_float32_is_named() -> None:
-    class Memory:
-        def observation_range(self) -> tuple[torch.Tensor, torch.Tensor]:
-            return torch.tensor([0.0, -3.3e38]), torch.tensor([1.0, 3.3e38])
-
+    memory = ReplayMemory(4, 2, (2,), 1, Discrete(2))
+    zeros = torch.zeros(2)
+    for value in (-3.3e38, 3.3e38):
+        seen = np.array([[0.5, value], [0.5, 0.0]], np.float32)
+        labels = torch.zeros(2, 2)
+        memory.add(TransitionBatch(seen, np.zeros(2, np.int64), np.arange(2), labels, zeros))
     with pytest.raises(EnvironmentRunError, match="^feature 1 of the observations goes from"):
-        input_range(Memory())  # type: ignore[arg-type]
+        input_range(memory)
+
+
+@pytest.mark.parametrize("change", [{"loss": "reverse_kl"}, {"temperature": 2.0}])
+@pytest.mark.parametrize("phase", ["distill", "finetune"])
+def test_actions_without_a_distribution_have_neither_direction_nor_temperature(
+    phase: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    DDPG("MlpPolicy", "Pendulum-v1", buffer_size=8, device="cpu").save(tmp_path / "ddpg.zip")
+    about = {"algo": "ddpg", "env": "Pendulum-v1"}
+    evaluation = {"acting": "auto"}
+    recipe = recipe_of(tmp_path / "ddpg.zip", teacher=about, evaluation=evaluation)
+    prepare(recipe, "cpu")
+    sections = {"teacher": about, "evaluation": evaluation, phase: change}
+    recipe = recipe_of(tmp_path / "ddpg.zip", **sections)
+    with pytest.raises(PreparationError, match=f"{phase}.{next(iter(change))}: .* gives actions"):
+        prepare(recipe, "cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,8 +169,8 @@ def test_cores_of_the_papers_part_and_other_tasks(
     found = measured("Hopper-v4", {Cell(2, 16, 6): 2000}, 2700)
     chosen, largest = Cell(2, 16, 6), Cell(8, 256, 8)
 
-    def claims_of(cell: Cell, luts: int, count: int = 5) -> list[JudgedClaim]:
-        cores = [BuiltCore("run", cell, core | {"luts": luts})] * count
+    def claims_of(cell: Cell, luts: int, tasks: Iterable[str] = TASKS) -> list[JudgedClaim]:
+        cores = [BuiltCore("run", f"{task}-v4", cell, core | {"luts": luts}) for task in tasks]
         return judge(ControllerEvidence([found], cores))
 
     claims = claims_of(chosen, 10_401)
@@ -178,7 +178,8 @@ def test_cores_of_the_papers_part_and_other_tasks(
     # Nine tenths of 10,400: what is fuller may not be routed.
     assert claims_of(chosen, 9_360)[11].verdict == Verdict.held
     assert claims_of(chosen, 9_361)[11].verdict == Verdict.undecided
-    assert claims_of(chosen, 9_360, 4)[11].verdict == Verdict.undecided  # of five tasks
+    # Five cores of one task show nothing of the other four.
+    assert claims_of(chosen, 9_360, ["Hopper"] * 5)[11].verdict == Verdict.undecided
     # The paper's largest controller does not fit in its hands.
     assert claims_of(largest, 10_401)[12].verdict == Verdict.unmeasured
     assert claims_of(largest, 10_400)[12].verdict == Verdict.undecided
