@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,11 @@ from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment
 from qpd.evaluation.studentized import FEW, StudentizedEstimate, studentized_draws
 
+logger = logging.getLogger(__name__)
+
 _DRAWS_AT_ONCE = 1 << 22
+# Steps without the end of a game: an Atari game is cut off after 27,000, MuJoCo's after 1,000.
+_ENDLESS = 100_000
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ def evaluate(
 
     Episodes are numbered as they start: one in every environment, then the next one wherever a
     game ends, until all are started; so long and short games count alike. `on_episode` is called
-    with the number finished. Raises ValueError for fewer than one episode.
+    with the number finished. A policy that never ends its games, where nothing cuts them off, is
+    told. Raises ValueError for fewer than one episode.
     """
     if num_episodes < 1:
         raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
@@ -131,7 +137,7 @@ def evaluate(
     episode = np.arange(env.num_envs)
     active = episode < num_episodes
     started = min(env.num_envs, num_episodes)
-    finished = 0
+    finished = waited = 0
     starts: dict[int, bytes] = {}
     while finished < num_episodes:
         rows = np.flatnonzero(active & env.acting)
@@ -144,6 +150,13 @@ def evaluate(
             outputs = policy(env.observations[rows])
             actions[rows] = policy.actions.act(outputs, rule, rng)
         step = env.step(actions, active)
+        waited = 0 if step.game_over.any() else waited + 1
+        if waited == _ENDLESS:
+            logger.warning(
+                "%s: no game has ended in %s steps; set max_frames to cut games off after so many",
+                env.spec.env_id,
+                f"{_ENDLESS:,}",
+            )
         for row in np.flatnonzero(step.game_over & active):
             returns[episode[row]] = step.game_returns[row]
             lengths[episode[row]] = step.game_lengths[row]

@@ -13,6 +13,7 @@ from qpd.environments.registry import (
     VectorStep,
     make_vector_env,
 )
+from qpd.evaluation import games
 from qpd.evaluation.games import EvaluationResult, bootstrap_interval, evaluate
 
 GREEDY = ActingRule("greedy")
@@ -194,6 +195,17 @@ def test_the_seed_decides_sampled_actions() -> None:
         return actions
 
     assert played(1) == played(1) != played(2)
+
+
+def test_games_that_do_not_end_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(games, "_ENDLESS", 60)
+    evaluate(constant_policy, KnownGames(np.array([[50] * 9] * 2)), 12, GREEDY, seed=0)
+    assert caplog.text == ""
+    evaluate(constant_policy, KnownGames(np.array([[5], [200]])), 2, GREEDY, seed=0)
+    assert len(caplog.records) == 1  # though a first game had ended
+    assert "KnownGames-v0: no game has ended in 60 steps; set max_frames" in caplog.text
 
 
 @pytest.mark.parametrize("episodes", [0, -3])
