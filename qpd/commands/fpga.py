@@ -87,6 +87,11 @@ def fpga(
         print_table(*fpga_table(found))
         if found["fmax_mhz"] is not None and found["luts"] == found["flip_flops"]:
             print_text("LUTs and flip-flops: both are this part's logic cells, with one of each")
+        if DEVICES[device].few_pins:
+            print_text(
+                "this part has fewer pins than the core has bits: shift registers around it were "
+                "routed with it, whose clocks are not in these cycles"
+            )
         if found["fmax_mhz"] is None:
             print_text("no open tool places and routes this part: its clock is not known")
         print_text(

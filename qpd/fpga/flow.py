@@ -33,7 +33,7 @@ from qpd.files.whole_folder import whole_folder
 from qpd.fpga.devices import Device
 from qpd.fpga.simulation import Clocks, simulate
 from qpd.fpga.synthesis import Resources, route, synthesise
-from qpd.fpga.tools import FpgaError, need_tool
+from qpd.fpga.tools import FpgaError, need_tool, tool_version
 from qpd.integer.integer_student import IntegerStudent
 
 # A product takes about so many LUTs for each bit of its accumulator, an adder of an unrolled layer
@@ -51,6 +51,7 @@ class Core:
     resources: Resources
     clocks: Clocks
     observations: int
+    tools: dict[str, str]  # their versions: other ones count other cells
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data, with latency (us) and throughput (1/s) if routed."""
@@ -65,6 +66,7 @@ class Core:
             "latency_us": None if fmax is None else cycles / fmax,
             "policies_per_second": None if fmax is None else 1e6 * fmax / cycles,
             "observations": self.observations,
+            "tools": self.tools,
         }
 
 
@@ -98,9 +100,12 @@ def build_core(
 
 def need_tools(device: Device) -> None:
     """Raise FpgaError where a tool is missing that a core for `device` is built with."""
-    for tool in ("verilator", "yosys", device.router):
-        if tool:
-            need_tool(tool)
+    for tool in _tools(device):
+        need_tool(tool)
+
+
+def _tools(device: Device) -> list[str]:
+    return [each for each in ("verilator", "yosys", device.router) if each]
 
 
 def _built(
@@ -141,7 +146,8 @@ def _built(
 
     folding, resources = first_routed(fitting(), device, partial(route, folder, device), note)
     note(f"Verilator: {len(observations):,} observations")
-    return Core(device.name, folding, resources, simulate(folder), len(observations))
+    tools = {each: tool_version(each) for each in _tools(device)}
+    return Core(device.name, folding, resources, simulate(folder), len(observations), tools)
 
 
 def first_routed(
@@ -172,17 +178,16 @@ def first_routed(
 
 
 def possible_foldings(student: IntegerStudent, device: Device) -> list[Folding]:
-    """Return foldings from few multipliers to all, by powers of two, without hopeless ones."""
-    found: dict[int, Folding] = {}
-    power = 0
-    while True:
-        folding = folding_of(student, 1 << power)
-        if folding.multipliers in found and power:
-            last = folding_of(student, 1 << 40)
-            found.setdefault(last.multipliers, last)
-            break
-        found[folding.multipliers] = folding
-        power += 1
+    """Return foldings from few multipliers to all, without hopeless ones.
+
+    Lanes are halved, and are a third, a fifth or a seventh of the widest layer, rounded up; then
+    come inputs side by side.
+    """
+    widest, most = folding_of(student, None).lanes, folding_of(student, 1 << 40)
+    lanes = {1 << power for power in range(widest.bit_length())} | {widest}
+    lanes |= {-(-widest // groups) for groups in (3, 5, 7)}
+    inputs = [widest << power for power in range(1, most.inputs.bit_length())]
+    found = {count: folding_of(student, count) for count in [*lanes, *inputs]}
     cost = _LUTS_A_BIT * accumulator_bits(student)
     return [
         each

@@ -58,14 +58,15 @@ def _synthesised(folder: Path, device: Device, dsp: str) -> Resources:
 def count_cells(cells: dict[str, int]) -> Resources:
     """Count Yosys' cells by kind, for an Artix-7, an ECP5 or an iCE40.
 
-    An Artix-7's block RAM of 18 kbit is half of one of 36. Memory in LUTs counts as these.
+    An Artix-7's block RAM of 18 kbit is half of one of 36. Memory in LUTs counts as these, and so do
+    inverters, which placing may do away with.
     """
     luts = flip_flops = dsps = 0
     block_rams = 0.0
     for name, count in cells.items():
         if name in _LUTS_OF_A_RAM:
             luts += _LUTS_OF_A_RAM[name] * count
-        elif name.startswith(("LUT", "SB_LUT4", "SRL", "TRELLIS_DPR")):
+        elif name.startswith(("LUT", "INV", "SB_LUT4", "SRL", "TRELLIS_DPR")):
             luts += (8 if name.startswith("TRELLIS_DPR") else 1) * count
         elif name.startswith(("FD", "TRELLIS_FF", "SB_DFF")):
             flip_flops += count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from qpd.version import pip_install
 _LAST_LINES = 400  # characters of what a failed tool said
 # Of the extra `fpga`, under the names that YoWASP gives them; newer than a distribution's.
 _YOWASP = {name: f"yowasp-{name}" for name in ("yosys", "nextpnr-ecp5", "nextpnr-ice40")}
+
+_VERSION = re.compile(r"\b(?:Yosys|Verilator|Version) (?:nextpnr-)?([\w.+-]*\w)")
 
 
 class FpgaError(UserError, RuntimeError):
@@ -62,3 +65,16 @@ def run_tool(name: str, arguments: Sequence[str], folder: Path) -> str:
         said = " ".join(" ".join(errors or [output]).split())
         raise FpgaError(f"{name} failed with status {done.returncode}: {said[-_LAST_LINES:]}")
     return done.stdout
+
+
+def tool_version(name: str) -> str:
+    """Return the version of the program `name`, as it tells it, such as 0.23; "" if it does not."""
+    done = subprocess.run(
+        [need_tool(name), "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    told = _VERSION.search(done.stdout + done.stderr)
+    return told[1] if told else ""

@@ -43,15 +43,19 @@ def source() -> ExportSource:
 
 
 def test_cells_of_an_artix() -> None:
-    cells = {"LUT2": 3, "LUT6": 4, "SRL16E": 1, "RAM32M": 2, "FDRE": 5, "FDSE": 1, "CARRY4": 9}
+    cells = {"LUT2": 3, "LUT6": 4, "SRL16E": 1, "RAM32M": 2, "INV": 3, "FDRE": 5, "FDSE": 1, "CARRY4": 9}
     found = count_cells(cells | {"RAMB36E1": 1, "RAMB18E1": 3, "DSP48E1": 2})
-    assert (found.luts, found.flip_flops, found.block_rams, found.dsps) == (16, 6, 2.5, 2)
+    assert (found.luts, found.flip_flops, found.block_rams, found.dsps) == (19, 6, 2.5, 2)
 
 
 def test_foldings_rise_from_one_multiplier_to_what_is_not_hopeless() -> None:
     student = source().student  # 16 neurons by 16 inputs at most
     counts = [each.multipliers for each in possible_foldings(student, DEVICES["xc7a15t"])]
     assert counts[0] == 1 and counts == sorted(set(counts)) and counts[-1] == 256
+    assert [each.lanes for each in possible_foldings(student, DEVICES["xc7a15t"])] == [
+        *(1, 2, 3, 4, 6, 8),  # 6 lanes: three groups of the 16 neurons, 3 lanes: six
+        *[16] * 5,  # by 1, 2, 4, 8 and 16 inputs
+    ]
     small = replace(DEVICES["xc7a15t"], luts=100)
     assert max(each.multipliers for each in possible_foldings(student, small)) < 64
 
@@ -72,6 +76,8 @@ def test_a_core_is_simulated_and_synthesised(tmp_path: Path) -> None:
     )
     found = core.to_json()
     assert found["multipliers"] == 4 and found["folding"] == "4 lanes by 1 input"
+    assert set(found["tools"]) == {"verilator", "yosys"}
+    assert all(version[0].isdigit() for version in found["tools"].values())
     assert found["observations"] == 50 and 10 < found["layer_cycles"] < found["cycles"]
     assert found["block_rams"] == 0  # its constants are in the fabric
     assert 100 < found["luts"] < 10_400 and 100 < found["flip_flops"] < 20_800
