@@ -230,8 +230,8 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
         export = shlex.join(["qpd", "export", str(path), "--format", "c"])
         print_text(f"its integers: {play}; {export}")
     elif summary["lacks_integers"]:
-        print_text("it has no integers: nothing was learned in few bits; give --timesteps beyond "
-                   "learning_starts")  # fmt: skip
+        print_text("it is a float agent: nothing was learned in few bits; give more --timesteps, "
+                   "beyond learning_starts")  # fmt: skip
     elif summary["state"] == "done" and summary["agent"] is not None:
         print_text(f"make a student of it: {student_command(path)}")
 
@@ -301,9 +301,12 @@ def training_summary(path: Path) -> dict[str, Any]:
         "loss_scale": loss_scale,
         "quantization": None if stored is None else str(stored),
         "lacks_integers": phase.state == "done"
-        and run.recipe.quantization.controller is not None
         and run.recipe.quantization.share_in_float < 1
-        and not run.quantized_file.is_file(),
+        and (
+            not run.quantized_file.is_file()
+            if run.recipe.quantization.controller is not None
+            else stored is not None and stored.begun_at is None
+        ),
         "file_bytes": run.quantized_file.stat().st_size if run.quantized_file.is_file() else None,
         "agent": None if agent is None or not agent.is_file() else str(agent),
         "evaluations": {

@@ -56,9 +56,10 @@ class Navigation(gymnasium.Env[NDArray[np.float32], np.int64]):
         reward_scale: float = 0.01,
         render_mode: str | None = None,
     ) -> None:
-        """Make the arena; raises ValueError for a distance below 2 m."""
-        if not farthest >= _NEAREST_GOAL:
-            raise ValueError(f"farthest is {farthest}; expected metres, {_NEAREST_GOAL:g} or more")
+        """Make the arena; raises ValueError for a distance below 2.5 m."""
+        least = _NEAREST_GOAL + 0.5  # places are drawn until their distance fits
+        if not farthest >= least:
+            raise ValueError(f"farthest is {farthest}; expected metres, {least:g} or more")
         self.farthest, self.reward_scale = float(farthest), float(reward_scale)
         self.render_mode = render_mode
         self.action_space = gymnasium.spaces.Discrete(len(SPEEDS) * len(YAW_RATES))

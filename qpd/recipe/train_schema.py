@@ -152,15 +152,20 @@ class TrainQuantization(RecipeSection):
             raise ValueError(
                 f"scheme={self.scheme}: needs bits; a controller's levels are its grid"
             )
+        if self.bits is None and self.controller is None:
+            self._refuse_changed(("per", "gradient", "grid", "delay"), "needs bits")
         if self.controller is not None:
-            usual = {"per": "column", "gradient": "clipped"}
-            for key, value in usual.items():
-                if getattr(self, key) != value:
-                    raise ValueError(
-                        f"{key}={getattr(self, key)}: needs bits; a controller has one scale a "
-                        "matrix, and gradients are clipped"
-                    )
+            reason = "needs bits; a controller has one scale a matrix, and gradients are clipped"
+            self._refuse_changed(("per", "gradient"), reason)
+        elif self.bits is not None:
+            self._refuse_changed(("grid",), "is of a controller's weights: core_bits")
         return self
+
+    def _refuse_changed(self, keys: Sequence[str], reason: str) -> None:
+        for key in keys:
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default:
+                raise ValueError(f"{key}={value}: {reason}")
 
 
 Method = Literal[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +87,7 @@ class FlatAdam:
         self._step = torch.zeros((), dtype=torch.float32)
         self._round()
         self._take_over()
+        plain.register_state_dict_post_hook(_with_own_steps)
 
     @property
     def rate(self) -> float:
@@ -138,3 +140,12 @@ class FlatAdam:
                     parts[index].copy_(state[each][key])
             state[each] = {"step": self._step, **{key: views[key][index] for key in views}}
         self._first = views["exp_avg"][0]
+
+
+def _with_own_steps(_: torch.optim.Optimizer, saved: dict[str, Any]) -> dict[str, Any]:
+    """Give each parameter a step count of its own, as PyTorch's Adam has it.
+
+    Loaded, a tensor that all share would count a step for each of them.
+    """
+    state = {key: {**each, "step": each["step"].clone()} for key, each in saved["state"].items()}
+    return {**saved, "state": state}

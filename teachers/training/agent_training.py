@@ -44,7 +44,8 @@ class AgentTraining:
     environment, actions that the algorithm does not learn, hyperparameters that SB3 refuses.
     """
 
-    def __init__(self, recipe: TrainRecipe) -> None:
+    def __init__(self, recipe: TrainRecipe, folder: Path | None = None) -> None:
+        """Set it up; from the newest checkpoint in `folder`, a run directory, if there is one."""
         self._recipe, train = recipe, recipe.train
         algorithm = algorithm_class(train.algo)
         hyperparameters = checked_hyperparameters(train.hyperparameters, algorithm)
@@ -54,6 +55,7 @@ class AgentTraining:
                 ErrorCode.TEACHER_TRAINING,
             )
         self._manager: Any = _manager(recipe, hyperparameters)
+        self._manager.checkpoint = None if folder is None else self.newest_checkpoint(folder)
         with self._refusals():
             self._model: Any = self._set_up()
 

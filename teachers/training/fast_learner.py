@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from torch import nn
+from torch import Tensor, nn
 
 from qpd.errors.codes import ErrorCode
 from qpd.numerics.float_format import FloatFormat
@@ -147,12 +149,18 @@ def _transitions(model: Any, batch_size: int) -> Transitions:
     batch = model.replay_buffer.sample(batch_size, env=model._vec_normalize_env)
     discounts = model.gamma if batch.discounts is None else batch.discounts
     return Transitions(
-        states=batch.observations.flatten(1).float(),  # float64 where nothing normalizes MuJoCo's
+        states=_seen(model, batch.observations),
         actions=batch.actions,
         rewards=batch.rewards.flatten(),
-        next_states=batch.next_observations.flatten(1).float(),
+        next_states=_seen(model, batch.next_observations),
         discounts=((1 - batch.dones) * discounts).flatten(),
     )
+
+
+def _seen(model: Any, observations: Tensor) -> Tensor:
+    if not isinstance(model.observation_space, spaces.Box):  # whole numbers, one-hot
+        observations = preprocess_obs(observations, model.observation_space)  # type: ignore[assignment]
+    return observations.flatten(1).float()  # float64 where nothing normalizes MuJoCo's
 
 
 def use_fast_learner(

@@ -25,6 +25,7 @@ _OF_NORMALIZE: dict[str, type] = {
     "norm_obs": bool,
     "norm_reward": bool,
     "clip_obs": float,
+    "epsilon": float,
     "clip_reward": float,
     "norm_obs_keys": list,
 }
@@ -112,6 +113,14 @@ _COUNTS = {
 }  # fmt: skip
 
 
+# Least and most of what has no meaning beyond.
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("gamma", "tau", "gae_lambda", "exploration_fraction"), (0.0, 1.0)),
+    **dict.fromkeys(("exploration_initial_eps", "exploration_final_eps"), (0.0, 1.0)),
+    **dict.fromkeys(("learning_rate", "noise_std", "target_policy_noise"), (0.0, math.inf)),
+}
+
+
 def _bounded(name: str, value: int | float, wanted: object) -> int | float:
     is_whole = math.isfinite(value) and float(value).is_integer()
     if wanted is int and not is_whole:
@@ -120,12 +129,18 @@ def _bounded(name: str, value: int | float, wanted: object) -> int | float:
         raise _refused(name, value, "must be a finite number")
     if name in _COUNTS and value < 1:
         raise _refused(name, value, "must be at least 1")
+    if name == "gradient_steps" and value < 1 and value != -1:
+        raise _refused(name, value, "must be at least 1, or -1 for as many as steps")
+    least, most = _RANGES.get(name, (-math.inf, math.inf))
+    if not least <= value <= most:
+        limit = "at least 0" if most == math.inf else f"from {least:g} to {most:g}"
+        raise _refused(name, value, f"must be {limit}")
     return int(value) if wanted is int else value
 
 
 def _frequency(name: str, value: list[Any]) -> list[Any]:
     """Check `train_freq: [1, episode]`."""
-    if len(value) == 2 and type(value[0]) is int and value[1] in ("step", "episode"):
+    if len(value) == 2 and type(value[0]) is int and value[0] > 0 and value[1] in ("step", "episode"):
         return value
     raise _refused(name, value, "must be a whole number, or such as [1, episode]")
 

@@ -70,14 +70,18 @@ class LowPrecisionAdam(torch.optim.Adam):
         is_amp = self._unscales and settings.loss_scale == "dynamic"
         self._grows_after = AMP_GROWS_AFTER if is_amp else GROWS_AFTER
         first = CompoundScale(AMP_FIRST) if is_amp else CompoundScale()
-        scales = self._compounds or self._unscales
         self.param_groups[0]["updates"] = 0
-        self._keep(first if scales else CompoundScale(1.0))
+        self._keep(first if self.scales else CompoundScale(1.0))
 
     @property
     def loss_scale(self) -> float:
         """Return the factor of the loss; the step does not depend on it."""
         return float(self.param_groups[0]["gamma"])
+
+    @property
+    def scales(self) -> bool:
+        """Tell whether the loss has a scale."""
+        return self._compounds or self._unscales
 
     @property
     def skipped(self) -> int:
@@ -95,8 +99,7 @@ class LowPrecisionAdam(torch.optim.Adam):
             gradients = [self._coerced(each) for each in gradients]
         kept = group["gamma"], group["good"], group["skipped"]
         scale = CompoundScale(*kept, grows_after=self._grows_after)
-        scales = self._compounds or self._unscales
-        if scales and not are_finite(gradients):
+        if self.scales and not are_finite(gradients):
             self._change_scale(mine, scale.after(False, []))
             return
         divisor = group["gamma"] if self._unscales else 1.0

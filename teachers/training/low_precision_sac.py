@@ -70,7 +70,8 @@ class LowPrecisionSAC(SAC):
         for name in seen[0] if seen else ():
             record(f"train/{name}", np.mean([each[name] for each in seen]))
         record("train/skipped_updates", sum(each.skipped for each in self._optimizers))
-        record("train/loss_scale", min(each.loss_scale for each in self._optimizers))
+        scales = [each.loss_scale for each in self._optimizers if each.scales]
+        record("train/loss_scale", min(scales, default=1.0))
 
     @contextmanager
     def hand_over(self) -> Iterator[None]:

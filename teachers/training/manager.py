@@ -85,6 +85,7 @@ class TrainingManager(ExperimentManager):
         )
         self._recipe = recipe
         self.fitting_policy = "MlpPolicy"  # for what the environment shows, wrappers and all
+        self.checkpoint: Path | None = None  # holds all that was taken from an agent to start from
         self._saved: dict[str, Any] = {}
         self.quantizers: AgentQuantizers | AgentController | None = None
         self.gradients: GradientCounts | None = None
@@ -165,7 +166,8 @@ class TrainingManager(ExperimentManager):
                 own_arch = [256, 256] if self.algo in ("td3", "ddpg") else []
                 kwargs.setdefault("net_arch", own_arch)
         if self._recipe.train.start_from is not None:
-            kwargs.update(settings_of_agent(self._recipe.train))
+            own = self.checkpoint and self.checkpoint / "agent.zip"
+            kwargs.update(settings_of_agent(self._recipe.train, found[0]["policy"], own))
         if self._saved.get("layer_norm"):
             own = nn.Tanh if self.algo in ACTOR_CRITIC_ALGORITHMS else nn.ReLU  # SB3's defaults
             kwargs["activation_fn"] = layer_normed(kwargs.get("activation_fn", own))
@@ -209,7 +211,7 @@ class TrainingManager(ExperimentManager):
                 "features; expected an MlpPolicy, or net_arch",
                 ErrorCode.TEACHER_TRAINING,
             )
-        if self._recipe.train.start_from is not None:
+        if self._recipe.train.start_from is not None and self.checkpoint is None:
             start_from(model, self._recipe.train)
         if self._recipe.quantization.bits is not None:
             self.quantizers = AgentQuantizers(model, self._recipe.quantization)

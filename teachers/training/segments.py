@@ -8,12 +8,14 @@ segment in the same way, so that its numbers are those of one that was never int
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from sb3_contrib import ARS
+from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -229,7 +231,11 @@ def _end_last_transition(buffer: ReplayBuffer | None) -> None:
     if buffer is None or not (buffer.full or buffer.pos):
         return
     last = buffer.pos - 1
-    if buffer.optimize_memory_usage:
+    if isinstance(buffer, HerReplayBuffer):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it will be truncated
+            buffer.truncate_last_trajectory()
+    elif buffer.optimize_memory_usage:
         # One array holds observations and their successors: the last one has none.
         buffer.dones[last] = True
     elif isinstance(buffer, NStepReplayBuffer):

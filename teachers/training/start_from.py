@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
+from torch.nn.utils import parameters_to_vector
 
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.train_schema import TrainSettings
@@ -25,14 +27,19 @@ from qpd.teachers.sources.teacher_source import find_teacher_files
 from qpd.teachers.training.layer_norm import has_layer_norm
 
 
-def settings_of_agent(train: TrainSettings) -> dict[str, Any]:
+def settings_of_agent(
+    train: TrainSettings, policy: str, checkpoint: Path | None = None
+) -> dict[str, Any]:
     """Return the `policy_kwargs` of the agent to start from that its parameters do not tell.
 
-    Its activations, without layer normalization, and whether a tanh keeps its actions inside.
-    Raises TeacherError.
+    Its activations, without layer normalization, and whether a tanh keeps its actions inside; a
+    `policy` without hidden layers (ARS) has none. A resumed training asks its own `checkpoint`, a
+    zip. Raises TeacherError.
     """
     assert train.start_from is not None
-    archive = read_sb3_archive(find_teacher_files(train.start_from).archive)
+    if policy == "LinearPolicy":
+        return {}
+    archive = read_sb3_archive(checkpoint or find_teacher_files(train.start_from).archive)
     is_actor_critic = train.algo in ACTOR_CRITIC_ALGORITHMS
     found: dict[str, Any] = {"activation_fn": nn.Tanh if is_actor_critic else nn.ReLU}  # SB3's
     if text := read_policy_option(archive.data, "activation_fn"):
@@ -81,6 +88,8 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             f"hyperparameters: {one_line(error)}",
             ErrorCode.TEACHER_TRAINING,
         ) from error
+    if hasattr(model, "weights"):  # ARS perturbs a vector of its own
+        model.weights = parameters_to_vector(model.policy.parameters()).detach()
     learned = getattr(model, "log_ent_coef", None)
     if learned is not None and archive.log_ent_coef is not None:
         learned.data.fill_(archive.log_ent_coef)
@@ -101,6 +110,14 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             ErrorCode.TEACHER_TRAINING,
         )
     if stored is not None:
+        for key in ("clip_obs", "epsilon"):
+            its, ours = getattr(stored, key), getattr(normalize, key)
+            if its != ours:
+                raise TeacherError(
+                    f"{train.start_from}: it saw observations with {key}={its:g}, this training has "
+                    f"{ours:g}; set {key}: {its:g} in normalize",
+                    ErrorCode.TEACHER_TRAINING,
+                )
         average = normalize.obs_rms
         if average.mean.shape != stored.mean.shape:
             raise TeacherError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sb3_contrib import ARS
 from stable_baselines3 import PPO, SAC
 from torch import nn
 
@@ -113,6 +114,52 @@ def test_an_interrupted_training_from_an_agent_ends_in_the_same_numbers(tmp_path
     parts = small_training("dqn", tmp_path / "parts", more)
     assert parts.phase.resumed_at == (100,)
     assert_same_training(whole, parts)
+
+
+def test_a_training_resumes_without_the_agent_that_it_started_from(tmp_path: Path) -> None:
+    first = small_training("a2c", tmp_path / "first", {})
+    more = {"train.start_from": str(first.path)}
+    whole = small_training("a2c", tmp_path / "whole", more)
+    with pytest.raises(KeyboardInterrupt):
+        small_training("a2c", tmp_path / "parts", more, progress=Interrupts(150))
+    first.path.rename(tmp_path / "elsewhere")
+    parts = small_training("a2c", tmp_path / "parts", more)
+    assert parts.phase.resumed_at
+    assert_same_training(whole, parts)
+
+
+@pytest.mark.parametrize(
+    ("env", "policy", "kwargs"),
+    [("Pendulum-v1", "MlpPolicy", {"net_arch": [16]}), ("CartPole-v1", "LinearPolicy", {})],
+)  # the zoo's
+def test_ars_goes_on_from_an_agent(
+    env: str, policy: str, kwargs: dict[str, Any], tmp_path: Path
+) -> None:
+    first = ARS(policy, env, device="cpu", seed=3, policy_kwargs=kwargs, zero_policy=False)
+    first.save(tmp_path / f"ars-{env}.zip")
+    settings: dict[str, Any] = {"train.start_from": str(tmp_path / f"ars-{env}.zip"),
+                                "train.timesteps": 800, "n_envs": 1, "n_delta": 2, "n_top": 1,
+                                "normalize": False, "learning_rate": 0.0, "delta_std": 1e-9,
+                                "save.tensorboard": False}  # fmt: skip
+    run = qpd.train("ars", env, overrides=settings, output=tmp_path / "run", **SMALL)
+    assert run.agent_file is not None
+    theirs = ARS.load(run.agent_file, device="cpu").policy.state_dict()
+    for name, value in first.policy.state_dict().items():
+        torch.testing.assert_close(theirs[name], value, rtol=0, atol=1e-6)
+
+
+def test_an_agent_is_started_from_where_observations_are_clipped_as_it_knows(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, Any] = {"train.timesteps": 32, "n_steps": 16, "save.tensorboard": False}
+    near = settings | {"normalize": {"clip_obs": 0.5}}
+    first = qpd.train("a2c", "Pendulum-v1", overrides=near, output=tmp_path / "first", **SMALL)
+    its = {"train.start_from": str(first.path)}
+    with pytest.raises(UserError, match=r"clip_obs=0.5, this training has 10; set clip_obs: 0.5"):
+        more = settings | its | {"normalize": True}
+        qpd.train("a2c", "Pendulum-v1", overrides=more, output=tmp_path / "second", **SMALL)
+    assert not (tmp_path / "second").exists()
+    qpd.train("a2c", "Pendulum-v1", overrides=near | its, output=tmp_path / "third", **SMALL)
 
 
 def test_statistics_of_a_dict_are_not_taken_over(tmp_path: Path) -> None:

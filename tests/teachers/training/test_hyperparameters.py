@@ -79,7 +79,13 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("normalize={venv: 3}", "venv: must be one of norm_obs"),
      ("normalize={norm_obs_keys: [3]}", "norm_obs_keys: must be one of"),
      ("noise_type=loud", "must be normal, ornstein-uhlenbeck or none"),
-     ("train_freq=[1, 2]", "must be a whole number, or such as")],
+     ("train_freq=[1, 2]", "must be a whole number, or such as"),
+     ("train_freq=[0, step]", "must be a whole number, or such as"),
+     ("gradient_steps=0", "must be at least 1, or -1 for as many as steps"),
+     ("gamma=2", "must be from 0 to 1"),
+     ("tau=-0.1", "must be from 0 to 1"),
+     ("exploration_final_eps=1.5", "must be from 0 to 1"),
+     ("learning_rate=-1e-3", "must be at least 0")],
 )  # fmt: skip
 def test_what_is_refused(text: str, expected: str) -> None:
     name = text.partition("=")[0]
@@ -93,6 +99,12 @@ def test_what_is_refused(text: str, expected: str) -> None:
 def test_what_would_never_learn_or_never_end_is_refused(algorithm: type, text: str) -> None:
     with pytest.raises(TeacherError, match=f"{text}: must be at least 1"):
         read(algorithm, text)
+
+
+def test_limits_themselves_are_taken() -> None:
+    for text in ("gamma=1", "tau=1", "gradient_steps=-1", "learning_rate=0", "train_freq=[1, step]",
+                 "exploration_fraction=0"):  # fmt: skip
+        assert read(DQN, text)
 
 
 def test_what_the_algorithm_finds_out_itself() -> None:

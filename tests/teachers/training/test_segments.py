@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, HerReplayBuffer
 
 from qpd.recipe.train_schema import TrainSettings
 from qpd.teachers.training.segments import SegmentCallback, begin_episodes, play_before_learning
@@ -58,6 +58,43 @@ def test_a_time_limit_on_a_checkpoint_is_no_death() -> None:
     begin_episodes(model)
     assert model.replay_buffer is not None
     assert not model.replay_buffer._get_samples(np.arange(4)).dones.any()
+
+
+class Bits(Steps):
+    """A goal that is never reached, of episodes without an end."""
+
+    _space = gym.spaces.Box(0, 100, (2,))
+    observation_space = gym.spaces.Dict(
+        {"observation": _space, "achieved_goal": _space, "desired_goal": _space}
+    )  # type: ignore[assignment]
+
+    def _shown(self) -> Any:
+        shown = super()._shown()
+        return {"observation": shown, "achieved_goal": shown, "desired_goal": shown + 1}
+
+    def compute_reward(self, achieved: np.ndarray, desired: np.ndarray, _: object) -> np.ndarray:
+        return -(achieved != desired).any(-1).astype(np.float32)
+
+
+def test_goals_in_hindsight_are_of_the_abandoned_episode() -> None:
+    model = DQN(
+        "MultiInputPolicy", Bits(), learning_starts=100, buffer_size=50, device="cpu",
+        replay_buffer_class=HerReplayBuffer,
+    )  # fmt: skip
+    model.learn(8)
+    begin_episodes(model)
+    model.learn(4, reset_num_timesteps=False)
+    begin_episodes(model)
+    buffer = model.replay_buffer
+    assert isinstance(buffer, HerReplayBuffer)
+    assert buffer.ep_start[:12, 0].tolist() == [0] * 8 + [8] * 4
+    assert buffer.ep_length[:12, 0].tolist() == [8] * 8 + [4] * 4
+    found = buffer.sample(200)
+    episodes = found.observations["observation"][:, 0]
+    hindsight = found.observations["desired_goal"][:, 0]
+    own = found.observations["desired_goal"] - found.observations["observation"] == 1
+    assert (own.all(1) | (hindsight == episodes)).all()
+    assert not found.dones.any()  # an abandoned episode is cut off, not ended
 
 
 def test_an_agent_that_plays_before_learning_is_saved_as_it_was_asked_for(tmp_path: Path) -> None:
