@@ -23,11 +23,11 @@ from qpd.analysis.paper.controller_evidence import (
 from qpd.analysis.paper.ddpg_claims import judge_ddpg, judge_normalization
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims
 from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
-from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test_of_mean
+from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test, claim_test_of_mean
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
 from qpd.analysis.selection.measured_cells import Games, matched
-from qpd.analysis.selection.robustness import noisy_pairs
+from qpd.analysis.selection.robustness import noisy_pairs, ratio_over_noise
 from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
 from qpd.analysis.selection.scopes import SCOPES, scope_cells
 from qpd.analysis.selection.table import selections
@@ -287,11 +287,16 @@ def _robust(evidence: ControllerEvidence) -> Found:
     tests, said = [], []
     for played, its, pairs in noisy_pairs(evidence.noisy):
         task = TASKS.get(played.env_id.removesuffix("-v4"))
-        if task is not None:
-            ratio = f"{ratio_words(pairs)} at {len(pairs)} levels of noise, bound {task.parity:.2f}"
+        estimate = ratio_over_noise(pairs)
+        if task is not None and estimate is not None:
+            low, high = estimate.interval()
+            ratio = (
+                f"{estimate.value:.2f} [{low:.2f}, {high:.2f}] at {len(pairs)} levels of noise, "
+                f"bound {task.parity:.2f}"
+            )
             units = ", noise in units of each one's own play, not judged"
             if played.has_noise_of(its):
-                tests.append(claim_test_of_mean(pairs, task.parity, "above"))
+                tests.append(claim_test(estimate, task.parity, "above"))
                 units = ""
             said.append(f"{played.env_id}, {played} beside {its}: {ratio}{units}")
     if said and not tests:

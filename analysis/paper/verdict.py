@@ -19,6 +19,7 @@ from qpd.analysis.returns.mean_bootstrap import (
     mean_of_ratios_estimate,
 )
 from qpd.evaluation.holm import ERROR_RATE
+from qpd.evaluation.studentized import StudentizedEstimate
 
 Side = Literal["above", "below"]  # of a bound
 
@@ -82,7 +83,11 @@ def mean_return(scores: np.ndarray) -> Estimate:
 
 def claim_test_of_mean(pairs: Sequence[ScorePair], bound: float, side: Side) -> ClaimTest:
     """Test whether the mean of the pairs' ratios lies on its `side` of `bound`."""
-    found = mean_of_ratios_estimate(pairs)
+    return claim_test(mean_of_ratios_estimate(pairs), bound, side)
+
+
+def claim_test(found: StudentizedEstimate | None, bound: float, side: Side) -> ClaimTest:
+    """Test whether what was estimated lies on its `side` of `bound`."""
     if found is None:
         return ClaimTest(1.0, 1.0)
     above, below = found.p_above(bound), found.p_below(bound)

@@ -52,9 +52,9 @@ class Route:
     def is_usual(self) -> bool:
         """Tell whether the paper's claims on SAC are judged by it.
 
-        That is every student, and trainings with VecNormalize but DDPG's.
+        That is every student, and SAC's trainings with VecNormalize.
         """
-        return self.teacher is not None or (self.algo != "ddpg" and self.normalizes)
+        return self.teacher is not None or (self.algo not in ("ddpg", "td3") and self.normalizes)
 
     def __str__(self) -> str:
         """Return it in words."""

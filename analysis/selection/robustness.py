@@ -6,6 +6,7 @@ Kresse & Lampert (arXiv 2511.07046), Figure 6. The games are those of `qpd evalu
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +16,16 @@ import numpy as np
 import pandas as pd
 
 from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, as_label, new_figure, series_look
-from qpd.analysis.returns.mean_bootstrap import ScorePair, mean_estimate, mean_of_ratios_estimate
+from qpd.analysis.returns.mean_bootstrap import (
+    RESAMPLES,
+    ScorePair,
+    mean_estimate,
+    mean_of_ratios_estimate,
+)
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
-from qpd.evaluation.studentized import StudentizedEstimate
+from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
 from qpd.files.json_input import read_json
 
 if TYPE_CHECKING:
@@ -30,6 +36,7 @@ NOTES = [
     "of the policy's own return without noise; of the float's: at the same noise; 95% intervals"
 ]
 _STUDENT, _AGENT, _INTEGERS = "distilled", "teacher", "qat"
+_AT_ONCE = 500  # resamples
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,59 @@ def noisy_pairs(
             ]
             found += [(each, its, pairs)] if pairs else []
     return found
+
+
+def ratio_over_noise(pairs: Sequence[ScorePair]) -> StudentizedEstimate | None:
+    """Estimate the mean over levels of noise of mean(first) / mean(second), each `[1, episodes]`.
+
+    Games of one number begin alike at all levels and see the same draws of noise: a policy's are
+    resampled together, as what they share does not average out. None if a mean of the second may
+    be 0, or where levels have unlike numbers of games.
+    """
+    if any(len({pair[side].shape for pair in pairs}) > 1 for side in (0, 1)):
+        return None
+    first, second = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+    rng = np.random.default_rng(zlib.crc32(first.tobytes() + second.tobytes()))
+    few, base = (_resampled(games, rng) for games in (first, second))
+    if (base.means <= 0.0).any():
+        return None
+    ratios = (few.means / base.means).mean(-1)
+    slopes = 1.0 / base.means / len(pairs), -few.means / base.means**2 / len(pairs)
+    parts = np.stack([
+        np.einsum("ri,rij,rj->r", slope, each.covariances, slope)
+        for slope, each in zip(slopes, (few, base), strict=True)
+    ])  # fmt: skip
+    variances = parts.sum(0)
+    draws = studentized_draws(ratios[0], ratios[1:], np.sqrt(variances[1:]))
+    freedoms = np.array([first.shape[1] - 1.0, second.shape[1] - 1.0])
+    below = float((parts[:, 0] ** 2 / freedoms).sum())
+    freedom = float(variances[0]) ** 2 / below if below > 0.0 else np.inf
+    return StudentizedEstimate(float(ratios[0]), float(variances[0]) ** 0.5, draws, freedom)
+
+
+@dataclass(frozen=True)
+class _LevelMeans:
+    """Means `[1 + resamples, levels]` of games and their covariances; the games as played first."""
+
+    means: np.ndarray
+    covariances: np.ndarray
+
+
+def _resampled(games: np.ndarray, rng: np.random.Generator) -> _LevelMeans:
+    """Resample games `[levels, episodes]`, the same ones at all levels."""
+    levels, count = games.shape
+    means = np.empty((1 + RESAMPLES, levels))
+    covariances = np.empty((1 + RESAMPLES, levels, levels))
+    for start in range(0, len(means), _AT_ONCE):
+        block = slice(start, start + _AT_ONCE)
+        which = rng.integers(count, size=(len(means[block]), count))
+        if start == 0:
+            which[0] = np.arange(count)
+        drawn = games[:, which].transpose(1, 0, 2)
+        means[block] = drawn.mean(2)
+        off = drawn - means[block][:, :, None]
+        covariances[block] = off @ off.transpose(0, 2, 1) / (count - 1) / count
+    return _LevelMeans(means, covariances)
 
 
 def _float_of(one: NoisyGames, played: Sequence[NoisyGames]) -> NoisyGames | None:

@@ -58,6 +58,8 @@ def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
                 (bits, *_share(found, games))
                 for bits, games in sorted(scope_cells(found, scope).items())
             ]
+            if not points:
+                continue
             bits, share, low, high = np.array(points, float).T
             aside = 0.06 * (place - 1.5)
             errors = np.nan_to_num(np.stack([share - low, high - share]).clip(min=0.0))

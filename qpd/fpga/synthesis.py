@@ -58,8 +58,8 @@ def _synthesised(folder: Path, device: Device, dsp: str) -> Resources:
 def count_cells(cells: dict[str, int]) -> Resources:
     """Count Yosys' cells by kind, for an Artix-7, an ECP5 or an iCE40.
 
-    An Artix-7's block RAM of 18 kbit is half of one of 36. Memory in LUTs counts as these, and so do
-    inverters, which placing may do away with.
+    An Artix-7's block RAM of 18 kbit is half of one of 36. Memory in LUTs counts as these, and so
+    do inverters, which placing may do away with.
     """
     luts = flip_flops = dsps = 0
     block_rams = 0.0

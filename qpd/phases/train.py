@@ -26,7 +26,10 @@ def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
     check_place(folder, recipe)
     if _is_done(folder, recipe):
         return
-    with closing(AgentTraining(recipe, folder)) as training, TrainingRun.create(folder, recipe) as run:
+    with (
+        closing(AgentTraining(recipe, folder)) as training,
+        TrainingRun.create(folder, recipe) as run,
+    ):
         if run.phase.state != "done":
             now = record_numerics(device)
             changed = run.record_arithmetic(now).differences(now)

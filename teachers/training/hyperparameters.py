@@ -140,7 +140,12 @@ def _bounded(name: str, value: int | float, wanted: object) -> int | float:
 
 def _frequency(name: str, value: list[Any]) -> list[Any]:
     """Check `train_freq: [1, episode]`."""
-    if len(value) == 2 and type(value[0]) is int and value[0] > 0 and value[1] in ("step", "episode"):
+    if (
+        len(value) == 2
+        and type(value[0]) is int
+        and value[0] > 0
+        and value[1] in ("step", "episode")
+    ):
         return value
     raise _refused(name, value, "must be a whole number, or such as [1, episode]")
 

@@ -114,7 +114,7 @@ class LowPrecisionAdam(torch.optim.Adam):
             if self._has_masters:
                 parameter.copy_(self._form.round(state["master"]))
             state["step"].fill_(group["updates"])
-        if scales:  # after the step: this gradient is of the loss as it was scaled before
+        if self.scales:  # after the step: this gradient is of the loss as it was scaled before
             with self._arithmetic():  # in which they would overflow
                 moved = scale.after(True, self._compounded(mine))
             self._change_scale(mine, moved)

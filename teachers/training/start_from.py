@@ -114,8 +114,8 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             its, ours = getattr(stored, key), getattr(normalize, key)
             if its != ours:
                 raise TeacherError(
-                    f"{train.start_from}: it saw observations with {key}={its:g}, this training has "
-                    f"{ours:g}; set {key}: {its:g} in normalize",
+                    f"{train.start_from}: it saw observations with {key}={its:g}, this training "
+                    f"has {ours:g}; set {key}: {its:g} in normalize",
                     ErrorCode.TEACHER_TRAINING,
                 )
         average = normalize.obs_rms

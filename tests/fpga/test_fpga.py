@@ -43,7 +43,16 @@ def source() -> ExportSource:
 
 
 def test_cells_of_an_artix() -> None:
-    cells = {"LUT2": 3, "LUT6": 4, "SRL16E": 1, "RAM32M": 2, "INV": 3, "FDRE": 5, "FDSE": 1, "CARRY4": 9}
+    cells = {
+        "LUT2": 3,
+        "LUT6": 4,
+        "SRL16E": 1,
+        "RAM32M": 2,
+        "INV": 3,
+        "FDRE": 5,
+        "FDSE": 1,
+        "CARRY4": 9,
+    }
     found = count_cells(cells | {"RAMB36E1": 1, "RAMB18E1": 3, "DSP48E1": 2})
     assert (found.luts, found.flip_flops, found.block_rams, found.dsps) == (19, 6, 2.5, 2)
 

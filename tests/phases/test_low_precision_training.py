@@ -18,6 +18,7 @@ from qpd.recipe.train_schema import METHODS, Baseline, Method, TrainPrecision, l
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.training.low_precision_adam import LowPrecisionAdam
+from qpd.teachers.training.low_precision_sac import use_low_precision
 from tests.command_line import call
 from tests.phases.small_trainings import (
     Interrupts,
@@ -42,6 +43,15 @@ def test_all_that_learns_is_on_the_grid_and_sb3_reads_it(form: str, tmp_path: Pa
         assert each is not None and each.isfinite().all() and torch.equal(grid.round(each), each)
     assert float(metric_rows(run)[-1]["train/skipped_updates"]) >= 0.0
     assert qpd.evaluate(run, episodes=1).returns.size == 1
+
+
+def test_the_scale_told_is_of_the_losses_that_have_one() -> None:
+    # The entropy coefficient's has none.
+    model = SAC("MlpPolicy", "Pendulum-v1", learning_starts=10, buffer_size=100, device="cpu")
+    use_low_precision(model, TrainPrecision(format="fp16", methods=[], baseline="mixed_precision"))
+    model.learn(12)
+    told = model.logger.name_to_value
+    assert (told["train/loss_scale"], told["train/skipped_updates"]) == (1e4, 0)
 
 
 def test_stable_baselines3_goes_on_with_steps_of_the_learning_rate(tmp_path: Path) -> None:

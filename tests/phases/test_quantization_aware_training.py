@@ -318,6 +318,28 @@ def test_agents_that_no_integers_have_are_refused_before_they_train(
     assert code == 2 and "integer controllers have ReLU" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--set", "quantization.per=channel"), "per=channel: needs bits"),
+     (("--set", "quantization.delay=0.2"), "delay=0.2: needs bits"),
+     (("--bits", "4", "--set", "quantization.grid=odd"), "grid=odd: is of a controller's weights")],
+)  # fmt: skip
+def test_settings_that_do_nothing_are_refused(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = call(capsys, "train", "ppo", "CartPole-v1", *arguments, "-o", tmp_path / "run")
+    assert code == 2 and said in err and not (tmp_path / "run").exists()
+
+
+def test_a_training_too_short_for_few_bits_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained("dqn", tmp_path / "run", {"quantization.bits": 4, "learning_starts": 100_000})
+    code, out, _ = call(capsys, "show", run.path)
+    assert code == 0 and "it is a float agent: nothing was learned in few bits" in out
+    assert "make a student" not in out
+
+
 def test_biases_that_32_bits_do_not_hold_are_refused(tmp_path: Path) -> None:
     run = trained("dqn", tmp_path / "run", IN_INTEGERS)
     run.quantized_file.unlink()

@@ -105,6 +105,10 @@ def test_scopes_are_drawn_as_shares_of_the_float() -> None:
         (axes,) = scopes_figure([found]).axes
     drawn = {each.get_label(): each[0].get_ydata().round(3).tolist() for each in axes.containers}
     assert drawn == {"all": [0.1, 1.0], "input": [1.0], "core": [0.5, 1.0], "output": [1.0]}
+    few = measured("Hopper-v4", {Cell(2, 256, 2, 2): 270, Cell(4, 256, 4, 4): 1350}, 2700)
+    with paper_style():
+        (axes,) = scopes_figure(with_scopes([few])).axes
+    assert [each.get_label() for each in axes.containers] == ["all"]
 
 
 def test_floats_of_the_same_seeds_are_compared_with() -> None:
@@ -201,6 +205,13 @@ def verdicts(routes: list[MeasuredCells]) -> dict[int, JudgedClaim]:
     usual = [each for each in routes if each.route.is_usual]
     others = [each for each in routes if not each.route.is_usual]
     return {each.number: each for each in judge(ControllerEvidence(usual, [], (), others))}
+
+
+def test_claims_on_sac_are_judged_by_sac_alone() -> None:
+    assert Route("Hopper-v4", None, "sac", 50, True).is_usual
+    for algo in ("td3", "ddpg"):
+        assert not Route("Hopper-v4", None, algo, 50, True).is_usual
+        assert Route("Hopper-v4", "a teacher's", algo).is_usual  # its student
 
 
 def test_how_fast_one_training_learns_decides_nothing() -> None:

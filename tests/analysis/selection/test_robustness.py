@@ -13,8 +13,14 @@ import pytest
 
 from qpd.analysis.paper.controller_evidence import ControllerEvidence
 from qpd.analysis.paper.integer_controllers import judge
+from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route, measured_routes
-from qpd.analysis.selection.robustness import noisy_pairs, read_noisy_games, robustness
+from qpd.analysis.selection.robustness import (
+    noisy_pairs,
+    ratio_over_noise,
+    read_noisy_games,
+    robustness,
+)
 from qpd.analysis.selection.rule import Cell
 from tests.command_line import call
 
@@ -114,6 +120,39 @@ def test_a_trained_controller_is_no_float_and_other_games_are_told(
     assert code == 0 and "int3, teacher and twin, teacher: other games, of seeds 0 and 5" in out
     code, _, err = call(capsys, "analyze", "robustness", tmp_path / "none.json")
     assert code == 2 and "none.json: no such file" in err
+
+
+@pytest.mark.parametrize("shared", [0.0, 30.0])
+def test_games_that_levels_share_are_resampled_together(shared: float) -> None:
+    # Each level's mean is 100 and 200; what a game has at all levels does not average out.
+    rng = np.random.default_rng(0)
+    levels, count = 6, 200
+    few, base = (
+        mean + shared * rng.normal(size=count) + 10.0 * rng.normal(size=(levels, count))
+        for mean in (100.0, 200.0)
+    )
+    pairs = [(few[None, level], base[None, level]) for level in range(levels)]
+    found = ratio_over_noise(pairs)
+    assert found is not None
+    assert found.value == pytest.approx(np.mean(few.mean(1) / base.mean(1)))
+    # By hand: the variance of the mean over levels, of each side.
+    variance = (shared**2 + 10.0**2 / levels) / count
+    expected = (variance / 200.0**2 + variance * 100.0**2 / 200.0**4) ** 0.5
+    assert found.error == pytest.approx(expected, rel=0.15)
+    low, high = found.interval()
+    assert high - low == pytest.approx(2 * 1.97 * found.error, rel=0.1)
+    apart = mean_of_ratios_estimate(pairs)
+    assert apart is not None
+    if shared:
+        assert found.error > 1.8 * apart.error  # as if levels were independent
+    else:
+        assert found.error == pytest.approx(apart.error, rel=0.15)
+
+
+def test_levels_of_unlike_games_or_a_base_near_0_have_no_ratio() -> None:
+    few, base = np.full((1, 20), 3.0), np.linspace(1.0, 2.0, 20)[None]
+    assert ratio_over_noise([(few, base), (few[:, :10], base)]) is None
+    assert ratio_over_noise([(few, base - 1.5)]) is None
 
 
 @pytest.mark.parametrize(
