@@ -166,8 +166,8 @@ class TrainingManager(ExperimentManager):
                 own_arch = [256, 256] if self.algo in ("td3", "ddpg") else []
                 kwargs.setdefault("net_arch", own_arch)
         if self._recipe.train.start_from is not None:
-            own = self.checkpoint and self.checkpoint / "agent.zip"
-            kwargs.update(settings_of_agent(self._recipe.train, found[0]["policy"], own))
+            saved = None if self.checkpoint is None else self.checkpoint / "agent.zip"
+            kwargs.update(settings_of_agent(self._recipe.train, found[0]["policy"], saved))
         if self._saved.get("layer_norm"):
             own = nn.Tanh if self.algo in ACTOR_CRITIC_ALGORITHMS else nn.ReLU  # SB3's defaults
             kwargs["activation_fn"] = layer_normed(kwargs.get("activation_fn", own))
