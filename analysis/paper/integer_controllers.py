@@ -287,13 +287,12 @@ def _robust(evidence: ControllerEvidence) -> Found:
     tests, said = [], []
     for played, its, pairs in noisy_pairs(evidence.noisy):
         task = TASKS.get(played.env_id.removesuffix("-v4"))
-        estimate = ratio_over_noise(pairs)
-        if task is not None and estimate is not None:
-            low, high = estimate.interval()
-            ratio = (
-                f"{estimate.value:.2f} [{low:.2f}, {high:.2f}] at {len(pairs)} levels of noise, "
-                f"bound {task.parity:.2f}"
-            )
+        if task is not None:
+            estimate, ratio = ratio_over_noise(pairs), "no ratio"
+            if estimate is not None:
+                low, high = estimate.interval()
+                ratio = f"{estimate.value:.2f} [{low:.2f}, {high:.2f}]"
+            ratio += f" at {len(pairs)} levels of noise, bound {task.parity:.2f}"
             units = ", noise in units of each one's own play, not judged"
             if played.has_noise_of(its):
                 tests.append(claim_test(estimate, task.parity, "above"))

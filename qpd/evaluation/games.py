@@ -150,7 +150,7 @@ def evaluate(
             outputs = policy(env.observations[rows])
             actions[rows] = policy.actions.act(outputs, rule, rng)
         step = env.step(actions, active)
-        waited = 0 if step.game_over.any() else waited + 1
+        waited = 0 if (step.game_over & active).any() else waited + 1
         if waited == _ENDLESS:
             logger.warning(
                 "%s: no game has ended in %s steps; set max_frames to cut games off after so many",
