@@ -26,6 +26,8 @@ from qpd.agents.precision_table import PrecisionTable, measure
 from qpd.agents.suite import DEFAULT_SUITE, Suite
 from qpd.agents.trained_integers import write_trained_integers
 from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
 from qpd.phases.agent_recipe import AgentSource, agent_lines, choose_recipe, told_by_agent
@@ -214,8 +216,8 @@ def quantize_agents(
     *,
     bits: Sequence[str | int] | int | str = DEFAULT_BITS,
     activations: int | None = None,
-    schemes: Sequence[str] | None = None,
-    per: Sequence[str] | None = None,
+    schemes: Sequence[str] | str | None = None,
+    per: Sequence[str] | str | None = None,
     episodes: int = 100,
     seed: int = 0,
     env: str | None = None,
@@ -317,7 +319,7 @@ def evaluate(
             place of those of the agent's files.
         frame_stack: Vectors that the agent sees at once, if its files don't say it.
         vecnormalize: VecNormalize's statistics, if they do not lie beside the agent.
-        max_frames: Emulator frames after which a game is cut off.
+        max_frames: Steps, of Atari frames, after which a game is cut off.
         seed: Of the games; default: the run's, or 0.
         device: auto, cpu, cuda or cuda:N.
         progress: As in `run`.
@@ -355,7 +357,12 @@ def evaluate(
     asked = (episodes, seed, acting, epsilon, max_frames, noise)
     as_recipe = asked == (None,) * 6 and sharpness == 1.0
     if as_recipe and target.run_path is not None:
-        record(target, result)
+        try:
+            record(target, result)
+        except UserError as error:  # the games were played all the same
+            if error.code not in (ErrorCode.RUN_IN_USE, ErrorCode.RUN_UNWRITABLE):
+                raise
+            display.warning(f"not recorded: {error}")
     elif target.run_path is not None and not noise:  # of several levels the first says it
         display.note("not recorded in the run, as options were given")
     return result

@@ -20,7 +20,8 @@ def returns_section(inputs: ReportInputs) -> Section:
     """Draw a dot per game, and the mean with its interval, for every evaluated policy."""
     title = "Returns, game by game"
     entries = inputs.summary["policies"]
-    measured = {name: entry["return"] for name, entry in entries.items() if "return" in entry}
+    found = {name: entry["return"] for name, entry in entries.items() if "return" in entry}
+    measured = {name: each for name, each in found.items() if each.get("returns")}
     if not measured:
         return Section("returns", title, left_out="No policy of this run has been evaluated yet.")
     uri = figure_uri(lambda figure: _draw(figure, measured), 0.75 + 0.42 * len(measured))

@@ -7,6 +7,7 @@ from typing import Any
 
 from qpd.analysis.runs.run_identity import agent_title, run_name
 from qpd.analysis.runs.student_bits import run_architecture
+from qpd.errors.terminal_text import printable
 from qpd.quantization.bit_widths import FLOAT_BITS, BitWidths, configured_widths, float_widths
 from qpd.runs.manifest import MADE_BY, Manifest
 from qpd.runs.run_directory import RunDirectory
@@ -190,9 +191,8 @@ def summary_caption(summary: dict[str, Any]) -> str:
         )
     elif base["mean"] <= 0:
         missing = "; of teacher: -, as its return is not above 0"
-    text = f"{measured[0]['episodes']} full games each, {measured[0]['acting']}"
+    text = f"{measured[0]['episodes']} full games each, {printable(measured[0]['acting'])}"
     if "teacher_sharpened" in summary["policies"]:
-        text += (
-            f"; teacher, sharpened: {summary['policies']['teacher_sharpened']['return']['acting']}"
-        )
+        sharpened = summary["policies"]["teacher_sharpened"]["return"]["acting"]
+        text += f"; teacher, sharpened: {printable(sharpened)}"
     return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}{missing}"

@@ -73,8 +73,8 @@ FP32 = Precision()
 def precisions_of(
     bits: Sequence[str | int],
     activations: int | None = None,
-    schemes: Sequence[str] | None = None,
-    per: Sequence[str] | None = None,
+    schemes: Sequence[str] | str | None = None,
+    per: Sequence[str] | str | None = None,
 ) -> tuple[Precision, ...]:
     """Return what is asked for, in this order, each once; fp32 is not among them.
 
@@ -82,8 +82,10 @@ def precisions_of(
     activations follow. Raises AgentQuantizationError.
     """
     found: list[Precision] = []
+    schemes = [schemes] if isinstance(schemes, str) else schemes
+    per = [per] if isinstance(per, str) else per
     granularities = [_granularity(each) for each in per or (DEFAULT_PER,)]
-    if activations is not None and not FEWEST_BITS <= activations <= MOST_BITS:
+    if activations is not None and activations not in range(FEWEST_BITS, MOST_BITS + 1):
         raise AgentQuantizationError(
             f"--activations {activations}: expected {FEWEST_BITS} to {MOST_BITS} bits"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,26 @@ def run_model(path: Path) -> BenchModel:
     distilled = (path if path.is_dir() else path.parent) / "distilled.safetensors"
     student = load_student(distilled) if distilled.is_file() else _random_student(source.student)
     return _model(student, source, size_name(architecture), path)
+
+
+def distinctly_named(models: list[BenchModel]) -> list[BenchModel]:
+    """Name students of runs by more of their paths where folders have one name.
+
+    Raises BenchError for one that is given twice.
+    """
+    paths = [(each.path or Path(each.name)).resolve() for each in models]
+    twice = [str(models[place].path) for place, path in enumerate(paths) if path in paths[:place]]
+    if twice:
+        raise BenchError(f"{twice[0]}: is given twice", ErrorCode.COMMAND_LINE)
+    names = [each.name for each in models]
+    parts = 1
+    while len(set(names)) < len(names):  # ends with the whole paths
+        parts += 1
+        names = [
+            name if names.count(name) == 1 else "/".join(path.parts[-parts:])
+            for name, path in zip(names, paths, strict=True)
+        ]
+    return [replace(each, name=name) for each, name in zip(models, names, strict=True)]
 
 
 def size_name(architecture: StudentArchitecture) -> str | None:

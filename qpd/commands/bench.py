@@ -65,9 +65,11 @@ def bench(
     Writes the device's JSON; `qpd analyze fps` makes tables from several devices.
     """
     from qpd.bench.benchmark import BenchSettings, run_benchmark
-    from qpd.bench.device_record import refuse_foreign_file, write_device_record
+    from qpd.bench.device_record import BenchError, refuse_foreign_file, write_device_record
     from qpd.bench.ssh_device import bench_over_ssh
 
+    if ssh is None and ssh_config is not None:
+        raise BenchError(f"--ssh-config {ssh_config}: needs --ssh", ErrorCode.COMMAND_LINE)
     chosen = _runtimes(runtimes, over_ssh=ssh is not None)
     settings = BenchSettings(chosen, _threads(threads), rounds, seconds, _frames(frames))
     _check_device_name(device_name)
@@ -146,13 +148,14 @@ def _frames(name: str) -> str:
 
 
 def _models(runs: list[str], sizes: str | None) -> list[BenchModel]:
-    from qpd.bench.models import random_model, run_model
+    from qpd.bench.models import distinctly_named, random_model, run_model
     from qpd.students import SIZE_GRID
 
     if sizes is None:
         sizes = "" if runs else DEFAULT_SIZES
     names = list(SIZE_GRID) if sizes == "all" else _listed(sizes) if sizes else []
-    return [*(run_model(Path(run)) for run in runs), *(random_model(name) for name in names)]
+    found = distinctly_named([run_model(Path(run)) for run in runs])
+    return [*found, *(random_model(name) for name in names)]
 
 
 def _listed(text: str) -> list[str]:

@@ -79,7 +79,9 @@ def evaluate(
     vecnormalize: VecNormalize = None,
     max_frames: Annotated[
         int | None,
-        typer.Option(min=4, max=MAX_FRAMES, help="cut games off after so many emulator frames"),
+        typer.Option(
+            min=4, max=MAX_FRAMES, help="cut games off after so many steps, of Atari frames"
+        ),
     ] = None,
     seed: Annotated[
         int | None,
@@ -87,8 +89,9 @@ def evaluate(
     ] = None,
     gif: Annotated[Path | None, typer.Option(help="also film a game")] = None,
     gif_seconds: Annotated[
-        float, typer.Option(min=1.0, max=MAX_FILM_SECONDS, help="length of the film")
-    ] = 40.0,
+        float | None,
+        typer.Option(min=1.0, max=MAX_FILM_SECONDS, help="length of the film; default: 40"),
+    ] = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -107,6 +110,10 @@ def evaluate(
         raise TargetError(
             f"--noise-like {noise_like}: give --noise 0,0.1,0.5 as well", ErrorCode.COMMAND_LINE
         )
+    if gif is None and gif_seconds is not None:
+        raise TargetError(f"--gif-seconds {gif_seconds:g}: needs --gif", ErrorCode.COMMAND_LINE)
+    if gif is not None and noise is not None:
+        raise TargetError("--gif: films a policy without noise", ErrorCode.COMMAND_LINE)
     wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
     loaded = load_target(target, policy, wish, "auto" if device is None else device, vecnormalize)
     if noise is not None:
@@ -131,7 +138,10 @@ def evaluate(
     ]
     result = results[0]
     if gif is not None:
-        record_gif(gif, loaded.policy, loaded.environment, result.acting, result.seed, gif_seconds)
+        seconds = 40.0 if gif_seconds is None else gif_seconds
+        cap = loaded.max_frames if max_frames is None else max_frames
+        rule, its_seed = result.acting, result.seed
+        record_gif(gif, loaded.policy, loaded.environment, rule, its_seed, seconds, cap)
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
     played = list(zip(sigmas, results, strict=True))
     if as_json and noise is None:

@@ -90,12 +90,12 @@ def _exporters(formats: str | None) -> dict[str, Any]:
     if formats is None:
         chosen = [name for name, needs in _NEEDS.items() if all(map(find_spec, needs))]
     else:
-        chosen = [name.strip() for name in formats.split(",") if name.strip()]
+        chosen = list(dict.fromkeys(name.strip() for name in formats.split(",")))
     for name in chosen:
-        if name not in EXPORTERS:
+        if name not in _NEEDS:
             raise HubPushError(
-                f"--formats {formats}: {name}: one of {', '.join(EXPORTERS)}"
-                f"{did_you_mean(name, EXPORTERS)}",
+                f"--formats {formats}: {name}: one of {', '.join(_NEEDS)}"
+                f"{did_you_mean(name, _NEEDS)}",
                 ErrorCode.COMMAND_LINE,
             )
     found = {}

@@ -25,11 +25,13 @@ from qpd.export.bundle import (
     write_bundle,
 )
 from qpd.files.atomic import write_bytes, write_json, write_text
+from qpd.files.tensors import crc32_of
 from qpd.files.whole_folder import is_current_folder, whole_folder
 from qpd.hub.measured_return import MeasuredReturn
 from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import EvaluatedPolicy, Manifest, TeacherRecord
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.run_folder import sealed
 from qpd.runs.target import load_target
 
 Exporter = Callable[[ExportSource, GoldenVectors], Mapping[str, bytes]]
@@ -210,15 +212,20 @@ def _write_run_files(folder: Path, source: PushSource) -> None:
     # Runs kept for their results may have left it out, as it is the larger file.
     if run.distilled_file.is_file():
         shutil.copyfile(run.distilled_file, folder / run.distilled_file.name)
-    write_text(folder / "recipe.yaml", published_recipe(run.recipe).to_yaml())
-    manifest = published_manifest(run.manifest)
-    write_json(folder / "manifest.json", manifest.model_dump(mode="json"))
+    recipe = published_recipe(run.recipe).to_yaml()
+    write_text(folder / "recipe.yaml", recipe)
+    known = {"recipe_crc32": (crc32_of(recipe.encode()),)}
+    manifest = published_manifest(run.manifest).model_copy(update=known)
+    write_json(folder / "manifest.json", sealed(manifest.model_dump(mode="json")))
     write_json(folder / "results.json", zoo_results(source.measured))
 
 
 def published_recipe(recipe: Recipe) -> Recipe:
     """Return the recipe without this machine's paths (`published_source`) and accounts."""
-    teacher = recipe.teacher.model_copy(update={"source": published_source(recipe.teacher.source)})
+    places = {"source": published_source(recipe.teacher.source)}
+    if recipe.teacher.vecnormalize is not None:
+        places["vecnormalize"] = published_source(recipe.teacher.vecnormalize)
+    teacher = recipe.teacher.model_copy(update=places)
     # The name of a Weights & Biases project tells about its owner.
     save = recipe.save.model_copy(update={"wandb": None})
     return recipe.model_copy(update={"teacher": teacher, "save": save})

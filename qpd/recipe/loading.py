@@ -234,7 +234,7 @@ def _read_chain(path: Path, mistakes: list[str]) -> list[Layer]:
 
 
 # Of students and trainings: agents, and VecNormalize's statistics.
-_FILES = (("teacher", "source"), ("teacher", "vecnormalize"), ("train", "start_from"))
+FILE_KEYS = (("teacher", "source"), ("teacher", "vecnormalize"), ("train", "start_from"))
 
 
 def _name_files_from_root(layer: Layer, folder: Path) -> None:
@@ -244,18 +244,22 @@ def _name_files_from_root(layer: Layer, folder: Path) -> None:
     """
     if (folder / "manifest.json").exists():
         return
-    for section, key in _FILES:
+    for section, key in FILE_KEYS:
         settings = layer.data.get(section)
-        if not isinstance(settings, dict):
+        if not isinstance(settings, dict) or key not in settings:
             continue
-        value = settings.get(key)
-        if not isinstance(value, str) or not value or "\0" in value:
-            continue
-        if value == EMBEDDED_TEACHER or value.startswith("pretrained/"):  # QPD's own agents
-            continue
-        path = folder / value
-        if path.exists() or Path(f"{path}.zip").is_file():
-            settings[key] = os.path.abspath(path)
+        settings[key] = file_from(folder, settings.get(key))
+
+
+def file_from(folder: Path, value: Any) -> Any:
+    """Return the path of a file or folder that `value` leads to from `folder`, else `value`."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return value
+    if value == EMBEDDED_TEACHER or value.startswith("pretrained/"):  # QPD's own agents
+        return value
+    path = folder / value
+    is_there = path.exists() or Path(f"{path}.zip").is_file()
+    return os.path.abspath(path) if is_there else value
 
 
 def _base_of(base: Any, folder: Path, layer: Layer, mistakes: list[str]) -> Path | None:

@@ -10,7 +10,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from qpd.numerics.numerics_record import NumericsRecord
@@ -173,6 +181,11 @@ class Manifest(RunOrigin):
     evaluations: dict[EvaluatedPolicy, Evaluation] = Field(default_factory=dict)
     forked_from: str | None = None  # CRC-32 of the distilled student that `-o NEW` began with
     recipe_crc32: tuple[str, ...] = ()  # of recipe.yaml; while it is replaced, of old and new
+
+    @field_validator("phases")
+    @classmethod
+    def _all_phases(cls, found: dict[PhaseName, PhaseRecord]) -> dict[PhaseName, PhaseRecord]:
+        return {name: found.get(name, PhaseRecord()) for name in PHASES}
 
 
 def new_manifest(name: str, seed: int, forked_from: str | None = None) -> Manifest:

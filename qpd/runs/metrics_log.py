@@ -3,6 +3,7 @@
 import csv
 import difflib
 import io
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -40,8 +41,19 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
 
 
 def last_number(rows: Sequence[Mapping[str, str]], column: str) -> float | None:
-    """Return what the last of `rows` that has a number in `column` says; None where none has."""
-    return next((float(row[column]) for row in reversed(rows) if row.get(column)), None)
+    """Return what the last of `rows` that has a number in `column` says; None where none has.
+
+    Raises MetricsLogError for what is no finite number.
+    """
+    text = next((row[column] for row in reversed(rows) if row.get(column)), None)
+    if text is None:
+        return None
+    try:
+        if math.isfinite(number := float(text)):
+            return number
+    except ValueError:
+        pass
+    raise MetricsLogError(f"metrics.csv: {column} is {text[:40]!r}; expected a number")
 
 
 def read_lines(path: Path) -> list[str]:

@@ -273,7 +273,12 @@ class RunDirectory(RunFolder):
         self._update(evaluations={**self._manifest.evaluations, policy: plain})
 
     def replace_recipe(self, recipe: Recipe) -> None:
-        """Write another recipe, for a later phase that is run with other settings."""
+        """Write another recipe, for a later phase that is run with other settings.
+
+        Games that were played by another `evaluation` are forgotten.
+        """
+        if self._recipe.evaluation != recipe.evaluation and self._manifest.evaluations:
+            self._update(evaluations={})
         text = recipe.to_yaml()
         checksum = crc32_of(text.encode())
         # A kill before the recipe is written leaves the old one, which the manifest then knows too.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -260,7 +261,10 @@ def play(
         ("seed", seed, 0, MAX_SEED),
         ("max-frames", max_frames, 4, MAX_FRAMES),
     ):
-        if given is not None and not least <= given <= most:
+        if given is None:
+            continue
+        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        if not is_number or not least <= given <= most:
             raise TargetError(
                 f"--{name} {given}: must be from {least:,} to {most:,}", ErrorCode.COMMAND_LINE
             )

@@ -11,7 +11,7 @@ from typing import Any
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import reworded
 from qpd.recipe.differences import recipe_differences
-from qpd.recipe.loading import OVERRIDE, load_recipe, value_text
+from qpd.recipe.loading import FILE_KEYS, OVERRIDE, file_from, load_recipe, value_text
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.manifest import PHASES
 from qpd.runs.metrics_log import MetricsLogError, read_metrics
@@ -57,6 +57,9 @@ def make_cells(grid: Grid) -> list[Cell]:
 def _recipe(grid: Grid, name: str, values: Values) -> Recipe:
     changes = {**grid.file.set_, **values}
     base = str(changes.pop("base", grid.file.base))
+    for key in map(".".join, FILE_KEYS):
+        if key in changes:
+            changes[key] = file_from(grid.path.parent, changes[key])
     overrides = [f"{key}={value_text(value)}" for key, value in changes.items()]
     # Recipes allow fewer characters in a run's name than file systems do in a folder's.
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace(",", "_"))[:100]

@@ -30,6 +30,17 @@ from tests.tiny_run import Interrupt
 ASKED = precisions_of(["fp16", 8], 8)
 
 
+def test_numbers_that_are_none_are_refused_and_one_word_is_a_word() -> None:
+    for wrong in (2.5, "2", True):
+        with pytest.raises(AgentQuantizationError, match=f"--episodes {wrong}: must be a whole"):
+            Suite(("agent",), ASKED, wrong)  # type: ignore[arg-type]
+    with pytest.raises(AgentQuantizationError, match="--activations 8: expected 2 to 8"):
+        precisions_of([8], "8")  # type: ignore[arg-type]
+    assert precisions_of([8], None, "affine", "tensor") == precisions_of(
+        [8], None, ["affine"], ["tensor"]
+    )
+
+
 @pytest.fixture(scope="module")
 def dqn(dqn_zip: Path) -> Teacher:
     return load_teacher(dqn_zip)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from qpd.bench.device_record import BenchError
-from qpd.bench.models import random_model, run_model, size_name
+from qpd.bench.models import distinctly_named, random_model, run_model, size_name
 from qpd.bench.plain_network import PlainNetwork, exact_logits
 from qpd.integer.integer_student import IntegerEngine
 from qpd.students import SIZE_GRID, architecture_for
@@ -46,6 +47,15 @@ def test_the_student_of_a_run() -> None:
     classic = run_model(RUNS / "classic-ppo-cartpole" / "quantized.safetensors")
     assert (classic.name, classic.size) == ("classic-ppo-cartpole", None)
     assert classic.observations.dtype == np.float32
+
+
+def test_runs_whose_folders_have_one_name_are_told_apart(tmp_path: Path) -> None:
+    run = run_model(RUNS / "breakout-ppo-xxs-2bit")
+    folders = [tmp_path / each for each in ("a/x/run", "a/y/run", "b/y/run", "other")]
+    found = distinctly_named([replace(run, name=each.name, path=each) for each in folders])
+    assert [each.name for each in found] == ["x/run", "a/y/run", "b/y/run", "other"]
+    with pytest.raises(BenchError, match="run: is given twice"):
+        distinctly_named([replace(run, path=each) for each in (folders[0], folders[0])])
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,11 @@ STUDENTS = [
     row("evaluate run --acting random", Code.COMMAND_LINE, "--acting", "greedy"),
     row("evaluate run --epsilon 2", Code.COMMAND_LINE, "--epsilon", "'2' must be less"),
     row("evaluate run --epsilon nan", Code.COMMAND_LINE, "--epsilon", "nan"),
+    row("evaluate run --gif-seconds 5", Code.COMMAND_LINE, "--gif-seconds 5: needs --gif"),
+    row(
+        "evaluate run --gif new.gif --noise 0.1", Code.COMMAND_LINE, "films a policy without noise"
+    ),
+    row("bench run --ssh-config no -o new.json", Code.COMMAND_LINE, "no: needs --ssh"),
     row("evaluate run --gif-seconds nan", Code.COMMAND_LINE, "--gif-seconds", "nan"),
     row("evaluate run --seed -1", Code.COMMAND_LINE, "--seed", "-1"),
     row("evaluate run --max-frames 0", Code.COMMAND_LINE, "--max-frames", "0"),

@@ -18,6 +18,8 @@ import pytest
 from huggingface_hub import constants
 
 from qpd.export.bundle import ExportError
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.run_folder import unsealed
 from tests.command_line import call
 
 ROOT = Path(__file__).parents[2]
@@ -224,6 +226,27 @@ def test_what_the_hub_refuses(hub: FakeHub, push_here: Push) -> None:
     assert hub.files == {}
 
 
+def test_what_is_pushed_is_a_run_and_names_no_folder_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(RUN, tmp_path / "run")
+    with RunDirectory.open(tmp_path / "run") as run:
+        places = {
+            "source": "/home/somebody/ppo-CartPole-v1",
+            "vecnormalize": "/home/somebody/v.pkl",
+        }
+        teacher = run.recipe.teacher.model_copy(update=places)
+        run.replace_recipe(run.recipe.model_copy(update={"teacher": teacher}))
+    options = ("--dry-run", "--no-video", "--formats", "c", "-o", tmp_path / "hub")
+    code, _, err = call(capsys, "push", tmp_path / "run", "me/x", *options)
+    assert code == 0, err
+    texts = [file.read_bytes() for file in (tmp_path / "hub").rglob("*") if file.is_file()]
+    assert not any(b"somebody" in text for text in texts)
+    assert unsealed(json.loads((tmp_path / "hub" / "manifest.json").read_text()))
+    code, out, err = call(capsys, "show", tmp_path / "hub")
+    assert code == 0 and "return" in out, err
+
+
 def test_formats_that_cannot_be_made_are_left_out_unless_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +287,8 @@ def test_refusals_name_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{out}: holds files already" in line(run, "me/x", "-o", out)
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
     assert "pt: one of c, onnx, litert, sb3, bin" in line(run, "me/x", "--formats", "c,pt")
+    assert "systemverilog: one of c" in line(run, "me/x", "--formats", "c,systemverilog")
+    assert "--formats ,: : one of c" in line(run, "me/x", "--formats", ",")
     manifest = json.loads((run / "manifest.json").read_text())
     broken = json.loads(json.dumps(manifest))
     broken["evaluations"]["qat"]["interval"] = "?"

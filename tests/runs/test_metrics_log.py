@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.runs.metrics_log import MetricsLog, MetricsLogError
+from qpd.runs.metrics_log import MetricsLog, MetricsLogError, last_number
 
 COLUMNS = ["loss", "samples_per_s"]
 
@@ -24,6 +24,15 @@ def epochs(path: Path) -> list[tuple[str, int]]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "metrics.csv"
+
+
+def test_the_last_number_of_a_column_is_one() -> None:
+    rows = [{"loss": "1.5", "skipped": "3"}, {"loss": "2.5", "skipped": ""}]
+    assert (last_number(rows, "loss"), last_number(rows, "skipped")) == (2.5, 3.0)
+    assert last_number(rows, "other") is None
+    for damaged in ("abc", "nan", "inf"):
+        with pytest.raises(MetricsLogError, match=f"loss is '{damaged}'; expected a number"):
+            last_number([*rows, {"loss": damaged}], "loss")
 
 
 def test_rows_are_on_the_disk_at_once_and_exact(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 
 from qpd.files import atomic as atomic_files
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
 from qpd.runs.manifest import PHASES, TeacherRecord
-from qpd.runs.run_directory import RunDirectory, RunDirectoryError
+from qpd.runs.run_directory import LOCK_NAME, RunDirectory, RunDirectoryError
+from tests.command_line import call
 
 ROOT = Path(__file__).resolve().parents[2]
 TEACHER = TeacherRecord(
@@ -100,6 +103,41 @@ def test_recipe_can_be_replaced_on_purpose(path: Path, recipe: Recipe) -> None:
         assert run.recipe == other
     with RunDirectory.open(path) as run:
         assert run.recipe == other
+
+
+def test_games_of_another_evaluation_are_forgotten(path: Path, recipe: Recipe) -> None:
+    played = {"mean": 1.0, "interval": [0.0, 2.0], "episodes": 2, "returns": [0.0, 2.0]}
+    with RunDirectory.create(path, recipe) as run:
+        run.record_evaluation("teacher", played)
+        run.replace_recipe(load_recipe("ci", ["quantize.weight_bits=4"]))
+        assert "teacher" in run.manifest.evaluations
+        run.replace_recipe(load_recipe("ci", ["evaluation.acting=sample"]))
+        assert run.manifest.evaluations == {}
+
+
+def test_games_of_a_run_that_another_process_holds_are_not_lost(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "runs-reference" / "classic-ppo-cartpole", path)
+    with RunDirectory.open(path) as run:
+        changed = run.recipe.evaluation.model_copy(update={"episodes": 2})
+        run.replace_recipe(run.recipe.model_copy(update={"evaluation": changed}))
+    with FileLock(path / LOCK_NAME):
+        code, out, err = call(capsys, "evaluate", path)
+    assert code == 0 and "qat" in out.lower()
+    assert "not recorded" in err and "another process is working in it" in err
+    with RunDirectory.open(path) as run:
+        assert run.manifest.evaluations == {}
+
+
+def test_a_phase_that_a_manifest_leaves_out_is_pending(path: Path, recipe: Recipe) -> None:
+    RunDirectory.create(path, recipe).close()
+    content = json.loads((path / "manifest.json").read_text())
+    del content["phases"]["quantize"], content["crc32"]
+    (path / "manifest.json").write_text(json.dumps(content))
+    with RunDirectory.open(path) as run:
+        assert run.phase("quantize").state == "pending"
+        assert list(run.manifest.phases) == list(PHASES)
 
 
 def test_another_teacher_is_refused(path: Path, recipe: Recipe) -> None:

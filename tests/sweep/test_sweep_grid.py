@@ -46,6 +46,20 @@ def test_a_cell_for_each_combination(tmp_path: Path) -> None:
     assert (recipe.distill.epochs, recipe.name) == (3, "size-S_seed-1_bits-4")
 
 
+def test_agents_lie_beside_the_grid_as_beside_a_recipe(tmp_path: Path) -> None:
+    for name in ("one.zip", "two.zip", "stats.pkl"):
+        (tmp_path / name).touch()
+    text = (
+        "base: ci\nset: {teacher.vecnormalize: stats.pkl}\naxes: {teacher.source: [one, two.zip]}\n"
+    )
+    teachers = [cell.recipe.teacher for cell in cells(tmp_path, text).values()]
+    assert [each.source for each in teachers] == [str(tmp_path / "one"), str(tmp_path / "two.zip")]
+    assert {each.vecnormalize for each in teachers} == {str(tmp_path / "stats.pkl")}
+    elsewhere = "base: ci\naxes: {teacher.source: [embedded, org/agent]}\n"
+    teachers = [cell.recipe.teacher for cell in cells(tmp_path, elsewhere).values()]
+    assert [each.source for each in teachers] == ["embedded", "org/agent"]
+
+
 def test_exclude_and_include(tmp_path: Path) -> None:
     found = cells(
         tmp_path,
