@@ -73,8 +73,10 @@ class Suite:
             ("episodes", self.episodes, 1, MAX_EPISODES),
             ("seed", self.seed, 0, MAX_SEED),
         ):
-            if type(given) is not int or not least <= given <= most:
-                line = f"--{name} {given}: must be a whole number from {least:,} to {most:,}"
+            if type(given) is not int:
+                raise AgentQuantizationError(f"--{name} {given}: must be a whole number")
+            if not least <= given <= most:
+                line = f"--{name} {given}: must be from {least:,} to {most:,}"
                 raise AgentQuantizationError(line)
 
     def to_json(self) -> dict[str, Any]:
