@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,8 +92,8 @@ def run_model(path: Path) -> BenchModel:
     return _model(student, source, size_name(architecture), path)
 
 
-def distinctly_named(models: list[BenchModel]) -> list[BenchModel]:
-    """Name students of runs by more of their paths where folders have one name.
+def distinctly_named(models: list[BenchModel], taken: Sequence[str] = ()) -> list[BenchModel]:
+    """Name students of runs by more of their paths where folders have one name, or one of `taken`.
 
     Raises BenchError for one that is given twice.
     """
@@ -102,10 +103,10 @@ def distinctly_named(models: list[BenchModel]) -> list[BenchModel]:
         raise BenchError(f"{twice[0]}: is given twice", ErrorCode.COMMAND_LINE)
     names = [each.name for each in models]
     parts = 1
-    while len(set(names)) < len(names):  # ends with the whole paths
+    while len({*names, *taken}) < len(names) + len(taken):  # ends with the whole paths
         parts += 1
         names = [
-            name if names.count(name) == 1 else "/".join(path.parts[-parts:])
+            name if [*names, *taken].count(name) == 1 else "/".join(path.parts[-parts:])
             for name, path in zip(names, paths, strict=True)
         ]
     return [replace(each, name=name) for each, name in zip(models, names, strict=True)]

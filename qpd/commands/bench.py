@@ -154,7 +154,7 @@ def _models(runs: list[str], sizes: str | None) -> list[BenchModel]:
     if sizes is None:
         sizes = "" if runs else DEFAULT_SIZES
     names = list(SIZE_GRID) if sizes == "all" else _listed(sizes) if sizes else []
-    found = distinctly_named([run_model(Path(run)) for run in runs])
+    found = distinctly_named([run_model(Path(run)) for run in runs], names)
     return [*found, *(random_model(name) for name in names)]
 
 

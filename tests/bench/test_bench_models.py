@@ -54,6 +54,8 @@ def test_runs_whose_folders_have_one_name_are_told_apart(tmp_path: Path) -> None
     folders = [tmp_path / each for each in ("a/x/run", "a/y/run", "b/y/run", "other")]
     found = distinctly_named([replace(run, name=each.name, path=each) for each in folders])
     assert [each.name for each in found] == ["x/run", "a/y/run", "b/y/run", "other"]
+    size = replace(run, name="XXS", path=tmp_path / "c" / "XXS")
+    assert [each.name for each in distinctly_named([size], ["XXS", "S"])] == ["c/XXS"]
     with pytest.raises(BenchError, match="run: is given twice"):
         distinctly_named([replace(run, path=each) for each in (folders[0], folders[0])])
 
