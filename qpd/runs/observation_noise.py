@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -88,9 +89,9 @@ def with_noise(target: Target, sigma: float, seed: int) -> Target:
 
     Raises TargetError unless 0 <= sigma <= 10.
     """
-    if not 0.0 <= sigma <= MOST_NOISE:
+    if not isinstance(sigma, Real) or not 0.0 <= sigma <= MOST_NOISE:
         raise TargetError(
-            f"--noise {sigma:g}: must be from 0 to {MOST_NOISE:g} standard deviations",
+            f"--noise {sigma}: must be from 0 to {MOST_NOISE:g} standard deviations",
             ErrorCode.COMMAND_LINE,
         )
     assert target.deviations is not None

@@ -40,6 +40,13 @@ def test_noise_has_the_deviations_that_are_asked_for() -> None:
     assert (seen[2] == first).all()
 
 
+@pytest.mark.parametrize("sigma", [-0.1, 11.0, float("nan"), "0.1"])
+def test_noise_that_is_none_is_refused(sigma: float) -> None:
+    target = replace(load_target(CARTPOLE, None, None, "cpu"), deviations=(1.0,) * 4)
+    with pytest.raises(TargetError, match=rf"--noise {sigma}: must be from 0 to 10"):
+        with_noise(target, sigma, seed=0)
+
+
 def test_deviations_are_those_of_its_own_play() -> None:
     target = with_deviations(load_target(CARTPOLE, None, None, "cpu"), SilentProgress())
     assert target.deviations is not None and len(target.deviations) == 4
