@@ -1,11 +1,11 @@
 """Batches of a sweep's cells that are distilled together, on one play of their teacher.
 
-Cells that agree in all but student, seed, phase 2 and phase 3 form a batch; those that also agree
-in student and seed share one distilled student (a member). A batch lives in `OUTPUT/.shared/KEY-N`.
-Its `recipes/LABEL.yaml` fix the members for good, so a grid may grow while a batch is unfinished,
-and newcomers form the next batch. The first member's seed decides
-the play and every minibatch goes to all; where students collect (collection.student_fraction), each
-member plays an equal share of the students' games.
+Cells that agree in all but student, seed, `distill.actor_weight`, phase 2 and phase 3 form a batch;
+those that also agree in the first three share one distilled student (a member). A batch lives in
+`OUTPUT/.shared/KEY-N`. Its `recipes/LABEL.yaml` fix the members for good, so a grid may grow while
+a batch is unfinished, and newcomers form the next batch. The first member's seed decides the play
+and every minibatch goes to all; where students collect (collection.student_fraction), each member
+plays an equal share of the students' games.
 """
 
 from __future__ import annotations
@@ -122,12 +122,17 @@ def _distill_state(path: Path) -> str:
 
 def _stream_key(recipe: Recipe, per_seed: bool) -> str:
     free = _FREE if per_seed else _FREE | {"seed"}
-    return _digest(recipe.model_dump(mode="json", exclude=free))
+    agreed = recipe.model_dump(mode="json", exclude=free)
+    # Each member has losses of its own; all else in `distill` is about batches, which go to all.
+    agreed["distill"]["actor_weight"] = None
+    return _digest(agreed)
 
 
 def _member_label(recipe: Recipe) -> str:
     # The digest tells students of one size apart that differ in other keys, such as sharpness.
     student = recipe.student.model_dump(mode="json")
+    if recipe.distill.actor_weight is not None:
+        student["lambda"] = recipe.distill.actor_weight
     return f"{recipe.student.size or 'custom'}-seed{recipe.seed}-{_digest(student)}"
 
 

@@ -190,7 +190,8 @@ def test_students_of_one_teacher_learn_from_one_play(
     sweep, cells = make_sweep(
         folder,
         "share_stream: true\naxes: {student.size: [mlp-8, mlp-4], quantize.weight_bits: [4, 8]}\n"
-        "exclude: [{student.size: mlp-4, quantize.weight_bits: 8}]",
+        "exclude: [{student.size: mlp-4, quantize.weight_bits: 8}]\n"
+        "include: [{student.size: mlp-8, quantize.weight_bits: 8, distill.actor_weight: 1}]",
         tmp_path / "shared",
     )
     # As another grid's batch that was interrupted in phase 1: its checkpoint is not this grid's.
@@ -200,13 +201,14 @@ def test_students_of_one_teacher_learn_from_one_play(
     (others / "recipes" / "mlp-8.yaml").write_text(cells[0].recipe.to_yaml())
     sweep.run(pool, lambda _: None)
     assert {status.state for status in sweep.statuses} == {"done"}
-    first, second, third = (status.folder for status in sweep.cells.values())
+    first, second, third, fourth = (status.folder for status in sweep.cells.values())
     name = "distilled.safetensors"
     assert outcome(first, name)[1] == outcome(second, name)[1] != outcome(third, name)[1]
     # The play goes on from where it was: the first cell is what its recipe gives alone. (Members
     # are in alphabetical order, so the first one, whose randomness shuffles, is mlp-4.)
     assert outcome(third) == alone(cells[2], tmp_path / "alone")
     assert outcome(first)[1] != outcome(second)[1]
+    assert outcome(first, name)[1] != outcome(fourth, name)[1]  # another lambda, the same play
     assert list((tmp_path / "shared" / ".shared").glob("*/stream")) == [others / "stream"]
     assert RunDirectory.open(second, read_only=True).recipe == cells[1].recipe
 

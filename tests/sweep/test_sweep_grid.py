@@ -212,6 +212,17 @@ def test_cells_of_one_teacher_share_its_play(tmp_path: Path) -> None:
     assert batches(tmp_path, "base: ci\naxes: {distill.lr: [0.1, 0.2]}", True) == []
 
 
+def test_lambdas_share_a_play_and_are_told_apart(tmp_path: Path) -> None:
+    text = (
+        "base: ci\naxes: {student.size: [XXS, S], quantize.weight_bits: [4, 8]}\n"
+        "include: [{student.size: XXS, quantize.weight_bits: 8, distill.actor_weight: 1}]"
+    )
+    (batch,) = batches(tmp_path, text, True)
+    members = [(each.student.size, each.distill.actor_weight) for each in batch.members.values()]
+    assert sorted(members, key=str) == [("S", None), ("XXS", 1.0), ("XXS", None)]
+    assert len(batch.cells) == 5
+
+
 def test_students_of_custom_widths_are_told_apart(tmp_path: Path) -> None:
     """Of these two the digests' first 16 bits are equal."""
     text = "base: ci\nset: {student.size: null}\naxes: {student.hidden: [[125, 16], [274, 16]]}"
