@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qpd.analysis.paper.matching import mismatches
-from qpd.analysis.returns.mean_bootstrap import ScorePair
+from qpd.analysis.returns.mean_bootstrap import ScorePair, Seeds
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
@@ -89,10 +89,24 @@ class Pair:
         return _scores(self.first), _scores(self.second)
 
     @property
+    def seeds(self) -> tuple[Seeds, Seeds]:
+        """The seeds of both sides' runs, by which these are compared; a fixed return has none."""
+        other = self.second.seeds if isinstance(self.second, PolicyGroup) else ()
+        return self.first.seeds, other
+
+    @property
     def fewest_episodes(self) -> int:
         """The number of games of the side with fewer."""
-        sides = (side for side in (self.first, self.second) if isinstance(side, PolicyGroup))
-        return min(side.num_episodes for side in sides)
+        return min(side.num_episodes for side in self._groups)
+
+    @property
+    def fewest_distinct_games(self) -> int:
+        """The same, where games that end alike count once."""
+        return min(side.num_distinct_games for side in self._groups)
+
+    @property
+    def _groups(self) -> list[PolicyGroup]:
+        return [side for side in (self.first, self.second) if isinstance(side, PolicyGroup)]
 
 
 @dataclass(frozen=True)

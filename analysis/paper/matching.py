@@ -36,13 +36,21 @@ def _play(first: PolicyGroup, second: PolicyGroup) -> str:
 
 
 def _share(group: PolicyGroup) -> float:
-    return float(group.settings.get("collection.student_fraction", 0.0)) / group.students_sharing
+    settings = group.settings
+    # Students play where the memory is refreshed only.
+    if round(settings["replay.refresh_fraction"] * settings["replay.capacity"]) == 0:
+        return 0.0
+    return float(settings.get("collection.student_fraction", 0.0)) / group.students_sharing
 
 
 def _code(first: PolicyGroup, second: PolicyGroup) -> str:
     """Compare the commits; a student and its own quantization are of one run whatever they are."""
     one, other = set(first.runs), set(second.runs)
-    if first.code == second.code or one <= other or other <= one:
+    if one <= other or other <= one:
+        return ""
+    if any(name.endswith("+") for name in (*first.code, *second.code)):
+        return f"changes that no commit has: {_names(first)} against {_names(second)}"
+    if first.code == second.code:
         return ""
     return f"commits {_names(first)} against {_names(second)}"
 

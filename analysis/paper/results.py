@@ -92,32 +92,34 @@ def _measure(claim: Claim, groups: Sequence[PolicyGroup]) -> tuple[ClaimResult, 
     found = claim.find(groups)
     if not found.pairs:
         return ClaimResult(claim, (), None, Verdict.unmeasured, found.missing), None
-    ratios = [mean_of_ratios([pair.scores]) for pair in found.pairs]
+    ratios = [mean_of_ratios([pair.scores], seeds=[pair.seeds]) for pair in found.pairs]
     result = ClaimResult(
         claim, tuple(map(Comparison, found.pairs, ratios)), None, Verdict.undecided, ""
     )
     matched = [pair for pair in found.pairs if not pair.unmatched]
     shown = matched or list(found.pairs)
-    tests = [claim_test_of_mean([pair.scores], claim.bound, claim.side) for pair in shown]
+    tests = [
+        claim_test_of_mean([pair.scores], claim.bound, claim.side, [pair.seeds]) for pair in shown
+    ]
     if claim.scope == "mean":
-        scores = [pair.scores for pair in shown]
-        ratio = mean_of_ratios(scores)
-        test = claim_test_of_mean(scores, claim.bound, claim.side)
+        scores, seeds = [pair.scores for pair in shown], [pair.seeds for pair in shown]
+        ratio = mean_of_ratios(scores, seeds=seeds)
+        test = claim_test_of_mean(scores, claim.bound, claim.side, seeds)
     else:
         test = claim_test_of_every(tests)
         # It fails by the worst student, and holds no better than the worst does.
         worst = min(range(len(tests)), key=lambda place: tests[place].failed)
         if test.held <= test.failed:
             worst = max(range(len(tests)), key=lambda place: tests[place].held)
-        ratio = mean_of_ratios([shown[worst].scores])
+        ratio = mean_of_ratios([shown[worst].scores], seeds=[shown[worst].seeds])
     result = replace(result, ratio=ratio)
     if not matched:
         why = "; ".join(sorted({reason for pair in found.pairs for reason in pair.unmatched}))
         return replace(result, verdict=Verdict.unmatched, why=why), None
     # Ratios are shown even so; only the verdict is withheld.
-    fewest = min(pair.fewest_episodes for pair in matched)
+    fewest = min(pair.fewest_distinct_games for pair in matched)
     if fewest < MIN_EPISODES:
-        why = f"only {fewest} games on one side; at least {MIN_EPISODES} are needed"
+        why = f"only {fewest} different games on one side; at least {MIN_EPISODES} are needed"
         return replace(result, why=why), None
     return result, test
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from qpd.analysis.returns.mean_bootstrap import (
     ScorePair,
+    Seeds,
     mean_estimate,
     mean_of_ratios_estimate,
 )
@@ -62,12 +63,17 @@ class ClaimTest:
         return Verdict.held if self.held < self.failed else Verdict.failed
 
 
-def mean_of_ratios(pairs: Sequence[ScorePair], confidence: float = 1.0 - ERROR_RATE) -> Estimate:
+def mean_of_ratios(
+    pairs: Sequence[ScorePair],
+    confidence: float = 1.0 - ERROR_RATE,
+    seeds: Sequence[tuple[Seeds, Seeds]] = (),
+) -> Estimate:
     """Estimate the mean over `pairs` of mean(first) / mean(second), with its interval.
 
-    Score matrices are float `[num_runs, num_episodes]`.
+    Score matrices are float `[num_runs, num_episodes]`; runs of the same `seeds` are compared seed
+    by seed.
     """
-    found = mean_of_ratios_estimate(pairs)
+    found = mean_of_ratios_estimate(pairs, seeds)
     # Where some resamples have no ratio, a point estimate without an interval would look sure of
     # itself.
     if found is None:
@@ -81,9 +87,14 @@ def mean_return(scores: np.ndarray) -> Estimate:
     return Estimate(found.value, *found.interval())
 
 
-def claim_test_of_mean(pairs: Sequence[ScorePair], bound: float, side: Side) -> ClaimTest:
+def claim_test_of_mean(
+    pairs: Sequence[ScorePair],
+    bound: float,
+    side: Side,
+    seeds: Sequence[tuple[Seeds, Seeds]] = (),
+) -> ClaimTest:
     """Test whether the mean of the pairs' ratios lies on its `side` of `bound`."""
-    return claim_test(mean_of_ratios_estimate(pairs), bound, side)
+    return claim_test(mean_of_ratios_estimate(pairs, seeds), bound, side)
 
 
 def claim_test(found: StudentizedEstimate | None, bound: float, side: Side) -> ClaimTest:

@@ -70,6 +70,10 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
     ours, theirs = _by_seed(group, played), _by_seed(base, played)
     seeds = sorted(ours.keys() & theirs.keys())
     changed = {key: group.settings[key] for key in differing_keys(group, base)}
+    if group.students_sharing != base.students_sharing:
+        changed["students that share the play"] = group.students_sharing
+    if group is not base and not changed:  # same settings: another acting rule's, say
+        changed["runs"] = group.folders
     row: dict[str, Any] = {
         "policy": group.policy,
         "changed": ", ".join(f"{key}={_plain(value)}" for key, value in changed.items()),

@@ -3,7 +3,8 @@
 The bootstrap is hierarchical: runs with replacement, then games within each drawn run. For one run
 the interval is that of `qpd.evaluation.games.bootstrap_interval`, but for the draws: both are
 `qpd.evaluation.studentized`. Two to five runs are too few to be resampled: theirs is Student's t of
-the runs' means, with no less variance than games alone give.
+the runs' means, with no less variance than games alone give. Policies of the same seeds are
+compared seed by seed, whatever their number: what seeds have in common cancels.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ RESAMPLES = 19_999
 FEW_RUNS = 5  # up to which the bootstrap covers 89 to 94% in place of 95
 _VALUES_AT_ONCE = 1_000_000  # of resampled games: 8 MB
 ScorePair = tuple[np.ndarray, np.ndarray]
+Seeds = tuple[int, ...]  # of a score matrix's runs, in order; empty where they have none
 # From the means of matrices to a value and its slope by each mean.
 _Smooth = Callable[[list[np.ndarray]], tuple[np.ndarray, list[np.ndarray]]]
 
@@ -79,13 +81,21 @@ def mean_estimate(scores: np.ndarray) -> StudentizedEstimate:
     return replace(found, lowest=float(np.nanmin(scores)), highest=float(np.nanmax(scores)))
 
 
-def mean_of_ratios_estimate(pairs: Sequence[ScorePair]) -> StudentizedEstimate | None:
+def mean_of_ratios_estimate(
+    pairs: Sequence[ScorePair], seeds: Sequence[tuple[Seeds, Seeds]] = ()
+) -> StudentizedEstimate | None:
     """Estimate the mean over `pairs` of mean(first) / mean(second); None if a base may be 0.
 
     A matrix that stands in several pairs, or an equal one, is resampled once for all of them: equal
-    games are the same games, such as those of a student that phase 3 left as it was.
+    games are the same games, such as those of a student that phase 3 left as it was. `seeds` are
+    those of each pair's matrices: matrices of the same ones are compared seed by seed.
     """
     matrices = {_key(matrix): matrix for pair in pairs for matrix in pair}
+    trained = {
+        _key(matrix): own
+        for pair, both in zip(pairs, seeds or [((), ())] * len(pairs), strict=True)
+        for matrix, own in zip(pair, both, strict=True)
+    }
     place = {key: number for number, key in enumerate(matrices)}
     places = [(place[_key(first)], place[_key(second)]) for first, second in pairs]
     if any((_bootstrap(*_key(base)).drawn.means <= 0).any() for _, base in pairs):
@@ -100,24 +110,59 @@ def mean_of_ratios_estimate(pairs: Sequence[ScorePair]) -> StudentizedEstimate |
             slopes[two] = slopes[two] - means[one] / means[two] ** 2 / len(places)
         return total, slopes
 
-    found = _estimate(list(matrices.values()), ratio)
+    found = _estimate(list(matrices.values()), ratio, [trained[key] for key in matrices])
     never_negative = all(np.nanmin(first) >= 0.0 for first, _ in pairs)
     return replace(found, lowest=0.0) if never_negative else found
 
 
-def _estimate(matrices: Sequence[np.ndarray], function: _Smooth) -> StudentizedEstimate:
+def _estimate(
+    matrices: Sequence[np.ndarray], function: _Smooth, seeds: Sequence[Seeds] = ()
+) -> StudentizedEstimate:
     """Estimate `function(means) -> (value, slopes)` of the matrices' means; error by the slopes."""
     boots = [_bootstrap(*_key(matrix)) for matrix in matrices]
     value, slopes = function([boot.found.means for boot in boots])
-    parts = [float(s) ** 2 * float(b.found.variances) for s, b in zip(slopes, boots, strict=True)]
+    weights = [float(slope) for slope in slopes]
+    together = _places_by_seeds(seeds)
+    parts, freedoms = [], []
+    for place, boot in enumerate(boots):
+        if not any(place in places for places in together):
+            parts.append(weights[place] ** 2 * float(boot.found.variances))
+            freedoms.append(boot.freedom())
+    for places in together:
+        own = [weights[place] for place in places]
+        games = [float(boots[place].found.within) for place in places]
+        parts.append(_variance_by_seed([matrices[place] for place in places], own, games))
+        freedoms.append(len(matrices[places[0]]) - 1.0)
     drawn, drawn_slopes = function([boot.drawn.means for boot in boots])
     squares = sum(s**2 * b.drawn.variances for s, b in zip(drawn_slopes, boots, strict=True))
     draws = studentized_draws(float(value), drawn, np.sqrt(squares))
-    if any(_are_few(boot.runs) for boot in boots):
+    if together or any(_are_few(boot.runs) for boot in boots):
         draws = draws[:0]
-    below = sum(part**2 / boot.freedom() for part, boot in zip(parts, boots, strict=True))
+    below = sum(part**2 / free for part, free in zip(parts, freedoms, strict=True))
     freedom = sum(parts) ** 2 / below if below > 0 else np.inf
     return StudentizedEstimate(float(value), float(np.sqrt(sum(parts))), draws, freedom)
+
+
+def _places_by_seeds(seeds: Sequence[Seeds]) -> list[list[int]]:
+    """Return the places of matrices whose runs have the same seeds, two or more of both."""
+    places: dict[Seeds, list[int]] = {}
+    for place, own in enumerate(seeds):
+        if len(own) > 1:
+            places.setdefault(own, []).append(place)
+    return [found for found in places.values() if len(found) > 1]
+
+
+def _variance_by_seed(
+    matrices: Sequence[np.ndarray], slopes: Sequence[float], games: Sequence[float]
+) -> float:
+    """Return the variance of sum(slope * mean) from its value at each seed.
+
+    Not less than what the games alone give, whose variances of the means are `games`.
+    """
+    rows = [slope * np.nanmean(each, axis=1) for slope, each in zip(slopes, matrices, strict=True)]
+    by_seed = np.sum(rows, axis=0)
+    floor = sum(slope**2 * own for slope, own in zip(slopes, games, strict=True))
+    return max(floor, float(by_seed.var(ddof=1)) / len(by_seed))
 
 
 def _are_few(runs: int) -> bool:

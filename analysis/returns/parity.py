@@ -19,7 +19,7 @@ from qpd.analysis.runs.run_identity import agent_title
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.errors.user_error import UserError
 from qpd.evaluation.games import bootstrap_interval
-from qpd.evaluation.studentized import student_t_quantile
+from qpd.evaluation.studentized import FEW, student_t_quantile
 from qpd.runs.manifest import TeacherRecord
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.quantized import stored_constant_bytes
@@ -57,10 +57,13 @@ def parity_table(paths: Sequence[Path]) -> tuple[DataFrame, dict[str, str]]:
 
 
 def smallest_at_parity(table: DataFrame, share: float) -> DataFrame:
-    """Return for each agent the row of fewest bytes whose `kept_low` is at least `share`."""
-    proven = table[table["kept_low"] >= share]
+    """Return for each agent the row of fewest bytes whose `kept_low` is at least `share`.
+
+    Rows of fewer than 10 games do not count: their intervals say nothing.
+    """
+    kept = table[(table["kept_low"] >= share) & (table["games"] >= FEW)]
     # The table is sorted by bytes.
-    return proven.groupby("agent", sort=False).head(1).reset_index(drop=True)
+    return kept.groupby("agent", sort=False).head(1).reset_index(drop=True)
 
 
 def parity_tables(table: DataFrame, share: float) -> list[ShownTable]:
@@ -75,7 +78,8 @@ def parity_tables(table: DataFrame, share: float) -> list[ShownTable]:
     rows = [[row["agent"], *_cells(row)] for _, row in smallest_at_parity(table, share).iterrows()]
     missing = [name for name in table["agent"].unique() if name not in {row[0] for row in rows}]
     rows += [[name, "none", *[""] * (len(header) - 2)] for name in missing]
-    title = f"smallest student that keeps {share:.0%}, proven"
+    tried = f"by the intervals of {len(table)} students tried, not corrected for so many"
+    title = f"smallest student that keeps {share:.0%}, {tried}"
     return [*shown, ShownTable(title, ["agent", *header[:-1]], rows)]
 
 
@@ -83,7 +87,8 @@ def parity_notes(table: DataFrame, share: float) -> list[str]:
     """Return how to read `parity_tables`."""
     notes = [
         "kept: (return - random policy) / (agent - random policy); in brackets 95% intervals; "
-        f"yes: its lower end is at {share:.0%} or above; mean: the mean alone is",
+        f"yes: its lower end is at {share:.0%} or above, of {FEW} games or more; mean: the mean "
+        "alone is",
         "the random policy's return is the mean of 8 games at most, and taken as known",
         "bytes: weights at their true bits, biases, multipliers and shifts",
     ]
@@ -191,6 +196,6 @@ def _cells(row: Any) -> list[str]:
 
 
 def _mark(row: Any, share: float) -> str:
-    if row["kept_low"] >= share:
+    if row["kept_low"] >= share and row["games"] >= FEW:
         return "yes"
     return "mean" if row["kept"] >= share else ""

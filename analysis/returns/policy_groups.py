@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.returns.plot_series import precision_name
-from qpd.analysis.returns.policy_returns import TEACHERS, distinct_games
+from qpd.analysis.returns.policy_returns import TEACHERS, distinct_games, distinct_runs
 from qpd.analysis.returns.return_statistics import score_matrix
 from qpd.teachers.archive.agent_identity import algorithm_name
 
@@ -29,7 +29,10 @@ class PolicyGroup:
     True if any of the runs still has the student. `code` are the commits (of an installed package
     the version) that the runs were made at, sorted; `students_sharing` is how many students shared
     phase 1's play. `best_validations` float `[num_runs]` are those of
-    `qpd.analysis.runs.phase_metrics`, NaN left out.
+    `qpd.analysis.runs.phase_metrics`, NaN left out. `seeds` are those of the rows of `scores`, none
+    for a teacher, or where two students have one seed. `num_distinct_games` leaves out games that
+    ended with the return and the length of another of the same evaluation: those of a greedy policy
+    that begins alike.
     """
 
     env_id: str
@@ -47,6 +50,8 @@ class PolicyGroup:
     code: tuple[str, ...] = ()
     students_sharing: int = 1
     best_validations: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
+    num_distinct_games: int = 0
 
     @property
     def num_runs(self) -> int:
@@ -117,7 +122,18 @@ def _group(rows: DataFrame) -> PolicyGroup:
         code=tuple(sorted(set(rows["code"]))),
         students_sharing=int(first["students_sharing"]),
         best_validations=_best_validations(rows),
+        seeds=_seeds(rows),
+        num_distinct_games=int(rows.drop_duplicates("run")["distinct_games"].sum()),
     )
+
+
+def _seeds(rows: DataFrame) -> tuple[int, ...]:
+    """Return the seeds of the students that were played, if each has its own."""
+    first = rows.iloc[0]
+    if first["policy"] in TEACHERS or not first["played"]:
+        return ()
+    seeds = tuple(seed for seed, _ in distinct_runs(rows))
+    return seeds if len(set(seeds)) == len(seeds) else ()
 
 
 def _best_validations(rows: DataFrame) -> tuple[float, ...]:

@@ -94,12 +94,21 @@ def returns_csv(table: DataFrame) -> DataFrame:
 
 
 def distinct_games(group: DataFrame) -> list[np.ndarray]:
-    """Return the returns of each run that is no copy of another, in order.
+    """Return the returns of each run that is no copy of another (`distinct_runs`).
 
-    A teacher's, one agent whoever has it play, are one run's; its evaluations are told apart by
-    their seed, students by their seed and tensors: the same
-    recipe and seed make a different student on another machine. A run without the student's file is
-    taken to be the first of its seed.
+    A teacher's, one agent whoever has it play, are one run's.
+    """
+    found = [returns for _, returns in distinct_runs(group)]
+    is_teacher = group["policy"].iloc[0] in TEACHERS
+    return [np.concatenate(found)] if is_teacher and found else found
+
+
+def distinct_runs(group: DataFrame) -> list[tuple[int, np.ndarray]]:
+    """Return seed and returns of each run that is no copy of another, by seed.
+
+    A teacher's evaluations are told apart by their seed, students by their seed and tensors: the
+    same recipe and seed make a different student on another machine. A run without the student's
+    file is taken to be the first of its seed.
     """
     best: dict[Any, np.ndarray] = {}
     is_teacher = group["policy"].iloc[0] in TEACHERS
@@ -113,8 +122,8 @@ def distinct_games(group: DataFrame) -> list[np.ndarray]:
         key = (seed, digest or digests.get(seed, ""))
         if key not in best or len(returns) > len(best[key]):
             best[key] = returns
-    found = list(best.values())
-    return [np.concatenate(found)] if is_teacher and found else found
+    found = [(int(seed), returns) for (seed, _), returns in best.items()]
+    return sorted(found, key=lambda run: run[0])
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:

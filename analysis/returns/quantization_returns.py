@@ -131,6 +131,13 @@ def _student_names(runs: Sequence[RunDirectory]) -> dict[str, str]:
     }
 
 
+# Of quantize.*: the horizontal axis, and what `quantizer_label` says in words.
+_NAMED = {
+    "scheme", "weight_bits", "activation_bits", "first_layer_bits", "last_layer_bits",
+    "per_channel",
+}  # fmt: skip
+
+
 def quantizer_label(settings: QuantizeSettings) -> str:
     """Name a line of the figure by what sets it apart: `dorefa_scaled, 4-bit activations`."""
     parts: list[str] = [settings.scheme]
@@ -142,6 +149,14 @@ def quantizer_label(settings: QuantizeSettings) -> str:
     if settings.scheme == "dorefa_scaled":
         parts += [] if settings.per_channel else ["per layer"]
         parts += [] if settings.equalization else ["not equalized"]
+    unsaid = set(_NAMED)
+    if settings.scheme != "dorefa_scaled" or not settings.equalization:
+        unsaid.add("equalization")
+    usual = QuantizeSettings()
+    for name in QuantizeSettings.model_fields:
+        value = getattr(settings, name)
+        if name not in unsaid and value != getattr(usual, name):
+            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
     return ", ".join(parts)
 
 

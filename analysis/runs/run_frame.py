@@ -41,7 +41,7 @@ COLUMNS = (
     "run", "name", "experiment", "recipe", "seed", "env_id", "teacher", "teacher_sha256", "size",
     "policy", "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits",
     "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
-    "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
+    "distinct_games", "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
     "code", "students_sharing", "best_validation",
 )  # fmt: skip
 _ACTOR_WEIGHTS = ("distill.actor_weight", "finetune.actor_weight")
@@ -94,7 +94,8 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     a text with those of every layer if they differ, `mean_bits` their mean over weights, NaN if no
     file tells the layers' sizes; 32 in fp32.
     `lambda` and `temperature` are phase 1's, NaN for teachers; `lambda` also for students of a
-    teacher without a critic. `returns` is float `[num_episodes]`, empty without an evaluation.
+    teacher without a critic. `returns` is float `[num_episodes]`, empty without an evaluation;
+    `distinct_games` is how many of them differ in return or length.
     `settings` are those of `qpd.analysis.runs.student_settings`, none for a teacher.
     `student_digest` is equal for files with the same tensors, empty without a file. `code` is the
     commit (7 digits, with a + if files were changed) or else QPD's version; `students_sharing` and
@@ -148,7 +149,8 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
             shape["students_sharing"] = sharing
             shape["best_validation"] = best_validation(run, metrics, name)
             chosen = run.phase("distill").metrics.get("temperature")
-            fields = _student_fields(recipe, name, actions, algo, chosen)
+            refilled = bool(run.phase("quantize").metrics.get("memory_refilled", False))
+            fields = _student_fields(recipe, name, actions, algo, chosen, refilled)
             rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
         row |= _evaluation_fields(manifest.evaluations.get(row["policy"], {}))
@@ -198,7 +200,12 @@ def _bits(recipe: Recipe, policy: str, architecture: StudentArchitecture | None)
 
 
 def _student_fields(
-    recipe: Recipe, policy: str, actions: ActionSpace, algo: str, temperature: float | None
+    recipe: Recipe,
+    policy: str,
+    actions: ActionSpace,
+    algo: str,
+    temperature: float | None,
+    refilled: bool,
 ) -> dict[str, Any]:
     made_by = student_settings(
         recipe,
@@ -207,6 +214,8 @@ def _student_fields(
         has_critic=has_critic(actions, algo),
         chose_temperature=temperature is not None,
     )
+    if policy != "distilled":
+        made_by["replay.refilled"] = refilled  # no key of recipes: what phases 2 and 3 saw
     # How the best epoch was chosen makes no other recipe: rows that differ in it are one
     # experiment.
     plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}
@@ -228,5 +237,10 @@ def _digest(settings: dict[str, Any]) -> str:
 
 def _evaluation_fields(evaluation: dict[str, Any]) -> dict[str, Any]:
     returns = np.array(evaluation.get("returns", []), dtype=float)
-    seed = evaluation.get("seed", np.nan)
-    return {"acting": evaluation.get("acting", ""), "evaluation_seed": seed, "returns": returns}
+    return {
+        "acting": evaluation.get("acting", ""),
+        "evaluation_seed": evaluation.get("seed", np.nan),
+        "returns": returns,
+        "distinct_games": evaluation.get("distinct_games")
+        or len(returns),  # from before: not known
+    }

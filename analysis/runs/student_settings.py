@@ -39,8 +39,11 @@ def student_settings(
     for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
-            default = None if chose_temperature else actions.temperature or LEGACY_TEMPERATURE
-            phase["temperature"] = settings.temperature or default
+            # As qpd.phases.student_run resolves them; phase 3's last resort is phase 1's.
+            last = None if chose_temperature else LEGACY_TEMPERATURE
+            if name == "finetune":
+                last = recipe.distill.temperature or last
+            phase["temperature"] = settings.temperature or actions.temperature or last
             phase["actor_weight"] = settings.actor_weight_for(has_critic)
     sections["evaluation"] = {
         key: getattr(recipe.evaluation, key)

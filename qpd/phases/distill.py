@@ -47,6 +47,10 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     if not play.restore("distill", pairs):
         _ = play.stream  # reserves the memory's disk space: what is full fails at once
         play_first_games(waiting[0], progress)
+        first_games = waiting[0].run.phase("distill").metrics["first_games"]
+        for student in waiting[1:]:  # of the same teacher
+            now = student.run.phase("distill").state
+            student.run.set_phase("distill", now, first_games=first_games)
         states[0].add_time("collect", play.fill(progress))  # the play is counted once
         for student in waiting:
             student.choose_temperature(play.memory)

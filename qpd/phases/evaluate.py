@@ -136,7 +136,8 @@ def _entrants(student: StudentRun) -> list[_Entrant]:
     if run.phase("distill").state == "done":
         network = load_student(run.distilled_file).to(prepared.device)
         weights = safetensors_bytes(network.state_dict())  # without the file's notes on its origin
-        checksum = hashlib.sha256(weights).hexdigest()
+        shape = repr(network.architecture).encode()  # weights do not tell of activations
+        checksum = hashlib.sha256(shape + weights).hexdigest()
         entrants.append(
             _Entrant("distilled", network_policy(network, prepared.teacher.actions), rule, checksum)
         )

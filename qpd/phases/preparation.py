@@ -34,7 +34,7 @@ class PreparationError(UserError, ValueError):
 class Prepared:
     """A recipe's teacher, environment, student and device, known to fit together.
 
-    `notes` say what is done to the environment, one line each.
+    `notes` say what is done to the environment, and which settings do nothing, one line each.
     """
 
     teacher: Teacher
@@ -74,7 +74,19 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     _check_memory(recipe, spec.frame_stack, teacher.actions)
     architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
-    return Prepared(teacher, played.source, architecture, chosen, played.notes)
+    notes = (*played.notes, *_unused_settings(recipe))
+    return Prepared(teacher, played.source, architecture, chosen, notes)
+
+
+def _unused_settings(recipe: Recipe) -> tuple[str, ...]:
+    """Return a line for each setting that another one makes useless."""
+    replay, fraction = recipe.replay, recipe.collection.student_fraction
+    if fraction and round(replay.refresh_fraction * replay.capacity) == 0:
+        return (
+            f"collection.student_fraction={fraction:g} does nothing: students play what refreshes "
+            f"the memory, and replay.refresh_fraction={replay.refresh_fraction:g} refreshes none",
+        )
+    return ()
 
 
 def _check_actions(recipe: Recipe, teacher: Teacher, is_atari: bool) -> None:

@@ -47,9 +47,13 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
     memory = play.memory
     run.set_phase("quantize", "running")  # now that all it needs is known to be whole
     if len(memory) < memory.capacity:  # a fork's: phase 3 shall find it filled
+        progress.note(
+            "phase 1's memory is gone: phases 2 and 3 see new play, of the teacher alone"
+            " (save.keep_replay=true keeps it)"
+        )
         play.fill(progress)
         play.save("quantize", [(student, None)])
-        run.set_phase("quantize", "running", keeps_memory=True)
+        run.set_phase("quantize", "running", keeps_memory=True, memory_refilled=True)
     observations = _calibration_sample(recipe, memory)
     if network.architecture.num_features:
         # Phase 1 began with the teacher's play alone; the memory now holds the student's as well.

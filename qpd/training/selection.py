@@ -49,11 +49,12 @@ class Score:
         """Return whether this validation is as good as `other`, or better.
 
         By divergence, but for returns whose intervals lie apart: a student that has collapsed is no
-        better whatever it imitates. Ties go to the later student, which has learned longer: they
-        are common in games with a highest score.
+        better whatever it imitates. Equal returns, which are common in games with a highest score,
+        are decided by divergence; where that is equal too, the later student has learned longer.
         """
-        if by == "return" or self.high < other.low or self.low > other.high:
-            return self.mean_return >= other.mean_return
+        is_by_return = by == "return" or self.high < other.low or self.low > other.high
+        if is_by_return and self.mean_return != other.mean_return:
+            return self.mean_return > other.mean_return
         return self.divergence <= other.divergence
 
     def to_json(self) -> dict[str, float | None]:

@@ -363,6 +363,9 @@ def test_the_students_share_of_play_is_not_rounded_away(teacher_zip: Path) -> No
     recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.1})
     with pytest.raises(PreparationError, match="student_fraction: of 4 environments 0.1 is none"):
         prepare(recipe, "cpu")
+    idle = {"collection": {"student_fraction": 0.5}, "replay": {"refresh_fraction": 0}}
+    (note,) = prepare(recipe_of(teacher_zip, **idle), "cpu").notes
+    assert note.startswith("collection.student_fraction=0.5 does nothing")
 
 
 def test_rewards_need_a_policy_and_a_critic_in_their_units(

@@ -87,6 +87,8 @@ def test_each_student_is_the_one_it_would_be_alone(recipe: Recipe, tmp_path: Pat
     for name, number in (("group/mlp-16-seed3", 2), ("group/mlp-8-seed3", 2), ("alone", 1)):
         manifest = RunDirectory.open(tmp_path / name, read_only=True)
         assert manifest.phase("distill").metrics["students_sharing"] == number
+        # Parity is measured from a random policy's games, which the first student's run plays.
+        assert manifest.phase("distill").metrics["first_games"]["episodes"] > 0
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 6])

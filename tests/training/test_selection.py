@@ -59,6 +59,13 @@ def test_ties_go_to_the_later_epoch() -> None:
         assert kept(by, NEAR, NEAR, NEAR) == 3  # type: ignore[arg-type]
 
 
+def test_equal_returns_are_told_apart_by_divergence() -> None:
+    """As in a task with a highest score: phase 3 must not end with a worse student than it had."""
+    nearer, further = validated([500.0] * 4, 0.01), validated([500.0] * 4, 0.9)
+    assert kept("return", nearer, further) == 1
+    assert kept("return", further, nearer) == 2
+
+
 def test_a_checkpoint_remembers_the_score() -> None:
     score = Score.of(NEAR)
     assert Score.from_json(score.to_json()) == score

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qpd.analysis.paper.claims import paper_claims
@@ -225,13 +226,38 @@ def test_phase_3_alone_needs_the_same_budget_and_quantizers(tmp_path: Path) -> N
     assert "alone" not in str(compared(found["above-400"]) + compared(found["half-percent"]))
 
 
+def test_copies_of_a_game_decide_nothing(tmp_path: Path) -> None:
+    """Greedy policies of Breakout play four games, however many are counted."""
+    half = make_run(tmp_path / "half", {"distilled": HIGH})
+    one = make_run(tmp_path / "one", {"distilled": [11.0, 12, 13, 14] * 25}, changes=LAMBDA_1)
+    manifest = json.loads((one / "manifest.json").read_text())
+    manifest["evaluations"]["distilled"]["distinct_games"] = 4
+    (one / "manifest.json").write_text(json.dumps(manifest))
+    found = results(half, one)["critic-fp32"]
+    assert found.verdict == Verdict.undecided
+    assert found.why == "only 4 different games on one side; at least 10 are needed"
+
+
+def test_seeds_are_compared_with_themselves(tmp_path: Path) -> None:
+    """Seeds 40 apart, and lambda 0.5 worth 3% at each."""
+    runs = []
+    for seed, level in enumerate((300.0, 340.0, 380.0)):
+        for name, changes, share in (("half", (), 1.03), ("one", LAMBDA_1, 1.0)):
+            games = [share * level + off for off in np.linspace(-1, 1, 20)]
+            path = tmp_path / f"{name}-{seed}"
+            runs.append(make_run(path, {"distilled": games}, seed=seed, changes=changes))
+    found = results(*runs)["critic-fp32"]
+    assert found.verdict == Verdict.held and found.ratio is not None
+    assert 1.0 < found.ratio.low < 1.03 < found.ratio.high < 1.05
+
+
 def test_too_few_games_decide_nothing(tmp_path: Path) -> None:
     half = make_run(tmp_path / "half", {"distilled": [100.0]})
     one = make_run(tmp_path / "one", {"distilled": [10.0]}, changes=LAMBDA_1)
     found = results(half, one)["critic-fp32"]
     assert (found.verdict, found.why) == (
         Verdict.undecided,
-        "only 1 games on one side; at least 10 are needed",
+        "only 1 different games on one side; at least 10 are needed",
     )
 
 
@@ -286,6 +312,12 @@ def test_pairs_of_other_code_or_another_share_of_play_are_shown_but_not_judged(
     found = results(half, later)["critic-fp32"]
     assert (found.verdict, found.p) == (Verdict.unmatched, None)
     assert found.why == "commits aaaaaaa against bbbbbbb"
+    for run in (half, later):  # one commit, with changes that may differ
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest |= {"git_commit": "c" * 40, "git_dirty": True}
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    found = results(half, later)["critic-fp32"]
+    assert found.why == "changes that no commit has: ccccccc+ against ccccccc+"
     assert found.ratio is not None and found.ratio.value == 2.0
     # A student of three that share the play has a third of the students' half.
     shared = make_run(

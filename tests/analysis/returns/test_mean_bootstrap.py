@@ -63,6 +63,27 @@ def test_the_error_of_a_ratio_is_the_delta_methods() -> None:
     assert mean_of_ratios_estimate([(one, np.array([[0.0, 0.0, 1.0]]))]) is None
 
 
+def test_policies_of_the_same_seeds_are_compared_seed_by_seed() -> None:
+    """Seeds 40 apart, and a policy at 0.97 of the other at each, but for a point."""
+    floats, integers = np.array([[300.0], [340], [380]]), np.array([[291.0], [330], [369]])
+    both = [(integers, floats)]
+    found = mean_of_ratios_estimate(both, [((0, 1, 2), (0, 1, 2))])
+    assert found is not None and found.value == pytest.approx(330 / 340)
+    # By hand: integers / 340 - 330 / 340^2 * floats at the three seeds is -off, 0 and off.
+    off = 39 / 340 - 330 / 340**2 * 40
+    assert found.error == pytest.approx(abs(off) / np.sqrt(3)) and found.freedom == 2
+    apart = mean_of_ratios_estimate(both, [((0, 1, 2), (3, 4, 5))])
+    assert apart is not None and apart.error > 100 * found.error
+    # Games alone set the least error: here the two of each run are 20 apart.
+    wide = mean_of_ratios_estimate(
+        [(integers + np.array([-10.0, 10.0]), floats + np.array([-10.0, 10.0]))],
+        [((0, 1, 2), (0, 1, 2))],
+    )
+    games = 200 / 2 / 3
+    assert wide is not None
+    assert wide.error**2 == pytest.approx(games / 340**2 + games * 330**2 / 340**4)
+
+
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_few_seeds_that_differ_are_covered(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds 30 points apart, games 60: the percentile interval of three seeds covers about 80%."""

@@ -74,6 +74,13 @@ def test_a_teacher_of_q_values_has_its_own_temperature() -> None:
     assert frame.loc["qat", "size"] == "mlp-32"
 
 
+def test_phase_3_has_the_temperature_of_phase_1_where_it_names_none(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", algo="dqn", changes=["distill.temperature=0.05"])
+    settings = run_frame([run]).set_index("policy").loc["qat", "settings"]
+    found = settings["distill.temperature"], settings["finetune.temperature"]
+    assert found == (0.05, 0.05)
+
+
 def test_a_run_that_did_nothing_yet_has_no_rows(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "new", load_recipe("ci")).close()
     frame = run_frame([tmp_path / "new"])
