@@ -335,6 +335,12 @@ def _build_teacher(
             f" this agent sees observations of shape {shape}",
             ErrorCode.TEACHER_SETTINGS,
         )
+    if normalization is not None and image_shape == shape:
+        raise TeacherError(
+            f"{files.vec_normalize}: statistics of VecNormalize for images of bytes, which are not "
+            "normalized; remove the file, or train the agent with norm_obs=False",
+            ErrorCode.TEACHER_SETTINGS,
+        )
     quantization = read_quantization(files.quantization) if files.quantization else None
     if quantization is not None and not quantization.is_active:
         quantization = None  # ranges were watched alone: it plays in float

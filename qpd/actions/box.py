@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -35,6 +35,9 @@ class Box(ActionSpace):
 
     Means are clipped to +-`mean_bound` before the squash, unless it is None: what SAC and TQC do
     under gSDE, where a network does not do it itself.
+
+    Outputs that are `coded` are the shares of the range that a student's integers stand for: what
+    they are in the environment's units is computed as exports compute it.
     """
 
     low: tuple[float, ...]
@@ -43,6 +46,7 @@ class Box(ActionSpace):
     labels: Literal["gaussian", "deterministic"] = "gaussian"
     shape: tuple[int, ...] = ()
     mean_bound: float | None = None
+    coded: bool = False
 
     kind: ClassVar[str] = "box"
 
@@ -141,10 +145,16 @@ class Box(ActionSpace):
         shares = shares.astype(np.float32)
         # SB3's unscale_action, in its order of operations; rounding may leave the bounds.
         actions = low + 0.5 * (shares + 1.0) * (high - low)
-        if self.squash == "clip":  # of wide bounds the lower one would swallow the share
+        if (
+            self.squash == "clip" and not self.coded
+        ):  # of wide bounds the lower one would swallow the share
             from_middle = 0.5 * (low + high) + 0.5 * (high - low) * shares
             actions = np.where(high - low > _WIDE, from_middle, actions)
         return np.clip(actions, low, high).astype(np.float32).reshape(-1, *self.shape)
+
+    def as_codes(self) -> Box:
+        """Return the same actions, for outputs that are shares of the range already."""
+        return replace(self, squash="clip", labels="deterministic", mean_bound=None, coded=True)
 
     def act(self, outputs: np.ndarray, rule: ActingRule, rng: np.random.Generator) -> np.ndarray:
         """Choose actions, float32 `[batch, *shape]`, by outputs or labels.

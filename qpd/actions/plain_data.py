@@ -22,6 +22,7 @@ def actions_to_json(actions: ActionSpace) -> dict[str, Any]:
     fields = asdict(actions)  # type: ignore[call-overload]
     if fields.get("mean_bound", 0) is None:  # files from before there was one have none
         del fields["mean_bound"]
+    fields.pop("coded", None)  # of an engine's outputs, not of what files hold
     plain = {
         key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
     }

@@ -122,7 +122,8 @@ def trained_integers(teacher: Teacher, source: EnvironmentSource | None = None) 
             simulation.weight_scales[shape.name].copy_(layer.weights.high * pixels)
     found = integer_student(simulation, student_actions_of(teacher))
     for integers in found.layers:
-        if np.any(np.abs(integers.bias.astype(np.int64)) >= bias_room(integers.weight)):
+        room = bias_room(integers.shape.name, integers.weight)
+        if np.any(np.abs(integers.bias.astype(np.int64)) >= room):
             raise ValueError(
                 f"a bias of {integers.shape.name} is beyond 32 bits: a feature that is far from 0 "
                 "beside its range, or a tiny scale; normalize observations (normalize=true)"

@@ -28,7 +28,7 @@ def environment_actions(student: IntegerStudent, accumulators: np.ndarray) -> np
     """Return the same as the environment takes them, `[n, *shape]` of the actions' dtype."""
     actions, numbers = student.actions, device_actions(student, accumulators)
     if isinstance(actions, Box):
-        return actions.scaled(code_shares(student)[numbers])
+        return actions.as_codes().scaled(code_shares(student)[numbers])
     return numbers.reshape(-1, *actions.shape).astype(actions.dtype)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from qpd.actions import Box
 from qpd.integer.action_codes import OutputGrid
-from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent, fixed_point
+from qpd.integer.integer_student import IntegerLayer, IntegerStudent, bias_room, fixed_point
 from qpd.quantization.controller_layer import ControllerQuantizers, FrozenControllerLinear
 from qpd.students import StudentArchitecture
 
@@ -57,7 +57,7 @@ def controller_student(
         if position == 0:  # levels begin at 0: level n stands for the integer n + least
             bias = bias + input_grid.least * integers.sum(1)
         reads = 2**quantizers.bits.input - 1 if position == 0 else top
-        room = INT32_MAX - 255 * np.abs(integers).sum(1)
+        room = bias_room(shape.name, integers)
         multiplier = shift = None
         if position < len(layers) - 1:
             step = scales[position + 1] / top

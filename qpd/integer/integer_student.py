@@ -12,7 +12,7 @@ thresholds on them are the codes of continuous actions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from qpd.actions import ActionSpace, Box
+from qpd.errors.codes import ErrorCode
+from qpd.errors.user_error import UserError
 from qpd.integer.action_codes import OutputGrid, action_codes, action_thresholds
 from qpd.quantization.activation_table import ENTRIES, LevelGrid, lookup_table
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -34,6 +36,12 @@ from qpd.students.student import (
 )
 
 INT32_MAX = 2**31 - 1
+
+
+class WideLayerError(UserError, ValueError):
+    """A layer of so many inputs that int32 cannot hold their sum; one line says which."""
+
+    code = ErrorCode.RECIPE_CONTRADICTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,14 +184,21 @@ def fixed_point(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return multiplier.astype(np.int32), shift.astype(np.int32)
 
 
-def bias_room(weight: np.ndarray) -> np.ndarray:
+def bias_room(layer: str, weight: np.ndarray) -> np.ndarray:
     """Return the largest bias of each output, int64 `[out]`, of integer weights `[out, ...]`.
 
     With it no input can overflow the int32 accumulator, so exports need no saturating addition.
+    Raises WideLayerError where products alone can.
     """
     found: np.ndarray = INT32_MAX - 255 * np.abs(weight.astype(np.int64)).reshape(
         len(weight), -1
     ).sum(1)
+    if (found < 0).any():
+        inputs = weight[0].size
+        raise WideLayerError(
+            f"layer {layer}: its {inputs:,} inputs may overflow an int32 accumulator; narrow the "
+            "layer before it, or give it fewer bits"
+        )
     return found
 
 
@@ -219,7 +234,7 @@ def integer_student(
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
             step = steps[position]
         weight = integers.cpu().numpy().astype(np.int16)
-        room = bias_room(weight)
+        room = bias_room(shape.name, weight)
         reads = input_levels if position == 0 else top
         layer = IntegerLayer(
             shape,
@@ -270,7 +285,7 @@ class IntegerEngine:
         """The actions, and what outputs mean: those of continuous actions are squashed already."""
         actions = self.student.actions
         if isinstance(actions, Box):
-            return replace(actions, squash="clip", labels="deterministic", mean_bound=None)
+            return actions.as_codes()
         return actions
 
     @torch.no_grad()

@@ -21,6 +21,9 @@ KINDS: dict[str, tuple[ActionSpace, int, int, int]] = {
     "tanh-8": (Box(LOW, HIGH, "tanh"), 8, 3, 8),
     "tanh-3": (Box((*LOW, -1.0), (*HIGH, 2.0), "tanh", shape=(2, 2)), 3, 8, 8),
     "tanh-7": (Box(LOW, HIGH, "tanh"), 7, 7, 4),
+    # Where a float policy's actions are computed from the middle of the range, a code's are not.
+    "wide-clip-8": (Box((0.0, -5000.0), (10000.0, 7000.0)), 8, 8, 8),
+    "wide-tanh-8": (Box((0.0, -5000.0), (10000.0, 7000.0), "tanh"), 8, 8, 8),
     "inputs-5": (Box(LOW, HIGH), 8, 8, 8),
     "controller-3": (Box(LOW, HIGH, "tanh"), 8, 3, 3),
     "controller-2": (Box(LOW, HIGH, "tanh"), 8, 2, 2),

@@ -15,6 +15,8 @@ from qpd.integer.integer_student import (
     IntegerEngine,
     IntegerLayer,
     IntegerStudent,
+    WideLayerError,
+    bias_room,
     fixed_point,
     integer_student,
     reference_outputs,
@@ -245,6 +247,13 @@ def test_biases_beyond_int32_are_clipped_to_what_it_holds(layer: str) -> None:
     assert changed.bias[0] > 2**30 and changed.bias[1] < -(2**30)
     logits = IntegerEngine(student).integer_outputs(vectors(32))
     np.testing.assert_array_equal(logits, reference_outputs(student, vectors(32)))
+
+
+def test_a_layer_that_overflows_int32_without_any_bias_is_refused() -> None:
+    """Of 40,000 inputs of 255 times weights of 255; a bias clipped to no room would be garbage."""
+    with pytest.raises(WideLayerError, match="layer linear1: its 40,000 inputs may overflow"):
+        bias_room("linear1", np.full((2, 40_000), 255, np.int16))
+    assert bias_room("linear1", np.full((1, 4), -255, np.int16)) == [2**31 - 1 - 4 * 255**2]
 
 
 def test_a_channel_without_weights_still_has_its_bias() -> None:

@@ -18,7 +18,7 @@ from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 from torch import nn
 
 import qpd
@@ -95,6 +95,16 @@ def test_a_dict_with_images_of_two_sizes_is_named_and_so_is_what_works(tmp_path:
     said = r"a\.zip: observations are a Dict with images of unlike sizes \(cam 40x40, rear 48x60\)"
     with pytest.raises(TeacherError, match=said):
         load_teacher(tmp_path / "a.zip")
+
+
+def test_statistics_of_bytes_are_refused(tmp_path: Path) -> None:
+    """SB3 shows images that VecNormalize saw as numbers, so that these are of another agent."""
+    space = Box(0, 255, (1, 40, 40), np.uint8)
+    A2C("CnnPolicy", _Seen(space), device="cpu").save(tmp_path / "a.zip")
+    statistics = VecNormalize(DummyVecEnv([lambda: _Seen(space)]))
+    statistics.save(str(tmp_path / "vecnormalize.pkl"))
+    with pytest.raises(TeacherError, match="statistics of VecNormalize for images of bytes"):
+        load_teacher(tmp_path / "a.zip", vec_normalize=tmp_path / "vecnormalize.pkl")
 
 
 def test_images_in_floating_point_are_named_and_so_is_what_works(tmp_path: Path) -> None:

@@ -96,7 +96,11 @@ def _check(student: IntegerStudent) -> None:
         name = layer.shape.name
         if len(layer.weight) > 0xFFFF:  # qpd_layer.h counts them in uint16
             raise ExportError(f"{name}: the C runtime takes at most 65,535 outputs")
-        if layer.largest_accumulator > INT32_MAX:
+        # The kernels add products of weights less one, and the sum of inputs after them.
+        if (
+            layer.largest_accumulator + layer.input_levels * prod(layer.weight.shape[1:])
+            > INT32_MAX
+        ):
             raise ExportError(f"{name}: accumulators may exceed int32: the C runtime has no more")
         # qpd_layer.h keeps them in uint16, as every layer's struct lies in a microcontroller's
         # flash; those of own images, which may be large, in uint32.

@@ -126,6 +126,9 @@ def c_readme(source: ExportSource, template: str, board: bool) -> str:
         constants += f", {student.architecture.activation} as a table"
     if isinstance(student.actions, Box):
         constants += ", thresholds of codes"
+    beside = sizes.range_bytes(student)
+    if beside:
+        constants += f"; ranges, where they are linked, take {beside:,} bytes more"
     use, meaning = _use(source)
     values = {
         **texts,

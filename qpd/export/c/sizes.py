@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from qpd.actions import Box
 from qpd.export.c.geometry import is_own_image, is_whole, positions
 from qpd.integer.constant_bytes import constant_bytes
 from qpd.integer.integer_student import IntegerStudent
@@ -21,6 +22,15 @@ def c_constant_bytes(student: IntegerStudent) -> int:
     """Return QPD_CONSTANT_BYTES: `weight_bytes`, and the thresholds of continuous actions."""
     thresholds = student.action_thresholds
     return weight_bytes(student) + (0 if thresholds is None else 4 * len(thresholds))
+
+
+def range_bytes(student: IntegerStudent) -> int:
+    """Return the bytes of ranges: of features in qpd_encode.c, of actions in qpd_actions.c.
+
+    They are in flash only in programs that call `qpd_levels_from_floats` or `qpd_action_value`.
+    """
+    actions = student.actions.num_outputs if isinstance(student.actions, Box) else 0
+    return 8 * student.architecture.num_features + 12 * actions
 
 
 def arena_bytes(student: IntegerStudent) -> int:

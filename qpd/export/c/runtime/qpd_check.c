@@ -5,6 +5,10 @@
 #include "qpd_golden.h"
 #include "qpd_unpack.h"
 
+#if defined(QPD_FLASH_IS_APART) && QPD_CONSTANT_BYTES + QPD_GOLDEN_BYTES > QPD_FLASH_LIMIT
+#error "AVR: student and golden vectors do not fit the 64 KB of flash that __flash reads"
+#endif
+
 #if !QPD_IMAGE
 /* Floats, and counts that stand for the same levels, must give the features of `observation`. */
 static int qpd_check_levels(int vector, const uint8_t *observation)

@@ -4,7 +4,8 @@
  * keep their accumulators in registers and broadcast 4 input bytes each. Three exact savings:
  * a patch of zeros (the black of most games) gives a vector that is known beforehand; where the
  * four frames of a patch are the same, conv1 multiplies one frame with the sum of their weights;
- * and sums of patches come from sums over 4x4 cells. Of own images every patch is multiplied. */
+ * and sums of patches come from sums over 4x4 cells (QPD_FRAMES). Of own images every patch is
+ * multiplied. */
 #ifndef QPD_LAYER_VNNI_H
 #define QPD_LAYER_VNNI_H
 
@@ -27,6 +28,7 @@ static struct qpd_vnni {
     int prepared;
 } qpd_vnni;
 
+#if QPD_FRAMES
 /* Which patches of a layer are dead: those whose kernel x kernel inputs all are. */
 static void qpd_mark_dead(uint32_t i, uint32_t kernel, uint32_t stride)
 {
@@ -156,7 +158,9 @@ static void qpd_conv_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
     }
     qpd_conv_patches(&work);
 }
+#endif
 
+#if QPD_OWN_IMAGE
 /* A convolution of an own image, QPD_MOST_PATCHES patches at a time. */
 static void qpd_image_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
 {
@@ -177,6 +181,7 @@ static void qpd_image_vnni(uint32_t i, const uint8_t *input, uint8_t *levels)
         qpd_conv_patches(&work);
     }
 }
+#endif
 
 /* Layer i where this file can do it; else returns 0. */
 static int qpd_layer_vnni(uint32_t i, const uint8_t *input, uint8_t *levels, int32_t *logits)
@@ -188,13 +193,17 @@ static int qpd_layer_vnni(uint32_t i, const uint8_t *input, uint8_t *levels, int
     }
     if (qpd_is_whole(layer)) {
         qpd_linear_vnni(layer, qpd_vnni.layer_weights[i], input, levels, logits);
-    } else if (QPD_OWN_IMAGE) {
-        qpd_image_vnni(i, input, levels);
-    } else if (i == 0) {
+        return 1;
+    }
+#if QPD_OWN_IMAGE
+    qpd_image_vnni(i, input, levels);
+#elif QPD_FRAMES
+    if (i == 0) {
         qpd_frames_vnni(layer, input, levels);
     } else {
         qpd_conv_vnni(i, input, levels);
     }
+#endif
     return 1;
 }
 
@@ -212,24 +221,27 @@ static void qpd_vnni_prepare(uint8_t *even, uint8_t *odd)
             to = qpd_lay_out(&qpd_layers[i], to);
         }
     }
-    if (QPD_IMAGE && !QPD_OWN_IMAGE) {
-        static const uint8_t zeros[QPD_INPUT_BYTES];
-        uint8_t *known = qpd_vnni.dead_levels;
-        const uint8_t *input = zeros;
-        qpd_vnni.still_weights = to;
-        qpd_lay_out_still(&qpd_layers[0], to);
-        for (uint32_t i = 0; i < QPD_LAYERS && qpd_vnni.layer_weights[i]; ++i) {
-            uint8_t *levels = i % 2 ? odd : even;
-            if (qpd_layers[i].side == 1) {
-                break;
-            }
-            qpd_layer_vnni(i, input, levels, 0);
-            memcpy(known, levels, qpd_layers[i].outputs);
-            qpd_vnni.dead[i] = known;
-            known += qpd_layers[i].outputs;
-            input = levels;
+#if QPD_FRAMES
+    static const uint8_t zeros[QPD_INPUT_BYTES];
+    uint8_t *known = qpd_vnni.dead_levels;
+    const uint8_t *input = zeros;
+    qpd_vnni.still_weights = to;
+    qpd_lay_out_still(&qpd_layers[0], to);
+    for (uint32_t i = 0; i < QPD_LAYERS && qpd_vnni.layer_weights[i]; ++i) {
+        uint8_t *levels = i % 2 ? odd : even;
+        if (qpd_layers[i].side == 1) {
+            break;
         }
+        qpd_layer_vnni(i, input, levels, 0);
+        memcpy(known, levels, qpd_layers[i].outputs);
+        qpd_vnni.dead[i] = known;
+        known += qpd_layers[i].outputs;
+        input = levels;
     }
+#else
+    (void)even;
+    (void)odd;
+#endif
     qpd_vnni.prepared = 1;
 }
 

@@ -7,6 +7,7 @@
 #include "qpd_layer.h"
 
 #define QPD_INLINE static inline __attribute__((always_inline))
+#define QPD_FRAMES (QPD_IMAGE && !QPD_OWN_IMAGE)
 
 /* Where a patch begins in the layer's input, and which of the outputs it makes. */
 struct qpd_patch {
@@ -201,6 +202,18 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
     }
 }
 
+/* The sum of n bytes. */
+QPD_INLINE __m512i qpd_add_bytes(__m512i sums, const uint8_t *x, uint32_t n)
+{
+    const __m512i zero = _mm512_setzero_si512();
+    for (; n >= 64; n -= 64, x += 64) {
+        sums = _mm512_add_epi64(sums, _mm512_sad_epu8(_mm512_loadu_si512(x), zero));
+    }
+    const __m512i rest = _mm512_maskz_loadu_epi8((UINT64_C(1) << n) - 1, x);
+    return _mm512_add_epi64(sums, _mm512_sad_epu8(rest, zero));
+}
+
+#if QPD_FRAMES || QPD_OWN_IMAGE
 #define QPD_GROUP(name, P, B, planes, still)                                       \
     static void name(const struct qpd_work *work, uint32_t block)                  \
     {                                                                              \
@@ -216,11 +229,13 @@ QPD_INLINE void qpd_group(const struct qpd_work *work, uint32_t block, uint32_t 
 QPD_GROUP(qpd_group_1, 8, 1, 1, 0)
 QPD_GROUP(qpd_group_2, 8, 2, 1, 0)
 QPD_GROUP(qpd_group_4, 4, 4, 1, 0)
+#if QPD_FRAMES
 QPD_GROUP(qpd_group_frames_1, 8, 1, 4, 0)
 QPD_GROUP(qpd_group_frames_2, 8, 2, 4, 0)
 QPD_GROUP(qpd_group_frames_4, 4, 4, 4, 0)
 QPD_GROUP(qpd_group_still_1, 8, 2, 1, 1)
 QPD_GROUP(qpd_group_still_2, 4, 4, 1, 1)
+#endif
 
 /* All blocks of the layer; `one`, `two` and `four` do so many at a time (`four` may be null). */
 typedef void (*qpd_group_function)(const struct qpd_work *, uint32_t);
@@ -241,6 +256,7 @@ static void qpd_all_blocks(const struct qpd_work *work, qpd_group_function one,
     }
 }
 
+#if QPD_FRAMES
 static void qpd_frames_patches(const struct qpd_work *work)
 {
     qpd_all_blocks(work, qpd_group_frames_1, qpd_group_frames_2, qpd_group_frames_4);
@@ -250,21 +266,11 @@ static void qpd_still_patches(const struct qpd_work *work)
 {
     qpd_all_blocks(work, qpd_group_still_1, qpd_group_still_2, 0);
 }
+#endif
 
 static void qpd_conv_patches(const struct qpd_work *work)
 {
     qpd_all_blocks(work, qpd_group_1, qpd_group_2, qpd_group_4);
-}
-
-/* The sum of n bytes. */
-QPD_INLINE __m512i qpd_add_bytes(__m512i sums, const uint8_t *x, uint32_t n)
-{
-    const __m512i zero = _mm512_setzero_si512();
-    for (; n >= 64; n -= 64, x += 64) {
-        sums = _mm512_add_epi64(sums, _mm512_sad_epu8(_mm512_loadu_si512(x), zero));
-    }
-    const __m512i rest = _mm512_maskz_loadu_epi8((UINT64_C(1) << n) - 1, x);
-    return _mm512_add_epi64(sums, _mm512_sad_epu8(rest, zero));
 }
 
 static int32_t qpd_patch_sum(const struct qpd_layer *layer, const uint8_t *x)
@@ -279,6 +285,7 @@ static int32_t qpd_patch_sum(const struct qpd_layer *layer, const uint8_t *x)
     }
     return (int32_t)_mm512_reduce_add_epi64(sums);
 }
+#endif
 
 /* B blocks of a linear layer; H accumulators each, since one would wait for itself. */
 QPD_INLINE void qpd_linear_group(const struct qpd_layer *layer, const int8_t *weights,
@@ -364,6 +371,7 @@ static int8_t *qpd_lay_out(const struct qpd_layer *layer, int8_t *to)
     return to + (layer->outputs + 15u) / 16u * 64u * words;
 }
 
+#if QPD_FRAMES
 /* conv1's weights summed over the four frames, as 4 * quarter + rest (0..3): int8 both. */
 static void qpd_lay_out_still(const struct qpd_layer *layer, int8_t *to)
 {
@@ -379,5 +387,6 @@ static void qpd_lay_out_still(const struct qpd_layer *layer, int8_t *to)
         }
     }
 }
+#endif
 
 #endif
