@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def main() -> None:
 def _agents(folders: list[Path]) -> list[Path]:
     agents = {}
     for folder in folders:
+        if not folder.is_dir():
+            sys.exit(f"{folder}: there is no such folder; a clone of rl-trained-agents is one")
         places = [folder] if list(folder.glob("*.zip")) else sorted(folder.iterdir())
         agents.update({place.name: place for place in places if list(place.glob("*.zip"))})
     return [agents[name] for name in sorted(agents)]

@@ -8,6 +8,7 @@ and Adam's step, one thread, in turns; median of the ratios.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class Frames(gymnasium.Env[np.ndarray, np.int64]):
 
 def main() -> None:
     """Print one row for each network and number of bits."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     print("| network | batch | bits | float, ms | over float |")
     print("|---|---|---|---|---|")

@@ -59,7 +59,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Insert the tables that pages quote from files of the repository."""
+    """Insert the tables that pages quote from files of the repository, and link to pages of it.
+
+    In docs/ links name the files, so that they lead somewhere on a Git host, too.
+    """
+    for page, source in INCLUDED.items():
+        markdown = markdown.replace(f"](../{source}", f"]({page}")
     return _TABLE.sub(lambda found: _quoted(found[1], found[2]), markdown)
 
 
