@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 RULE = (
-    "ratio: of mean returns, with its own 95% interval (bootstrap-t; resampled are runs, then "
+    "ratio: of mean returns, with its own 95% interval (of the same seeds on both sides by seed, "
+    "Student's t; else bootstrap-t: resampled are runs, then "
     "games within them, on each side of each pair). p: that the ratio lies on either side of the "
     "bound by chance, corrected by Holm for all the claims that were tested. held: p is below "
     "0.05 and the ratio on the claim's side; did not hold: on the other side; else not decided. "
