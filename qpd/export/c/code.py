@@ -96,11 +96,10 @@ def _check(student: IntegerStudent) -> None:
         name = layer.shape.name
         if len(layer.weight) > 0xFFFF:  # qpd_layer.h counts them in uint16
             raise ExportError(f"{name}: the C runtime takes at most 65,535 outputs")
-        # The kernels add products of weights less one, and the sum of inputs after them.
-        if (
-            layer.largest_accumulator + layer.input_levels * prod(layer.weight.shape[1:])
-            > INT32_MAX
-        ):
+        # The kernels add up products of weights less one, then the inputs' sum, then the bias.
+        weights = np.abs(layer.weight.astype(np.int64)).reshape(len(layer.weight), -1)
+        products = layer.input_levels * int(weights.sum(1).max() + weights.shape[1])
+        if max(products, layer.largest_accumulator) > INT32_MAX:
             raise ExportError(f"{name}: accumulators may exceed int32: the C runtime has no more")
         # qpd_layer.h keeps them in uint16, as every layer's struct lies in a microcontroller's
         # flash; those of own images, which may be large, in uint32.
