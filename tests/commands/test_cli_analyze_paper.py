@@ -32,24 +32,24 @@ def table(path: str) -> list[dict[str, str]]:
 
 
 def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    folders = ("ptq-sweep", "mini-grid", "phase3")
+    folders = ("ptq-sweep", "mini-grid", "phase3", "grid-shared")
     runs = [REFERENCE, *(REFERENCE / name for name in folders)]
     code, out, err = call(capsys, "analyze", "paper", *runs, "--devices", DEVICE, "-o", "new/t")
     assert code == 0, err
     assert {path.name for path in Path("new/t").iterdir()} == NAMES
     claims = {row["claim"]: row for row in table("new/t/paper.csv")}
     assert {key: row["verdict"] for key, row in claims.items()} == {
-        "critic-fp32": "not judged",
-        "critic-8-bit": "not judged",
+        "critic-fp32": "not decided",
+        "critic-8-bit": "not decided",
         "tau-1": "not judged",
         "tau-0.01": "not judged",
         "teacher": "not decided",
         "teacher-plain": "not decided",
         "above-400": "did not hold",
-        "xs-s": "not judged",
+        "xs-s": "not decided",
         "xxs-xs": "not decided",
         "small-8-bit": "not decided",
-        "s-8-bit": "not judged",
+        "s-8-bit": "not decided",
         "half-percent": "not decided",
         "phase-3": "did not hold",
         "phase-3-scaled": "did not hold",
