@@ -10,6 +10,7 @@ import numpy as np
 
 from qpd.analysis.paper import published
 from qpd.analysis.returns.policy_groups import PolicyGroup
+from qpd.recipe.schema import ReplaySettings
 
 # A return below it shows no skill: twice that of random play.
 NO_SKILL = 2.0 * published.RANDOM_RETURN
@@ -37,8 +38,9 @@ def _play(first: PolicyGroup, second: PolicyGroup) -> str:
 
 def _share(group: PolicyGroup) -> float:
     settings = group.settings
-    # Students play where the memory is refreshed only.
-    if round(settings["replay.refresh_fraction"] * settings["replay.capacity"]) == 0:
+    keys = ("capacity", "refresh_fraction")
+    replay = ReplaySettings(**{key: settings[f"replay.{key}"] for key in keys})
+    if replay.refresh_count == 0:  # students play what refreshes the memory
         return 0.0
     return float(settings.get("collection.student_fraction", 0.0)) / group.students_sharing
 

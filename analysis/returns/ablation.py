@@ -72,7 +72,7 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
     changed = {key: group.settings[key] for key in differing_keys(group, base)}
     if group.students_sharing != base.students_sharing:
         changed["students that share the play"] = group.students_sharing
-    if group is not base and not changed:  # same settings: another acting rule's, say
+    if group is not base and not changed:  # it differs in a key that the baseline lacks
         changed["runs"] = group.folders
     row: dict[str, Any] = {
         "policy": group.policy,

@@ -81,7 +81,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
 def _unused_settings(recipe: Recipe) -> tuple[str, ...]:
     """Return a line for each setting that another one makes useless."""
     replay, fraction = recipe.replay, recipe.collection.student_fraction
-    if fraction and round(replay.refresh_fraction * replay.capacity) == 0:
+    if fraction and replay.refresh_count == 0:
         return (
             f"collection.student_fraction={fraction:g} does nothing: students play what refreshes "
             f"the memory, and replay.refresh_fraction={replay.refresh_fraction:g} refreshes none",

@@ -137,6 +137,11 @@ class ReplaySettings(RecipeSection):
         0.1, ge=0, le=1, description="share replaced by new play after each epoch, oldest first"
     )
 
+    @property
+    def refresh_count(self) -> int:
+        """The transitions replaced after each epoch."""
+        return round(self.refresh_fraction * self.capacity)
+
 
 class StudentSettings(RecipeSection):
     """The student's architecture: either a named size, or custom widths."""

@@ -64,7 +64,7 @@ class PlayStream:
         if precision == "auto" and teacher.actions.has_values:
             precision = "fp32"  # Q-values of 3, the best two 0.03 apart: bfloat16's steps are 0.016
         self._teacher = teacher.in_precision(compute_precision(precision, device))
-        self._refresh_count = round(recipe.replay.refresh_fraction * recipe.replay.capacity)
+        self._refresh_count = recipe.replay.refresh_count
         # One refresh, which may overshoot by a vector step, never touches what a checkpoint needs.
         # (A rollout may touch that: it draws from nothing but itself, and is played again.)
         spare = self._refresh_count + settings.num_envs
