@@ -26,6 +26,9 @@ class Actor(Protocol):
         The first batch is the one that is learned from. The other result is for `gradients`.
         """
 
+    def act(self, states: Tensor) -> Tensor:
+        """Map the states `[n, features]` of a step of play to outputs, in float32."""
+
     def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
         """Return all parameters' gradients, a vector, for those `[batch, n]` of the outputs."""
 
@@ -48,6 +51,10 @@ class FloatActor:
         together = states[0] if len(states) == 1 else torch.cat(states)
         found, layers = self._network.forward(together)
         return list(found[0].T.split([len(each) for each in states])), layers
+
+    def act(self, states: Tensor) -> Tensor:
+        """Map states to outputs."""
+        return self._network.outputs(states)
 
     def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
         """Return the gradients, by hand."""

@@ -41,6 +41,13 @@ class SquashedSample(NamedTuple):
         return torch.cat([by_u, by_log_deviation], 1)
 
 
+def squashed_actions(outputs: Tensor, noise: Tensor) -> Tensor:
+    """Return the actions of `squashed_sample` alone."""
+    means, raw = outputs.chunk(2, 1)
+    log_deviations = raw.clamp(LEAST_LOG_DEVIATION, MOST_LOG_DEVIATION)
+    return torch.tanh(means + log_deviations.exp() * noise)
+
+
 def squashed_sample(outputs: Tensor, noise: Tensor) -> SquashedSample:
     """Sample actions of a policy's outputs `[batch, 2 * actions]`: means, then log-deviations.
 

@@ -65,6 +65,16 @@ class StackedMlp:
         found = torch.bmm(self._rounded(self._weights[-1]), last)
         return self._round(found + self._rounded(self._biases[-1])), layers
 
+    def outputs(self, states: Tensor) -> Tensor:
+        """Map states `[n, in]` to the first copy's outputs `[n, out]`, in the parameters' dtype.
+
+        For few states, where the products are less work than what is around them.
+        """
+        x = states
+        for layer, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            x = torch.addmm(bias[0].T, torch.relu(x) if layer else x, weight[0].T)
+        return x
+
     def gradients(self, gradient: Tensor, layers: Sequence[Tensor]) -> Tensor:
         """Return the parameters' gradients for that of the outputs `[copies, out, columns]`.
 
@@ -105,6 +115,8 @@ class StackedMlp:
         """Return the gradients of a layer's weights and biases, vectors."""
         if inputs.dim() == 2:  # the first layer's: one product for all copies
             gradient = gradient.flatten(0, 1)
+        elif len(inputs) == 1:  # a batched product would copy what is not in one piece
+            gradient, inputs = gradient[0], inputs[0]
         weights = torch.matmul(gradient, inputs.to(gradient.dtype).mT).to(self._exact)
         return [weights.flatten(), torch.sum(gradient, -1, dtype=self._exact).flatten()]
 

@@ -143,6 +143,10 @@ class ControllerActor:
             learned = self._outputs(states[0])
         return [learned.detach(), *(self._outputs(each) for each in states[1:])], [learned]
 
+    def act(self, states: Tensor) -> Tensor:
+        """Map states to outputs."""
+        return self._outputs(states)
+
     def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
         """Return the parameters' gradients, by autograd, which leaves the scales theirs."""
         self._flat.gradients.zero_()

@@ -10,9 +10,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import SAC
+from stable_baselines3 import SAC, TD3
 from torch.nn.utils import parameters_to_vector
 
+from qpd.teachers.archive.errors import TeacherError
 from qpd.teachers.training.fast_learner import _transitions, use_fast_learner
 
 
@@ -100,3 +101,26 @@ def test_a_saved_agent_counts_steps_as_adam_does(tmp_path: Path) -> None:
     for optimizer in (loaded.actor.optimizer, loaded.critic.optimizer):
         assert len({float(each["step"]) for each in optimizer.state.values()}) == 1
         assert float(next(iter(optimizer.state.values()))["step"]) < 50
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3])
+def test_training_acts_as_stable_baselines3_does_from_the_same_draws(algorithm: Any) -> None:
+    model = algorithm("MlpPolicy", "Pendulum-v1", learning_starts=9, device="cpu", seed=0)
+    model.learn(10)
+    torch.manual_seed(3)
+    wanted, _ = model.predict(model._last_obs)
+    use_fast_learner(model)
+    torch.manual_seed(3)
+    found, _ = model.predict(model._last_obs)
+    assert abs(wanted).max() > 0.01  # of torques, +-2
+    assert found.shape == wanted.shape == (1, 1)
+    assert found == pytest.approx(wanted, abs=1e-5)
+    again, _ = model.predict(model._last_obs[0])  # a user's own question
+    assert again.shape == (1,)
+
+
+def test_images_without_convolutions_are_refused() -> None:
+    images = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    model = SAC("MlpPolicy", OneOfFive(images), buffer_size=9, device="cpu")
+    with pytest.raises(TeacherError, match="only agents that see vectors learn by it"):
+        use_fast_learner(model)
