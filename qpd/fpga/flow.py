@@ -178,21 +178,19 @@ def first_routed(
 
 
 def possible_foldings(student: IntegerStudent, device: Device) -> list[Folding]:
-    """Return foldings from few multipliers to all, without hopeless ones.
+    """Return foldings from one lane to one for each neuron, without hopeless ones.
 
-    Lanes are halved, and are a third, a fifth or a seventh of the widest layer, rounded up; then
-    come inputs side by side.
+    Lanes are powers of two, and the widest layer or a third, a fifth or a seventh of it, rounded
+    up.
     """
-    widest, most = folding_of(student, None).lanes, folding_of(student, 1 << 40)
-    lanes = {1 << power for power in range(widest.bit_length())} | {widest}
-    lanes |= {-(-widest // groups) for groups in (3, 5, 7)}
-    inputs = [widest << power for power in range(1, most.inputs.bit_length())]
-    found = {count: folding_of(student, count) for count in [*lanes, *inputs]}
+    widest = folding_of(student, None).multipliers
+    lanes = {1 << power for power in range(widest.bit_length())}
+    lanes |= {-(-widest // groups) for groups in (1, 3, 5, 7)}
     cost = _LUTS_A_BIT * accumulator_bits(student)
     return [
-        each
-        for _, each in sorted(found.items())
-        if each.multipliers == 1 or each.multipliers * cost <= _HOPELESS * device.luts
+        Folding(count)
+        for count in sorted(lanes)
+        if count == 1 or count * cost <= _HOPELESS * device.luts
     ]
 
 

@@ -39,19 +39,13 @@ Constants = Literal["block-ram", "weights", "fabric"]  # what is in block RAM: a
 
 @dataclass(frozen=True)
 class Folding:
-    """Count the multipliers at work: `lanes` neurons by `inputs` inputs, at least 1 each.
+    """Count the `multipliers` at work, or adders where weights are narrow: one for each lane.
 
     `unrolled`: every layer has its own, one for each weight that is not 0.
     """
 
-    lanes: int
-    inputs: int
+    multipliers: int
     unrolled: bool = False
-
-    @property
-    def multipliers(self) -> int:
-        """The number of multipliers, or of adders where weights are narrow."""
-        return self.lanes * self.inputs
 
     @property
     def asked(self) -> int | Literal["all"]:
@@ -63,11 +57,7 @@ class Folding:
         """Say what is at work, in words."""
         if self.unrolled:
             return f"unrolled, {self.multipliers:,} weights"
-        return f"{_counted(self.lanes, 'lane')} by {_counted(self.inputs, 'input')}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+        return f"{self.multipliers:,} lane{'s' * (self.multipliers != 1)}"
 
 
 def multipliers_of(text: str | None) -> Multipliers:
@@ -97,22 +87,18 @@ def constants_of(text: str) -> Constants:
 def folding_of(student: IntegerStudent, multipliers: Multipliers) -> Folding:
     """Return the folding with at most `multipliers`; None is a lane for each neuron.
 
-    Lanes come first, up to the widest layer, then inputs side by side, a power of two, up to the
-    most inputs of any layer: a layer at a time is then fully parallel. "all" is every layer at
-    once. Raises ExportError below 1.
+    There are no more lanes than neurons of the widest layer: as levels leave a layer one a clock,
+    inputs side by side would wait for them. "all" is every layer at once. Raises ExportError
+    below 1.
     """
     if multipliers == "all":
-        return Folding(nonzero_weights(student), 1, unrolled=True)
+        return Folding(nonzero_weights(student), unrolled=True)
     widest = max(len(layer.weight) for layer in student.layers)
-    deepest = max(layer.weight.shape[1] for layer in student.layers)
     if multipliers is None:
-        return Folding(widest, 1)
+        return Folding(widest)
     if multipliers < 1:
         raise ExportError(f"--multipliers {multipliers}: at least 1")
-    lanes = min(multipliers, widest)
-    # A power of two: neurons are dealt to memories side by side, and nothing should divide.
-    most = min(max(multipliers // lanes, 1), 1 << (deepest - 1).bit_length())
-    return Folding(lanes, 1 << (most.bit_length() - 1))
+    return Folding(min(multipliers, widest))
 
 
 def export_systemverilog(
@@ -185,19 +171,17 @@ def uses_thresholds(student: IntegerStudent) -> bool:
 def weight_words(student: IntegerStudent, folding: Folding) -> list[int]:
     """Return the words of the weights' ROM in the order in which the core reads them.
 
-    A word has `lanes` neurons by `inputs` levels of weights, the first neuron's first input
-    lowest. An integer of fewer bits is one of more: all layers have the most bits of any.
+    A word has a weight of each lane's neuron, the first one lowest. An integer of fewer bits is one
+    of more: all layers have the most bits of any.
     """
     bits, words = max(layer.bits for layer in student.layers), []
     for layer in student.layers:
         out, width = layer.weight.shape
-        rows, columns = ceil(out / folding.lanes), ceil(width / folding.inputs)
-        codes = np.zeros((rows * folding.lanes, columns * folding.inputs), dtype=np.int64)
-        codes[:out, :width] = (layer.weight.astype(np.int64) + student.zero_level(bits)) // 2
-        blocks = codes.reshape(rows, folding.lanes, columns, folding.inputs).transpose(0, 2, 1, 3)
-        words += [
-            _joined(block, bits) for block in blocks.reshape(-1, folding.multipliers).tolist()
-        ]
+        lanes, groups = folding.multipliers, ceil(out / folding.multipliers)
+        codes = np.zeros((groups * lanes, width), dtype=np.int64)
+        codes[:out] = (layer.weight.astype(np.int64) + student.zero_level(bits)) // 2
+        blocks = codes.reshape(groups, lanes, width).transpose(0, 2, 1)
+        words += [_joined(block, bits) for block in blocks.reshape(-1, lanes).tolist()]
     return words
 
 
@@ -319,8 +303,7 @@ def _folded_sizes(
     ins = [layer.weight.shape[1] for layer in student.layers]
     outs = [len(layer.weight) for layer in student.layers]
     return {
-        "P": folding.lanes,
-        "S": folding.inputs,
+        "P": folding.multipliers,
         "B": max(layer.bits for layer in student.layers),
         "TOP": student.layers[0].levels,
         "THRESHOLDS": int(uses_thresholds(student)),
@@ -334,7 +317,7 @@ def _folded_sizes(
         "WEIGHT_AT": _address(words),
         "EVEN": int(student.has_zero_weight),
         # At least two, so that an address has a bit.
-        "MOST_CHUNKS": max(2, *(ceil(width / folding.inputs) for width in [*ins, *outs])),
+        "MOST_INPUTS": max(2, *ins),
     }
 
 
@@ -357,8 +340,7 @@ def _padded(count: int) -> int:
 def _work(folding: Folding) -> str:
     if folding.unrolled:
         return f"All layers are there at once, an adder for each of {folding.multipliers:,} weights"
-    neurons, inputs = _counted(folding.lanes, "neuron"), _counted(folding.inputs, "input")
-    return f"{neurons} by {inputs} are multiplied a clock"
+    return f"An input is multiplied a clock, for {folding.multipliers:,} neurons at once"
 
 
 def _readme(source: ExportSource, folding: Folding) -> str:
