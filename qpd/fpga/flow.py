@@ -238,7 +238,7 @@ def _refuse_too_large(found: Resources, folding: Folding, device: Device) -> Non
         hint = "; less of it is in block RAM with --constants weights, nothing with fabric"
         hint *= lacks_memory
         raise FpgaError(
-            f"{device.title}: {folding.title} need {_said(found)}; it has "
+            f"{device.title}: too small for {folding.title}, of {_said(found)}; it has "
             f"{device.luts:,} LUTs, {device.flip_flops:,} flip-flops, {device.block_rams} block "
             f"RAMs, {device.dsps} DSPs{hint}"
         )

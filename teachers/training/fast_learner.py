@@ -1,14 +1,14 @@
 """Stable-Baselines3's SAC, TD3 and DDPG with updates that take less time on a CPU.
 
-They act, sample, log, save and load as before; only `train` is another. The update rules and the
-order of random draws are the same, so that numbers differ by rounding alone.
+They sample, log, save and load as before; `train` is another, and while it trains `predict` is
+shorter. The update rules and the order of random draws are the same, so that numbers differ by
+rounding alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class _FastActing(OffPolicyAlgorithm):
             outputs = self.fast_actor.act(_seen(self, torch.as_tensor(observation)))
             shape: Any = self.action_space.shape
             actions = self._actions(outputs).numpy().reshape(-1, *shape)
-        return self.policy.unscale_action(actions), None
+        return self.policy.unscale_action(actions), state
 
     def _actions(self, outputs: Tensor) -> Tensor:
         """Return actions, -1 to 1, for the actor's outputs."""
@@ -101,7 +101,7 @@ class FastSAC(_FastActing, SAC):
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name in told[0] if told else ():
-            self.logger.record(f"train/{name}", fmean(each[name] for each in told))
+            self.logger.record(f"train/{name}", np.mean([each[name] for each in told]))
         _record_scale(self)
 
 
@@ -133,8 +133,8 @@ class _FastTD3(_FastActing, TD3):
                 target.values.lerp_(online.values, self.tau)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         if actor_losses:
-            self.logger.record("train/actor_loss", fmean(actor_losses))
-        self.logger.record("train/critic_loss", fmean(critic_losses))
+            self.logger.record("train/actor_loss", np.mean(actor_losses))
+        self.logger.record("train/critic_loss", np.mean(critic_losses))
         _record_scale(self)
 
 
@@ -282,8 +282,8 @@ def _check(model: Any) -> None:
     if model.use_sde:
         _refuse("gSDE is not written for it: set use_sde=false")
     policy = model.policy
-    extractor = policy.actor.features_extractor
-    if not isinstance(extractor, FlattenExtractor) or is_image_space(model.observation_space):
+    has_images = policy.normalize_images and is_image_space(model.observation_space)
+    if has_images or not isinstance(policy.actor.features_extractor, FlattenExtractor):
         _refuse("only agents that see vectors learn by it")
     if policy.activation_fn is not nn.ReLU:
         _refuse(f"activations must be ReLU; this agent's are {policy.activation_fn.__name__}")

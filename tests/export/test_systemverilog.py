@@ -123,7 +123,7 @@ def test_the_core_equals_the_engine(
 @pytest.mark.parametrize(
     ("name", "multipliers"),
     [
-        ("controller-3", 5),
+        ("controller-3", 2),  # its head of three outputs in two groups
         ("controller-2", "all"),
         pytest.param("controller-full-3", "all", marks=pytest.mark.slow),
         pytest.param("controller-2", 10**6, marks=pytest.mark.slow),
@@ -158,12 +158,28 @@ def check_core(
 
 
 @needs_verilator
-def test_a_layer_is_computed_of_levels_as_they_leave_the_one_before(tmp_path: Path) -> None:
-    done = played(tmp_path, exported(load_integer_student(PENDULUM), 16))  # 3 -> 16 -> 16 -> 1
-    # A hidden layer takes 5 clocks from its last input to its accumulators, 7 more to its first
-    # level, and then one a neuron; the head 5 to its accumulator, and 5 to its output.
-    clocks = 2 * (5 + 7 + 16) + 5 + 5
+@pytest.mark.parametrize(
+    ("lanes", "clocks"),
+    [
+        # A hidden layer takes 5 clocks from its last input to its accumulators, 7 more to its first
+        # level, and then one a neuron; the head 5 to its accumulator, and 5 to its output.
+        (16, 2 * (5 + 7 + 16) + 5 + 5),
+        # Two groups: the first layer's second one waits for the 8 neurons of the first to leave.
+        # The second layer has its last level when the second 8 have left; its second group takes
+        # 16 inputs more, and leaves likewise.
+        (8, 8 + (5 + 7 + 8) + 16 + (5 + 7 + 8) + 5 + 5),
+    ],
+)
+def test_layers_and_groups_overlap(lanes: int, clocks: int, tmp_path: Path) -> None:
+    done = played(tmp_path, exported(load_integer_student(PENDULUM), lanes))  # 3 -> 16 -> 16 -> 1
     assert f"{clocks} of them for the layers" in done.stdout, done.stdout + done.stderr
+
+
+@needs_verilator
+def test_layers_of_one_neuron_and_one_feature(tmp_path: Path) -> None:
+    actions = Box((-1.0,) * 5, (1.0,) * 5, "tanh")
+    student = random_student(StudentArchitecture((1,), 5, (), (5, 1, 3)), 8, 1, 8, actions)
+    check_core(student, 2, exported(student, 2), tmp_path)
 
 
 def with_another_weight(student: IntegerStudent) -> IntegerStudent:

@@ -163,7 +163,9 @@ def test_what_cannot_be_routed_gives_way_to_less() -> None:
 def test_what_does_not_fit_is_one_line() -> None:
     device = replace(DEVICES["xc7a15t"], luts=99)
     foldings = possible_foldings(source().student, DEVICES["xc7a15t"])
-    with pytest.raises(FpgaError, match=r"^AMD Artix-7 XC7A15T: 1 lane need 100 LUTs.*99"):
+    with pytest.raises(
+        FpgaError, match=r"^AMD Artix-7 XC7A15T: too small for 1 lane, of 100 LUTs.*99"
+    ):
         fastest_folding(foldings, device, cells_of, silent)
 
 

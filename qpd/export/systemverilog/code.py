@@ -340,7 +340,8 @@ def _padded(count: int) -> int:
 def _work(folding: Folding) -> str:
     if folding.unrolled:
         return f"All layers are there at once, an adder for each of {folding.multipliers:,} weights"
-    return f"An input is multiplied a clock, for {folding.multipliers:,} neurons at once"
+    lanes = folding.multipliers
+    return f"An input is multiplied a clock, for {lanes:,} neuron{'s' * (lanes != 1)} at once"
 
 
 def _readme(source: ExportSource, folding: Folding) -> str:

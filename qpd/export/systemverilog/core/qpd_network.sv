@@ -28,8 +28,8 @@ module qpd_network #(
     $readmemh("params.hex", params);
   end
 
-  // Products are of a layer's input, of which so many are left, for a group of its neurons, of which
-  // so many are left. The first group may wait for levels: so many are ahead.
+  // The next product is of the input at `place`, with so many left for this group of neurons; so
+  // many neurons of the layer are left. Its first group may wait for levels: so many are ahead.
   logic [CW-1:0] place, left, neurons_left, ahead;
   logic [WEIGHT_AT-1:0] weight_at;
   logic [LAYER-1:0] layer;
@@ -62,8 +62,8 @@ module qpd_network #(
   wire write_bank = x_valid ? 1'b0 : ~leaving_bank;
 
   // Multiply: ROM and levels, a register, products, the accumulators. Levels of the layer that is
-  // read and of the one that is written lie side by side. What a block RAM reads is registered once
-  // more, as its own output is late.
+  // read and of the one that is written are the halves of a memory. What a block RAM reads is
+  // registered once more, as its own output is late.
   localparam MACS = 3;
   logic [P*B-1:0] read_word, word;
   logic [7:0] levels [0:2*(1<<LA)-1];

@@ -11,7 +11,7 @@ module qpd_test #(
   logic [31:0] given[0:VECTORS*INPUTS-1];
   logic [31:0] wanted[0:2*VECTORS*OUTPUTS-1];
   int sent = 0, got = 0, wrong = 0, clocks = 0, start = 0, latency = 0;
-  int first_level = 0, layers = 0;
+  int last_level = 0, layers = 0;
   wire pauses = got >= OUTPUTS;
   qpd_core core (.*);
   always #5 clk = ~clk;
@@ -42,8 +42,8 @@ module qpd_test #(
       got <= got + 1;
       if (m_last && !pauses) latency <= clocks - start;
     end
-    if (!pauses && core.x_valid && core.x_last) first_level <= clocks;
-    if (!pauses && core.done) layers <= clocks - first_level;
+    if (!pauses && core.x_valid && core.x_last) last_level <= clocks;
+    if (!pauses && core.done) layers <= clocks - last_level;
     if (got == VECTORS * OUTPUTS) begin
       if (wrong != 0) $fatal(1, "FAIL: %0d of %0d outputs are wrong", wrong, got);
       $display("PASS: %0d vectors, %0d clocks each, %0d of them for the layers", VECTORS, latency, layers);
