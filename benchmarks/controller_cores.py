@@ -48,7 +48,8 @@ def main() -> None:
     print(f"{device.title}: {device.luts:,} LUTs, {device.block_rams} block RAMs\n")
     print(
         "| network | layers | LUTs | flip-flops | block RAMs | DSPs | cycles "
-        "| of the layers from first level | from last | fmax, MHz | the paper's: cycles; LUTs, block RAMs, DSPs | seconds |"
+        "| of the layers from first level | from last | fmax, MHz "
+        "| the paper's: cycles; LUTs, block RAMs, DSPs | seconds |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     tasks = arguments.tasks.split(",")
