@@ -44,7 +44,7 @@ _NOT_SAVED = (
 
 
 class _FastActing(OffPolicyAlgorithm):
-    """Acting without the checks of what training itself has made: a twelfth of a step."""
+    """Acting without the checks of observations that training itself has made."""
 
     fast_actor: Actor
 
