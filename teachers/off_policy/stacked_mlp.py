@@ -56,13 +56,13 @@ class StackedMlp:
             copies, width, _ = weight.shape
             fast = self._fast(weight)
             if x.dim() == 3:
-                x = torch.bmm(fast, x)
+                x = _product(fast, x)
             else:
                 x = torch.mm(fast.flatten(0, 1), x).view(copies, width, batch)
             x = torch.relu(self._round(x + self._fast(bias)))
             layers.append(x)
         last = x.to(self._exact) if x.dim() == 3 else x.expand(len(self._weights[0]), -1, -1)
-        found = torch.bmm(self._rounded(self._weights[-1]), last)
+        found = _product(self._rounded(self._weights[-1]), last)
         return self._round(found + self._rounded(self._biases[-1])), layers
 
     def outputs(self, states: Tensor) -> Tensor:
@@ -108,16 +108,14 @@ class StackedMlp:
         """Return the gradient of a layer's inputs, as of before the ReLU that made them."""
         weight, gradient = self._fast(self._weights[layer]).mT, gradient.to(self._dtype)
         # An outer product is no work for a matrix product.
-        found = weight * gradient if weight.shape[2] == 1 else torch.bmm(weight, gradient)
+        found = weight * gradient if weight.shape[2] == 1 else _product(weight, gradient)
         return _relu_backward(self._round(found), inputs, 0)
 
     def _of_layer(self, gradient: Tensor, inputs: Tensor) -> list[Tensor]:
         """Return the gradients of a layer's weights and biases, vectors."""
         if inputs.dim() == 2:  # the first layer's: one product for all copies
-            gradient = gradient.flatten(0, 1)
-        elif len(inputs) == 1:  # a batched product would copy what is not in one piece
-            gradient, inputs = gradient[0], inputs[0]
-        weights = torch.matmul(gradient, inputs.to(gradient.dtype).mT).to(self._exact)
+            gradient, inputs = gradient.flatten(0, 1).unsqueeze(0), inputs.unsqueeze(0)
+        weights = _product(gradient, inputs.to(gradient.dtype).mT).to(self._exact)
         return [weights.flatten(), torch.sum(gradient, -1, dtype=self._exact).flatten()]
 
     def _fast(self, parameter: Tensor) -> Tensor:
@@ -134,3 +132,13 @@ class StackedMlp:
 
     def _round(self, x: Tensor) -> Tensor:
         return x if self._arithmetic is None else self._arithmetic.form.round_(x)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return the products of copies, `[copies, a, b]` and `[copies, b, c]`.
+
+    A batched product would copy what is not in one piece, which one of a single copy is not.
+    """
+    if len(left) == 1:
+        return torch.mm(left[0], right[0]).unsqueeze(0)
+    return torch.bmm(left, right)

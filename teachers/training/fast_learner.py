@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ class FastSAC(_FastActing, SAC):
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name in told[0] if told else ():
-            self.logger.record(f"train/{name}", np.mean([each[name] for each in told]))
+            self.logger.record(f"train/{name}", fmean([each[name] for each in told]))
         _record_scale(self)
 
 
@@ -133,8 +134,8 @@ class _FastTD3(_FastActing, TD3):
                 target.values.lerp_(online.values, self.tau)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         if actor_losses:
-            self.logger.record("train/actor_loss", np.mean(actor_losses))
-        self.logger.record("train/critic_loss", np.mean(critic_losses))
+            self.logger.record("train/actor_loss", fmean(actor_losses))
+        self.logger.record("train/critic_loss", fmean(critic_losses))
         _record_scale(self)
 
 
@@ -244,6 +245,8 @@ def use_fast_learner(
         agent.fast_update = Td3Update(own, itself, critics, compiles)
         agent.actor_vectors = (actor, followers)
     agent.fast_critics = critics
+    # Linear layers and ReLU do the same in both modes, which are set anew at every step.
+    policy.set_training_mode = lambda mode: None
     model.__class__ = _FAST[type(model)]
 
 
