@@ -5,7 +5,7 @@
 One thread; networks of 256-256, batches of 256, an update after every step, environment, acting and
 replay memory included. The ways take turns, round by round, in one process; medians. GFLOP/s are
 those of the update's matrix products alone, beside the peak of a product of the same size that is
-measured in the same rounds.
+measured in the same rounds. The integer controller has a core of 3 bits, and its critics bfloat16.
 """
 
 from __future__ import annotations
@@ -14,24 +14,40 @@ import argparse
 import statistics
 import time
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from stable_baselines3 import DDPG, SAC, TD3
 
+from qpd.quantization.controller_layer import WARM_UP
 from qpd.recipe.train_schema import TrainPrecision
+from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.fast_learner import use_fast_learner
 
 WIDTH, BATCH = 256, 256
 STEPS = 200  # of each way in each round
 CLASSES: dict[str, Any] = {"sac": SAC, "td3": TD3, "ddpg": DDPG}
-WAYS: dict[str, tuple[torch.dtype | None, str | None, bool]] = {
-    "Stable-Baselines3": (None, None, False),  # dtype of products, format, compiled
-    "float32, not compiled": (None, None, False),
-    "bfloat16, not compiled": (torch.bfloat16, None, False),
-    "float32": (None, None, True),
-    "bfloat16": (torch.bfloat16, None, True),
-    "fp16": (None, "fp16", False),  # in mixed precision, simulated
+BITS = (8, 3, 8)  # input, core and output of an integer controller
+
+
+class Way(NamedTuple):
+    """How updates are made: the products' dtype, or the format of mixed precision."""
+
+    dtype: torch.dtype | None = None
+    form: str | None = None
+    compiles: bool = False
+    is_controller: bool = False
+
+
+WAYS = {
+    "Stable-Baselines3": Way(),
+    "float32, not compiled": Way(),
+    "bfloat16, not compiled": Way(torch.bfloat16),
+    "float32": Way(compiles=True),
+    "bfloat16": Way(torch.bfloat16, compiles=True),
+    "fp16": Way(form="fp16"),  # simulated
+    "controller, not compiled": Way(torch.bfloat16, is_controller=True),
+    "controller": Way(torch.bfloat16, compiles=True, is_controller=True),
 }
 
 
@@ -56,7 +72,7 @@ def main() -> None:
             found.append(_peak(getattr(torch, name)))
     flops = update_flops(arguments.algo, models["Stable-Baselines3"])
     print(f"{arguments.algo} on {arguments.env}, {arguments.rounds} rounds of {STEPS} steps")
-    print("updates by              steps/s  ratio  update ms  GFLOP/s")
+    print("updates by                steps/s  ratio  update ms  GFLOP/s")
     base = statistics.median(rates["Stable-Baselines3"])
     for way in WAYS:
         rate, update = statistics.median(rates[way]), statistics.median(updates[way])
@@ -65,7 +81,7 @@ def main() -> None:
             for mine, theirs in zip(rates[way], rates["Stable-Baselines3"], strict=True)
         )
         gflops = flops / update / 1e9
-        print(f"{way:23} {rate:7.0f}  {ratio:5.2f}  {1e3 * update:9.2f}  {gflops:7.0f}")
+        print(f"{way:25} {rate:7.0f}  {ratio:5.2f}  {1e3 * update:9.2f}  {gflops:7.0f}")
     measured = ", ".join(f"{name} {statistics.median(found):.0f}" for name, found in peaks.items())
     print(
         f"GFLOP/s of a {WIDTH} x {WIDTH} x {BATCH} product: {measured}; baseline {base:.0f} steps/s"
@@ -104,10 +120,14 @@ def _model(algo: str, env: str, way: str) -> Any:
         policy_kwargs={"net_arch": [WIDTH, WIDTH]},
     )
     if way != "Stable-Baselines3":
-        dtype, form, compiles = WAYS[way]
+        dtype, form, compiles, is_controller = WAYS[way]
         precision = None if form is None else _precision(algo, form)
-        use_fast_learner(model, dtype, precision=precision, compiles=compiles)
-    model.learn(BATCH + 50)
+        controller = AgentController(model, BITS, "narrow") if is_controller else None
+        use_fast_learner(model, dtype, controller, precision, compiles)
+        if controller is not None:
+            controller.begin(0)
+    # At every second update of TD3 a controller learns, and averages its scales at first.
+    model.learn(BATCH + 50 + (2 * WARM_UP if WAYS[way].is_controller else 0))
     return model
 
 

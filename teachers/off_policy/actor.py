@@ -15,22 +15,28 @@ from qpd.teachers.off_policy.stacked_mlp import Products, StackedMlp
 class Actor(Protocol):
     """An actor that learns: SAC's outputs are means and log-deviations, others' are means.
 
-    All are as of before the tanh. One that `is_pure` does nothing but return tensors, until `step`.
+    All are as of before the tanh.
     """
 
-    is_pure: bool
+    @property
+    def stage(self) -> int | None:
+        """Tell which function it is: what is compiled holds until this changes.
+
+        None where it does more than to return tensors, which no compiled function would.
+        """
 
     def outputs(self, *states: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
         """Map each batch of states `[batch, features]` to outputs `[batch, n]`.
 
-        The first batch is the one that is learned from. The other result is for `gradients`.
+        The first batch is the one that is learned from. The other result, of one tensor or more, is
+        for `gradients`.
         """
 
     def act(self, states: Tensor) -> Tensor:
         """Map the states `[n, features]` of a step of play to outputs, in float32."""
 
     def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
-        """Return all parameters' gradients, a vector, for those `[batch, n]` of the outputs."""
+        """Return what `step` takes, a vector, for the gradients `[batch, n]` of the outputs."""
 
     def step(self, gradients: Tensor) -> None:
         """Move the parameters along their gradients."""
@@ -39,7 +45,7 @@ class Actor(Protocol):
 class FloatActor:
     """An MLP with ReLU, all parameters in one vector."""
 
-    is_pure = True
+    stage = 0
 
     def __init__(self, flat: FlatParameters, adam: FlatAdam | None, products: Products) -> None:
         """Take the groups of `flat` as weights and biases in turn; a target has no `adam`."""

@@ -47,21 +47,22 @@ class SacUpdate:
 
     def __init__(self, actor: Actor, critics: Critics, compiles: bool) -> None:
         self._actor, self._critics = actor, critics
-        self._first, self._second = _parts(self._to_critics, self._to_actor, compiles)
+        self._parts = _Parts(actor, self._to_critics, self._to_actor, compiles)
 
     def __call__(self, temperature: Temperature, batch: Transitions) -> dict[str, float]:
         """Make it; return losses by Stable-Baselines3's names."""
         noise, next_noise = (torch.randn_like(batch.actions) for _ in range(2))
+        first, second = self._parts.now()
         outputs, kept = _outside(self._actor, batch.states, batch.next_states)
         alpha = temperature.value()
         weight = torch.tensor(alpha)
-        loss, log_prob, gradients, *rest = self._first(*batch, noise, next_noise, weight, *outputs)
+        loss, log_prob, gradients, *rest = first(*batch, noise, next_noise, weight, *outputs)
         told, mean_log_prob = {"ent_coef": alpha}, float(log_prob)
         if (of_alpha := temperature.learn(mean_log_prob)) is not None:
             told["ent_coef_loss"] = of_alpha
         told["critic_loss"] = float(loss)
         self._critics.step(gradients)
-        value, gradient = self._second(batch.states, weight, *rest)
+        value, gradient = second(batch.states, weight, *rest)
         told["actor_loss"] = alpha * mean_log_prob - float(value)
         _step(self._actor, gradient, kept)
         return told
@@ -92,7 +93,7 @@ class SacUpdate:
         own, kept, size = SquashedSample(*given[:count]), given[count:], len(states)
         values, by_actions = self._critics.least(states, own.actions)
         gradient = own.gradient(by_actions / -size, alpha / size)
-        if self._actor.is_pure:
+        if kept:
             gradient = self._actor.gradients(gradient, kept)
         return [values.mean(), gradient]
 
@@ -102,7 +103,7 @@ class Td3Update:
 
     def __init__(self, actor: Actor, target: Actor, critics: Critics, compiles: bool) -> None:
         self._actor, self._target, self._critics = actor, target, critics
-        self._first, self._second = _parts(self._to_critics, self._to_actor, compiles)
+        self._parts = _Parts(actor, self._to_critics, self._to_actor, compiles)
 
     def of_critics(self, batch: Transitions, deviation: float, clip: float) -> float:
         """Move the critics; return their loss.
@@ -110,15 +111,17 @@ class Td3Update:
         The target's actions get noise of a `deviation`, within +-`clip`: target policy smoothing.
         """
         noise = torch.empty_like(batch.actions).normal_(0, deviation).clamp_(-clip, clip)
+        first, _ = self._parts.now()
         outputs, _ = _outside(self._target, batch.next_states)
-        loss, gradients = self._first(*batch, noise, *outputs)
+        loss, gradients = first(*batch, noise, *outputs)
         self._critics.step(gradients)
         return float(loss)
 
     def of_actor(self, batch: Transitions) -> float:
         """Move the actor; return its loss."""
+        _, second = self._parts.now()
         outputs, kept = _outside(self._actor, batch.states)
-        value, gradient = self._second(batch.states, *outputs)
+        value, gradient = second(batch.states, *outputs)
         _step(self._actor, gradient, kept)
         return -float(value)
 
@@ -145,30 +148,48 @@ class Td3Update:
         actions = torch.tanh(found)
         values, by_actions = self._critics.first(states, actions)
         gradient = by_actions * (1.0 - actions * actions) / -len(states)
-        if self._actor.is_pure:
+        if kept:
             gradient = self._actor.gradients(gradient, kept)
         return [values.mean(), gradient]
 
 
-def _parts(
-    first: Callable[..., list[Tensor]], second: Callable[..., list[Tensor]], compiles: bool
-) -> tuple[Callable[..., list[Tensor]], Callable[..., list[Tensor]]]:
-    if compiles:
-        return CompiledFunction(first), CompiledFunction(second)
-    return first, second
+class _Parts:
+    """The functions before and after the critics' step, compiled if the actor allows it."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        first: Callable[..., list[Tensor]],
+        second: Callable[..., list[Tensor]],
+        compiles: bool,
+    ) -> None:
+        self._actor, self._plain, self._compiles = actor, (first, second), compiles
+        self._compiled = self._plain
+        self._stage: int | None = None
+
+    def now(self) -> tuple[Callable[..., list[Tensor]], Callable[..., list[Tensor]]]:
+        """Return both, of the stage that the actor is in."""
+        stage = self._actor.stage
+        if not self._compiles or stage is None:
+            return self._plain
+        if stage != self._stage:
+            first, second = self._plain
+            self._stage = stage
+            self._compiled = CompiledFunction(first), CompiledFunction(second)
+        return self._compiled
 
 
 def _outside(actor: Actor, *states: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
-    """Return the outputs of an actor that is not pure; a pure one's are made `_inside`."""
-    return ([], []) if actor.is_pure else actor.outputs(*states)
+    """Return the outputs of an actor that cannot be compiled; others' are made `_inside`."""
+    return ([], []) if actor.stage is not None else actor.outputs(*states)
 
 
 def _inside(
     actor: Actor, outputs: Sequence[Tensor], *states: Tensor
 ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    return actor.outputs(*states) if actor.is_pure else (outputs, [])
+    return (outputs, []) if outputs else actor.outputs(*states)
 
 
 def _step(actor: Actor, gradient: Tensor, kept: Sequence[Tensor]) -> None:
-    """Move an actor along its own gradients, or those of its outputs."""
-    actor.step(gradient if actor.is_pure else actor.gradients(gradient, kept))
+    """Move an actor along its own gradients, or those of outputs that were made `_outside`."""
+    actor.step(actor.gradients(gradient, kept) if kept else gradient)

@@ -14,6 +14,7 @@ from torch.optim.adam import adam
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import write_json
 from qpd.files.json_input import read_json
+from qpd.machine.compiled_graph import CompiledFunction
 from qpd.quantization.controller_layer import (
     WARM_UP,
     ControllerBits,
@@ -67,25 +68,25 @@ class AgentController:
         self.begun_at, self.quantizers.is_active = timesteps, True
 
     def learn(self, rate: float, loss_scale: float = 1.0) -> None:
-        """Take Adam's step of the scales along their gradients, once they are learned.
+        """Take Adam's step of the scales along the gradients that they have, of a scaled loss."""
+        gradients = [each.value.grad for each in self.quantizers.learned]
+        found = [each for each in gradients if each is not None]
+        if len(found) == len(gradients):
+            self.step(torch.stack(found) / loss_scale, rate)
 
-        The gradients are those of the loss times `loss_scale`; none is taken that is not finite.
+    def step(self, gradients: Tensor, rate: float) -> None:
+        """Take Adam's step of the scales, once they are learned, along `[layers + 1]`.
+
+        None is taken along gradients that are not finite.
         """
-        scales = self.quantizers.learned
-        gradients = [each.value.grad for each in scales]
-        if any(each is None for each in gradients) or self.quantizers.calls < WARM_UP:
-            return
-        joined = torch.stack([each for each in gradients if each is not None])
-        if loss_scale != 1.0:
-            joined = joined / loss_scale
-        if not joined.isfinite().all():
+        if self.quantizers.calls < WARM_UP or not gradients.isfinite().all():
             return
         adam(
-            [self.quantizers.scales], [joined], [self._moments[0]], [self._moments[1]], [],
+            [self.quantizers.scales], [gradients], [self._moments[0]], [self._moments[1]], [],
             [self._step], fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=rate,
             weight_decay=0.0, eps=1e-8, maximize=False,
         )  # fmt: skip
-        for each in scales:
+        for each in self.quantizers.learned:
             each.clamp()
 
     def forget_gradients(self) -> None:
@@ -129,36 +130,67 @@ class AgentController:
 class ControllerActor:
     """The actor of a controller for the fast learner: the policy's own modules, by autograd."""
 
-    is_pure = False  # quantizers count their calls, and scales have gradients of their own
-
     def __init__(
-        self, network: Any, flat: FlatParameters, adam_: FlatAdam | None, control: AgentController
+        self,
+        network: Any,
+        flat: FlatParameters,
+        adam_: FlatAdam | None,
+        control: AgentController,
+        compiles: bool,
     ) -> None:
         """Take SB3's actor, whose parameters are `flat`; a target has no optimizer."""
         self._network, self._flat, self._adam, self._control = network, flat, adam_, control
+        self._compiles = compiles
+        self._acting: tuple[int | None, CompiledFunction] | None = None
+
+    @property
+    def stage(self) -> int | None:
+        """Tell whether it is quantized; None while its scales are averaged, which counts batches.
+
+        None, too, where nothing is compiled: passes are kept for autograd then.
+        """
+        quantizers = self._control.quantizers
+        if not self._compiles or (quantizers.is_active and quantizers.calls < WARM_UP):
+            return None
+        return int(quantizers.is_active)
 
     def outputs(self, *states: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
         """Map each batch of states to outputs; only the first is watched, and learned from."""
+        if self.stage is not None:  # one pass, and another for gradients
+            found = self._outputs(torch.cat(states))
+            return list(found.split([len(each) for each in states])), [states[0]]
         with torch.set_grad_enabled(self._adam is not None):
             learned = self._outputs(states[0])
         return [learned.detach(), *(self._outputs(each) for each in states[1:])], [learned]
 
     def act(self, states: Tensor) -> Tensor:
         """Map states to outputs."""
-        return self._outputs(states)
+        if (stage := self.stage) is None:
+            return self._outputs(states)
+        if self._acting is None or self._acting[0] != stage:
+            self._acting = stage, CompiledFunction(lambda given: [self._outputs(given)])
+        (found,) = self._acting[1](states)
+        return found
 
     def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
-        """Return the parameters' gradients, by autograd, which leaves the scales theirs."""
-        self._flat.gradients.zero_()
-        self._control.forget_gradients()
-        kept[0].backward(gradient)
-        return self._flat.gradients
+        """Return the gradients of parameters, and of scales that are learned, by autograd."""
+        (outputs,) = kept
+        if not outputs.requires_grad:  # states
+            with torch.enable_grad():
+                outputs = self._outputs(outputs)
+        scales = [each.value for each in self._control.quantizers.learned]
+        found = torch.autograd.grad(
+            outputs, [*self._flat.parameters, *scales], gradient, allow_unused=True
+        )
+        return torch.cat([each.flatten() for each in found if each is not None])
 
     def step(self, gradients: Tensor) -> None:
         """Move the parameters and the scales."""
         assert self._adam is not None
-        self._adam.step(gradients)
-        self._control.learn(self._adam.rate)
+        count = len(self._flat.values)
+        self._adam.step(gradients[:count])
+        if len(gradients) > count:
+            self._control.step(gradients[count:], self._adam.rate)
 
     def _outputs(self, states: Tensor) -> Tensor:
         network = self._network

@@ -224,7 +224,8 @@ def use_fast_learner(
     actor, critic = FlatParameters(_actor_groups(policy.actor)), _critics(policy.critic)
     target = _critics(policy.critic_target)
     try:
-        actor_adam = FlatAdam(actor, policy.actor.optimizer, arithmetic)
+        of_actor = arithmetic if controller is None else None
+        actor_adam = FlatAdam(actor, policy.actor.optimizer, of_actor)
         critic_adam = FlatAdam(critic, policy.critic.optimizer, arithmetic)
     except ValueError as error:
         _refuse(f"{error}")
@@ -235,13 +236,13 @@ def use_fast_learner(
             agent.fast_alpha = FlatAdam(alpha, model.ent_coef_optimizer)
     count = len(policy.critic.q_networks)
     critics = Critics(critic, target, critic_adam, count, products)
-    own = agent.fast_actor = _actor(policy.actor, actor, actor_adam, products, controller)
     compiles = compiles and arithmetic is None
+    own = agent.fast_actor = _actor(policy.actor, actor, actor_adam, products, controller, compiles)
     if isinstance(model, SAC):
         agent.fast_update = SacUpdate(own, critics, compiles)
     else:
         followers = FlatParameters(_actor_groups(policy.actor_target))
-        itself = _actor(policy.actor_target, followers, None, products, controller)
+        itself = _actor(policy.actor_target, followers, None, products, controller, compiles)
         agent.fast_update = Td3Update(own, itself, critics, compiles)
         agent.actor_vectors = (actor, followers)
     agent.fast_critics = critics
@@ -256,10 +257,11 @@ def _actor(
     adam: FlatAdam | None,
     products: Products,
     controller: AgentController | None,
+    compiles: bool,
 ) -> Actor:
     if controller is None:
         return FloatActor(flat, adam, products)
-    return ControllerActor(network, flat, adam, controller)
+    return ControllerActor(network, flat, adam, controller, compiles)
 
 
 def _arithmetic(model: Any, settings: TrainPrecision) -> LayerArithmetic:

@@ -11,9 +11,11 @@ import torch
 
 sb3 = pytest.importorskip("stable_baselines3")
 
+from qpd.quantization.controller_layer import WARM_UP  # noqa: E402
 from qpd.recipe.train_schema import TrainPrecision  # noqa: E402
 from qpd.teachers.archive.errors import TeacherError  # noqa: E402
 from qpd.teachers.off_policy.squashed_gaussian import squashed_sample  # noqa: E402
+from qpd.teachers.training.controller import AgentController  # noqa: E402
 from qpd.teachers.training.fast_learner import use_fast_learner  # noqa: E402
 from qpd.teachers.training.mixed_precision import use_mixed_precision  # noqa: E402
 
@@ -84,6 +86,59 @@ def test_compiled_updates_are_the_same_but_for_rounding(name):
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, rtol=0, atol=3e-6, msg=key)
     assert any(not torch.equal(found[key], value) for key, value in expected.items())
+
+
+def _controller(model, calls: int) -> AgentController:
+    controller = AgentController(model, (8, 3, 8), "narrow")
+    controller.quantizers.scales.copy_(torch.tensor([2.0, 1.5, 1.0, 3.0]))
+    for each in controller.quantizers.learned:
+        each.calls = calls
+    controller.begin(0)
+    return controller
+
+
+@pytest.mark.parametrize("name", ["SAC", pytest.param("TD3", marks=pytest.mark.slow)])
+def test_compiled_controllers_learn_as_others_do(name):
+    # Their scales are averaged over two batches more, which none can compile, and learned then.
+    plain, compiled = _model(name, learning_rate=1e-3), _model(name, learning_rate=1e-3)
+    controllers = [_controller(model, WARM_UP - 2) for model in (plain, compiled)]
+    use_fast_learner(plain, controller=controllers[0])
+    use_fast_learner(compiled, controller=controllers[1], compiles=True)
+    averaged = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one says that it could not be compiled
+        for model, controller in zip((plain, compiled), controllers, strict=True):
+            _after_updates(model, 2 if name == "SAC" else 4)  # TD3's actor learns from every second
+            assert controller.quantizers.calls == WARM_UP
+            averaged = controller.quantizers.scales.clone()
+            _after_updates(model, 4)
+    expected, found = plain.policy.state_dict(), compiled.policy.state_dict()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=3e-6, msg=key)
+    assert any(not torch.equal(found[key], value) for key, value in expected.items())
+    scales = [each.quantizers.scales for each in controllers]
+    torch.testing.assert_close(scales[1], scales[0], rtol=0, atol=3e-6)
+    assert ((scales[1] - averaged).abs() > 1e-4).all()
+    states = torch.randn(1, 3)
+    with torch.no_grad():
+        acts = [model.fast_actor.act(states) for model in (plain, compiled)]
+    torch.testing.assert_close(acts[1], acts[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3"])
+def test_a_controller_beside_critics_of_few_bits_learns_in_float32(name):
+    # Gradients of its parameters are of the loss, not of the scaled one.
+    narrow, exact = _model(name, learning_rate=1e-3), _model(name, learning_rate=1e-3)
+    settings = {"methods": [], "baseline": "placed_mixed_precision"} if name == "SAC" else {}
+    precision = TrainPrecision(format="fp16", loss_scale=128, **settings)
+    use_fast_learner(narrow, controller=_controller(narrow, WARM_UP), precision=precision)
+    use_fast_learner(exact, controller=_controller(exact, WARM_UP))
+    sizes = []
+    for model in (narrow, exact):
+        _after_updates(model, 2)
+        moments = model.actor.optimizer.state_dict()["state"].values()
+        sizes.append(torch.cat([each["exp_avg"].flatten() for each in moments]).norm())
+    assert sizes[0] == pytest.approx(float(sizes[1]), rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["TD3", "DDPG"])
