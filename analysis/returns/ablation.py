@@ -28,7 +28,8 @@ _NAMES = {"distilled": "fp32", "ptq": "phase 2", "qat": "phase 3"}
 def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
     """Compare each recipe of `frame` (a `run_frame`) with that of the run `baseline`.
 
-    A row per recipe and policy: `changed` are the settings that differ and their values, `means`
+    A row per recipe and policy: `changed` are the settings that differ and their values, and other
+    commits than the baseline's, `means`
     the mean return of each seed that both have, `difference` the mean over these seeds of the
     recipe's return minus the baseline's, with `difference_low` and `_high`, Student's t interval
     over seeds, NaN for one seed; `p` is two-sided, Holm's over all rows that have one. Rows of the
@@ -72,6 +73,8 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
     changed = {key: group.settings[key] for key in differing_keys(group, base)}
     if group.students_sharing != base.students_sharing:
         changed["students that share the play"] = group.students_sharing
+    if group.code != base.code:
+        changed["commit"] = "/".join(group.code)
     if group is not base and not changed:  # it differs in a key that the baseline lacks
         changed["runs"] = group.folders
     row: dict[str, Any] = {

@@ -49,6 +49,14 @@ def test_only_seeds_that_both_have_count(tmp_path: Path) -> None:
     assert table[table["changed"] != ""].iloc[0]["seeds"] == (0, 1)
 
 
+def test_another_commit_is_a_change_too(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    frame = run_frame(runs)
+    frame.loc[frame["run"].str.contains("none"), "code"] = "abc1234"
+    found = list(ablation_table(frame, runs[0])["changed"])
+    assert found == ["", "collection.student_fraction=0, commit=abc1234"]
+
+
 def test_other_environments_and_teachers_are_no_ablations(tmp_path: Path) -> None:
     runs = runs_of_three_seeds(tmp_path)
     frame = run_frame(runs)
