@@ -68,16 +68,16 @@ class AgentController:
         self.begun_at, self.quantizers.is_active = timesteps, True
 
     def learn(self, rate: float, loss_scale: float = 1.0) -> None:
-        """Take Adam's step of the scales along the gradients that they have, of a scaled loss."""
+        """Take Adam's step of the scales along their gradients, of the loss times `loss_scale`."""
         gradients = [each.value.grad for each in self.quantizers.learned]
         found = [each for each in gradients if each is not None]
         if len(found) == len(gradients):
             self.step(torch.stack(found) / loss_scale, rate)
 
     def step(self, gradients: Tensor, rate: float) -> None:
-        """Take Adam's step of the scales, once they are learned, along `[layers + 1]`.
+        """Take Adam's step of the scales along gradients `[layers + 1]`, once they are learned.
 
-        None is taken along gradients that are not finite.
+        None is taken where a gradient is not finite.
         """
         if self.quantizers.calls < WARM_UP or not gradients.isfinite().all():
             return

@@ -135,7 +135,8 @@ class _FastTD3(_FastActing, TD3):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         if actor_losses:
             self.logger.record("train/actor_loss", fmean(actor_losses))
-        self.logger.record("train/critic_loss", fmean(critic_losses))
+        if critic_losses:
+            self.logger.record("train/critic_loss", fmean(critic_losses))
         _record_scale(self)
 
 
@@ -213,9 +214,11 @@ def use_fast_learner(
     and behind them, and Adam, is float32. With `compiles` PyTorch's compiler makes the kernels, at
     the first update, where all is in PyTorch's own dtypes.
 
-    Raises TeacherError, one line, where it cannot.
+    Raises TeacherError, one line, where it cannot; a controller has no `precision`.
     """
     _check(model)
+    if controller is not None and precision is not None:
+        _refuse("integer controllers and precision.format do not go together")
     agent: Any = model
     policy = agent.policy
     arithmetic = None if precision is None else _arithmetic(model, precision)
@@ -224,8 +227,7 @@ def use_fast_learner(
     actor, critic = FlatParameters(_actor_groups(policy.actor)), _critics(policy.critic)
     target = _critics(policy.critic_target)
     try:
-        of_actor = arithmetic if controller is None else None
-        actor_adam = FlatAdam(actor, policy.actor.optimizer, of_actor)
+        actor_adam = FlatAdam(actor, policy.actor.optimizer, arithmetic)
         critic_adam = FlatAdam(critic, policy.critic.optimizer, arithmetic)
     except ValueError as error:
         _refuse(f"{error}")
@@ -246,9 +248,12 @@ def use_fast_learner(
         agent.fast_update = Td3Update(own, itself, critics, compiles)
         agent.actor_vectors = (actor, followers)
     agent.fast_critics = critics
-    # Linear layers and ReLU do the same in both modes, which are set anew at every step.
-    policy.set_training_mode = lambda mode: None
+    policy.set_training_mode = _keep_mode
     model.__class__ = _FAST[type(model)]
+
+
+def _keep_mode(mode: bool) -> None:
+    """Set no mode, as Stable-Baselines3 does at every step: linear layers and ReLU have none."""
 
 
 def _actor(

@@ -222,12 +222,15 @@ class TrainingManager(ExperimentManager):
         if is_fast:
             narrow = self._recipe.train.products == "bfloat16"
             low = None if precision.low is None else precision
+            # Gradients by activations are counted by hooks, which nothing compiled would call.
+            is_counted = self._controller is not None and precision.gradient_exponents is not None
+            compiles = pays(self._recipe.train.compile, int(self.n_timesteps), LEAST_TIMESTEPS)
             use_fast_learner(
                 model,
                 torch.bfloat16 if narrow else None,
                 self._controller,
                 low,
-                pays(self._recipe.train.compile, int(self.n_timesteps), LEAST_TIMESTEPS),
+                compiles and not is_counted,
             )
         elif precision.low is not None and is_sac:
             use_low_precision(model, precision, self._controller)

@@ -16,6 +16,7 @@ import qpd
 from qpd.commands.train import _bits
 from qpd.errors.user_error import UserError
 from qpd.integer.integer_student import IntegerEngine
+from qpd.runs.counted_gradients import PhaseGradients
 from qpd.runs.training_run import TrainingRun
 from qpd.student_files.origin import student_environment, student_origin
 from qpd.student_files.quantized import load_integer_student
@@ -100,6 +101,15 @@ def test_the_controller_plays_on_its_grids(controller: TrainingRun) -> None:
     levels = seen[2] / step
     torch.testing.assert_close(levels, levels.round(), atol=1e-3, rtol=0)
     assert -128 <= levels.min() and levels.max() <= 127
+
+
+def test_a_controllers_gradients_by_activations_are_counted_at_every_update(tmp_path: Path) -> None:
+    counted = {"precision.gradient_exponents": 1, "train.compile": "on"}
+    run = trained("sac", tmp_path / "sac", CORE_3 | counted)
+    found = PhaseGradients.read(run.exponents_file)
+    assert found is not None
+    # Two hidden layers of 16 units, batches of 16: 512 an update, of which there are some 500.
+    assert found.total("activations").total > 400 * 512
 
 
 def test_a_controllers_integers_say_what_wraps_its_environment(tmp_path: Path) -> None:
