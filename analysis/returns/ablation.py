@@ -29,11 +29,11 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
     """Compare each recipe of `frame` (a `run_frame`) with that of the run `baseline`.
 
     A row per recipe and policy: `changed` are the settings that differ and their values, and other
-    commits than the baseline's, `means`
-    the mean return of each seed that both have, `difference` the mean over these seeds of the
-    recipe's return minus the baseline's, with `difference_low` and `_high`, Student's t interval
-    over seeds, NaN for one seed; `p` is two-sided, Holm's over all rows that have one. Rows of the
-    baseline have no difference. Raises RunDirectoryError where `baseline` is not among the runs.
+    commits than the baseline's; `means` the mean return of each seed that both have, `difference`
+    the mean over these seeds of the recipe's return minus the baseline's, with `difference_low` and
+    `_high`, Student's t interval over seeds, NaN for one seed; `p` is two-sided, Holm's over all
+    rows that have one. Rows of the baseline have no difference. Raises RunDirectoryError where
+    `baseline` is not among the runs.
     """
     import pandas as pd
 
