@@ -111,3 +111,20 @@ class CompiledFunction:
         if self._compiled is None or shapes != self._shapes:
             return self._plain(*arguments)
         return self._compiled(*arguments)
+
+
+class StagedFunctions:
+    """Functions compiled at their first calls, and anew where what they compute has changed."""
+
+    def __init__(self, *functions: Callable[..., list[Tensor]]) -> None:
+        self._plain, self._compiled = functions, functions
+        self._stage: int | None = None
+
+    def at(self, stage: int | None) -> tuple[Callable[..., list[Tensor]], ...]:
+        """Return all of them, compiled for a stage; as they are for None."""
+        if stage is None:
+            return self._plain
+        if stage != self._stage:
+            self._stage = stage
+            self._compiled = tuple(CompiledFunction(each) for each in self._plain)
+        return self._compiled

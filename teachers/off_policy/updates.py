@@ -7,13 +7,13 @@ the optimizers' steps are functions of tensors alone, which can be compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from qpd.machine.compiled_graph import CompiledFunction
+from qpd.machine.compiled_graph import StagedFunctions
 from qpd.teachers.off_policy.actor import Actor
 from qpd.teachers.off_policy.critics import Critics
 from qpd.teachers.off_policy.squashed_gaussian import SquashedSample, squashed_sample
@@ -47,12 +47,13 @@ class SacUpdate:
 
     def __init__(self, actor: Actor, critics: Critics, compiles: bool) -> None:
         self._actor, self._critics = actor, critics
-        self._parts = _Parts(actor, self._to_critics, self._to_actor, compiles)
+        self._compiles = compiles
+        self._parts = StagedFunctions(self._to_critics, self._to_actor)
 
     def __call__(self, temperature: Temperature, batch: Transitions) -> dict[str, float]:
         """Make it; return losses by Stable-Baselines3's names."""
         noise, next_noise = (torch.randn_like(batch.actions) for _ in range(2))
-        first, second = self._parts.now()
+        first, second = self._parts.at(self._actor.stage if self._compiles else None)
         outputs, kept = _outside(self._actor, batch.states, batch.next_states)
         alpha = temperature.value()
         weight = torch.tensor(alpha)
@@ -103,7 +104,8 @@ class Td3Update:
 
     def __init__(self, actor: Actor, target: Actor, critics: Critics, compiles: bool) -> None:
         self._actor, self._target, self._critics = actor, target, critics
-        self._parts = _Parts(actor, self._to_critics, self._to_actor, compiles)
+        self._compiles = compiles
+        self._parts = StagedFunctions(self._to_critics, self._to_actor)
 
     def of_critics(self, batch: Transitions, deviation: float, clip: float) -> float:
         """Move the critics; return their loss.
@@ -111,7 +113,7 @@ class Td3Update:
         The target's actions get noise of a `deviation`, within +-`clip`: target policy smoothing.
         """
         noise = torch.empty_like(batch.actions).normal_(0, deviation).clamp_(-clip, clip)
-        first, _ = self._parts.now()
+        first, _ = self._parts.at(self._actor.stage if self._compiles else None)
         outputs, _ = _outside(self._target, batch.next_states)
         loss, gradients = first(*batch, noise, *outputs)
         self._critics.step(gradients)
@@ -119,7 +121,7 @@ class Td3Update:
 
     def of_actor(self, batch: Transitions) -> float:
         """Move the actor; return its loss."""
-        _, second = self._parts.now()
+        _, second = self._parts.at(self._actor.stage if self._compiles else None)
         outputs, kept = _outside(self._actor, batch.states)
         value, gradient = second(batch.states, *outputs)
         _step(self._actor, gradient, kept)
@@ -151,32 +153,6 @@ class Td3Update:
         if kept:
             gradient = self._actor.gradients(gradient, kept)
         return [values.mean(), gradient]
-
-
-class _Parts:
-    """The functions before and after the critics' step, compiled if the actor allows it."""
-
-    def __init__(
-        self,
-        actor: Actor,
-        first: Callable[..., list[Tensor]],
-        second: Callable[..., list[Tensor]],
-        compiles: bool,
-    ) -> None:
-        self._actor, self._plain, self._compiles = actor, (first, second), compiles
-        self._compiled = self._plain
-        self._stage: int | None = None
-
-    def now(self) -> tuple[Callable[..., list[Tensor]], Callable[..., list[Tensor]]]:
-        """Return both, of the stage that the actor is in."""
-        stage = self._actor.stage
-        if not self._compiles or stage is None:
-            return self._plain
-        if stage != self._stage:
-            first, second = self._plain
-            self._stage = stage
-            self._compiled = CompiledFunction(first), CompiledFunction(second)
-        return self._compiled
 
 
 def _outside(actor: Actor, *states: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:

@@ -14,7 +14,7 @@ from torch.optim.adam import adam
 from qpd.errors.codes import ErrorCode
 from qpd.files.atomic import write_json
 from qpd.files.json_input import read_json
-from qpd.machine.compiled_graph import CompiledFunction
+from qpd.machine.compiled_graph import StagedFunctions
 from qpd.quantization.controller_layer import (
     WARM_UP,
     ControllerBits,
@@ -141,7 +141,7 @@ class ControllerActor:
         """Take SB3's actor, whose parameters are `flat`; a target has no optimizer."""
         self._network, self._flat, self._adam, self._control = network, flat, adam_, control
         self._compiles = compiles
-        self._acting: tuple[int | None, CompiledFunction] | None = None
+        self._acting = StagedFunctions(lambda states: [self._outputs(states)])
 
     @property
     def stage(self) -> int | None:
@@ -165,17 +165,14 @@ class ControllerActor:
 
     def act(self, states: Tensor) -> Tensor:
         """Map states to outputs."""
-        if (stage := self.stage) is None:
-            return self._outputs(states)
-        if self._acting is None or self._acting[0] != stage:
-            self._acting = stage, CompiledFunction(lambda given: [self._outputs(given)])
-        (found,) = self._acting[1](states)
+        (act,) = self._acting.at(self.stage)
+        (found,) = act(states)
         return found
 
     def gradients(self, gradient: Tensor, kept: Sequence[Tensor]) -> Tensor:
         """Return the gradients of parameters, and of scales that are learned, by autograd."""
         (outputs,) = kept
-        if not outputs.requires_grad:  # states
+        if not outputs.requires_grad:  # states, whose pass is made again
             with torch.enable_grad():
                 outputs = self._outputs(outputs)
         scales = [each.value for each in self._control.quantizers.learned]
