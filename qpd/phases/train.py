@@ -37,6 +37,11 @@ def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
                 progress.warning(
                     f"resumes with {changed}: the agent then matches no other training"
                 )
+            if recipe.train.products == "bfloat16" and not now.bfloat16:
+                progress.warning(
+                    "train.products: this processor has no units for bfloat16, and multiplies it "
+                    "up to 60 times as slowly as float32; expected float32 here"
+                )
             _train(training, run, progress)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,9 @@ import qpd
 from qpd.commands.train import _bits
 from qpd.errors.user_error import UserError
 from qpd.integer.integer_student import IntegerEngine
+from qpd.numerics.precision import has_bfloat16_units
 from qpd.runs.counted_gradients import PhaseGradients
+from qpd.runs.progress import SilentProgress
 from qpd.runs.training_run import TrainingRun
 from qpd.student_files.origin import student_environment, student_origin
 from qpd.student_files.quantized import load_integer_student
@@ -80,6 +82,18 @@ def test_resumed_trainings_end_in_the_same_numbers(
     assert found[0].exists() == found[1].exists() == ("quantization.core_bits" in more)
     if found[0].exists():
         assert found[0].read_bytes() == found[1].read_bytes()
+
+
+def test_a_processor_without_units_for_bfloat16_is_said(tmp_path: Path) -> None:
+    class Said(SilentProgress):
+        lines: ClassVar[list[str]] = []
+
+        def warning(self, text: str) -> None:
+            self.lines.append(text)
+
+    trained("ddpg", tmp_path / "run", FAST | {"train.products": "bfloat16"}, Said())
+    said = [line for line in Said.lines if line.startswith("train.products")]
+    assert len(said) == (0 if has_bfloat16_units("cpu") else 1)
 
 
 def test_the_controller_plays_on_its_grids(controller: TrainingRun) -> None:
