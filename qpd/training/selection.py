@@ -45,16 +45,19 @@ class Score:
         divergence = math.inf if math.isnan(validated.divergence) else validated.divergence
         return cls(validated.games.mean, low, high, divergence)
 
-    def beats(self, other: Score, by: Selection) -> bool:
+    def beats(self, other: Score, by: Selection, floor: float) -> bool:
         """Return whether this validation is as good as `other`, or better.
 
-        By divergence, but for returns whose intervals lie apart: a student that has collapsed is no
-        better whatever it imitates. Equal returns, which are common in games with a highest score,
-        are decided by divergence; where that is equal too, the later student has learned longer.
+        By divergence, unless one of them has collapsed: its interval lies below `floor`, the
+        highest lower end of any so far. Equal returns, which are common in games with a highest
+        score, are decided by divergence; where that is equal too, the later student has learned
+        longer.
         """
-        is_by_return = by == "return" or self.high < other.low or self.low > other.high
-        if is_by_return and self.mean_return != other.mean_return:
+        if by == "return" and self.mean_return != other.mean_return:
             return self.mean_return > other.mean_return
+        has_collapsed = self.high < floor
+        if by == "divergence" and has_collapsed != (other.high < floor):
+            return not has_collapsed
         return self.divergence <= other.divergence
 
     def to_json(self) -> dict[str, float | None]:

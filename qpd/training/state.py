@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +20,11 @@ class PhaseState:
     """The trained module, its optimizer and its progress.
 
     `best` is a copy of the module's parameters at the best validation so far, `best_score` what it
-    scored; `stale` counts the validations since. After `rollbacks` (`qpd.training.health`) the
-    learning rate is `lr_scale` times the recipe's; `recent_losses` are those of the last good
-    epochs. `scaling` is there where the loss is scaled or gradients are counted.
+    scored; `stale` counts the validations since. `floor` is the highest lower end of a validation's
+    return: not of the best one alone, or returns could sink step by step. After `rollbacks`
+    (`qpd.training.health`) the learning rate is `lr_scale` times the recipe's; `recent_losses` are
+    those of the last good epochs. `scaling` is there where the loss is scaled or gradients are
+    counted.
     """
 
     module: nn.Module
@@ -29,6 +32,7 @@ class PhaseState:
     shuffle: np.random.Generator
     epoch: int = 0
     best_score: Score | None = None
+    floor: float = -math.inf
     best_epoch: int = 0
     stale: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -55,7 +59,8 @@ class PhaseState:
         """Compare a validation with the best one (`Score.beats`), and keep the parameters if so."""
         self.stale += 1
         score = Score.of(validated)
-        if self.best_score is None or score.beats(self.best_score, by):
+        self.floor = max(self.floor, score.low)
+        if self.best_score is None or score.beats(self.best_score, by, self.floor):
             self.best_score, self.best_epoch, self.stale = score, self.epoch, 0
             self.best = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
 
@@ -74,6 +79,7 @@ class PhaseState:
         plain = {
             "epoch": self.epoch,
             "best_score": None if self.best_score is None else self.best_score.to_json(),
+            "floor": self.floor if math.isfinite(self.floor) else None,
             "best_epoch": self.best_epoch,
             "stale": self.stale,
             "seconds": self.seconds,
@@ -113,6 +119,10 @@ class PhaseState:
             self.best_score = Score(score, score, score)
         else:
             self.best_score = None if score is None else Score.from_json(score)
+        floor = plain.get("floor")  # of earlier checkpoints the best one's
+        self.floor = -math.inf if floor is None else float(floor)
+        if self.best_score is not None:
+            self.floor = max(self.floor, self.best_score.low)
         if self.scaling is not None:
             self.scaling.load_json(plain["scaling"])
         self.shuffle.bit_generator.state = json.loads(plain["shuffle"])

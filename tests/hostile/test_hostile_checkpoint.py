@@ -76,6 +76,7 @@ def _state(width: int) -> PhaseState:
         (3, {"shuffle": "{}"}),
         (3, {"shuffle": 7}),
         (3, {"head_factor": "many"}),
+        (3, {"floor": "low"}),
         (3, {"seconds": None, "best_score": None, "shuffle": '{"bit_generator": "os.system"}'}),
     ],
 )

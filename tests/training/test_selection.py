@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -47,6 +48,19 @@ def test_a_student_that_has_collapsed_is_not_kept_whatever_it_imitates() -> None
     assert kept("divergence", validated([300.0, 400.0], float("nan")), NEAR) == 2
 
 
+def test_returns_do_not_sink_step_by_step() -> None:
+    """Each interval reaches the one before, which is nearer each time; the last not the first."""
+    falling = [
+        validated([mean - 60.0, mean - 20.0, mean + 20.0, mean + 60.0], divergence)
+        for mean, divergence in ((400.0, 0.0100), (320.0, 0.0099), (240.0, 0.0098), (160.0, 0.0097))
+    ]
+    scores = [Score.of(each) for each in falling]
+    assert all(after.high > before.low for before, after in pairwise(scores))
+    expected = max(i for i, each in enumerate(scores) if each.high >= scores[0].low)
+    assert expected < 3
+    assert kept("divergence", *falling) == expected + 1
+
+
 def test_one_game_tells_nothing_of_a_collapse() -> None:
     nearer, luckier = validated([300.0], 0.01), validated([301.0], 0.5)
     assert kept("divergence", nearer, luckier) == 1
@@ -71,4 +85,4 @@ def test_a_checkpoint_remembers_the_score() -> None:
     assert Score.from_json(score.to_json()) == score
     old = Score(350.0, 350.0, 350.0)
     assert old.to_json()["divergence"] is None and Score.from_json(old.to_json()) == old
-    assert Score.of(LUCKY).beats(old, "divergence")
+    assert Score.of(LUCKY).beats(old, "divergence", old.low)

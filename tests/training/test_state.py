@@ -31,14 +31,14 @@ def test_every_field_of_a_phase_is_restored() -> None:
     state.optimizer.step()
     state.best = {k: v.detach() + 1 for k, v in state.module.state_dict().items()}
     state.epoch, state.best_epoch, state.stale, state.rollbacks = 7, 4, 3, 2
-    state.best_score = Score(5.0, 4.0, 6.0, 0.25)
+    state.best_score, state.floor = Score(5.0, 4.0, 6.0, 0.25), 4.5
     state.lr_scale, state.head_factor, state.recent_losses = 0.25, 9.0, [3.0, 2.0]
     state.add_time("train", 1.5)
     state.shuffle.random(5)
     tensors, plain = state.state_dict()
     other = fresh()
     other.load_state_dict(tensors, json.loads(json.dumps(plain)))
-    for name in ("epoch", "best_epoch", "stale", "rollbacks", "best_score", "lr_scale",
+    for name in ("epoch", "best_epoch", "stale", "rollbacks", "best_score", "floor", "lr_scale",
                  "head_factor", "recent_losses", "seconds"):  # fmt: skip
         assert getattr(other, name) == getattr(state, name), name
     assert other.shuffle.random() == state.shuffle.random()
