@@ -119,7 +119,7 @@ def _measure(claim: Claim, groups: Sequence[PolicyGroup]) -> tuple[ClaimResult, 
     # Ratios are shown even so; only the verdict is withheld.
     fewest = min(pair.fewest_distinct_games for pair in matched)
     if fewest < MIN_EPISODES:
-        why = f"only {fewest} different games on one side; at least {MIN_EPISODES} are needed"
+        why = f"different games on one side: {fewest}; at least {MIN_EPISODES} are needed"
         return replace(result, why=why), None
     return result, test
 
@@ -138,5 +138,6 @@ def _why(result: ClaimResult, test: ClaimTest, corrected: float) -> str:
         also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
         return f"the interval of the ratio contains {claim.bound:g}{also}"
     return (
-        f"p is {test.p:.2g} alone and {corrected:.2g} as one of all the claims, above {ERROR_RATE}"
+        f"p is {test.p:.2g} for this claim and {corrected:.2g} as one of all the claims, "
+        f"above {ERROR_RATE}"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys, policy_groups
-from qpd.analysis.returns.policy_returns import TEACHERS
+from qpd.analysis.returns.policy_returns import TEACHERS, distinct_runs
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.holm import holm
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NOTES = [
-    "differences by seed; 95% intervals of Student's t over seeds; p: two-sided, Holm's over all "
-    "rows"
+    "differences by seed; 95% intervals of Student's t over seeds, no less wide than games alone "
+    "give, each for itself; p: two-sided, Holm's over all rows"
 ]
 _NAMES = {"distilled": "fp32", "ptq": "phase 2", "qat": "phase 3"}
 
@@ -31,9 +32,10 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
     A row per recipe and policy: `changed` are the settings that differ and their values, and other
     commits than the baseline's; `means` the mean return of each seed that both have, `difference`
     the mean over these seeds of the recipe's return minus the baseline's, with `difference_low` and
-    `_high`, Student's t interval over seeds, NaN for one seed; `p` is two-sided, Holm's over all
-    rows that have one. Rows of the baseline have no difference. Raises RunDirectoryError where
-    `baseline` is not among the runs.
+    `_high`, Student's t interval over seeds, NaN for one seed: seeds that agree by chance have no
+    less variance than their games alone give. `p` is two-sided, Holm's over all rows that have one.
+    Rows of the baseline have no difference; networks that nothing has trained have no row. Raises
+    RunDirectoryError where `baseline` is not among the runs.
     """
     import pandas as pd
 
@@ -50,6 +52,7 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
         _row(group, base[group.policy], played)
         for group in groups
         if group.policy in base and _is_comparable(group, base[group.policy])
+        if group.policy == "qat" or group.settings.get("distill.epochs") != 0
     ]
     table = pd.DataFrame(rows)
     known = table["p"].notna()
@@ -91,7 +94,7 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
     each = np.array([ours[seed].mean() - theirs[seed].mean() for seed in seeds])
     row["difference"] = float(each.mean())
     if len(each) > 1:
-        error = max(float(each.std(ddof=1)) / len(each) ** 0.5, 1e-12)
+        error = _error(each, [(ours[seed], theirs[seed]) for seed in seeds])
         far = student_t_quantile(0.975, len(each) - 1) * error
         row |= {
             "difference_low": row["difference"] - far,
@@ -101,12 +104,20 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
     return row
 
 
+def _error(each: np.ndarray, games: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Return the standard error of the mean of `each`, the differences of pairs of `games`."""
+    of_means = [side.var(ddof=1) / len(side) for pair in games for side in pair if len(side) > 1]
+    floor = float(np.sum(of_means)) / len(each) ** 2
+    return float(max(each.var(ddof=1) / len(each), floor, 1e-24)) ** 0.5
+
+
 def _by_seed(group: PolicyGroup, played: DataFrame) -> dict[int, np.ndarray]:
+    """Return the games of each seed, those of all students that have it."""
     mine = played[played["run"].isin(group.runs) & (played["policy"] == group.policy)]
-    return {
-        int(seed): np.asarray(games)
-        for seed, games in zip(mine["seed"], mine["returns"], strict=True)
-    }
+    found: dict[int, list[np.ndarray]] = {}
+    for seed, games in distinct_runs(mine):
+        found.setdefault(seed, []).append(games)
+    return {seed: np.concatenate(games) for seed, games in found.items()}
 
 
 def _plain(value: Any) -> str:

@@ -28,6 +28,7 @@ _SHARED = (
     "mean_bits", "activation_bits", "scheme", "lambda", "temperature",
 )  # fmt: skip
 _INTERNAL = ("names", "recipe_key", "recipe_key_but_lambda")
+_FIRST_GAMES = 10  # if equal, the longer evaluation holds the shorter one's
 _POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")
 
 
@@ -36,12 +37,12 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
 
     Runs whose recipes differ only in the seed share a row (`num_runs`); of several runs with the
     same student (equal seed and tensors), the one with the most episodes counts. A teacher's row
-    joins its evaluations with different seeds. Besides what the runs have in common, the columns
-    are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the teacher's;
-    NaN if that may not be positive), `improvement` (the probability that a game ends above the
-    teacher's), each with `_low` and `_high`, the ends of a 95% bootstrap interval. The teacher is
-    the same file, in the same environment, acting by the same rule (a sharpened teacher is compared
-    with the plain one); NaN if it was not evaluated, and for the teacher itself.
+    joins its evaluations with different seeds or games. Besides what the runs have in common, the
+    columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the
+    teacher's; NaN if that may not be positive), `improvement` (the probability that a game ends
+    above the teacher's), each with `_low` and `_high`, the ends of a 95% bootstrap interval. The
+    teacher is the same file, in the same environment, acting by the same rule (a sharpened teacher
+    is compared with the plain one); NaN if it was not evaluated, and for the teacher itself.
 
     `seed` is that of the bootstrap of `iqm` and `improvement`; a row's intervals depend on no other
     row but the teacher's. Raises RunDirectoryError if no policy was evaluated.
@@ -106,24 +107,36 @@ def distinct_games(group: DataFrame) -> list[np.ndarray]:
 def distinct_runs(group: DataFrame) -> list[tuple[int, np.ndarray]]:
     """Return seed and returns of each run that is no copy of another, by seed.
 
-    A teacher's evaluations are told apart by their seed, students by their seed and tensors: the
-    same recipe and seed make a different student on another machine. A run without the student's
-    file is taken to be the first of its seed.
+    A teacher's evaluations are told apart by their seed and first games, as other versions or
+    numbers of environments play others from one seed; students by their seed and tensors: the same
+    recipe and seed make a different student on another machine. A run without the student's file
+    is taken to be the first of its seed.
     """
+    if group["policy"].iloc[0] in TEACHERS:
+        return _distinct_evaluations(group)
     best: dict[Any, np.ndarray] = {}
-    is_teacher = group["policy"].iloc[0] in TEACHERS
-    digests: dict[Any, str] = {}
-    if not is_teacher:
-        with_file = group[group["student_digest"] != ""]
-        # Backwards, so that the first run of each seed is the one that stays in the dictionary.
-        digests = dict(zip(with_file["seed"][::-1], with_file["student_digest"][::-1], strict=True))
-    seeds = group["evaluation_seed" if is_teacher else "seed"]
-    for seed, digest, returns in zip(seeds, group["student_digest"], group["returns"], strict=True):
+    with_file = group[group["student_digest"] != ""]
+    # Backwards, so that the first run of each seed is the one that stays in the dictionary.
+    digests = dict(zip(with_file["seed"][::-1], with_file["student_digest"][::-1], strict=True))
+    for seed, digest, returns in zip(
+        group["seed"], group["student_digest"], group["returns"], strict=True
+    ):
         key = (seed, digest or digests.get(seed, ""))
         if key not in best or len(returns) > len(best[key]):
             best[key] = returns
     found = [(int(seed), returns) for (seed, _), returns in best.items()]
     return sorted(found, key=lambda run: run[0])
+
+
+def _distinct_evaluations(group: DataFrame) -> list[tuple[int, np.ndarray]]:
+    """Return seed and returns of each evaluation that no longer one begins like."""
+    found: list[tuple[int, np.ndarray]] = []
+    played = zip(group["evaluation_seed"], map(np.asarray, group["returns"]), strict=True)
+    for seed, returns in sorted(played, key=lambda one: -len(one[1])):
+        first = returns[:_FIRST_GAMES]
+        if not any(seed == s and np.array_equal(first, r[: len(first)]) for s, r in found):
+            found.append((int(seed), returns))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:

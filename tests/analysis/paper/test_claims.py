@@ -179,7 +179,7 @@ def test_one_of_many_students_fails_the_claim_only_when_clearly_below(tmp_path: 
 
 
 def test_sizes_and_bits(tmp_path: Path) -> None:
-    levels = {"XXS": (100.0, 72.0), "XS": (100.0, 90.0), "S": (120.0, 110.0)}
+    levels = {"XXS": (100.0, 72.0), "XS": (100.0, 90.0), "S": (120.0, 110.0), "M": (130.0, 120.0)}
     runs = []
     for size, (distilled, qat) in levels.items():
         games: Games = {"distilled": [distilled] * 20, "qat": [qat] * 20}
@@ -192,7 +192,7 @@ def test_sizes_and_bits(tmp_path: Path) -> None:
     assert ratios["xxs-xs"] == pytest.approx(72 / 90)
     assert ratios["small-8-bit"] == pytest.approx((0.72 + 0.90) / 2)
     assert ratios["s-8-bit"] == pytest.approx(110 / 100)
-    assert ratios["above-400"] == pytest.approx(110 / 400)
+    assert ratios["above-400"] == pytest.approx(120 / 400)
     held = ("xs-s", "xxs-xs", "small-8-bit", "s-8-bit")
     assert {found[key].verdict for key in held} == {Verdict.held}
     assert found["above-400"].verdict == Verdict.failed
@@ -235,7 +235,7 @@ def test_copies_of_a_game_decide_nothing(tmp_path: Path) -> None:
     (one / "manifest.json").write_text(json.dumps(manifest))
     found = results(half, one)["critic-fp32"]
     assert found.verdict == Verdict.undecided
-    assert found.why == "only 4 different games on one side; at least 10 are needed"
+    assert found.why == "different games on one side: 4; at least 10 are needed"
 
 
 def test_seeds_are_compared_with_themselves(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_too_few_games_decide_nothing(tmp_path: Path) -> None:
     found = results(half, one)["critic-fp32"]
     assert (found.verdict, found.why) == (
         Verdict.undecided,
-        "only 1 different games on one side; at least 10 are needed",
+        "different games on one side: 1; at least 10 are needed",
     )
 
 

@@ -43,6 +43,40 @@ def test_differences_are_by_seed_with_students_t(tmp_path: Path) -> None:
     ]
 
 
+def test_seeds_that_agree_by_chance_have_the_variance_of_their_games(tmp_path: Path) -> None:
+    runs = [
+        make_run(folder, {"qat": [mean - 10, mean + 10]}, seed=seed, changes=keys)
+        for keys, mean in (((), 100), (NO_DAGGER, 90))
+        for seed in range(3)
+        for folder in [tmp_path / f"{mean}-{seed}"]
+    ]
+    found = ablation_table(run_frame(runs), runs[0]).iloc[1]
+    assert found["difference"] == pytest.approx(-10.0)
+    # Each mean of two games has a variance of 200 / 2; six of them over 3 squared.
+    far = 4.3027 * np.sqrt(600 / 9)
+    assert found["difference_high"] == pytest.approx(-10 + far, rel=1e-3)
+
+
+def test_two_students_of_one_seed_both_count(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    twice = make_run(tmp_path / "again", {"qat": [60, 70, 80, 90]}, seed=0, changes=NO_DAGGER)
+    frame = run_frame([*runs, twice])
+    frame.loc[frame["run"].str.endswith("none-0"), "student_digest"] = "one"
+    frame.loc[frame["run"] == str(twice), "student_digest"] = "another"
+    found = ablation_table(frame, runs[0]).iloc[1]
+    assert found["games"] == 10 and found["means"][0] == pytest.approx((89 + 91 + 300) / 6)
+
+
+def test_networks_that_nothing_trained_have_no_row(tmp_path: Path) -> None:
+    games = {"distilled": [1, 2, 3], "qat": [90, 95, 85]}
+    runs = [
+        make_run(tmp_path / name, games, changes=changes)
+        for name, changes in (("base", ()), ("scratch", ("distill.epochs=0",)))
+    ]
+    table = ablation_table(run_frame(runs), runs[0])
+    assert list(table[table["changed"] != ""]["policy"]) == ["qat"]
+
+
 def test_only_seeds_that_both_have_count(tmp_path: Path) -> None:
     runs = runs_of_three_seeds(tmp_path)
     table = ablation_table(run_frame([*runs[:2], *runs[3:]]), runs[0])

@@ -70,6 +70,15 @@ def test_another_machines_student_of_the_same_seed_is_another_run(tmp_path: Path
     assert (row["num_runs"], row["num_episodes"], row["mean"]) == (2, 4, 25.0)
 
 
+def test_other_games_of_a_teacher_from_one_seed_count(tmp_path: Path) -> None:
+    """More environments play other games; the order in which runs are named decides nothing."""
+    played = ([1.0, 2, 3], [1.0, 2, 3, 4], [5.0, 6, 7, 8])
+    runs = [make_run(tmp_path / str(n), {"teacher": games}) for n, games in enumerate(played)]
+    for order in (runs, runs[::-1]):
+        found = row(policy_returns(run_frame(order)), "teacher")
+        assert (found["num_runs"], found["num_episodes"], found["mean"]) == (1, 8, 4.5)
+
+
 def test_no_other_teacher_stands_in(tmp_path: Path) -> None:
     runs = [
         make_run(tmp_path / "sampled"),
