@@ -65,6 +65,11 @@ class ControllerEvidence:
     noisy: Sequence[NoisyGames] = ()
     others: list[MeasuredCells] = field(default_factory=list)
 
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and which runs count as seeds of one cell though they are unlike."""
+        return [note for found in [*self.routes, *self.others] for note in found.notes]
+
     @classmethod
     def of(cls, paths: Sequence[Path], noisy: Sequence[NoisyGames] = ()) -> ControllerEvidence:
         """Read the runs in `paths`, and take games under noise.

@@ -26,11 +26,11 @@ from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
 from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test, claim_test_of_mean
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
-from qpd.analysis.selection.measured_cells import Games, matched
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
 from qpd.analysis.selection.robustness import noisy_pairs, ratio_over_noise
-from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose
+from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose, edge_of
 from qpd.analysis.selection.scopes import SCOPES, scope_cells
-from qpd.analysis.selection.table import selections
+from qpd.analysis.selection.table import has_first_step, selections
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,11 +53,15 @@ def choices_table(evidence: ControllerEvidence) -> ShownTable:
         rows.append([f"{name}-v4, the paper", cell_words(task.chosen), cell_words(strict), "10"])
     for found in evidence.routes:
         if found.floats and found.cells:
-            edge = TASKS[task_of(found)].parity * _mean(found.widest_floats)
-            passes = {cell: _mean(games) >= edge for cell, games in found.cells.items()}
-            chosen = [choose(passes, rule)[-1].chosen for rule in RULES.values()]
+            parity = TASKS[task_of(found)].parity
+            passes = {cell: _passes(games, found, parity) for cell, games in found.cells.items()}
+            steps = [choose(passes, rule) for rule in RULES.values()]
+            chosen = [
+                cell_words(each[-1].chosen) if each[0].cells else "its first step is not measured"
+                for each in steps
+            ]
             fewest = min(len(games) for games in found.cells.values())
-            rows.append([str(found.route), *map(cell_words, chosen), str(fewest)])
+            rows.append([str(found.route), *chosen, str(fewest)])
     header = ["task", "core, width, input", "if all larger pass, too", "seeds"]
     return ShownTable("Chosen, with the paper's parity on each task", header, rows)
 
@@ -70,7 +74,7 @@ def figure(evidence: ControllerEvidence) -> Figure:
     curves = []
     for found in evidence.routes:
         task = TASKS[task_of(found)]
-        if found.cells and found.floats:
+        if found.floats and has_first_step(found):
             # The share stands for the paper's parity; several seeds are not needed for it.
             curves.append(curve_of(str(found.route), selections(found, task.parity)[0]))
     for name in dict.fromkeys(task_of(found) for found in evidence.routes):
@@ -92,8 +96,10 @@ def _published(name: str) -> Curve:
     return Curve(f"{name}-v4, the paper", steps, is_published=True)
 
 
-def _mean(games: Games) -> float:
-    return float(np.mean([each.mean() for each in games.values()]))
+def _passes(games: Games, found: MeasuredCells, parity: float) -> bool:
+    """Tell whether the mean of a cell is at parity with the widest float's, of the same seeds."""
+    few, its = matched(games, found.widest_floats)
+    return bool(few.mean() >= edge_of(its.mean(axis=1), parity))
 
 
 def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Found]:
@@ -157,13 +163,12 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
         scopes = {scope: scope_cells(found, scope) for scope in SCOPES}
         if not found.floats:
             continue
-        edge = TASKS[task_of(found)].parity
+        parity = TASKS[task_of(found)].parity
         for bits, games in sorted(scopes["all"].items(), reverse=True):
             if bits == MOST:  # there the three are one cell
                 continue
             alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
-            few, its = matched(games, found.widest_floats)
-            if few.mean() >= edge * its.mean() or None in alone:
+            if _passes(games, found, parity) or None in alone:
                 continue
             own, *others = alone
             for name, other in zip(("core", "output"), others, strict=True):
@@ -236,15 +241,16 @@ def _more_inputs(evidence: ControllerEvidence) -> Found:
         if not found.floats or not several:
             continue
         floats, parity = found.widest_floats, TASKS[task_of(found)].parity
-        edge, large = parity * _mean(floats), several[-1]
+        large = several[-1]
         # Of the others the smallest that is at parity with some input bits: one that never is fails
         # for want of capacity.
         fair = [
             key
             for key in several[:-1]
-            if key[1] <= large[1] and any(_mean(each) >= edge for each in inputs[key].values())
+            if key[1] <= large[1]
+            and any(_passes(each, found, parity) for each in inputs[key].values())
         ]
-        enough = [bits for bits, games in inputs[large].items() if _mean(games) >= edge]
+        enough = [bits for bits, games in inputs[large].items() if _passes(games, found, parity)]
         if not fair or not enough or min(enough) not in inputs[fair[0]]:
             continue
         bits = min(enough)

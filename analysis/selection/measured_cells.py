@@ -20,6 +20,7 @@ from qpd.analysis.selection.rule import MOST_BITS, Cell
 from qpd.errors.codes import ErrorCode
 from qpd.integer.integer_student import IntegerStudent
 from qpd.recipe.differences import recipe_differences
+from qpd.recipe.schema import Recipe
 from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError
 from qpd.runs.training_run import TrainingRun, is_training
@@ -29,7 +30,16 @@ from qpd.teachers import load_teacher
 Games = dict[int, np.ndarray]  # by seed
 # What a recipe may say otherwise without making another cell.
 _FREE = (
-    *("name", "seed", "device", "save.", "evaluation.", "teacher.source", "precision.gradient"),
+    *(
+        "name",
+        "seed",
+        "device",
+        "save.",
+        "evaluation.",
+        "teacher.source",
+        "teacher.env",
+        "precision.gradient",
+    ),
     *("train.checkpoint_every", "train.keep_checkpoints", "train.max_replay", "train.compile"),
 )
 _Key = Cell | int  # the int: a float network of that width
@@ -147,8 +157,13 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
                 found.floats[key][seed] = games
     if not any(found.cells for found in routes.values()):
         left_out = [note for found in routes.values() for note in found.notes]
+        what = (
+            "only floats were"
+            if any(found.floats for found in routes.values())
+            else "`qpd evaluate RUN`"
+        )
         raise RunDirectoryError(
-            ["no controller was evaluated: `qpd evaluate RUN`", *left_out],
+            [f"no controller was evaluated: {what}", *left_out],
             ErrorCode.NOTHING_MEASURED,
         )
     return list(routes.values())
@@ -168,20 +183,26 @@ def _unlike(path: Path, first: Path, key: _Key) -> list[str]:
     """Return a note if a cell's seeds were not made by one recipe: their mean is of neither."""
     if path == first:
         return []
-    one, other = (
-        TrainingRun.open(each).recipe
+    (one, alone), (other, together) = (
+        (TrainingRun.open(each).recipe, 1)
         if is_training(each)
-        else RunDirectory.open(each, read_only=True).recipe
+        else _recipe_and_sharing(RunDirectory.open(each, read_only=True))
         for each in (first, path)
     )
-    # A float twin's quantizers are off.
-    free = (*_FREE, "quantization.") if isinstance(key, int) else _FREE
+    # A float twin's quantizers are off, and a float student is there before quantization.
+    later = ("quantization.", "quantize.", "finetune.")
+    free = (*_FREE, *later) if isinstance(key, int) else _FREE
     keys = [line.partition(":")[0] for line in recipe_differences(one, other)]
     differing = [each for each in keys if not each.startswith(free)]
+    differing += ["the number of students that shared the play"] if alone != together else []
     if not differing:
         return []
     cell = f"floats of width {key}" if isinstance(key, int) else str(key)
     return [f"{path}: counts as a seed of {cell}, but {', '.join(differing)} is not {first}'s"]
+
+
+def _recipe_and_sharing(run: RunDirectory) -> tuple[Recipe, int]:
+    return run.recipe, int(run.phase("distill").metrics.get("students_sharing", 1))
 
 
 _Found = tuple[Route, list[tuple[_Key, int, np.ndarray]], list[str]]

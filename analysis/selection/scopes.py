@@ -22,8 +22,11 @@ SCOPES = ("all", "input", "core", "output")
 
 
 def scope_cells(found: MeasuredCells, scope: str) -> dict[int, Games]:
-    """Return the widest network's games by the bits of `scope`, all else in 8 bits."""
-    widest = max((cell.width for cell in found.cells), default=0)
+    """Return the widest network's games by the bits of `scope`, all else in 8 bits.
+
+    None where the widest is a float alone.
+    """
+    widest = max([0, *found.floats, *(cell.width for cell in found.cells)])
     chosen: dict[int, Games] = {}
     for cell, games in found.cells.items():
         bits = _bits(cell)

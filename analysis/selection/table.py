@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 _STEP_NAMES = {"core": "core bits", "width": "width", "inputs": "input bits"}
 
 
+def has_first_step(found: MeasuredCells) -> bool:
+    """Tell whether a choice can begin: there is a cell of most width, input and output bits."""
+    most = {name: max((getattr(each, name) for each in found.cells), default=0) for name in WIDE}
+    return any(most.items() <= vars(cell).items() for cell in found.cells)
+
+
 def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, DataFrame]:
     """Return the cells that rules looked at, and the choices.
 

@@ -146,7 +146,9 @@ def _quantization(
     """Return the assignments of --bits and of what says how."""
     for option, value in (("--quant-delay", delay), ("--per", per), ("--scheme", scheme)):
         if bits is None and value is not None:
-            raise TargetError(f"{option}: needs --bits 2 to 8", ErrorCode.COMMAND_LINE)
+            raise TargetError(
+                f"{option}: needs --bits, such as 8 or core=3", ErrorCode.COMMAND_LINE
+            )
     given = {**_bits(bits), "delay": delay, "per": per, "scheme": scheme}
     return [f"quantization.{key}={value}" for key, value in given.items() if value is not None]
 

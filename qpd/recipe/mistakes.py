@@ -152,7 +152,8 @@ def _sentence(
     right, candidates = _right_and_candidates(error)
     given = error["input"]
     if isinstance(given, BaseModel | dict):  # a rule over several keys has no one value to show
-        return f"{place(path)}: {key}: {right}"
+        # A rule of the whole recipe names its keys itself.
+        return ": ".join(part for part in (place(path), key, right) if part)
     close = difflib.get_close_matches(str(given).lower(), [c.lower() for c in candidates], n=1)
     by_lower = {c.lower(): c for c in candidates}
     hint = f"; did you mean {by_lower[close[0]]}?" if close else ""

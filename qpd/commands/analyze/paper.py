@@ -196,7 +196,7 @@ def _integer_controllers(
             shown = choices_table(evidence)
             print_text(shown.title)
             print_table(shown.header, shown.rows)
-        _print_claims(table, claims, "integer_controllers_claims", output, as_json)
+        _print_claims(table, claims, "integer_controllers_claims", output, as_json, evidence.notes)
 
 
 def _print_claims(
@@ -205,8 +205,9 @@ def _print_claims(
     name: str,
     output: Path | None,
     as_json: bool,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Write the claims into `output` as NAME.csv, if it is given, and print them."""
+    """Write the claims into `output` as NAME.csv, if it is given, and print them and notes."""
     import pandas as pd
 
     from qpd.analysis.figure_style import save_tables
@@ -214,11 +215,12 @@ def _print_claims(
     frame = pd.DataFrame([vars(claim) for claim in claims])
     files = [str(path) for path in save_tables({name: frame}, output)] if output else []
     if as_json:
-        print_json({"claims": to_plain(frame.to_dict("records")), "files": files})
+        plain = to_plain(frame.to_dict("records"))
+        print_json({"claims": plain, "notes": list(notes), "files": files})
         return
     print_text(table.title)
     print_table(table.header, table.rows)
-    for line in files:
+    for line in [*notes, *files]:
         print_text(line)
 
 

@@ -65,6 +65,37 @@ def test_parity_is_judged_by_task_and_capacity_on_halfcheetah() -> None:
     assert all(alone[number].evidence for number in range(1, 14))
 
 
+def test_a_route_without_its_first_step_stops_nothing() -> None:
+    whole = measured("Hopper-v4", {Cell(8, 256, 8): 2700, Cell(2, 256, 8): 2600}, 2700)
+    parts = measured("Walker2d-v4", {Cell(2, 16, 8): 4000, Cell(2, 256, 6): 4000}, 5000)
+    evidence = ControllerEvidence([whole, parts])
+    assert choices_table(evidence).rows[-1][1:3] == ["its first step is not measured"] * 2
+    with paper_style():
+        labels = figure(evidence).legends[0].get_texts()
+    assert [each.get_text() for each in labels if "paper" not in each.get_text()] == [
+        str(whole.route)
+    ]
+
+
+def test_parity_of_negative_returns_is_below_them() -> None:
+    found = measured("Hopper-v4", {Cell(8, 256, 8): -300, Cell(3, 256, 8): -350}, -300)
+    found.cells[Cell(2, 256, 8)] = games(-600)
+    # 0.74 of the magnitude: down to -378.
+    assert choices_table(ControllerEvidence([found])).rows[-1][1] == "3, 256, 8"
+
+
+def test_a_cell_is_at_parity_with_the_floats_of_its_seeds() -> None:
+    found = measured("HalfCheetah-v4", {Cell(8, 256, 8): 11000, Cell(3, 256, 8): 7000}, 11000)
+    found.floats[256] |= {9: games(2000, 1)[0]}  # a poor one, of which nothing was made
+    assert choices_table(ControllerEvidence([found])).rows[-1][1] == "8, 256, 8"
+
+
+def test_a_wide_float_does_not_make_narrow_cells_the_widest() -> None:
+    narrow = measured("Hopper-v4", {Cell(2, 16, 8): 500}, 2700)
+    claims = {claim.number: claim for claim in judge(ControllerEvidence([narrow]))}
+    assert claims[2].verdict == Verdict.unmeasured
+
+
 def test_scopes_are_judged_by_what_is_in_few_bits() -> None:
     # Hopper's parity is 0.74: all in 3 bits are at 0.96 of the float, all in 2 below.
     cells = {

@@ -145,7 +145,7 @@ def test_what_cannot_be_compared_is_one_line(
     for paths, said in (
         ([trainings, tmp_path / "again"], "again: is core 3, width 16, input 8 of seed 0, as"),
         ([trainings / "core-3-0"], "no float policy was evaluated"),
-        ([trainings / "twin-0"], "no controller was evaluated"),
+        ([trainings / "twin-0"], "no controller was evaluated: only floats were"),
     ):
         code, _, err = call(capsys, "select", *paths)
         assert code == 2 and said in err and "Traceback" not in err, err
