@@ -30,16 +30,8 @@ from qpd.teachers import load_teacher
 Games = dict[int, np.ndarray]  # by seed
 # What a recipe may say otherwise without making another cell.
 _FREE = (
-    *(
-        "name",
-        "seed",
-        "device",
-        "save.",
-        "evaluation.",
-        "teacher.source",
-        "teacher.env",
-        "precision.gradient",
-    ),
+    *("name", "seed", "device", "save.", "evaluation.", "teacher.source", "teacher.env"),
+    "precision.gradient",
     *("train.checkpoint_every", "train.keep_checkpoints", "train.max_replay", "train.compile"),
 )
 _Key = Cell | int  # the int: a float network of that width
@@ -157,11 +149,8 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
                 found.floats[key][seed] = games
     if not any(found.cells for found in routes.values()):
         left_out = [note for found in routes.values() for note in found.notes]
-        what = (
-            "only floats were"
-            if any(found.floats for found in routes.values())
-            else "`qpd evaluate RUN`"
-        )
+        has_floats = any(found.floats for found in routes.values())
+        what = "only floats were" if has_floats else "`qpd evaluate RUN`"
         raise RunDirectoryError(
             [f"no controller was evaluated: {what}", *left_out],
             ErrorCode.NOTHING_MEASURED,

@@ -32,7 +32,7 @@ def table(path: str) -> list[dict[str, str]]:
 
 
 def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    folders = ("ptq-sweep", "mini-grid", "phase3", "grid-shared")
+    folders = ("ptq-sweep", "mini-grid", "phase3", "grid", "grid-shared", "grid-teachers")
     runs = [REFERENCE, *(REFERENCE / name for name in folders)]
     code, out, err = call(capsys, "analyze", "paper", *runs, "--devices", DEVICE, "-o", "new/t")
     assert code == 0, err
@@ -61,7 +61,7 @@ def test_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for said in (
         "did not hold, one run",
         "7 runs left out",
-        "7 on one, whose interval covers games",
+        "10 on one, whose interval covers games",
     ):
         assert said in Path("new/t/paper.md").read_text()
     assert "phase 1 of these students saw 2 to 12 million samples" in out
