@@ -31,7 +31,7 @@ BITS = (8, 3, 8)  # input, core and output of an integer controller
 
 
 class Way(NamedTuple):
-    """How updates are made: the products' dtype, or the format of mixed precision."""
+    """Say how updates are made: the products' dtype, or the format of mixed precision."""
 
     dtype: torch.dtype | None = None
     form: str | None = None

@@ -67,7 +67,7 @@ class ControllerEvidence:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and which runs count as seeds of one cell though they are unlike."""
+        """Return what was left out, and which runs count as seeds of one cell though they are unlike."""
         return [note for found in [*self.routes, *self.others] for note in found.notes]
 
     @classmethod

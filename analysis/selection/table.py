@@ -30,8 +30,11 @@ _STEP_NAMES = {"core": "core bits", "width": "width", "inputs": "input bits"}
 
 def has_first_step(found: MeasuredCells) -> bool:
     """Tell whether a choice can begin: there is a cell of most width, input and output bits."""
-    most = {name: max((getattr(each, name) for each in found.cells), default=0) for name in WIDE}
-    return any(most.items() <= vars(cell).items() for cell in found.cells)
+    return any(_most(found).items() <= vars(cell).items() for cell in found.cells)
+
+
+def _most(found: MeasuredCells) -> dict[str, int]:
+    return {name: max((getattr(each, name) for each in found.cells), default=0) for name in WIDE}
 
 
 def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, DataFrame]:
@@ -60,8 +63,7 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
     for name, rule in RULES.items():
         steps = choose(passes, rule)
         if not steps[0].cells:
-            widest = {name: max(getattr(cell, name) for cell in passes) for name in WIDE}
-            named = ", ".join(f"{name} {value}" for name, value in widest.items())
+            named = ", ".join(f"{name} {value}" for name, value in _most(found).items())
             raise TargetError(
                 f"no run has {named}, where the choice begins: the widest network with most bits",
                 ErrorCode.NOTHING_MEASURED,
