@@ -67,7 +67,7 @@ class ControllerEvidence:
 
     @property
     def notes(self) -> list[str]:
-        """Return what was left out, and which runs count as seeds of one cell though they are unlike."""
+        """Return what was left out, and which unlike runs count as seeds of one cell."""
         return [note for found in [*self.routes, *self.others] for note in found.notes]
 
     @classmethod
