@@ -12,9 +12,16 @@ from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import ClaimTest, claim_test_of_every, mean_of_ratios
 from qpd.analysis.returns.mean_bootstrap import ScorePair
 from qpd.analysis.runs.run_frame import find_runs
-from qpd.analysis.selection.measured_cells import MeasuredCells, Route, cell_of, measured_routes
+from qpd.analysis.selection.measured_cells import (
+    Games,
+    MeasuredCells,
+    Route,
+    cell_of,
+    matched,
+    measured_routes,
+)
 from qpd.analysis.selection.robustness import NoisyGames
-from qpd.analysis.selection.rule import Cell
+from qpd.analysis.selection.rule import Cell, edge_of
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
 from qpd.fpga.devices import DEVICES
@@ -50,7 +57,9 @@ class BuiltCore:
         """Return what was measured in words."""
         its, part = self.measured, DEVICES[PART]
         luts = f"{its['luts']:,} LUTs before placing ({its['luts'] / part.luts:.0%})"
-        return f"{self.name}: {luts}, {its['layer_cycles']:,} cycles of the layers"
+        task = TASKS.get(self.env_id.removesuffix("-v4"))
+        beside = "" if task is None else f", the paper's {cell_words(task.chosen)} {task.cycles:,}"
+        return f"{self.name}: {luts}, {its['layer_cycles']:,} cycles of the layers{beside}"
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,15 @@ def task_of(found: MeasuredCells) -> str:
     """Return the paper's name of a task, `Hopper` of Hopper-v4; -v5 ones are other tasks."""
     name, _, version = found.route.env_id.rpartition("-")
     return name if version == "v4" else found.route.env_id
+
+
+def is_at_parity(games: Games, found: MeasuredCells) -> bool:
+    """Tell whether the mean of a cell is at parity with the widest float's, of the same seeds.
+
+    By the paper's parity of the task.
+    """
+    few, its = matched(games, found.widest_floats)
+    return bool(few.mean() >= edge_of(its.mean(axis=1), TASKS[task_of(found)].parity))
 
 
 def cell_words(cell: Cell | None) -> str:

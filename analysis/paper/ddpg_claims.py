@@ -55,8 +55,16 @@ def _drops_on_halfcheetah(scope: str, bits: int) -> bool:
 
 
 def judge_normalization(evidence: ControllerEvidence) -> Found:
-    """Judge what VecNormalize does to floats of SAC and DDPG, and to DDPG's cells."""
-    parts = _Parts("float SAC", "float DDPG", "DDPG in few bits")
+    """Judge what VecNormalize does to floats of SAC and DDPG, and to DDPG's cells.
+
+    And whether these cells are then at parity with the float that is not normalized.
+    """
+    parts = _Parts(
+        "float SAC",
+        "float DDPG",
+        "DDPG in few bits",
+        "DDPG in few bits beside its float without normalization",
+    )
     for found in [*evidence.routes, *evidence.others]:
         route, plain = found.route, evidence.twin(found.route, normalizes=False)
         if plain is None or not route.normalizes or route.algo not in ("sac", "ddpg"):
@@ -75,6 +83,13 @@ def judge_normalization(evidence: ControllerEvidence) -> Found:
             parts.add(2, claim_test_of_mean(pair, 1.0, "above"),
                       f"{route}, {cell_words(cell)}: {ratio_words(pair)} of the same "
                       "without")  # fmt: skip
+        if route.algo == "ddpg" and shared is not None:  # "which then equals the float"
+            bound = TASKS[task_of(found)].parity
+            for cell, games in found.cells.items():
+                pair = [matched(games, plain.floats[shared])]
+                parts.add(3, claim_test_of_mean(pair, bound, "above"),
+                          f"{cell_words(cell)}: {ratio_words(pair)} of the float without, bound "
+                          f"{bound:.2f}")  # fmt: skip
     return parts.found("qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false")
 
 

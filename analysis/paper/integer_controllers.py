@@ -8,32 +8,24 @@ float's return that its own criterion, one deviation over seeds, allowed there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from qpd.analysis.paper.controller_evidence import (
     PART,
     ControllerEvidence,
     cell_words,
     found_by_every,
+    is_at_parity,
     ratio_words,
     task_of,
 )
 from qpd.analysis.paper.ddpg_claims import judge_ddpg, judge_normalization
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims
-from qpd.analysis.paper.published_controllers import BITS, MOST, TASKS, WIDTHS
+from qpd.analysis.paper.published_controllers import MOST, TASKS
 from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test, claim_test_of_mean
-from qpd.analysis.returns.return_rows import ShownTable
-from qpd.analysis.selection.figure import Curve, curve_of, steps_figure
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
+from qpd.analysis.selection.measured_cells import Games, matched
 from qpd.analysis.selection.robustness import noisy_pairs, ratio_over_noise
-from qpd.analysis.selection.rule import RULES, STEPS, Cell, choose, edge_of
+from qpd.analysis.selection.rule import Cell
 from qpd.analysis.selection.scopes import SCOPES, scope_cells
-from qpd.analysis.selection.table import has_first_step, selections
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LARGEST = Cell(8, 256, MOST)
 _TWO_BITS = ("Ant", "Hopper", "Walker2d")
@@ -42,64 +34,6 @@ _TWO_BITS = ("Ant", "Hopper", "Walker2d")
 def judge(evidence: ControllerEvidence) -> list[JudgedClaim]:
     """Return all claims with their verdicts."""
     return judge_claims(CLAIMS, evidence)
-
-
-def choices_table(evidence: ControllerEvidence) -> ShownTable:
-    """Return Table 1: the paper's choices, what both rules choose of its returns, and of ours."""
-    rows = []
-    for name, task in TASKS.items():
-        passes = {cell: mean >= task.edge for cell, mean in task.means.items()}
-        strict = choose(passes, RULES["monotone"])[-1].chosen
-        rows.append([f"{name}-v4, the paper", cell_words(task.chosen), cell_words(strict), "10"])
-    for found in evidence.routes:
-        if found.floats and found.cells:
-            parity = TASKS[task_of(found)].parity
-            passes = {cell: _passes(games, found, parity) for cell, games in found.cells.items()}
-            steps = [choose(passes, rule) for rule in RULES.values()]
-            chosen = [
-                cell_words(each[-1].chosen) if each[0].cells else "its first step is not measured"
-                for each in steps
-            ]
-            fewest = min(len(games) for games in found.cells.values())
-            rows.append([str(found.route), *chosen, str(fewest)])
-    header = ["task", "core, width, input", "if all larger pass, too", "seeds"]
-    return ShownTable("Chosen, with the paper's parity on each task", header, rows)
-
-
-def figure(evidence: ControllerEvidence) -> Figure:
-    """Draw every route's steps, and the paper's of the same tasks, as shares of the float's return.
-
-    The paper plots them in its Figures 1, 4 and 5.
-    """
-    curves = []
-    for found in evidence.routes:
-        task = TASKS[task_of(found)]
-        if found.floats and has_first_step(found):
-            # The share stands for the paper's parity; several seeds are not needed for it.
-            curves.append(curve_of(str(found.route), selections(found, task.parity)[0]))
-    for name in dict.fromkeys(task_of(found) for found in evidence.routes):
-        curves.append(_published(name))
-    return steps_figure(curves)
-
-
-def _published(name: str) -> Curve:
-    task = TASKS[name]
-    shares = [
-        [mean / task.float_mean for mean in means]
-        for means in (task.cores, task.widths, task.inputs)
-    ]
-    values = (BITS, WIDTHS, BITS)
-    steps = {
-        step: [(value, share, np.nan, np.nan) for value, share in zip(each, share_of, strict=True)]
-        for step, each, share_of in zip(STEPS, values, shares, strict=True)
-    }
-    return Curve(f"{name}-v4, the paper", steps, is_published=True)
-
-
-def _passes(games: Games, found: MeasuredCells, parity: float) -> bool:
-    """Tell whether the mean of a cell is at parity with the widest float's, of the same seeds."""
-    few, its = matched(games, found.widest_floats)
-    return bool(few.mean() >= edge_of(its.mean(axis=1), parity))
 
 
 def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Found]:
@@ -163,12 +97,11 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
         scopes = {scope: scope_cells(found, scope) for scope in SCOPES}
         if not found.floats:
             continue
-        parity = TASKS[task_of(found)].parity
         for bits, games in sorted(scopes["all"].items(), reverse=True):
             if bits == MOST:  # there the three are one cell
                 continue
             alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
-            if _passes(games, found, parity) or None in alone:
+            if is_at_parity(games, found) or None in alone:
                 continue
             own, *others = alone
             for name, other in zip(("core", "output"), others, strict=True):
@@ -248,9 +181,9 @@ def _more_inputs(evidence: ControllerEvidence) -> Found:
             key
             for key in several[:-1]
             if key[1] <= large[1]
-            and any(_passes(each, found, parity) for each in inputs[key].values())
+            and any(is_at_parity(each, found) for each in inputs[key].values())
         ]
-        enough = [bits for bits, games in inputs[large].items() if _passes(games, found, parity)]
+        enough = [bits for bits, games in inputs[large].items() if is_at_parity(games, found)]
         if not fair or not enough or min(enough) not in inputs[fair[0]]:
             continue
         bits = min(enough)

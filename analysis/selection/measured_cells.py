@@ -72,15 +72,23 @@ class Route:
 class MeasuredCells:
     """Returns of all games by cell and seed, those of floats of each width, and what was left out.
 
-    `route` is the task of all of them, and how they were made. `learning` holds, of trainings, the
-    mean return over the steps of training, `[1]`, of cells and widths of floats.
+    `route` is the task of all of them, and how they were made. `curves` hold, of trainings, steps
+    and `episode_return` at them, `[2, points]`, of cells and widths of floats by seed.
     """
 
     route: Route
     cells: dict[Cell, Games] = field(default_factory=lambda: defaultdict(dict))
     floats: dict[int, Games] = field(default_factory=lambda: defaultdict(dict))
     notes: list[str] = field(default_factory=list)
-    learning: dict[_Key, Games] = field(default_factory=lambda: defaultdict(dict))
+    curves: dict[_Key, Games] = field(default_factory=lambda: defaultdict(dict))
+
+    @property
+    def learning(self) -> dict[_Key, Games]:
+        """The mean return over the steps of each training, `[1]`: the area below its curve."""
+        return {
+            key: {seed: _mean_over_steps(curve) for seed, curve in curves.items()}
+            for key, curves in self.curves.items()
+        }
 
     @property
     def widest_floats(self) -> Games:
@@ -141,8 +149,8 @@ def measured_routes(paths: Sequence[Path]) -> list[MeasuredCells]:
             places[place] = path
             first = pooled.setdefault((route, key), path)
             found.notes += _unlike(path, first, key)
-            if is_training(path) and (mean := _mean_while_learning(path)) is not None:
-                found.learning[key][seed] = np.array([mean])
+            if is_training(path) and (curve := _curve(path)) is not None:
+                found.curves[key][seed] = curve
             if isinstance(key, Cell):
                 found.cells[key][seed] = games
             else:
@@ -252,21 +260,20 @@ def _float_width(run: TrainingRun) -> int:
     return max(known)
 
 
-def _mean_while_learning(path: Path) -> float | None:
-    """Return the mean of `episode_return` over a training's steps: the area below its curve.
-
-    None where metrics.csv has no curve.
-    """
+def _curve(path: Path) -> np.ndarray | None:
+    """Return steps and `episode_return` of a training; None where metrics.csv has no curve."""
     try:
         rows = read_metrics(TrainingRun.open(path).metrics_file)
         points = [(float(row["timesteps"]), float(row["episode_return"])) for row in rows
                   if row.get("episode_return")]  # fmt: skip
     except (OSError, ValueError, LookupError):
         return None
-    if len(points) < 2:
-        return None
-    steps, returns = np.array(points).T
-    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
+    return None if len(points) < 2 else np.array(points).T
+
+
+def _mean_over_steps(curve: np.ndarray) -> np.ndarray:
+    steps, returns = curve
+    return np.array([np.trapezoid(returns, steps) / (steps[-1] - steps[0])])
 
 
 def cell_of(student: IntegerStudent) -> Cell | str:

@@ -1,6 +1,6 @@
 """Returns over noise on observations: which policy keeps more of its own, and of the float's.
 
-Kresse & Lampert (arXiv 2511.07046), Figure 6. The games are those of `qpd evaluate --noise --json`.
+Kresse & Lampert (arXiv 2511.07046), Figure 3. The games are those of `qpd evaluate --noise --json`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ NOTES = [
 ]
 _STUDENT, _AGENT, _INTEGERS = "distilled", "teacher", "qat"
 _AT_ONCE = 500  # resamples
+_LEGEND_LINE, _AROUND = 0.115, 0.6  # inches: one line of 6 points; title and labels of an axis
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,9 @@ def _said(row: dict[Any, Any], name: str, form: str) -> str:
 def robustness_figure(table: pd.DataFrame) -> Figure:
     """Draw returns over noise, a panel for each environment; agents grey."""
     tasks = list(table.groupby("env_id", sort=False))
-    figure = new_figure(PAGE_WIDTH, 2.9)
+    most_lines = max(len(mine.groupby(["target", "policy"])) for _, mine in tasks)
+    height = 2.4 + _LEGEND_LINE * most_lines
+    figure = new_figure(PAGE_WIDTH, height)
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     for axes, (env_id, mine) in zip(panels, tasks, strict=True):
         policies = mine.groupby(["target", "policy"], sort=False)
@@ -301,8 +304,9 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
         axes.set_title(str(env_id), loc="left")
         axes.set_xlabel("noise, standard deviations of each feature")
         least, most = min(0.0, float(mine["mean_low"].min())), float(mine["mean_high"].max())
-        height = most - least  # a free strip above for the legend
-        axes.set_ylim(least - 0.05 * abs(least), most + 0.09 * len(policies) * height)
+        strip = _LEGEND_LINE * (len(policies) + 1)  # inches, free above for the legend
+        share = strip / (height - _AROUND - strip)
+        axes.set_ylim(least - 0.05 * abs(least), most + share * (most - least))
         axes.legend(fontsize=6, loc="upper right")
     panels[0].set_ylabel("return")
     return figure

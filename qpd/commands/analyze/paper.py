@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qpd.commands.analyze.extra import analysis_extra
-from qpd.commands.analyze.output import Draw, save_analysis
+from qpd.commands.analyze.output import print_analysis, save_analysis
 from qpd.commands.output import AsJson, print_json, print_table, print_text
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
@@ -175,28 +175,22 @@ def _integer_controllers(
     runs: list[Path], noise: list[Path], output: Path | None, as_json: bool
 ) -> None:
     with analysis_extra():
+        import pandas as pd
+
         from qpd.analysis.paper.controller_evidence import ControllerEvidence
-        from qpd.analysis.paper.integer_controllers import (
-            choices_table,
-            figure,
-            judge,
-        )
+        from qpd.analysis.paper.controller_figures import figures
+        from qpd.analysis.paper.controller_tables import shown_tables, tables
+        from qpd.analysis.paper.integer_controllers import judge
         from qpd.analysis.paper.judged_claims import claims_table
         from qpd.analysis.selection.robustness import read_noisy_games
-        from qpd.analysis.selection.scopes import scopes_figure, with_scopes
 
         evidence = ControllerEvidence.of(runs, read_noisy_games(noise))
-        claims = judge(evidence)
-        figures: dict[str, Draw] = {"integer_controllers": lambda: figure(evidence)}
-        if measured := with_scopes(evidence.routes):
-            figures["integer_controllers_scopes"] = lambda: scopes_figure(measured)
-        save_analysis({}, figures, output)
+        claims, found = judge(evidence), tables(evidence)
+        frames = {"claims": pd.DataFrame([vars(claim) for claim in claims]), **found}
+        files = {f"integer_controllers_{name}": frame for name, frame in frames.items()}
+        written = save_analysis(files, figures(evidence), output)
         table = claims_table(claims, "Integer controllers, by games where a cell has one training")
-        if not as_json:
-            shown = choices_table(evidence)
-            print_text(shown.title)
-            print_table(shown.header, shown.rows)
-        _print_claims(table, claims, "integer_controllers_claims", output, as_json, evidence.notes)
+        print_analysis(frames, [*shown_tables(found), table], evidence.notes, written, as_json)
 
 
 def _print_claims(
@@ -205,9 +199,8 @@ def _print_claims(
     name: str,
     output: Path | None,
     as_json: bool,
-    notes: Sequence[str] = (),
 ) -> None:
-    """Write the claims into `output` as NAME.csv, if it is given, and print them and notes."""
+    """Write the claims into `output` as NAME.csv, if it is given, and print them."""
     import pandas as pd
 
     from qpd.analysis.figure_style import save_tables
@@ -216,11 +209,11 @@ def _print_claims(
     files = [str(path) for path in save_tables({name: frame}, output)] if output else []
     if as_json:
         plain = to_plain(frame.to_dict("records"))
-        print_json({"claims": plain, "notes": list(notes), "files": files})
+        print_json({"claims": plain, "notes": [], "files": files})
         return
     print_text(table.title)
     print_table(table.header, table.rows)
-    for line in [*notes, *files]:
+    for line in files:
         print_text(line)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 import qpd
 from qpd.analysis.figure_style import paper_style
 from qpd.analysis.paper.controller_evidence import BuiltCore, ControllerEvidence
-from qpd.analysis.paper.integer_controllers import (
-    choices_table,
-    figure,
-    judge,
+from qpd.analysis.paper.controller_figures import (
+    ddpg_figure,
+    learning_figure,
+    selection_figure,
 )
+from qpd.analysis.paper.controller_tables import shown_tables, tables
+from qpd.analysis.paper.integer_controllers import judge
 from qpd.analysis.paper.judged_claims import JudgedClaim
 from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
@@ -33,6 +36,11 @@ def games(mean: float, seeds: int = 4) -> dict[int, np.ndarray]:
     """40 games of each seed; seeds differ by a hundredth, games by a tenth."""
     spread = np.linspace(-0.1, 0.1, 40) * mean
     return {seed: mean * (1 + 0.01 * (seed - 1.5)) + spread for seed in range(seeds)}
+
+
+def choices(evidence: ControllerEvidence) -> list[list[str]]:
+    """The rows of Table 1 as they are printed."""
+    return shown_tables(tables(evidence))[0].rows
 
 
 def measured(env_id: str, cells: Mapping[Cell, float], base: float) -> MeasuredCells:
@@ -69,9 +77,9 @@ def test_a_route_without_its_first_step_stops_nothing() -> None:
     whole = measured("Hopper-v4", {Cell(8, 256, 8): 2700, Cell(2, 256, 8): 2600}, 2700)
     parts = measured("Walker2d-v4", {Cell(2, 16, 8): 4000, Cell(2, 256, 6): 4000}, 5000)
     evidence = ControllerEvidence([whole, parts])
-    assert choices_table(evidence).rows[-1][1:3] == ["its first step is not measured"] * 2
+    assert choices(evidence)[-1][1:3] == ["its first step is not measured"] * 2
     with paper_style():
-        labels = figure(evidence).legends[0].get_texts()
+        labels = selection_figure(evidence).legends[0].get_texts()
     assert [each.get_text() for each in labels if "paper" not in each.get_text()] == [
         str(whole.route)
     ]
@@ -81,13 +89,13 @@ def test_parity_of_negative_returns_is_below_them() -> None:
     found = measured("Hopper-v4", {Cell(8, 256, 8): -300, Cell(3, 256, 8): -350}, -300)
     found.cells[Cell(2, 256, 8)] = games(-600)
     # 0.74 of the magnitude: down to -378.
-    assert choices_table(ControllerEvidence([found])).rows[-1][1] == "3, 256, 8"
+    assert choices(ControllerEvidence([found]))[-1][1] == "3, 256, 8"
 
 
 def test_a_cell_is_at_parity_with_the_floats_of_its_seeds() -> None:
     found = measured("HalfCheetah-v4", {Cell(8, 256, 8): 11000, Cell(3, 256, 8): 7000}, 11000)
     found.floats[256] |= {9: games(2000, 1)[0]}  # a poor one, of which nothing was made
-    assert choices_table(ControllerEvidence([found])).rows[-1][1] == "8, 256, 8"
+    assert choices(ControllerEvidence([found]))[-1][1] == "8, 256, 8"
 
 
 def test_a_wide_float_does_not_make_narrow_cells_the_widest() -> None:
@@ -171,7 +179,7 @@ def test_outputs_of_trained_controllers_are_those_of_their_grid() -> None:
 
 def test_the_choices_stand_beside_the_papers() -> None:
     found = measured("Walker2d-v4", {Cell(8, 256, 8): 5000, Cell(2, 256, 8): 4000}, 5000)
-    rows = choices_table(ControllerEvidence([found])).rows
+    rows = choices(ControllerEvidence([found]))
     assert rows[0] == ["Ant-v4, the paper", "2, 64, 3", "2, 64, 7", "10"]
     assert rows[3] == ["Humanoid-v4, the paper", "3, 16, 4", "none at parity", "10"]
     assert rows[-1] == ["Walker2d-v4, trained", "8, 256, 8", "8, 256, 8", "4"]
@@ -180,7 +188,9 @@ def test_the_choices_stand_beside_the_papers() -> None:
 def test_shares_of_the_float_are_drawn_beside_the_papers() -> None:
     cells = {Cell(8, 256, 8): 5000, Cell(2, 256, 8): 4000, Cell(8, 64, 8): 4500}
     with paper_style():
-        core, width, inputs = figure(ControllerEvidence([measured("Ant-v4", cells, 5000)])).axes
+        core, width, inputs = selection_figure(
+            ControllerEvidence([measured("Ant-v4", cells, 5000)])
+        ).axes
     ours, paper = core.containers[0][0], core.lines[-1]
     assert [round(float(y), 3) for y in ours.get_ydata()] == [0.8, 1.0]
     assert [round(float(y), 3) for y in paper.get_ydata()][-1] == round(5316 / 5089, 3)
@@ -245,11 +255,19 @@ def test_claims_on_sac_are_judged_by_sac_alone() -> None:
         assert Route("Hopper-v4", "a teacher's", algo).is_usual  # its student
 
 
+def curves(end: float, seeds: int) -> dict[int, np.ndarray]:
+    """Curves that rise to `end` over the first half of 1,000 steps, a little apart by seed."""
+    steps = np.array([0.0, 500.0, 1000.0])
+    return {
+        seed: np.stack([steps, np.array([0.0, end + seed, end + seed])]) for seed in range(seeds)
+    }
+
+
 def test_how_fast_one_training_learns_decides_nothing() -> None:
     chosen = Cell(2, 16, 6)
     for seeds, measured_at_all in ((1, False), (2, True)):
         found = MeasuredCells(Route("Hopper-v4", None, "sac", 50, True))
-        found.learning = {chosen: games(2000.0, seeds), 256: games(2100.0, seeds)}
+        found.curves = {chosen: curves(2000.0, seeds), 256: curves(2100.0, seeds)}
         found.floats[256] = games(2100.0, seeds)
         claim = verdicts([found])[10]
         assert (claim.verdict is not Verdict.unmeasured) == measured_at_all
@@ -317,3 +335,83 @@ def test_trainings_by_another_algorithm_are_another_route() -> None:
     folder = Path("runs-reference/controllers/trained")
     (route,) = measured_routes([folder / "hopper-16-2-6-s0", folder / "hopper-twin-256-s0"])
     assert str(route.route) == "Hopper-v4, trained (SAC, 120,000 steps)"
+
+
+def test_selected_cells_stand_beside_their_floats_and_the_papers() -> None:
+    cells = {Cell(8, 256, 8): 2700, Cell(2, 256, 8): 2600, Cell(2, 16, 6): 1350}
+    found = tables(ControllerEvidence([measured("Hopper-v4", cells, 2700)]))["selected"]
+    assert found["task"].tolist() == ["Hopper-v4, the paper"] + 2 * ["Hopper-v4, trained"]
+    # Ours is the smallest core at 0.74; the paper's choice is shown wherever it was measured.
+    assert found["cell"].tolist() == ["2, 16, 6", "2, 256, 8", "2, 16, 6"]
+    assert found["ratio"].round(2).tolist() == [0.78, 0.96, 0.5]
+    assert found["ratio_low"].isna().tolist() == [True, False, False]
+    assert found["seeds"].tolist() == [10, 4, 4] and found["games"].tolist() == [1000, 40, 40]
+
+
+def test_cores_stand_beside_finns() -> None:
+    built = {
+        "luts": 1774, "flip_flops": 1495, "block_rams": 2.5, "dsps": 0, "layer_cycles": 8,
+        "folding": "unrolled, 289 weights", "observations": 10_000,
+    }  # fmt: skip
+    route = measured("Hopper-v4", {Cell(2, 16, 6): 2000}, 2700)
+    core = BuiltCore("ours", "Hopper-v4", Cell(2, 16, 6), built)
+    found = tables(ControllerEvidence([route], [core]))
+    paper, ours = found["cores"].to_dict("records")
+    assert (paper["luts"], paper["layer_cycles"], paper["dsps"]) == (2400, 21, 45)
+    assert ours["luts"] == 1774 and ours["layer_cycles"] == 8 and ours["observations"] == 10_000
+    (table,) = [each for each in shown_tables(found) if each.title.startswith("Table 3")]
+    assert table.rows[0][-1] == "-" and table.rows[1][2:4] == ["1,774", "1,495"]
+    assert len(shown_tables(tables(ControllerEvidence([route])))) == 2  # without cores
+    claim = judge(ControllerEvidence([route], [core]))[11]
+    assert "8 cycles of the layers, the paper's 2, 16, 6 21" in claim.evidence
+
+
+def test_learning_is_drawn_by_seed_over_the_shortest_training() -> None:
+    found = measured("Hopper-v4", {}, 2700)
+    found.curves[256] = {seed: np.array([[100.0, 1000.0], [seed, seed]]) for seed in (1, 3)}
+    found.curves[Cell(2, 16, 6)] = {0: np.array([[50.0, 500.0], [2.0, 2.0]])}
+    with paper_style():
+        (axes,) = learning_figure([found]).axes
+    named = {
+        each.get_label(): each.get_ydata() for each in axes.lines if "seed" in each.get_label()
+    }
+    assert set(named) == {"float, width 256, 2 seeds", "core 2, width 16, input 6, 1 seed"}
+    np.testing.assert_allclose(named["float, width 256, 2 seeds"], 2.0)  # of 1 and 3
+    assert len(axes.lines) == 4  # two trainings, two means
+
+
+def test_trainings_of_ddpg_are_drawn_by_seed_beside_sacs() -> None:
+    core = Cell(3, 256, 8)
+    routes = [trained("ddpg", True, {core: 4000}, 3000), trained("sac", True, {}, 5000)]
+    with paper_style():
+        (axes,) = ddpg_figure(routes).axes
+    names = [each.get_text() for each in axes.get_yticklabels()]
+    assert len(names) == 3 and names[1].endswith("core 3, width 256, input 8")
+    means = [each.get_xdata()[0] for each in axes.lines if each.get_marker() == "D"]
+    assert means == pytest.approx([3000, 4000, 5000])
+
+
+def test_tables_and_figures_are_written_and_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = Path(__file__).parents[3] / "runs-reference"
+    trained = [reference / "controllers/trained" / name
+               for name in ("hopper-16-2-6-s0", "hopper-twin-256-s0")]  # fmt: skip
+    noise = sorted((reference / "controllers-noise").glob("hopper-equal-*s0.json"))
+    assert noise
+    asked = ["analyze", "paper", *trained, "--paper", "integer-controllers", "-o", tmp_path]
+    for each in noise:
+        asked += ["--noise", each]
+    code, out, _ = call(capsys, *asked, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["cores"][1]["luts"] == 1774 and len(found["claims"]) == 13
+    assert found["selected"][1]["cell"] == "2, 16, 6" and found["choices"]
+    names = {Path(each).name for each in found["files"]}
+    tables_ = {
+        f"integer_controllers_{name}.csv" for name in ("choices", "selected", "cores", "claims")
+    }
+    drawn = {f"integer_controllers{name}.png" for name in ("", "_learning", "_noise")}
+    assert tables_ | drawn <= names and all(Path(each).is_file() for each in found["files"])
+    code, out, _ = call(capsys, *asked)
+    for title in ("Table 1: chosen", "Table 2: what is chosen", "Table 3: cores on an"):
+        assert title in out

@@ -209,9 +209,8 @@ def test_the_claim_about_learning_compares_areas_of_trainings() -> None:
     chosen = Cell(2, 16, 6)  # the paper's of Hopper
     for seed in range(5):
         found.floats[256][seed] = np.array([1.0])
-        found.learning[256][seed] = np.array([600.0 + seed])
-        found.learning[chosen][seed] = np.array([620.0 - seed])
-        found.learning[Cell(8, 256, 8)][seed] = np.array([1.0])
+        for key, mean in ((256, 600.0 + seed), (chosen, 620.0 - seed), (Cell(8, 256, 8), 1.0)):
+            found.curves[key][seed] = np.array([[0.0, 1000.0], [0.0, 2.0 * mean]])
     claims = judge(ControllerEvidence([found]))
     (claim,) = [each for each in claims if "learn as fast" in each.text]
     assert str(claim.verdict) == "held" and "1.03 [1.0" in claim.evidence
