@@ -9,7 +9,7 @@ import numpy as np
 
 from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, as_matrix
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
 from qpd.analysis.selection.rule import (
     RULES,
     STEPS,
@@ -108,8 +108,11 @@ def _means(games: Games) -> np.ndarray:
 
 
 def _ratio(games: Games, base: Games) -> tuple[float, float, float]:
-    """Return mean over mean and the ends of its interval; NaN where floats may return 0 or less."""
-    found = mean_of_ratios_estimate([(as_matrix(games), as_matrix(base))])
+    """Return mean over mean and the ends of its interval; NaN where floats may return 0 or less.
+
+    Of the seeds that both have, where there are such.
+    """
+    found = mean_of_ratios_estimate([matched(games, base)])
     return (np.nan,) * 3 if found is None else (found.value, *found.interval())
 
 

@@ -149,7 +149,15 @@ def _quantization(
             raise TargetError(
                 f"{option}: needs --bits, such as 8 or core=3", ErrorCode.COMMAND_LINE
             )
-    given = {**_bits(bits), "delay": delay, "per": per, "scheme": scheme}
+    wanted = _bits(bits)
+    for option, value in (("--per", per), ("--scheme", scheme)):
+        if value is not None and wanted.get("bits") is None:
+            raise TargetError(
+                f"{option} {value}: needs --bits of one number, such as 8; with --bits {bits} the "
+                "levels are the controller's own",
+                ErrorCode.COMMAND_LINE,
+            )
+    given = {**wanted, "delay": delay, "per": per, "scheme": scheme}
     return [f"quantization.{key}={value}" for key, value in given.items() if value is not None]
 
 

@@ -293,6 +293,10 @@ def test_a_training_in_integers_is_exported(
     assert code == 2 and "--scheme dorefa_scaled" in err and len(err.splitlines()) == 1
     code, _, err = call(capsys, "train", "dqn", "CartPole-v1", "--scheme", "dorefa_scaled")
     assert code == 2 and "--scheme: needs --bits" in err
+    for option, value in (("--scheme", "dorefa_scaled"), ("--per", "tensor")):
+        given = ("train", "sac", "Pendulum-v1", "--bits", "core=3", option, value)
+        code, _, err = call(capsys, *given)
+        assert code == 2 and f"{option} {value}: needs --bits of one number" in err
 
 
 def test_agents_that_no_integers_have_are_refused_before_they_train(

@@ -26,6 +26,7 @@ from qpd.analysis.paper.verdict import Verdict
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route, cell_of, measured_routes
 from qpd.analysis.selection.rule import RULES, Cell, choose
 from qpd.analysis.selection.scopes import scopes_figure, with_scopes
+from qpd.analysis.selection.table import selections
 from qpd.integer.action_codes import OutputGrid
 from qpd.student_files.quantized import load_integer_student
 from tests.analysis.continuous_run import continuous_run
@@ -96,6 +97,13 @@ def test_a_cell_is_at_parity_with_the_floats_of_its_seeds() -> None:
     found = measured("HalfCheetah-v4", {Cell(8, 256, 8): 11000, Cell(3, 256, 8): 7000}, 11000)
     found.floats[256] |= {9: games(2000, 1)[0]}  # a poor one, of which nothing was made
     assert choices(ControllerEvidence([found]))[-1][1] == "8, 256, 8"
+
+
+def test_a_selections_ratio_is_of_the_seeds_that_both_have() -> None:
+    found = measured("Hopper-v4", {Cell(8, 256, 8): 2700}, 2700)
+    found.floats[256] |= {9: games(100, 1)[0]}  # of which nothing was made
+    cells, _ = selections(found, 0.9)
+    assert set(cells["ratio"].round(3)) == {1.0}
 
 
 def test_a_wide_float_does_not_make_narrow_cells_the_widest() -> None:
