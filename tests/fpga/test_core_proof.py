@@ -139,7 +139,7 @@ def test_one_meaning_on_twenty_thousand_observations(
     golden = golden_vectors(student, observations=rows)  # plain NumPy's
     assert (engine.integer_outputs(rows) == golden.logits).all()
     codes = device_actions(student, golden.logits)
-    assert (engine.codes(rows) == codes).all() and len(np.unique(codes)) > 16
+    assert (engine.codes(rows) == codes).all() and len(np.unique(codes)) > 8
     outputs, c_codes = in_c(tmp_path / "c", student, rows)
     assert (outputs == golden.logits).all() and (c_codes == codes).all()
     if simulation is not None:  # but for float32's rounding where a sum is all but on a tie
