@@ -69,14 +69,21 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     raise Terminated(128 + number)
 
 
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {' '.join(str(message).split())}\n"
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; a user's errors are one line each on stderr, with exit code 2.
 
     An error that nobody foresaw is one line, too, with exit code 70 and its traceback in a file.
     """
+    import warnings
+
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()
+    warnings.formatwarning = _one_line  # libraries' and ours: no path and no line of source
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

@@ -58,6 +58,11 @@ def controller_student(
             bias = bias + input_grid.least * integers.sum(1)
         reads = 2**quantizers.bits.input - 1 if position == 0 else top
         room = bias_room(shape.name, integers)
+        if (np.abs(bias) > room).any():
+            raise ValueError(
+                f"a bias of {shape.name} is beyond 32 bits, where training clips it: the scale of "
+                "its inputs is tiny, as that of units that are never active"
+            )
         multiplier = shift = None
         if position < len(layers) - 1:
             step = scales[position + 1] / top
@@ -67,7 +72,7 @@ def controller_student(
                 shape,
                 quantizers.bits.core,
                 integers.astype(np.int16),
-                np.clip(bias, -room, room).astype(np.int32),
+                bias.astype(np.int32),
                 multiplier,
                 shift,
                 top,

@@ -91,6 +91,9 @@ def pays(wanted: str, updates: int, least: int) -> bool:
     return False
 
 
+_told: set[str] = set()  # reasons of failures, in this process
+
+
 class CompiledFunction:
     """A function of tensors, compiled at its first call; as it is where that fails."""
 
@@ -107,7 +110,9 @@ class CompiledFunction:
             try:
                 self._compiled = compiled_graph(self._plain, arguments)
             except CompileError as error:
-                warnings.warn(f"{error}; training goes on without it", stacklevel=1)
+                if str(error) not in _told:  # once for all functions
+                    _told.add(str(error))
+                    warnings.warn(f"{error}; training goes on without it", stacklevel=1)
         if self._compiled is None or shapes != self._shapes:
             return self._plain(*arguments)
         return self._compiled(*arguments)

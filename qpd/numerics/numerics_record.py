@@ -25,8 +25,8 @@ class NumericsRecord(BaseModel):
     threads: int = Field(ge=1, le=2**20, description="PyTorch's, within one operation")
     compiler: bool | None = Field(
         None,
-        description="whether `compile: auto` finds a C++ compiler; null: of trainings and of "
-        "earlier versions",
+        description="whether `compile: auto` finds a C++ compiler; null: nothing is compiled, or "
+        "the record is an earlier version's",
     )
 
     def differences(self, now: NumericsRecord) -> str:

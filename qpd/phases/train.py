@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from qpd.machine.description import cxx_compiler
 from qpd.machine.device import choose_device
 from qpd.numerics.numerics_record import record_numerics
 from qpd.recipe.train_schema import TrainRecipe
@@ -22,7 +23,7 @@ def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
     each; OSError.
     """
     # Where there is none, SB3 would train on the CPU without a word.
-    device = choose_device(recipe.device)
+    device = choose_device(recipe.learning_device)
     check_place(folder, recipe)
     if _is_done(folder, recipe):
         return
@@ -31,7 +32,9 @@ def train(recipe: TrainRecipe, folder: Path, progress: Progress) -> None:
         TrainingRun.create(folder, recipe) as run,
     ):
         if run.phase.state != "done":
-            now = record_numerics(device)
+            now = record_numerics(
+                device, cxx_compiler() is not None if training.may_compile else None
+            )
             changed = run.record_arithmetic(now).differences(now)
             if changed and run.phase.timesteps:
                 progress.warning(

@@ -51,7 +51,7 @@ class TrainSettings(RecipeSection):
         ge=1,
         le=MAX_TIMESTEPS,
         description="agent steps between checkpoints, at which episodes are abandoned; null = a "
-        "twentieth of the training, at least 10,000, of Atari games 50,000",
+        "twentieth of the training, at least 10,000 for each environment, of Atari games 6,250",
     )
     keep_checkpoints: bool = Field(
         False,
@@ -77,8 +77,9 @@ class TrainSettings(RecipeSection):
     )
     compile: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="torch.compile the fast learner's updates, but for few bits; auto = in "
-        "trainings of 20,000 agent steps or more; where compiling fails, training goes on without",
+        description="torch.compile the fast learner's updates, but not in the precision.format "
+        "of few bits; auto = in trainings of 20,000 agent steps or more; where compiling fails, "
+        "training goes on without",
     )
 
 
@@ -153,7 +154,8 @@ class TrainQuantization(RecipeSection):
                 f"scheme={self.scheme}: needs bits; a controller's levels are its grid"
             )
         if self.bits is None and self.controller is None:
-            self._refuse_changed(("per", "gradient", "grid", "delay"), "needs bits")
+            self._refuse_changed(("per", "gradient", "delay"), "needs bits")
+            self._refuse_changed(("grid",), "needs core_bits")
         if self.controller is not None:
             reason = "needs bits; a controller has one scale a matrix, and gradients are clipped"
             self._refuse_changed(("per", "gradient"), reason)
@@ -337,6 +339,11 @@ class TrainRecipe(RecipeSection):
         learner, is_controller = self.train.learner, self.quantization.controller is not None
         is_low = self.precision.low is not None
         return learner == "fast" or (learner is None and is_controller and not is_low)
+
+    @property
+    def learning_device(self) -> str:
+        """`device`, where auto is the CPU for the fast learner, which has no other."""
+        return "cpu" if self.device == "auto" and self.uses_fast_learner else self.device
 
     @model_validator(mode="after")
     def _controller_learns_fast(self) -> TrainRecipe:

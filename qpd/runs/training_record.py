@@ -57,7 +57,7 @@ class TrainingRecord:
         """
         self._run, self._total = run, total
         self._display = progress if isinstance(progress, HearsSteps) else None
-        self._note = progress.note
+        self._note, self._warn = progress.note, progress.warning
         found = dict(marks or {})
         try:
             self._rows = int(found.get("metrics_rows", 0))
@@ -70,6 +70,7 @@ class TrainingRecord:
                 [f"{run.checkpoints_folder}: holds a checkpoint of something else"],
                 ErrorCode.RUN_CHECKPOINT,
             ) from error
+        self._episodes_saved, self._has_warned = self._episodes, False
         self._began = time.time()
         self._next_line, self._shown_at = 0, 0.0
         self._timesteps = 0
@@ -180,7 +181,14 @@ class TrainingRecord:
         }
 
     def saved(self, timesteps: int) -> None:
-        """Record how far the training is."""
+        """Record how far the training is; warn once where no episode has ended since the last."""
+        if self._episodes == self._episodes_saved and not self._has_warned:
+            self._has_warned = True
+            self._warn(
+                f"{self._run.recipe.name}: no episode has ended between two checkpoints, which "
+                "abandon those under way: expected a larger train.checkpoint_every, or fewer n_envs"
+            )
+        self._episodes_saved = self._episodes
         self._run.set_phase(timesteps=timesteps, **self.measured())
 
     def resumed(self, timesteps: int, has_replay: bool) -> None:

@@ -45,7 +45,7 @@ class StoredController:
 
     def __str__(self) -> str:
         """Return how it plays, in a few words."""
-        if self.begun_at is None:
+        if not self.is_active:
             return f"float, to be quantized to {self.widths}"
         return (
             f"trained as an integer controller, {self.widths} bits, from step {self.begun_at:,} on"

@@ -65,6 +65,11 @@ class AgentTraining:
         return int(self._manager.n_timesteps)
 
     @property
+    def may_compile(self) -> bool:
+        """Tell whether updates are compiled where there is a compiler, which rounds otherwise."""
+        return bool(self._manager.may_compile)
+
+    @property
     def num_parameters(self) -> int:
         """The parameters of all networks, critics and targets included."""
         return sum(parameter.numel() for parameter in self._model.policy.parameters())
@@ -146,6 +151,7 @@ class AgentTraining:
 
     def _set_up(self) -> Any:
         """Check the environment with all that the zoo does to it, and build the model."""
+        from gymnasium import spaces
         from stable_baselines3.common.utils import set_random_seed
 
         train = self._recipe.train
@@ -162,6 +168,7 @@ class AgentTraining:
             env.close()
             _check_axis(env.action_space, train)
             self._manager.fitting_policy = _policy_for(env.observation_space)
+            self._manager.normalizes = isinstance(env.observation_space, (spaces.Box, spaces.Dict))
         if self._recipe.quantization.bits is not None and train.algo == "ars":
             raise TeacherError(
                 "quantization: ARS learns without gradients; all other algorithms can be quantized",
@@ -195,6 +202,7 @@ class AgentTraining:
         assert prepared is not None  # None only where the zoo searches hyperparameters
         model = prepared[0]
         _check_stacking(model, train.env)
+        _check_frequency(model)
         self._manager.prepare(model)
         return model
 
@@ -234,6 +242,18 @@ def _check_axis(actions: Any, train: TrainSettings) -> None:
         raise TeacherError(
             f"{train.algo} on {train.env}: its actions are single numbers, which the RL Zoo does "
             "not train: give the action space the shape (1,)",
+            ErrorCode.TEACHER_TRAINING,
+        )
+
+
+def _check_frequency(model: Any) -> None:
+    """Refuse to learn after every episode where several environments play."""
+    frequency = getattr(model, "train_freq", None)
+    unit = getattr(getattr(frequency, "unit", None), "value", None)
+    if unit == "episode" and model.n_envs > 1:
+        raise TeacherError(
+            f"train.hyperparameters.train_freq: learns after episodes, and n_envs={model.n_envs} "
+            "play side by side; set n_envs=1, or a number of steps",
             ErrorCode.TEACHER_TRAINING,
         )
 

@@ -67,6 +67,15 @@ class AgentController:
         """Quantize from now on."""
         self.begun_at, self.quantizers.is_active = timesteps, True
 
+    @property
+    def named_scales(self) -> dict[str, float]:
+        """The scales of the input, behind each hidden layer and of the output, by name."""
+        first, *hidden, last = self.quantizers.scales.tolist()
+        names = [f"scale_hidden{place}" for place in range(1, len(hidden) + 1)]
+        return dict(
+            zip(["scale_input", *names, "scale_output"], [first, *hidden, last], strict=True)
+        )
+
     def learn(self, rate: float, loss_scale: float = 1.0) -> None:
         """Take Adam's step of the scales along their gradients, of the loss times `loss_scale`."""
         gradients = [each.value.grad for each in self.quantizers.learned]
@@ -142,6 +151,11 @@ class ControllerActor:
         self._network, self._flat, self._adam, self._control = network, flat, adam_, control
         self._compiles = compiles
         self._acting = StagedFunctions(lambda states: [self._outputs(states)])
+
+    @property
+    def scales(self) -> dict[str, float]:
+        """The learned scales by name."""
+        return self._control.named_scales
 
     @property
     def stage(self) -> int | None:

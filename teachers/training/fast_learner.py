@@ -152,6 +152,9 @@ _FAST: dict[type, type] = {SAC: FastSAC, TD3: FastTD3, DDPG: FastDDPG}
 
 
 def _record_scale(model: Any) -> None:
+    actor = model.fast_actor
+    for name, scale in (actor.scales if isinstance(actor, ControllerActor) else {}).items():
+        model.logger.record(f"train/{name}", scale)
     if model.fast_arithmetic is not None:
         scale = model.fast_arithmetic.scale
         model.logger.record("train/loss_scale", scale.scale)

@@ -84,8 +84,10 @@ def _value(name: str, value: Any, wanted: object) -> Any:
     if name == "train_freq" and isinstance(value, list):
         return _frequency(name, value)
     if value is None or isinstance(value, bool):
-        if wanted is int:
-            raise _refused(name, value, "must be a whole number")
+        kind = "None" if value is None else "bool"
+        # Signatures without a type say nothing.
+        if wanted is not bool and wanted is not inspect.Parameter.empty and kind not in str(wanted):
+            raise _refused(name, value, f"must be {_expected(name, wanted)}")
         return value
     if isinstance(value, str):
         if _SCHEDULE.fullmatch(value) and name in _SCHEDULED:
@@ -96,14 +98,14 @@ def _value(name: str, value: Any, wanted: object) -> Any:
         value = _number(name, value, wanted)
     if isinstance(value, int | float):
         return _bounded(name, value, wanted)
-    raise _refused(name, value, f"must be {_expected(wanted)}")
+    raise _refused(name, value, f"must be {_expected(name, wanted)}")
 
 
 def _number(name: str, text: str, wanted: object) -> int | float:
     try:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
-        raise _refused(name, text, f"must be {_expected(wanted)}") from None
+        raise _refused(name, text, f"must be {_expected(name, wanted)}") from None
 
 
 # With none of them nothing is learned, or the same for ever.
@@ -186,10 +188,13 @@ def _are_widths(value: Any) -> bool:
     return is_list and all(type(each) is int and 0 < each <= _MOST_UNITS for each in value)
 
 
-def _expected(wanted: object) -> str:
+def _expected(name: str, wanted: object) -> str:
     if wanted is int:
         return "a whole number"
-    return "a number, true, false, none, or a schedule such as lin_2.5e-4"
+    others = ["true", "false"] if "bool" in str(wanted) else []
+    others += ["none"] if "None" in str(wanted) else []
+    others += ["a schedule such as lin_2.5e-4"] if name in _SCHEDULED else []
+    return " or ".join(filter(None, (", ".join(["a number", *others[:-1]]), *others[-1:])))
 
 
 def _refused(name: str, value: object, why: str) -> TeacherError:

@@ -72,6 +72,10 @@ class LowPrecisionSAC(SAC):
         record("train/skipped_updates", sum(each.skipped for each in self._optimizers))
         scales = [each.loss_scale for each in self._optimizers if each.scales]
         record("train/loss_scale", min(scales, default=1.0))
+        for name, scale in (
+            {} if self.controller is None else self.controller.named_scales
+        ).items():
+            record(f"train/{name}", scale)
 
     @contextmanager
     def hand_over(self) -> Iterator[None]:

@@ -62,7 +62,7 @@ class TrainingManager(ExperimentManager):
             "env": train.env,
             "n_timesteps": timesteps,
             "seed": recipe.seed,
-            "device": recipe.device,
+            "device": recipe.learning_device,
             "env_kwargs": dict(environment.kwargs) or None,
         }
         changed = dict(hyperparameters)
@@ -79,12 +79,13 @@ class TrainingManager(ExperimentManager):
             eval_freq=-1,  # no games on the way: `qpd evaluate` plays them afterwards
             hyperparams=changed,
             seed=recipe.seed,
-            device=recipe.device,
+            device=recipe.learning_device,
             log_interval=-2,  # no rows of SB3's own: the callback asks for them
             verbose=0,
         )
         self._recipe = recipe
         self.fitting_policy = "MlpPolicy"  # for what the environment shows, wrappers and all
+        self.normalizes = True  # what a controller sees, unless the recipe says otherwise
         self.checkpoint: Path | None = None  # holds all that was taken from an agent to start from
         self._saved: dict[str, Any] = {}
         self.quantizers: AgentQuantizers | AgentController | None = None
@@ -109,9 +110,8 @@ class TrainingManager(ExperimentManager):
             values = {**values, "exploration_initial_eps": last, **changed}
         if values.get("optimize_memory_usage"):  # Stable-Baselines3 has no room for both
             values["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
-        if self._recipe.quantization.controller is not None and "normalize" not in changed:
-            # As the paper trains: observations are normalized, rewards are not.
-            values["normalize"] = {"norm_obs": True, "norm_reward": False}
+        if self._recipe.quantization.controller is not None:
+            values["normalize"] = self._controllers_normalization(changed.get("normalize"))
         if (widths := values.pop("net_arch", None)) is not None:
             # The zoo evaluates this text; of ours there are checked names and whole numbers in it.
             rest = values.get("policy_kwargs")
@@ -124,6 +124,16 @@ class TrainingManager(ExperimentManager):
             given = wrappers_of(values["env_wrapper"])
             values["env_wrapper"] = [{each.name: each.arguments} for each in given]
         return values, OrderedDict(self._saved)
+
+    def _controllers_normalization(self, asked: Any) -> Any:
+        """Return VecNormalize's arguments as the paper trains, with what is asked for in place.
+
+        Observations are normalized, rewards are not. Whole numbers cannot be.
+        """
+        if asked is False or (asked is None and not self.normalizes):
+            return False
+        changes = asked if isinstance(asked, dict) else {}
+        return {"norm_obs": True, "norm_reward": False, **changes}
 
     def _listed(self) -> dict[str, Any]:
         """Return the zoo's settings for this environment, or for another version of it.
@@ -222,15 +232,13 @@ class TrainingManager(ExperimentManager):
         if is_fast:
             narrow = self._recipe.train.products == "bfloat16"
             low = None if precision.low is None else precision
-            # Gradients by activations are counted by hooks, which nothing compiled would call.
-            is_counted = self._controller is not None and precision.gradient_exponents is not None
-            compiles = pays(self._recipe.train.compile, int(self.n_timesteps), LEAST_TIMESTEPS)
             use_fast_learner(
                 model,
                 torch.bfloat16 if narrow else None,
                 self._controller,
                 low,
-                compiles and not is_counted,
+                self.may_compile
+                and pays(self._recipe.train.compile, int(self.n_timesteps), LEAST_TIMESTEPS),
             )
         elif precision.low is not None and is_sac:
             use_low_precision(model, precision, self._controller)
@@ -238,6 +246,19 @@ class TrainingManager(ExperimentManager):
             self.gradients = GradientCounts(model, precision.gradient_exponents)
         if precision.low is not None and not is_sac and not is_fast:
             use_mixed_precision(model, precision)
+
+    @property
+    def may_compile(self) -> bool:
+        """Tell whether updates are compiled where there is a compiler."""
+        train, precision = self._recipe.train, self._recipe.precision
+        is_long = int(self.n_timesteps) >= LEAST_TIMESTEPS
+        # Gradients by activations are counted by hooks, which nothing compiled would call.
+        is_counted = (
+            self._recipe.quantization.controller is not None
+            and precision.gradient_exponents is not None
+        )
+        is_plain = self._recipe.uses_fast_learner and precision.low is None and not is_counted
+        return is_plain and (train.compile == "on" or (train.compile == "auto" and is_long))
 
     def extra_callbacks(self) -> list[BaseCallback]:
         """Return callbacks beside the one that keeps the run directory."""

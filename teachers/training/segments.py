@@ -34,10 +34,11 @@ from qpd.teachers.training.optimizers import only_skipped
 from qpd.teachers.training.quantization_aware import AgentQuantizers
 
 NUM_CHECKPOINTS = 20  # of a training, unless the recipe says otherwise
-# Each checkpoint abandons the episodes under way: a segment must be long beside them.
+# Each checkpoint abandons the episodes under way: a segment must be long beside them, of each
+# environment.
 LEAST_BETWEEN = 10_000
-# Eight games side by side, and one of Pong has 1,500 to 6,000 agent steps.
-LEAST_BETWEEN_OF_ATARI = 50_000
+# One game of Pong has 1,500 to 6,000 agent steps.
+LEAST_BETWEEN_OF_ATARI = 6_250
 _NUM_ROWS = 500
 _LEAST_STEPS = 100  # between rows of metrics
 _MOST_SKIPPED = 1000  # updates, before any was taken: a dynamic scale has long ended its fall
@@ -74,10 +75,10 @@ class TrainingListener(Protocol):
         """Hear that the training goes on from a checkpoint, with the replay buffer or without."""
 
 
-def steps_between(train: TrainSettings, total: int) -> int:
+def steps_between(train: TrainSettings, total: int, num_envs: int) -> int:
     """Return the agent steps between checkpoints of a training of `total` steps."""
     least = LEAST_BETWEEN_OF_ATARI if is_playable_atari(train.env) else LEAST_BETWEEN
-    return train.checkpoint_every or max(least, math.ceil(total / NUM_CHECKPOINTS))
+    return train.checkpoint_every or max(least * num_envs, math.ceil(total / NUM_CHECKPOINTS))
 
 
 class SegmentCallback(BaseCallback):
@@ -98,12 +99,13 @@ class SegmentCallback(BaseCallback):
         self._gradients = gradients
         self._train, self._seed, self._folder, self._listener = train, seed, folder, listener
         self._checkpoint, self._quantizers = checkpoint, quantizers
-        self._between = steps_between(train, total)
+        self._total = total
         self._row_every = max(_LEAST_STEPS, math.ceil(total / _NUM_ROWS))
         self._next_checkpoint = self._next_row = 0
         self._begins = False  # a segment that has not begun: a resumed one
 
     def _init_callback(self) -> None:
+        self._between = steps_between(self._train, self._total, self.model.n_envs)
         # With a logger of ours SB3 writes nothing to stdout.
         self.model.set_logger(Logger(None, [_Rows(self._listener)]))
 

@@ -69,6 +69,19 @@ class Scalar(Rgb):
     action_space = spaces.Box(-1.0, 1.0, ())
 
 
+class Count(Rgb):
+    """A whole number, and an action that may lie between."""
+
+    observation_space = spaces.Discrete(8)
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def show(self) -> Any:
+        return self.number
+
+    def pay(self, action: Any) -> float:
+        return float((action[0] > 0) == (self.number >= 4))
+
+
 class Cameras(_Shown):
     """Four cameras with the shape of Atari's stack of frames; each shows the number elsewhere."""
 
@@ -170,5 +183,5 @@ class Matrix(_Shown):
         return float(action == (self.number >= 4))
 
 
-for kind in (Keys, Rgb, Scalar, Cameras, Camera, Stereo, Wind, Aim, Matrix):
+for kind in (Keys, Rgb, Scalar, Count, Cameras, Camera, Stereo, Wind, Aim, Matrix):
     gymnasium.register(f"{kind.__name__}-v0", kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,11 +14,20 @@ import torch
 from stable_baselines3 import SAC
 
 import qpd
+from qpd.actions import Box
 from qpd.commands.train import _bits
 from qpd.errors.user_error import UserError
+from qpd.integer.controller_student import controller_student
 from qpd.integer.integer_student import IntegerEngine
 from qpd.numerics.precision import has_bfloat16_units
+from qpd.quantization.controller_layer import (
+    ControllerBits,
+    ControllerQuantizers,
+    attach_frozen_controller,
+)
+from qpd.recipe.train_schema import load_train_recipe
 from qpd.runs.counted_gradients import PhaseGradients
+from qpd.runs.metrics_log import read_metrics
 from qpd.runs.progress import SilentProgress
 from qpd.runs.training_run import TrainingRun
 from qpd.student_files.origin import student_environment, student_origin
@@ -172,7 +182,7 @@ def test_parts_of_bits_whatever_their_order(capsys: pytest.CaptureFixture[str]) 
     for wrong, said in (
         (("--bits", "core=2,core=4"), "core is given twice"),
         (("--bits", "all=2,all=4"), "all is given twice"),
-        (("--bits", "core=2", "--per", "tensor"), "per=tensor: needs bits"),
+        (("--bits", "core=2", "--per", "tensor"), "--per tensor: needs --bits of one number"),
         (("--bits", "core=2", "--set", "quantization.gradient=identity"), "gradient=identity"),
     ):
         code, _, err = call(capsys, "train", "sac", "Pendulum-v1", *wrong, "-o", "never")
@@ -329,3 +339,79 @@ def test_a_damaged_file_is_one_line(
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UserError, match=problem):
         load_teacher(copied)
+
+
+def test_scales_are_logged_as_they_are_learned(controller: TrainingRun) -> None:
+    rows = read_metrics(controller.metrics_file)
+    stored = read_quantization(controller.path / QUANTIZATION_FILE)
+    assert isinstance(stored, StoredController)
+    names = ("input", "hidden1", "hidden2", "output")
+    logged = [[float(row[f"train/scale_{name}"]) for name in names] for row in rows[1:]]
+    assert logged[-1] == pytest.approx(stored.scales, rel=0.2) and logged[-1] != logged[1]
+
+
+@pytest.mark.parametrize(("asked", "clip"), [("true", 10.0), ("{clip_obs: 5.0}", 5.0)])
+def test_a_controllers_rewards_are_normalized_only_where_asked(
+    asked: str, clip: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"{key}={value}" for key, value in FAST_SETTINGS.items()]
+    given = [each for text in (*settings, f"normalize={asked}") for each in ("--set", text)]
+    arguments = ["sac", "Pendulum-v1", "--bits", "core=3", *given, "-o", tmp_path / "run"]
+    assert call(capsys, "train", *arguments)[0] == 0
+    (saved,) = (tmp_path / "run").glob("*/vecnormalize.pkl")
+    own = pickle.loads(saved.read_bytes())
+    assert (own.norm_obs, own.norm_reward, own.clip_obs) == (True, False, clip)
+
+
+def test_a_controller_of_whole_numbers_learns_without_normalization(tmp_path: Path) -> None:
+    more = FAST_SETTINGS | CORE_3 | {"train.timesteps": 200}
+    where = "tests.phases.own_environments:Count-v0"
+    run = qpd.train("sac", where, overrides=more, output=tmp_path / "run", **SMALL)
+    assert load_teacher(run.path).normalization is None
+
+
+def test_a_controller_that_never_learned_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained("sac", tmp_path / "run", CORE_3 | {"learning_starts": 400})
+    assert "float" in str(read_quantization(run.path / QUANTIZATION_FILE))
+    code, _, error = call(capsys, "export", run.path, "--format", "c", "-o", tmp_path / "c")
+    assert code == 2 and "no longer than learning_starts" in error
+
+
+def test_episodes_that_never_end_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = FAST_SETTINGS | {"train.checkpoint_every": 60, "train.timesteps": 250}
+    given = [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
+    code, _, error = call(capsys, "train", "sac", "Pendulum-v1", *given, "-o", tmp_path / "run")
+    assert code == 0 and error.count("no episode has ended between two checkpoints") == 1
+
+
+def test_a_compiler_is_on_record_where_it_is_used(tmp_path: Path) -> None:
+    compiled = trained("sac", tmp_path / "on", FAST | {"train.compile": "on"})
+    plain = trained("sac", tmp_path / "off", FAST)  # too short for auto
+    records = [each.manifest.arithmetic for each in (compiled, plain)]
+    assert [each and each.compiler for each in records] == [True, None]
+
+
+def test_auto_is_the_cpu_where_the_fast_learner_learns() -> None:
+    fast = load_train_recipe(None, ["quantization.core_bits=3"], algo="sac", env="Pendulum-v1")
+    assert (fast.device, fast.learning_device) == ("auto", "cpu")
+    plain = load_train_recipe(None, [], algo="sac", env="Pendulum-v1")
+    assert plain.learning_device == "auto"
+    asked = load_train_recipe(
+        None, ["quantization.core_bits=3", "device=cuda"], algo="sac", env="Pendulum-v1"
+    )
+    assert asked.learning_device == "cuda"
+
+
+def test_a_bias_that_no_accumulator_holds_is_refused() -> None:
+    bits = ControllerBits(8, 8, 8)
+    quantizers = ControllerQuantizers(bits, "narrow", [2.0, 1e-6, 1.0], 300)
+    layers: list[Any] = [torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)]
+    torch.nn.init.constant_(layers[1].bias, 0.3)
+    attach_frozen_controller(layers, quantizers)
+    box, mean = Box((-1.0,), (1.0,), "tanh"), np.zeros(3)
+    with pytest.raises(ValueError, match="a bias of actor is beyond 32 bits"):
+        controller_student(layers, quantizers, mean, mean + 1.0, box)

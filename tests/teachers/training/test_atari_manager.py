@@ -79,6 +79,8 @@ def test_adams_step_in_one_kernel_is_the_same_step() -> None:
 
 def test_games_end_between_two_checkpoints_of_a_short_training() -> None:
     pong = TrainSettings(algo="ppo", env="PongNoFrameskip-v4")
-    assert steps_between(pong, 200_000) == 50_000
-    assert steps_between(pong, 10_000_000) == 500_000
-    assert steps_between(TrainSettings(algo="ppo", env="CartPole-v1"), 200_000) == 10_000
+    assert steps_between(pong, 200_000, 8) == 50_000
+    assert steps_between(pong, 10_000_000, 8) == 500_000
+    cheetah = TrainSettings(algo="ppo", env="HalfCheetah-v4")
+    assert steps_between(cheetah, 200_000, 1) == 10_000
+    assert steps_between(cheetah, 200_000, 16) == 160_000  # 10 episodes of each

@@ -22,14 +22,15 @@ def read(algorithm: type, *assignments: str) -> dict[str, Any]:
 def test_values_have_the_types_that_they_look_like() -> None:
     found = read(
         DQN, "n_steps=3", "learning_rate=2.5e-4", "buffer_size=1e5", "optimize_memory_usage=true",
-        "n_envs=8", "normalize=False", "train_freq=[1, episode]", "max_grad_norm=none",
+        "n_envs=8", "normalize=False", "train_freq=[1, episode]",
     )  # fmt: skip
     assert found == {
         "n_steps": 3, "learning_rate": 2.5e-4, "buffer_size": 100_000,
         "optimize_memory_usage": True, "n_envs": 8, "normalize": False,
-        "train_freq": [1, "episode"], "max_grad_norm": None,
+        "train_freq": [1, "episode"],
     }  # fmt: skip
     assert type(found["buffer_size"]) is int
+    assert read(PPO, "target_kl=none", "use_sde=true") == {"target_kl": None, "use_sde": True}
     assert read(DQN, "net_arch=[64, 32]") == {"net_arch": [64, 32]}
     both = {"pi": [16, 16], "qf": [256]}
     assert read(TD3, "net_arch={pi: [16, 16], qf: [256]}") == {"net_arch": both}
@@ -65,7 +66,12 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("net_arch=[64, -1]", "must be the widths of the hidden layers"),
      ("net_arch={pi: [64]}", "must be the widths of .*, or those of actor and critic"),
      ("net_arch={pi: [64], qf: 3}", "must be the widths of the hidden layers"),
-     ("gamma=abc", "must be a number, true, false, none, or a schedule such as lin_2.5e-4"),
+     ("gamma=abc", "must be a number"),
+     ("gamma=none", "must be a number"),
+     ("gamma=true", "must be a number"),
+     ("max_grad_norm=none", "must be a number"),
+     ("learning_rate=true", "must be a number or a schedule such as lin_2.5e-4"),
+     ("batch_size=none", "must be a whole number"),
      ("gamma=lin_0.9", "must be a number"),
      ("batch_size=lin_3", "must be a whole number"),
      ("batch_size=abc", "must be a whole number"),
