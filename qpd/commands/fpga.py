@@ -68,6 +68,12 @@ def fpga(
             f"--device {device}: one of {', '.join(DEVICES)}{did_you_mean(device, DEVICES)}",
             ErrorCode.COMMAND_LINE,
         )
+    if not run.is_dir():
+        raise ExportError(
+            f"{run}: is no run directory, whose games it plays; `qpd export FILE --format "
+            "systemverilog` takes a file alone",
+            ErrorCode.COMMAND_LINE,
+        )
     asked, place = multipliers_of(multipliers), constants_of(constants)
     source = load_export_source(run)
     check_student(source.student)

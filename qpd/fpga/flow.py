@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -39,6 +41,7 @@ from qpd.integer.integer_student import IntegerStudent
 # A product takes about so many LUTs for each bit of its accumulator, an adder of an unrolled layer
 # so many in all: what cannot fit by far is not synthesised, as that takes minutes.
 _LUTS_A_BIT, _LUTS_A_WEIGHT, _HOPELESS = 0.5, 5.0, 3.0
+_LEAST_VERILATOR = [5, 2]
 _INTERMEDIATE = shutil.ignore_patterns("obj_dir")  # Verilator's, made anew by `make test`
 
 
@@ -64,7 +67,8 @@ class Core:
             "cycles": cycles,
             "layer_cycles": self.clocks.layers,
             "latency_us": None if fmax is None else cycles / fmax,
-            "policies_per_second": None if fmax is None else 1e6 * fmax / cycles,
+            # The next observation begins a clock after the last output has left.
+            "policies_per_second": None if fmax is None else 1e6 * fmax / (cycles + 1),
             "observations": self.observations,
             "tools": self.tools,
         }
@@ -88,6 +92,9 @@ def build_core(
     check_student(source.student)
     need_tools(device)
     refuse_foreign(folder, "systemverilog")
+    above = next(each for each in folder.absolute().parents if each.exists())
+    if not os.access(above, os.W_OK):  # known only at the end otherwise
+        raise FpgaError(f"{above}: cannot be written to")
     with TemporaryDirectory() as name:
         making = Path(name) / "core"
         core = _built(source, device, multipliers, constants, observations, making, note)
@@ -99,9 +106,12 @@ def build_core(
 
 
 def need_tools(device: Device) -> None:
-    """Raise FpgaError where a tool is missing that a core for `device` is built with."""
-    for tool in _tools(device):
+    """Raise FpgaError where a tool is missing, or old, that a core for `device` is built with."""
+    for tool in (*_tools(device), "make", "g++"):  # Verilator's own
         need_tool(tool)
+    version = tool_version("verilator")
+    if [int(each) for each in re.findall(r"\d+", version)[:2]] < _LEAST_VERILATOR:
+        raise FpgaError(f"verilator {version}: expected 5.002 or later, which builds programs")
 
 
 def _tools(device: Device) -> list[str]:

@@ -62,6 +62,11 @@ def played(folder: Path, files: dict[str, bytes]) -> subprocess.CompletedProcess
     return subprocess.run(["make", "-s", "test"], cwd=folder, capture_output=True, text=True)
 
 
+def passes(student: IntegerStudent) -> str:
+    """Return what the end says: 40 vectors, one of NaN and the like, two beside each threshold."""
+    return f"PASS: {41 + 2 * student.input_levels} vectors"
+
+
 def exported(student: IntegerStudent, multipliers: Multipliers = None) -> dict[str, bytes]:
     source = ExportSource(student, {}, "student")
     return export_systemverilog(source, golden_vectors(student, n=40), multipliers)
@@ -146,7 +151,7 @@ def check_core(
     student: IntegerStudent, multipliers: Multipliers, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     done = played(tmp_path, files)
-    assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and passes(student) in done.stdout, done.stdout + done.stderr
     lint = subprocess.run(["make", "-s", "lint"], cwd=tmp_path, capture_output=True, text=True)
     assert lint.returncode == 0, lint.stderr
     # One changed weight, and it has to fail.
@@ -242,7 +247,7 @@ def test_a_head_of_zeros_answers_its_biases(tmp_path: Path) -> None:
     head = replace(student.layers[2], weight=np.zeros_like(student.layers[2].weight))
     student = replace(student, layers=(*student.layers[:2], head))
     done = played(tmp_path, exported(student, "all"))
-    assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and passes(student) in done.stdout, done.stdout + done.stderr
 
 
 @needs_verilator
@@ -254,7 +259,7 @@ def test_accumulators_narrower_than_a_product_lint(
     actions = Box((-1.0,), (1.0,), (1,), "tanh")
     student = random_student(architecture, bits, 1, 4, actions, input_bits=4)
     done = played(tmp_path, exported(student, 8))
-    assert done.returncode == 0 and "PASS: 41 vectors" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and passes(student) in done.stdout, done.stdout + done.stderr
     lint = subprocess.run(["make", "-s", "lint"], cwd=tmp_path, capture_output=True, text=True)
     assert lint.returncode == 0, lint.stderr
 
@@ -263,3 +268,36 @@ def test_students_of_images_are_refused_in_one_line() -> None:
     image = load_integer_student(REFERENCE / "breakout-ppo-xxs/quantized.safetensors")
     with pytest.raises(ExportError, match="images"):
         export_systemverilog(ExportSource(image, {}, "image"), golden_vectors(image, n=1))
+
+
+@needs_verilator
+def test_a_threshold_that_is_one_bit_off_is_seen(tmp_path: Path) -> None:
+    student = load_integer_student(PENDULUM)
+    assert played(tmp_path, exported(student)).returncode == 0
+    for name in ("features0.hex", "features3.hex", "features7.hex"):
+        words = (tmp_path / name).read_text().split()
+        changed = [f"{int(words[0], 16) ^ 1:0{len(words[0])}x}", *words[1:]]
+        (tmp_path / name).write_text("\n".join(changed) + "\n")
+        done = subprocess.run(["obj_dir/Vqpd_test"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode != 0 and "outputs are wrong" in done.stdout + done.stderr
+        (tmp_path / name).write_text("\n".join(words) + "\n")
+
+
+@needs_verilator
+def test_sums_narrower_than_their_summands_lint(tmp_path: Path) -> None:
+    folder = REFERENCE / "controllers/hopper/core-2-width-16-input-8"
+    student = load_integer_student(folder / "quantized.safetensors")
+    for name, content in exported(student, "all").items():
+        (tmp_path / name).write_bytes(content)
+    lint = subprocess.run(["make", "-s", "lint"], cwd=tmp_path, capture_output=True, text=True)
+    assert lint.returncode == 0, lint.stderr
+
+
+@needs_verilator
+def test_a_core_that_never_answers_fails(tmp_path: Path) -> None:
+    files = exported(load_integer_student(PENDULUM))
+    core = files["qpd_test.sv"].replace(b"idle > 10000000", b"idle > 10000")
+    mute = files["qpd_core.sv"].replace(b"assign m_valid = ", b"assign m_valid = 1'b0 && ")
+    assert mute != files["qpd_core.sv"] and core != files["qpd_test.sv"]
+    done = played(tmp_path, files | {"qpd_test.sv": core, "qpd_core.sv": mute})
+    assert done.returncode != 0 and "no answer" in done.stdout + done.stderr

@@ -18,6 +18,7 @@ from qpd.fpga.flow import (
     build_core,
     fastest_folding,
     first_routed,
+    need_tools,
     possible_foldings,
     unrolled_folding,
 )
@@ -26,6 +27,7 @@ from qpd.fpga.synthesis import Resources, count_cells
 from qpd.fpga.tools import FpgaError, find_tool, need_tool
 from qpd.runs.progress import SilentProgress
 from qpd.runs.target import load_target
+from tests.command_line import call
 from tests.export.action_students import student_of
 
 PENDULUM = Path(__file__).parents[2] / "runs-reference/continuous/sac-Pendulum-v1-mlp-16-16-4bit"
@@ -174,3 +176,24 @@ def test_a_missing_tool_names_what_brings_it(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(FpgaError, match=r"verilator is not installed: install your") as caught:
         need_tool("verilator")
     assert caught.value.code == ErrorCode.PACKAGE_MISSING
+
+
+def test_what_verilator_needs_is_asked_for_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("yosys", "verilator"):
+        (tmp_path / name).write_text("#!/bin/sh\necho Verilator 4.038 2020-07-11\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FpgaError, match="make is not installed"):
+        need_tools(DEVICES["xc7a15t"])
+    for name in ("make", "g++", "sh"):
+        (tmp_path / name).symlink_to("/bin/sh")
+    with pytest.raises(FpgaError, match=r"verilator 4\.038: expected 5\.002 or later"):
+        need_tools(DEVICES["xc7a15t"])
+
+
+def test_a_file_has_no_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = PENDULUM / "quantized.safetensors"
+    code, _, err = call(capsys, "fpga", file, "--device", "xc7a15t")
+    assert code == 2 and "is no run directory, whose games it plays" in err

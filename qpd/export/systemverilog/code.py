@@ -14,7 +14,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.device_actions import device_actions
 from qpd.export.systemverilog.readme import readme
-from qpd.export.systemverilog.thresholds import feature_thresholds, level_thresholds
+from qpd.export.systemverilog.thresholds import feature_thresholds, key_floats, level_thresholds
 from qpd.export.systemverilog.unrolled import (
     MOST_THRESHOLD_BITS,
     nonzero_weights,
@@ -242,8 +242,14 @@ def _answers(student: IntegerStudent, golden: GoldenVectors) -> list[int]:
 
 
 def _with_unusual(student: IntegerStudent, golden: GoldenVectors) -> GoldenVectors:
-    """Return the vectors and one more of NaN, infinities, -0 and what else a sensor may send."""
-    unusual = np.resize(UNUSUAL, (1, student.layers[0].weight.shape[1]))
+    """Return the vectors and more that a sensor may send, but hardly in play.
+
+    One of NaN, infinities, -0 and the like; then all features at the first float32 of each of their
+    levels, and at the last one below it: a threshold that is one bit off is seen.
+    """
+    thresholds = feature_thresholds(student).T
+    edges = [key_floats(thresholds), key_floats(thresholds - np.uint32(1))]
+    unusual = np.concatenate([np.resize(UNUSUAL, (1, thresholds.shape[1])), *edges])
     return GoldenVectors(
         np.concatenate([golden.observations, unusual]),
         np.concatenate([golden.logits, reference_outputs(student, unusual)]),

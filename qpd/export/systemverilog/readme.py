@@ -19,6 +19,10 @@ float32, which are compared with {stored:,} stored integers.
     make test    # Verilator plays the golden vectors: PASS, or FAIL and a non-zero status
     make lint
 
+They need Verilator 5.002 or later, g++ and GNU make, which builds in no folder with a space in its
+path. Nearly every change of a weight, a bias or a feature's threshold fails; of the table of an
+action's codes those do that the vectors reach.
+
 {work}; levels are made by {levels_by}.
 
 ## Ports of `qpd_core`

@@ -205,6 +205,9 @@ def _tree(terms: list[_Sum], name: str) -> tuple[list[str], _Sum]:
         for place, group in enumerate(groups):
             low, high = sum(each.low for each in group), sum(each.high for each in group)
             bits, register = _signed_bits(low, high), f"{name}_{level}_{place}"
+            # Summands of unlike signs may be wider than their sum, and are cut off unseen.
+            if level:
+                bits = max(bits, *(_signed_bits(each.low, each.high) for each in group))
             # Each summand is made as wide as the sum, by its own sign. From 0 on: before a first
             # sign old versions of Yosys take the width for the number.
             summands = [f"{bits}'sd0", *(_widened(each, bits, level > 0) for each in group)]

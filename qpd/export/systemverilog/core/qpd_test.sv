@@ -10,8 +10,8 @@ module qpd_test #(
   logic [ACTION-1:0] m_action;
   logic [31:0] given[0:VECTORS*INPUTS-1];
   logic [31:0] wanted[0:2*VECTORS*OUTPUTS-1];
-  int sent = 0, got = 0, wrong = 0, clocks = 0, start = 0, latency = 0;
-  int last_level = 0, layers = 0;
+  int sent = 0, got = 0, wrong = 0, idle = 0;
+  longint clocks = 0, start = 0, latency = 0, last_level = 0, layers = 0;
   wire pauses = got >= OUTPUTS;
   qpd_core core (.*);
   always #5 clk = ~clk;
@@ -25,10 +25,11 @@ module qpd_test #(
     clocks <= clocks + 1;
     s_valid <= clocks > 4 && sent < VECTORS * INPUTS && !(pauses && clocks % 7 == 0);
     m_ready <= clocks > 4 && !(pauses && clocks % 5 == 0);
-    if (clocks > 400000000) $fatal(1, "FAIL: no answer");
+    if (idle > 10000000) $fatal(1, "FAIL: no answer");  // no observation takes a tenth of it
   end
   assign s_data = given[sent < VECTORS*INPUTS ? sent : 0];
   always @(posedge clk) if (!rst) begin
+    idle <= (s_valid && s_ready) || (m_valid && m_ready) ? 0 : idle + 1;
     if (s_valid && s_ready) begin
       if (sent % INPUTS == 0) start <= clocks;
       sent <= sent + 1;
