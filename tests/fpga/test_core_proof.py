@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from benchmarks.controller_cores import TASKS
 from qpd.actions import Box
@@ -119,11 +120,17 @@ def trained(task: str, bits: int, seen: np.ndarray) -> tuple[IntegerStudent, Sim
     for layer in layers[:-1]:
         x = torch.relu(layer(x))
         scales.append(float(x.max()))
-    layers[-1].weight.mul_(1.0 / layers[-1](x).std())  # as far as the tanh goes
     quantizers = ControllerQuantizers(
         ControllerBits(bits, bits, 8), "narrow", [*scales, 2.0], WARM_UP, is_active=True
     )
     attach_frozen_controller(layers, quantizers)
+    # Means as far as the tanh goes, by the rounded weights, which are larger.
+    first, second, head = layers
+    x = torch.relu(second(torch.relu(first(normalized(torch.from_numpy(seen))))))
+    factor = 1.0 / float(F.linear(quantizers.learned[2].quantized(x), head.weight).std())
+    for numbers in (head.weight, head.bias):
+        numbers.mul_(factor)
+    head.weight_scale *= factor
     policy = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2])
     student = controller_student(layers, quantizers, mean, deviation, box(task))
     return student, lambda rows: policy(normalized(rows))
