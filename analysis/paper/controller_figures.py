@@ -101,6 +101,8 @@ def _binned(steps: np.ndarray, returns: np.ndarray, edges: np.ndarray) -> np.nda
     counts = np.bincount(place[inside], minlength=len(edges) - 1)
     sums = np.bincount(place[inside], returns[inside], minlength=len(edges) - 1)
     filled = np.flatnonzero(counts)
+    if not len(filled):  # its first row is beyond the end of a shorter training
+        return np.full(len(counts), np.nan)
     found: np.ndarray = np.interp(np.arange(len(counts)), filled, sums[filled] / counts[filled])
     return found
 
