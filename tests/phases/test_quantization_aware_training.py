@@ -316,7 +316,7 @@ def test_agents_that_no_integers_have_are_refused_before_they_train(
         assert not (tmp_path / "run").exists()
     code, _, err = call(capsys, "train", "sac", "Pendulum-v1", "--bits", "core=3",
                         "--scheme", "dorefa_scaled", "-o", tmp_path / "run")  # fmt: skip
-    assert code == 2 and "scheme=dorefa_scaled: needs bits" in err
+    assert code == 2 and "--scheme dorefa_scaled: needs --bits of one number" in err
     code, _, err = call(capsys, "train", "sac", "Pendulum-v1", "--bits", "core=3", "--precision",
                         "fp16", "--set", "layer_norm=true", "-o", tmp_path / "run")  # fmt: skip
     assert code == 2 and "integer controllers have ReLU" in err
