@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import Annotated
 
@@ -70,7 +72,8 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:
-    return f"warning: {' '.join(str(message).split())}\n"
+    plain = re.sub(r"\x1b\[\d+m", "", str(message))  # gymnasium's are coloured
+    return f"warning: {' '.join(plain.split()).removeprefix('WARN: ')}\n"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -78,8 +81,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     An error that nobody foresaw is one line, too, with exit code 70 and its traceback in a file.
     """
-    import warnings
-
     from qpd.machine.allocator import keep_freed_memory
 
     keep_freed_memory()

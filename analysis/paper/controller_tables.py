@@ -17,9 +17,8 @@ from qpd.analysis.paper.controller_evidence import (
     task_of,
 )
 from qpd.analysis.paper.published_controllers import TASKS
-from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched, ratio_of
 from qpd.analysis.selection.rule import RULES, Cell, Step, choose
 from qpd.fpga.devices import DEVICES
 
@@ -161,8 +160,7 @@ def _selected(evidence: ControllerEvidence) -> list[_Selected]:
 
 def _row(found: MeasuredCells, cell: Cell, games: Games) -> _Selected:
     few, floats = matched(games, found.widest_floats)
-    estimate = mean_of_ratios_estimate([(few, floats)])
-    share = (np.nan,) * 3 if estimate is None else (estimate.value, *estimate.interval())
+    share = ratio_of(games, found.widest_floats)
     return _Selected(str(found.route), cell_words(cell), len(few), few.shape[1],
                      float(floats.mean()), float(few.mean()), *share)  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from qpd.actions import Box
+from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.runs.run_frame import find_runs
 from qpd.analysis.selection.rule import MOST_BITS, Cell
 from qpd.errors.codes import ErrorCode
@@ -301,6 +302,15 @@ def matched(first: Games, second: Games) -> tuple[np.ndarray, np.ndarray]:
     if shared := first.keys() & second.keys():
         first, second = ({seed: each[seed] for seed in shared} for each in (first, second))
     return as_matrix(first), as_matrix(second)
+
+
+def ratio_of(games: Games, base: Games) -> tuple[float, float, float]:
+    """Return mean over mean and the ends of its 95% interval, of the seeds that both have.
+
+    NaN where floats may return 0 or less.
+    """
+    found = mean_of_ratios_estimate([matched(games, base)])
+    return (np.nan,) * 3 if found is None else (found.value, *found.interval())
 
 
 def as_matrix(games: Games) -> np.ndarray:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
-from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, ratio_of
 from qpd.analysis.selection.rule import MOST_BITS, Cell
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
         axes.axhline(1.0, color=NEUTRAL, linewidth=0.8, linestyle=":")
         for place, scope in enumerate(SCOPES):
             points = [
-                (bits, *_share(found, games))
+                (bits, *ratio_of(games, found.widest_floats))
                 for bits, games in sorted(scope_cells(found, scope).items())
             ]
             if not points:
@@ -76,8 +75,3 @@ def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
     panels[0].set_ylabel("return / the float's")
     panels[-1].legend()
     return figure
-
-
-def _share(found: MeasuredCells, games: Games) -> tuple[float, float, float]:
-    estimate = mean_of_ratios_estimate([matched(games, found.widest_floats)])
-    return (np.nan,) * 3 if estimate is None else (estimate.value, *estimate.interval())

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
 from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, matched
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, ratio_of
 from qpd.analysis.selection.rule import (
     RULES,
     STEPS,
@@ -89,7 +88,7 @@ def _row(
 ) -> dict[str, Any]:
     games = found.cells[cell]
     means = _means(games)
-    ratio, low, high = _ratio(games, base)
+    ratio, low, high = ratio_of(games, base)
     return {
         **vars(cell),
         "seeds": len(games),
@@ -105,15 +104,6 @@ def _row(
 
 def _means(games: Games) -> np.ndarray:
     return np.array([games[seed].mean() for seed in sorted(games)])
-
-
-def _ratio(games: Games, base: Games) -> tuple[float, float, float]:
-    """Return mean over mean and the ends of its interval; NaN where floats may return 0 or less.
-
-    Of the seeds that both have, where there are such.
-    """
-    found = mean_of_ratios_estimate([matched(games, base)])
-    return (np.nan,) * 3 if found is None else (found.value, *found.interval())
 
 
 def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:

@@ -296,7 +296,7 @@ def test_sums_narrower_than_their_summands_lint(tmp_path: Path) -> None:
 @needs_verilator
 def test_a_core_that_never_answers_fails(tmp_path: Path) -> None:
     files = exported(load_integer_student(PENDULUM))
-    core = files["qpd_test.sv"].replace(b"idle > 10000000", b"idle > 10000")
+    core = files["qpd_test.sv"].replace(b"idle > 100000000", b"idle > 10000")
     mute = files["qpd_core.sv"].replace(b"assign m_valid = ", b"assign m_valid = 1'b0 && ")
     assert mute != files["qpd_core.sv"] and core != files["qpd_test.sv"]
     done = played(tmp_path, files | {"qpd_test.sv": core, "qpd_core.sv": mute})

@@ -25,7 +25,8 @@ module qpd_test #(
     clocks <= clocks + 1;
     s_valid <= clocks > 4 && sent < VECTORS * INPUTS && !(pauses && clocks % 7 == 0);
     m_ready <= clocks > 4 && !(pauses && clocks % 5 == 0);
-    if (idle > 10000000) $fatal(1, "FAIL: no answer");  // no observation takes a tenth of it
+    // One multiplier takes a clock a weight, of which no student's file has so many.
+    if (idle > 100000000) $fatal(1, "FAIL: no answer");
   end
   assign s_data = given[sent < VECTORS*INPUTS ? sent : 0];
   always @(posedge clk) if (!rst) begin
