@@ -1,8 +1,9 @@
-"""Pendulum as a picture, for `python -m benchmarks.low_precision_sac --pixels`.
+"""Pendulum as a picture, for `python -m benchmarks.precision.sac --pixels`.
 
 40x40 in grey, every second frame, two of them stacked; Stable-Baselines3's image networks with 16,
 32 and 32 filters. The middle of the picture is shown, and its white background is made black:
-of the whole picture as it is nothing was learned in as many steps.
+of the whole picture as it is nothing was learned in as many steps. Recipes of kept runs name this
+module, so that it stays where it is.
 """
 
 from __future__ import annotations

@@ -152,13 +152,13 @@ def _equals_from_pixels(evidence: LowPrecisionEvidence) -> Found:
 
 def _equals_for_draws(evidence: LowPrecisionEvidence) -> Found:
     """Judge the same over draws of hyperparameters."""
-    by = "python -m benchmarks.low_precision_sac --arms fp32,six --draw"
+    by = "python -m benchmarks.precision.sac --arms fp32,six --draw"
     return _keeps(evidence.draws, _SIX, _FLOAT, by)
 
 
 def _plain_actor(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether six methods lose less than 5% to six and compensated sums of the actor."""
-    by = "python -m benchmarks.low_precision_sac --arms six,six+kahan_actor"
+    by = "python -m benchmarks.precision.sac --arms six,six+kahan_actor"
     return _keeps(evidence.tasks, _SIX, f"{_SIX} and kahan_actor", by)
 
 
@@ -204,7 +204,7 @@ def _constants_matter_not(evidence: LowPrecisionEvidence) -> Found:
             beyond = min(found.p_below(-KEPT), found.p_above(KEPT))
             tests.append(ClaimTest(max(found.p_above(-KEPT), found.p_below(KEPT)), 2.0 * beyond))
             said.append(f"{task}{eps}: {_said(shares, ours, amp)}")
-    by = "python -m benchmarks.low_precision_sac --arms loss_scaling [--amp]"
+    by = "python -m benchmarks.precision.sac --arms loss_scaling [--amp]"
     return _every(tests, said, by)
 
 
@@ -240,7 +240,7 @@ def _removal_hurts(evidence: LowPrecisionEvidence) -> Found:
                 said.append(f"{task}{eps}, {method}: {text}")
     if len(tests) < len(METHODS):
         known = f"{'; '.join(said)}; " if said else ""
-        by = "python -m benchmarks.low_precision_sac --arms six,without-METHOD"
+        by = "python -m benchmarks.precision.sac --arms six,without-METHOD"
         return Found(f"{known}{len(tests)} of {len(METHODS)} methods: {by}")
     return _every(tests, said, "")
 
@@ -256,7 +256,7 @@ def _baselines_fail(evidence: LowPrecisionEvidence) -> Found:
                 said.append(f"{task}, {baseline}: {text}")
                 known += 1
     if known < 3:
-        by = "python -m benchmarks.low_precision_sac --arms fp32,coercion,..."
+        by = "python -m benchmarks.precision.sac --arms fp32,coercion,..."
         return Found("; ".join([*said, f"{known} of 3 baselines: {by}"]))
     return _every(tests, said, "")
 
@@ -281,7 +281,7 @@ def _ladder_rises(evidence: LowPrecisionEvidence) -> Found:
                 tests.append(test)
                 said.append(f"{task}{eps}, {method}: {text}")
     if len(tests) < len(METHODS):
-        by = "python -m benchmarks.low_precision_sac --arms plain,hadam,hadam+softplus,..."
+        by = "python -m benchmarks.precision.sac --arms plain,hadam,hadam+softplus,..."
         return Found("; ".join([*said, f"{len(tests)} of {len(METHODS)} methods: {by}"]))
     return _every(tests, said, "")
 
@@ -314,9 +314,7 @@ def _significands(evidence: LowPrecisionEvidence) -> Found:
         second, third = (_lost({seed: arm[seed] for seed in seeds}, base) for arm in (six, five))
         found = t_estimate(third - 2.0 * second)
         tests.append(ClaimTest(found.p_below(0.0), found.p_above(0.0)))
-    return _every(
-        tests, said, "python -m benchmarks.low_precision_sac --arms six --format e5m6, ..."
-    )
+    return _every(tests, said, "python -m benchmarks.precision.sac --arms six --format e5m6, ...")
 
 
 def _gradients_span(evidence: LowPrecisionEvidence) -> Found:
@@ -389,7 +387,7 @@ CLAIMS: list[tuple[str, Callable[[LowPrecisionEvidence], Found]]] = [
      _significands),
     ("from pixels fp16 equals fp32", _equals_from_pixels),
     ("1.22 to 2.18 times faster, 1.86 to 1.89 times less memory on a GPU",
-     not_measured("needs a GPU; on a CPU python -m benchmarks.low_precision_memory --images")),
+     not_measured("needs a GPU; on a CPU python -m benchmarks.precision.memory --images")),
     ("in exact arithmetic the six leave SAC as it was",
      lambda _: Found("a hundred updates in float64, by a test of QPD; no trainings",
                      verdict=Verdict.held)),

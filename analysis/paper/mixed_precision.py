@@ -152,5 +152,5 @@ CLAIMS: list[tuple[str, Callable[[MixedEvidence], Found]]] = [
     ("training takes about half the memory",
      not_measured("formats are simulated in float32; qpd analyze precision counts bytes")),
     ("2 to 6 times faster on GPUs with fp16 units",
-     not_measured("formats are simulated in float32; python -m benchmarks.gpu times bf16")),
+     not_measured("simulated in float32; python -m benchmarks.distillation.gpu times bf16")),
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 The paper draws means of signed errors without intervals; here each claim is a test, corrected for
 their number by Holm. Bounds are the paper's where it names one, else ours, and stand in the text.
-Trainings are the files of `python -m benchmarks.quantization_aware`.
+Trainings are the files of `python -m benchmarks.agents.quantization_aware`.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def read_trained(folder: Path | None) -> dict[str, dict[str, dict[str, list[floa
                 games["fp32"], games["random"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise TargetError(
-                f"{file}: is no result of `python -m benchmarks.quantization_aware`",
+                f"{file}: is no result of `python -m benchmarks.agents.quantization_aware`",
                 ErrorCode.RUN_DAMAGED,
             ) from error
         found[file.stem] = content
     if folder is not None and not found:
         raise TargetError(
-            f"{folder}: no results of `python -m benchmarks.quantization_aware` there",
+            f"{folder}: no results of `python -m benchmarks.agents.quantization_aware` there",
             ErrorCode.RUN_NOT_A_RUN,
         )
     return found
@@ -159,7 +159,9 @@ def _aware_keeps(evidence: QuarlEvidence) -> Found:
     shares = {bits: _shares(evidence, f"QAT-{bits}", "fp32") for bits in (5, 6)}
     known = {bits: each for bits, each in shares.items() if len(each) >= _LEAST}
     if not known:
-        return Found("needs trainings of 5 or 6 bits: benchmarks.quantization_aware --bits 6,5")
+        return Found(
+            "needs trainings of 5 or 6 bits: benchmarks.agents.quantization_aware --bits 6,5"
+        )
     bits = min(known)
     agents = _agent_means(known[bits])
     said = f"{bits} bits: {100 * np.mean(list(agents.values())):+.1f}%"
@@ -187,7 +189,7 @@ def _aware_beats(evidence: QuarlEvidence) -> Found:
         )
         tests.append((found.p_above(0.0), found.p_below(0.0)))
     if not tests:
-        return Found("needs trainings in few bits: python -m benchmarks.quantization_aware")
+        return Found("needs trainings in few bits: python -m benchmarks.agents.quantization_aware")
     # "Beats" if it does at some number of bits and at none the other way round.
     count = len(tests)
     held, failed = (min(1.0, count * min(side)) for side in zip(*tests, strict=True))

@@ -38,12 +38,12 @@ def read_benchmarks(folder: Path | None) -> BenchmarkResults:
     """
     if folder is None:
         return BenchmarkResults()
-    navigation = _read(folder / NAVIGATION, "benchmarks.navigation", _deployed_line)
-    mixed = _read(folder / MIXED_PRECISION, "benchmarks.mixed_precision", _sizes)
+    navigation = _read(folder / NAVIGATION, "benchmarks.device.navigation", _deployed_line)
+    mixed = _read(folder / MIXED_PRECISION, "benchmarks.precision.mixed_precision", _sizes)
     if not navigation and not mixed:
         raise TargetError(
             f"{folder}: holds neither {NAVIGATION} nor {MIXED_PRECISION}; they are written by "
-            "`python -m benchmarks.navigation AGENT --results FILE` and the like",
+            "`python -m benchmarks.device.navigation AGENT --results FILE` and the like",
             ErrorCode.RUN_NOT_A_RUN,
         )
     trainings = {
@@ -58,7 +58,9 @@ def mixed_precision_gains(results: BenchmarkResults) -> Found:
     """Tell how much faster updates are by size, and how trainings of both kinds end."""
     updates = results.updates
     if not updates:
-        return Found("needs --benchmarks: python -m benchmarks.mixed_precision --results FILE")
+        return Found(
+            "needs --benchmarks: python -m benchmarks.precision.mixed_precision --results FILE"
+        )
     said = "an update in bf16 on a CPU: " + ", ".join(
         f"{name} ({each['parameters'] / 1e6:.1f} M) {each['speedup']:.2f}x"
         for name, each in updates.items()
@@ -75,7 +77,9 @@ def mixed_precision_gains(results: BenchmarkResults) -> Found:
 def integers_deployed(results: BenchmarkResults) -> Found:
     """Tell what 8-bit integers gain over float32 in C, by policy."""
     if not results.navigation:
-        return Found("needs --benchmarks: python -m benchmarks.navigation AGENT --results FILE")
+        return Found(
+            "needs --benchmarks: python -m benchmarks.device.navigation AGENT --results FILE"
+        )
     lines = [_deployed_line(each) for each in results.navigation.values()]
     # A Pi's memory and its processor are not here.
     return Found("; ".join(lines) + "; no Pi was measured", verdict=Verdict.undecided)

@@ -16,7 +16,7 @@ from qpd.export.bundle import ExportSource, golden_vectors
 from qpd.export.c.code import export_c
 from qpd.integer.integer_student import IntegerStudent
 
-MACHINE = Path(__file__).resolve().parents[2] / "benchmarks" / "cortex_m"
+MACHINE = Path(__file__).resolve().parents[2] / "benchmarks" / "device" / "cortex_m"
 WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror"]
 KERNELS = {"native": ["-march=native"], "portable": ["-DQPD_PORTABLE"]}
 LIBRARY = ["qpd_network.c", "qpd_actions.c", "qpd_encode.c"]  # from floats to actions

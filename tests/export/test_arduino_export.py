@@ -129,7 +129,7 @@ def test_golden_vectors_pass_on_an_emulated_cortex_m(cpu: str, board: str, tmp_p
         '#include <stdio.h>\n#include "qpd.h"\n'
         'int main(void)\n{\n    printf("failed %d\\n", qpd_check());\n    return 0;\n}\n'
     )
-    machine = ROOT / "benchmarks" / "cortex_m"
+    machine = ROOT / "benchmarks" / "device" / "cortex_m"
     command = ["arm-none-eabi-gcc", "-std=gnu11", "-O2", f"-mcpu={cpu}", "-mthumb", *WARNINGS]
     command += ["-I", str(folder / "src"), "-T", str(machine / "mps2.ld"), "--specs=rdimon.specs"]
     sources = [tmp_path / "main.c", machine / "boot.c", *sorted((folder / "src").glob("*.c"))]

@@ -87,7 +87,7 @@ def test_ten_thousand_real_observations_on_a_microcontroller(
 ) -> None:
     needs("arm-none-eabi-gcc", "qemu-system-arm")
     source = exported(tmp_path, name)
-    machine = ROOT / "benchmarks" / "cortex_m"
+    machine = ROOT / "benchmarks" / "device" / "cortex_m"
     command = ["arm-none-eabi-gcc", "-std=c99", "-O2", f"-mcpu={cpu}", "-mthumb", "-o", "stream"]
     command += ["-T", str(machine / "mps2.ld"), "--specs=rdimon.specs", str(machine / "boot.c")]
     subprocess.run([*command, "qpd_stream.c", "qpd_network.c"], cwd=tmp_path, check=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.device.runtime_policies import onnx_float_policy, onnx_policy
 from benchmarks.random_students import random_student
-from benchmarks.runtime_policies import onnx_float_policy, onnx_policy
 from qpd.actions import Box, Discrete
 from qpd.bench.models import run_model, size_name
 from qpd.bench.teachers import group_by_teacher
@@ -223,7 +223,7 @@ def test_a_bin_says_how_large_images_are(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_litert_gives_the_engines_logits(name: str, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
-    from benchmarks.runtime_policies import litert_policy
+    from benchmarks.device.runtime_policies import litert_policy
 
     student = student_of(name)
     source, golden = ExportSource(student, {}, name), golden_vectors(student, 1)

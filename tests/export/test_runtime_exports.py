@@ -12,7 +12,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from benchmarks.runtime_policies import litert_policy, onnx_float_policy, onnx_policy, sb3_policy
+from benchmarks.device.runtime_policies import (
+    litert_policy,
+    onnx_float_policy,
+    onnx_policy,
+    sb3_policy,
+)
 from qpd.actions import Discrete
 from qpd.cli import main
 from qpd.environments.registry import make_vector_env

@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.controller_cores import TASKS
+from benchmarks.device.controller_cores import TASKS
 from qpd.actions import Box
 from qpd.export.bundle import ExportSource, golden_vectors
 from qpd.export.device_actions import device_actions

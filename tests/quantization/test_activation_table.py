@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.table_error import largest_error
+from benchmarks.device.table_error import largest_error
 from qpd.quantization.activation_table import (
     ENTRIES,
     error_bound,

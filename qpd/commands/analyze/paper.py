@@ -53,7 +53,8 @@ def analyze_paper(
     trained: Annotated[
         Path | None,
         typer.Option(
-            "--trained", help="of QuaRL: results of `python -m benchmarks.quantization_aware`"
+            "--trained",
+            help="of QuaRL: results of `python -m benchmarks.agents.quantization_aware`",
         ),
     ] = None,
     explored: Annotated[

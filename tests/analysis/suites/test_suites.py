@@ -143,7 +143,7 @@ def test_claims_are_judged_and_what_is_missing_names_its_command() -> None:
     assert claims[2].verdict == "did not hold" and "+10.0%" in claims[2].evidence
     assert claims[4].verdict == "not measured" and "--bits 6,5" in claims[4].evidence
     assert claims[9].verdict == claims[10].verdict == "not measured"
-    assert "benchmarks.navigation" in claims[10].evidence
+    assert "benchmarks.device.navigation" in claims[10].evidence
     assert claims[5].verdict == "held" and "4 bits +32%" in claims[5].evidence
     # Of one agent, however many trainings it has, nothing is known about others.
     alone = replace(evidence, trained={"dqn-Game0": trained["dqn-Game0"]})

@@ -1,0 +1,1 @@
+"""Agents: steps/s and returns of training them, in float and in few bits."""

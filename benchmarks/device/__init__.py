@@ -1,0 +1,1 @@
+"""On the device: bytes, latency and agreement of exported policies."""

@@ -1,0 +1,1 @@
+"""Distillation: samples/s of training, and what settings are worth."""

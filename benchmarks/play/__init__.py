@@ -1,0 +1,1 @@
+"""Play: transitions/s of rollouts, replay and evaluation."""

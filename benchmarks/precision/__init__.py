@@ -1,0 +1,1 @@
+"""Precision: low precision and mixed precision beside float32."""

@@ -1,0 +1,1 @@
+"""Statistics: coverage of intervals, and what choosing the best adds."""

@@ -1,0 +1,94 @@
+"""Measure how well a validation tells two students apart: by its return, and by its divergence.
+
+python -m benchmarks.statistics.selection RUN [--games 16] [--seed 77]
+
+Prints, for each student of a run, the mean return and the mean divergence from its teacher (Eq. 1
+at the recipe's temperature, and of the policies that act) over all states of so many games, with
+the standard error over games. Baseline: the return, by which the QPD paper chooses an epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qpd.environments.policy import network_policy
+from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.phases.student_run import LEGACY_TEMPERATURE
+from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import Target, load_target
+from qpd.teachers import Teacher, load_recipe_teacher
+
+
+def main() -> None:
+    """Measure, and print a line for each student."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--games", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=77)
+    options = parser.parse_args()
+    run = RunDirectory.open(options.run, read_only=True)
+    recipe = run.recipe
+    teacher = load_recipe_teacher(recipe.teacher)
+    chosen = recipe.distill.temperature or teacher.actions.temperature
+    temperature = chosen or run.phase("distill").metrics.get("temperature", LEGACY_TEMPERATURE)
+    folded = teacher.actions.fold(temperature, recipe.student.sharpness)
+    scales = {"Eq. 1": (temperature, folded), "acting": (1.0 / recipe.student.sharpness, 1.0)}
+    for name in ("distilled", "ptq", "qat"):
+        target = load_target(options.run, name, None, "cpu")
+        returns, found = _play(target, teacher, scales, options.games, options.seed)
+        parts = [f"return {_with_error(returns)}"]
+        parts += [f"divergence ({key}) {_with_error(found[key])}" for key in scales]
+        print(f"{name}: {', '.join(parts)}")
+
+
+def _play(
+    target: Target,
+    teacher: Teacher,
+    scales: dict[str, tuple[float, float]],
+    games: int,
+    seed: int,
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Play one game in each environment; return its return and its mean divergences, `[games]`."""
+    env = make_vector_env(target.env_id, games, max_frames=target.max_frames)
+    rule = target.policy.actions.rule(
+        target.acting,
+        on_atari=environment_spec(target.env_id).is_atari,
+        epsilon=target.epsilon,
+        sharpness=1.0,
+    )
+    labels, rng = network_policy(teacher, teacher.actions), np.random.default_rng(seed)
+    env.reset(seed)
+    returns, states = np.zeros(games), np.zeros(games)
+    sums = {key: np.zeros(games) for key in scales}
+    alive = np.ones(games, bool)
+    while alive.any():
+        rows, actions = np.flatnonzero(alive & env.acting), env.spec.actions.empty(games)
+        if len(rows):
+            observations = env.observations[rows]
+            outputs = target.policy(observations)
+            actions[rows] = target.policy.actions.act(outputs, rule, rng)
+            wanted = torch.from_numpy(labels(observations))
+            acted = torch.from_numpy(teacher.actions.outputs_of(target.policy.actions, outputs))
+            states[rows] += 1
+            for key, (of_teacher, of_student) in scales.items():
+                each = teacher.actions.divergence(wanted, acted, of_teacher, of_student)
+                sums[key][rows] += each.numpy()
+        step = env.step(actions, alive)
+        over = step.game_over & alive
+        returns[over] = step.game_returns[over]
+        alive &= ~over
+    env.close()
+    return returns, {key: total / states for key, total in sums.items()}
+
+
+def _with_error(values: np.ndarray) -> str:
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    return f"{values.mean():.4g} +- {error:.2g} ({error / abs(values.mean()):.1%})"
+
+
+if __name__ == "__main__":
+    main()
