@@ -1,6 +1,7 @@
 """What phase 3 makes of an 8-bit head where its scale learns as fast as its weights, and slower.
 
-python -m benchmarks.distillation.head_scale RUN [--bits 8,6,4,3,2] [-o runs/head-scale]
+python -m benchmarks.distillation.head_scale RUN [--bits 8,6,4,3,2] [--epochs 6] \
+    [-o runs/head-scale]
 
 A head that learns at a multiple of the learning rate (a temperature folded into it) had its weight
 scale in the same group of the optimizer, which is the way `fast` here; today the scale learns at
@@ -30,7 +31,6 @@ from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.quantized import load_integer_student
 
 WAYS = ("fast", "now")
-EPOCHS = 6
 # As in runs-reference: few bits move in large steps.
 RATES = {8: 3e-4, 6: 3e-4, 4: 1e-3, 3: 2e-3, 2: 2e-3}
 
@@ -57,8 +57,8 @@ def _fast_head_scale() -> Iterator[None]:
         runner.make_optimizer = make
 
 
-def _finetuned(run: Path, bits: int, way: str, folder: Path) -> RunDirectory:
-    output = folder / f"{bits}-{way}"
+def _finetuned(run: Path, bits: int, way: str, epochs: int, folder: Path) -> RunDirectory:
+    output = folder / f"{bits}-{way}-{epochs}"
     if not output.exists():
         qpd.quantize(
             run,
@@ -67,9 +67,9 @@ def _finetuned(run: Path, bits: int, way: str, folder: Path) -> RunDirectory:
             overrides={
                 "quantize.first_layer_bits": 8,
                 "quantize.last_layer_bits": 8,
-                "finetune.epochs": EPOCHS,
+                "finetune.epochs": epochs,
                 "finetune.lr": RATES[bits],
-                "evaluation.validate_every": EPOCHS,
+                "evaluation.validate_every": epochs,
             },
             output=output,
         )
@@ -92,13 +92,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--bits", default="8,6,4,3,2")
+    parser.add_argument("--epochs", type=int, default=6, help="of phase 3")
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/head-scale"))
     arguments = parser.parse_args()
     print("| bits | head's scale | head's weights at the ends | loss at the end | divergence |")
     print("|---|---|---|---|---|")
     for bits in (int(each) for each in arguments.bits.split(",")):
         for way in WAYS:
-            found = _row(_finetuned(arguments.run, bits, way, arguments.output))
+            found = _row(_finetuned(arguments.run, bits, way, arguments.epochs, arguments.output))
             print(
                 f"| {bits} | {way} | {found['at_ends']:.0%} | {found['loss']:.4f} "
                 f"| {found['divergence']:.4f} |",
