@@ -105,7 +105,7 @@ def layer_weights(
                 # A dead channel has a gain of 0; any scale does for it, as nothing downstream
                 # reads it.
                 inputs = np.divide(scales, gain, out=np.ones_like(scales), where=gain > 0)
-        # Levels are the odd integers 2n - M, so neighbours are two units apart.
+        # Levels are integers 2n - M, so neighbours are two units apart.
         layers.append(LayerWeights(name, layer.bits, weight, layer.weight * unit, 2.0 * unit))
     return layers
 

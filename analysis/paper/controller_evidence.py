@@ -59,7 +59,8 @@ class BuiltCore:
         luts = f"{its['luts']:,} LUTs before placing ({its['luts'] / part.luts:.0%})"
         task = TASKS.get(self.env_id.removesuffix("-v4"))
         beside = "" if task is None else f", the paper's {cell_words(task.chosen)} {task.cycles:,}"
-        return f"{self.env_id}, {self.name}: {luts}, {its['layer_cycles']:,} cycles of the layers{beside}"
+        cycles = f"{its['layer_cycles']:,} cycles of the layers{beside}"
+        return f"{self.env_id}, {self.name}: {luts}, {cycles}"
 
 
 @dataclass(frozen=True)

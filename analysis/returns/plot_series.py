@@ -14,7 +14,12 @@ from qpd.teachers.archive.agent_identity import algorithm_name
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_SCHEMES = {"dorefa": "DoReFa as written", "dorefa_scaled": "scaled", "float": "fp32"}
+_SCHEMES = {
+    "dorefa": "DoReFa as written",
+    "dorefa_scaled": "scaled",
+    "narrow": "narrow",
+    "float": "fp32",
+}
 # Markers and dashes by bits per weight; any other number of bits takes a spare one.
 _MARKS = {FLOAT_BITS: ("o", "-"), 8: ("s", "--"), 6: ("^", "-."), 4: ("D", ":"), 2: ("v", "-.")}
 _SPARE = (("P", "--"), ("X", ":"), ("<", "-."), (">", "--"), ("h", ":"), ("p", "-."))

@@ -146,11 +146,11 @@ def quantizer_label(settings: QuantizeSettings) -> str:
     for bits, layer in ((settings.first_layer_bits, "first"), (settings.last_layer_bits, "last")):
         if bits is not None:
             parts.append(f"{bits}-bit {layer} layer")
-    if settings.scheme == "dorefa_scaled":
+    if settings.scheme != "dorefa":
         parts += [] if settings.per_channel else ["per layer"]
         parts += [] if settings.equalization else ["not equalized"]
     unsaid = set(_NAMED)
-    if settings.scheme != "dorefa_scaled" or not settings.equalization:
+    if settings.scheme == "dorefa" or not settings.equalization:
         unsaid.add("equalization")
     usual = QuantizeSettings()
     for name in QuantizeSettings.model_fields:

@@ -260,6 +260,7 @@ def integer_student(
         *ranges,
         action_bits,
         simulation.config.input_bits,
+        simulation.config.has_zero_weight,
     )
 
 

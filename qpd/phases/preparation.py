@@ -180,6 +180,12 @@ def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchite
             "bytes: must be 8",
             ErrorCode.RECIPE_CONTRADICTION,
         )
+    if found.image_shape is not None and recipe.quantize.scheme == "narrow":
+        raise PreparationError(
+            f"recipe {recipe.name}: quantize.scheme: narrow: is for students of vectors; those of "
+            "images take dorefa_scaled or dorefa",
+            ErrorCode.RECIPE_CONTRADICTION,
+        )
     if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
         raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)

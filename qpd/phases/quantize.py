@@ -58,8 +58,8 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
     if network.architecture.num_features:
         # Phase 1 began with the teacher's play alone; the memory now holds the student's as well.
         network.move_input_range(*input_range(memory))
-    # Literal Eq. 5 drops each layer's scale, so there is nothing for equalization to keep.
-    if recipe.quantize.scheme == "dorefa_scaled":
+    # Where a layer's scale is dropped there is nothing for equalization to keep.
+    if quantization_config(recipe).has_scales:
         equalize(network, observations, recipe.quantize.equalization)
     simulation = QuantizedStudent(network, quantization_config(recipe))
     calibrate(simulation, observations, recipe.quantize.calibration_percentile)

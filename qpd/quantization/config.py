@@ -15,19 +15,30 @@ class QuantizationConfig:
 
     `scheme` is `dorefa` (Eq. 5 as written, per layer, scale lost) or `dorefa_scaled` (the scale
     kept, per output channel unless `per_channel` is off; the actor head always has a single
-    scale, so that its accumulators compare). With `learned_ranges` phase 3 also trains the ranges
-    of the activations and the scales of the weights. `input_bits` are those of a vector's features;
-    frames are bytes, which have 8.
+    scale, so that its accumulators compare), or `narrow`, the same with
+    a zero among the weights. With `learned_ranges` phase 3 also trains the ranges of the
+    activations and the scales of the weights. `input_bits` are those of a vector's features; frames
+    are bytes, which have 8.
     """
 
     weight_bits: int = 8
     activation_bits: int = 8
     first_layer_bits: int | None = None
     last_layer_bits: int | None = None
-    scheme: Literal["dorefa_scaled", "dorefa"] = "dorefa_scaled"
+    scheme: Literal["dorefa_scaled", "narrow", "dorefa"] = "dorefa_scaled"
     per_channel: bool = True
     learned_ranges: bool = True
     input_bits: int = 8
+
+    @property
+    def has_scales(self) -> bool:
+        """Tell whether weights keep their scale; literal Eq. 5 drops it."""
+        return self.scheme != "dorefa"
+
+    @property
+    def has_zero_weight(self) -> bool:
+        """Tell whether 0 is a weight."""
+        return self.scheme == "narrow"
 
     @property
     def input_levels(self) -> int:

@@ -1,8 +1,8 @@
 """The quantized student as training sees it: integers carried in floats, straight-through.
 
 Every tensor that flows between layers holds integers (levels 0..2^k - 1); weights are the odd
-integers of `dorefa`. The forward pass equals the integer engine's, except where an
-accumulator, or a few parts of it, is rounded to bfloat16.
+integers of `dorefa`, or even ones with a zero. The forward pass equals the integer engine's,
+except where an accumulator, or a few parts of it, is rounded to bfloat16.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from torch.nn import functional as F
 
 from qpd.quantization.activation_table import ENTRIES, LevelGrid, level_grid, lookup_table
 from qpd.quantization.config import QuantizationConfig
-from qpd.quantization.dorefa import dorefa_integers, least_squares_scale, scaled_integers
+from qpd.quantization.dorefa import (
+    dorefa_integers,
+    largest_integer,
+    least_squares_scale,
+    scaled_integers,
+)
 from qpd.quantization.straight_through import quantize_activations, round_straight_through
 from qpd.students import Student, StudentOutputs
 from qpd.students.shared_background import SharedFrames
@@ -47,12 +52,12 @@ class QuantizedStudent(nn.Module):
             ranges[len(student.architecture.conv_channels) - 1] = student.feature_top
         self.activation_ranges = nn.Parameter(ranges, requires_grad=learns)
         self.weight_scales = nn.ParameterDict()
-        if config.scheme == "dorefa_scaled":
+        if config.has_scales:
             for shape, bits in zip(student.shapes, self.bits, strict=True):
                 # The head's accumulators are compared with each other, action by action: they need
                 # one unit.
                 per_channel = config.per_channel and shape.name != "actor"
-                scale = least_squares_scale(student.layer(shape.name).weight, bits, per_channel)
+                scale = self._fitted_scale(shape.name, bits, per_channel)
                 self.weight_scales[shape.name] = nn.Parameter(
                     # One number, not [out] equal ones: those would drift apart as soon as they are
                     # trained.
@@ -66,6 +71,14 @@ class QuantizedStudent(nn.Module):
         }
         self.keep_ranges_positive()
 
+    def _fitted_scale(self, layer: str, bits: int, per_channel: bool) -> Tensor:
+        return least_squares_scale(
+            self.student.layer(layer).weight,
+            bits,
+            per_channel,
+            has_zero=self.config.has_zero_weight,
+        )
+
     def extra_repr(self) -> str:
         """Describe bits, rounding and scheme, for `repr`."""
         return (
@@ -76,15 +89,17 @@ class QuantizedStudent(nn.Module):
     def integer_weight(
         self, position: int, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, Tensor]:
-        """Return layer `position`'s odd integers (`dtype`, weight's shape) and scale `[out]`."""
+        """Return layer `position`'s integers (`dtype`, weight's shape) and what 1 is, `[out]`."""
         shape, bits = self.student.shapes[position], self.bits[position]
         weight = self.student.layer(shape.name).weight
-        if self.config.scheme == "dorefa":
+        if not self.config.has_scales:
             # Literal Eq. 5 has no scale of its own: w_q = integers / M.
-            unit = weight.new_full((len(weight),), 1.0 / (2**bits - 1))
+            unit = weight.new_full((len(weight),), 1.0 / largest_integer(bits))
             return dorefa_integers(weight, bits).to(dtype), unit
         scale = self.weight_scales[shape.name].expand(len(weight))
-        return scaled_integers(weight, scale, bits, dtype), scale / (2**bits - 1)
+        has_zero = self.config.has_zero_weight
+        integers = scaled_integers(weight, scale, bits, dtype, has_zero=has_zero)
+        return integers, scale / largest_integer(bits, has_zero=has_zero)
 
     def integer_bias(self, position: int, unit: Tensor) -> Tensor:
         """Return the bias of layer `position` in units of the accumulator, `unit [out]`: integers.
@@ -249,8 +264,7 @@ class QuantizedStudent(nn.Module):
         if scales is None or len(scales) != len(units):
             return
         position = [shape.name for shape in self.student.shapes].index(layer)
-        weight = self.student.layer(layer).weight
-        scales[units] = least_squares_scale(weight, self.bits[position], True)[units]
+        scales[units] = self._fitted_scale(layer, self.bits[position], True)[units]
 
     @torch.no_grad()
     def join_features(self, position: int) -> None:
@@ -263,9 +277,9 @@ class QuantizedStudent(nn.Module):
             return
         self.student.set_feature_top(float(self.activation_ranges[position]))
         if following in self.weight_scales:
-            scales, weight = self.weight_scales[following], self.student.layer(following).weight
-            per_channel = len(scales) == len(weight)
-            fitted = least_squares_scale(weight, self.bits[position + 1], per_channel)
+            scales = self.weight_scales[following]
+            per_channel = len(scales) == len(self.student.layer(following).weight)
+            fitted = self._fitted_scale(following, self.bits[position + 1], per_channel)
             scales.copy_(fitted if per_channel else fitted[:1])
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:

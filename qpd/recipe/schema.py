@@ -203,8 +203,10 @@ class QuantizeSettings(RecipeSection):
     action_bits: int = Field(
         8, ge=2, le=8, description="bits of a continuous action's code; no effect on other actions"
     )
-    scheme: Literal["dorefa_scaled", "dorefa"] = Field(
-        "dorefa_scaled", description="dorefa = Eq. 5 as written, which drops each layer's scale"
+    scheme: Literal["dorefa_scaled", "narrow", "dorefa"] = Field(
+        "dorefa_scaled",
+        description="dorefa_scaled = odd integers; narrow = the same with a zero, -1, 0 and 1 at 2 "
+        "bits, for vectors; dorefa = Eq. 5 as written, which drops each layer's scale",
     )
     per_channel: bool = Field(True, description="one weight scale per output channel")
     equalization: float = Field(

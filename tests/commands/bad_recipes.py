@@ -91,6 +91,7 @@ VALUES = [
     setting("quantize.first_layer_bits=1", Code.RECIPE_WRONG_VALUE, "first_layer_bits: 1"),
     setting("quantize.input_bits=1", Code.RECIPE_WRONG_VALUE, "quantize.input_bits: 1 must be"),
     setting("quantize.input_bits=4", Code.RECIPE_CONTRADICTION, "images are bytes: must be 8"),
+    setting("quantize.scheme=narrow", Code.RECIPE_CONTRADICTION, "is for students of vectors"),
     setting("quantize.scheme=dorefa_scale", Code.RECIPE_WRONG_VALUE, "mean dorefa_scaled?"),
     setting("quantize.per_channel=1", Code.RECIPE_WRONG_TYPE, "1 must be true or false"),
     setting("quantize.calibration_samples=0", Code.RECIPE_WRONG_VALUE, "calibration_samples: 0"),

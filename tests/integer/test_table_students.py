@@ -87,7 +87,9 @@ def test_every_function(activation: str) -> None:
     assert all(0 <= table.min() and table.max() <= 255 for table in student.tables)
 
 
-@pytest.mark.parametrize("options", [{"per_channel": False}, {"scheme": "dorefa"}])
+@pytest.mark.parametrize(
+    "options", [{"per_channel": False}, {"scheme": "dorefa"}, {"scheme": "narrow"}]
+)
 def test_other_quantizers(options: dict[str, object]) -> None:
     assert_all_agree(*simulated("tanh", 4, 8, 1, **options))
 

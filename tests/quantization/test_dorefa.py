@@ -61,6 +61,34 @@ def test_scaled_integers_by_hand() -> None:
     assert integers.tolist() == [[3, 1, -1, 3], [-3, 1, -3, 3]]
 
 
+def test_narrow_integers_by_hand() -> None:
+    # k = 2, M = 2, scales 2 and 0.5: n = round(1 + w / scale), and 2 n - 2. Row 1: w / scale = (1,
+    # 0.4, -0.2, 1 clipped from 1.5), n = (2, 1, 1, 2). Row 2: (-1 clipped from -4, 0.4, -0.6, 1).
+    w = torch.tensor([[2.0, 0.8, -0.4, 3.0], [-2.0, 0.2, -0.3, 0.5]], requires_grad=True)
+    scale = torch.tensor([2.0, 0.5], requires_grad=True)
+    integers = scaled_integers(w, scale, 2, has_zero=True)
+    assert integers.tolist() == [[2, 0, 0, 2], [-2, 0, -2, 2]]
+    # k = 3, M = 6: n = round(3 + 3 w / scale) = (6, 4, 2, 6) and (0, 4, 1, 6).
+    three = scaled_integers(w, scale, 3, has_zero=True)
+    assert three.tolist() == [[6, 2, -2, 6], [-6, 2, -4, 6]]
+    # M / scale where nothing is clipped; the scale's is -w / scale times that, summed.
+    integers.sum().backward()
+    assert w.grad is not None and scale.grad is not None
+    assert w.grad.tolist() == [[1, 1, 1, 0], [0, 4, 4, 4]]
+    torch.testing.assert_close(scale.grad, torch.tensor([-1.2, -3.2]))
+
+
+@given(array=WEIGHTS, bits=st.integers(2, 8), scale=st.floats(0.01, 3))
+def test_narrow_integers_are_even_and_symmetric(array: np.ndarray, bits: int, scale: float) -> None:
+    w = torch.from_numpy(array)
+    scales = torch.full((len(w),), scale, dtype=w.dtype)
+    integers = scaled_integers(w, scales, bits, has_zero=True)
+    assert (integers.remainder(2) == 0).all()
+    assert integers.abs().max() <= 2**bits - 2
+    assert torch.equal(scaled_integers(-w, scales, bits, has_zero=True), -integers)
+    assert (integers[w == 0] == 0).all()
+
+
 @given(array=WEIGHTS, bits=st.integers(2, 8), scale=st.floats(0.01, 3))
 def test_integers_are_odd_and_within_the_levels(array: np.ndarray, bits: int, scale: float) -> None:
     w = torch.from_numpy(array)

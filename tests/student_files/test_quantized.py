@@ -74,6 +74,7 @@ STUDENTS = pytest.mark.parametrize(
         ("XXS", {"weight_bits": 2, "activation_bits": 3}),
         ("XXS", {"weight_bits": 3, "first_layer_bits": 8, "last_layer_bits": 7}),
         ("mlp-32-16", {"weight_bits": 5, "scheme": "dorefa"}),
+        ("mlp-32-16", {"weight_bits": 2, "last_layer_bits": 8, "scheme": "narrow"}),
     ],
 )
 
