@@ -15,10 +15,9 @@ class QuantizationConfig:
 
     `scheme` is `dorefa` (Eq. 5 as written, per layer, scale lost) or `dorefa_scaled` (the scale
     kept, per output channel unless `per_channel` is off; the actor head always has a single
-    scale, so that its accumulators compare), or `narrow`, the same with
-    a zero among the weights. With `learned_ranges` phase 3 also trains the ranges of the
-    activations and the scales of the weights. `input_bits` are those of a vector's features; frames
-    are bytes, which have 8.
+    scale, so that its accumulators compare), or `narrow`, the same with a zero among the weights.
+    With `learned_ranges` phase 3 also trains the ranges of the activations and the scales of the
+    weights. `input_bits` are those of a vector's features; frames are bytes, which have 8.
     """
 
     weight_bits: int = 8
