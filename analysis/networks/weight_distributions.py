@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from qpd.analysis.figure_style import COLOURS, MARKERS, PAGE_WIDTH, as_label, new_figure
+from qpd.analysis.figure_style import COLOURS, PAGE_WIDTH, as_label, new_figure, series_look
 from qpd.analysis.runs.distilled_student import find_distilled
 from qpd.integer.integer_student import IntegerLayer, IntegerStudent
 from qpd.runs.run_directory import RunDirectory
@@ -257,18 +257,15 @@ def draw_errors(errors: DataFrame) -> Figure:
     """
     schemes = list(dict.fromkeys(errors["scheme"]))
     runs = {run: Path(run).name for run in errors["run"]}
+    places = {run: place for place, run in enumerate(runs)}  # the legend is one for all columns
     figure = new_figure(PAGE_WIDTH, 3.6 + 0.15 * len(runs) / 4)
     axes = figure.subplots(2, len(schemes), squeeze=False, sharex="col")
     for (upper, lower), scheme in zip(axes.T, schemes, strict=True):
         # A column of its own for each scheme: DoReFa as written loses the layer's scale, and its
         # errors are of another order.
         mine = errors[errors["scheme"] == scheme]
-        for place, (run, layers) in enumerate(mine.groupby("run", sort=False)):
-            look = {
-                "color": COLOURS[place % len(COLOURS)],
-                "marker": MARKERS[place % len(MARKERS)],
-                "linestyle": "-" if place < len(COLOURS) else "--",
-            }
+        for run, layers in mine.groupby("run", sort=False):
+            look = series_look(places[run])
             upper.plot(layers["layer"], layers["sqnr_db"], label=as_label(runs[run]), **look)
             lower.plot(layers["layer"], layers["max_error_steps"], **look)
         upper.set_title(scheme)

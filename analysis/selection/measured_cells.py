@@ -42,7 +42,7 @@ _Key = Cell | int  # the int: a float network of that width
 class Route:
     """Say how controllers were made: trained on a task, or distilled from one teacher of it.
 
-    `timesteps` and `normalizes` are a training's.
+    `timesteps` and `normalizes` are a training's, `scheme` (`quantize.scheme`) a student's.
     """
 
     env_id: str
@@ -50,6 +50,7 @@ class Route:
     algo: str = ""
     timesteps: int = 0
     normalizes: bool = True
+    scheme: str = "dorefa_scaled"
 
     @property
     def is_usual(self) -> bool:
@@ -62,7 +63,8 @@ class Route:
     def __str__(self) -> str:
         """Return it in words."""
         if self.teacher is not None:
-            return f"{self.env_id}, students of {self.algo.upper()}"
+            apart = "" if self.scheme == "dorefa_scaled" else f" ({self.scheme} weights)"
+            return f"{self.env_id}, students of {self.algo.upper()}{apart}"
         steps = f"{self.timesteps:,} steps" if self.timesteps else ""
         apart = "" if self.normalizes else "not normalized"
         said = ", ".join(each for each in (self.algo.upper(), steps, apart) if each)
@@ -212,7 +214,8 @@ def _run(path: Path) -> _Found:
     teacher, evaluations = run.manifest.teacher, run.manifest.evaluations
     if teacher is None or not run.quantized_file.is_file():
         raise RunDirectoryError([f"{path}: holds no student yet"], ErrorCode.RUN_PHASE_MISSING)
-    route = Route(teacher.env_id, teacher.sha256, teacher.algo)
+    scheme = run.recipe.quantize.scheme
+    route = Route(teacher.env_id, teacher.sha256, teacher.algo, scheme=scheme)
     cell = cell_of(load_integer_student(run.quantized_file))
     if isinstance(cell, str):
         return route, [], [f"{path}: {cell}; left out"]

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -178,3 +179,12 @@ def test_histograms_count_every_weight() -> None:
     assert [ax.get_title().split(",")[0] for ax in panels] == names
     (line,) = errors.axes[0].lines
     assert line.get_ydata().tolist() == tables.errors["sqnr_db"].tolist()
+
+
+def test_no_two_runs_look_alike_in_the_legend() -> None:
+    errors = weight_tables([RUNS / "quickstart"]).errors
+    other = errors.assign(run="other", scheme="narrow")
+    with paper_style():
+        figure = draw_errors(pd.concat([errors, other]))
+    lines = [line for ax in figure.axes[:2] for line in ax.lines]
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines) == 2

@@ -13,6 +13,7 @@ import qpd
 from qpd.recipe.train_schema import override_train_recipe
 from qpd.runs.training_run import TrainingRun
 from tests.analysis.continuous_run import continuous_run
+from tests.analysis.made_up_runs import REFERENCE
 from tests.command_line import call
 from tests.phases.small_trainings import FAST_SETTINGS, SMALL
 
@@ -157,3 +158,16 @@ def test_a_grid_without_its_widest_network_is_one_line(capsys: pytest.CaptureFix
     code, _, said = call(capsys, "select", *cells, "--share", "0.5")
     assert code == 2
     assert "no run has width 256, inputs 8, outputs 8, where the choice begins" in said
+
+
+def test_students_of_two_schemes_are_two_routes(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = REFERENCE / "controllers-narrow"
+    both = [kept / f"hopper-16-core-2-input-6-{weights}" for weights in ("narrow", "odd")]
+    code, out, err = call(capsys, "select", *both, "--share", "0.5")
+    assert code == 2 and not out
+    assert "students of TQC (narrow weights); Hopper-v4, students of TQC: select for one" in err
+    for run, mean in zip(both, (1021.1, 994.2), strict=True):
+        code, out, err = call(capsys, "select", run, "--share", "0.5", "--json")
+        assert code == 0, err
+        ((core, found),) = {(row["core"], row["mean"]) for row in json.loads(out)["cells"]}
+        assert core == 2 and found == pytest.approx(mean, abs=0.05)
