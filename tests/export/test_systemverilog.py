@@ -12,6 +12,7 @@ from benchmarks.random_students import random_student
 from qpd.actions import Box
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors
 from qpd.export.systemverilog.code import (
+    SOURCES,
     Multipliers,
     export_systemverilog,
     folding_of,
@@ -60,6 +61,18 @@ def played(folder: Path, files: dict[str, bytes]) -> subprocess.CompletedProcess
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return subprocess.run(["make", "-s", "test"], cwd=folder, capture_output=True, text=True)
+
+
+def said_by(bench: str, files: dict[str, bytes], folder: Path) -> str:
+    """Return what a bench of this folder prints that plays an export's files in `folder`."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    options = ["--binary", "--timing", "-Wno-fatal", "--top-module", bench, "-O3"]
+    own = str(Path(__file__).with_name(f"{bench}.sv"))
+    sources = ["qpd_golden.sv", *SOURCES, "qpd_pins.sv", own]
+    subprocess.run(["verilator", *options, *sources], cwd=folder, check=True)
+    program = str(folder / "obj_dir" / f"V{bench}")
+    return subprocess.run([program], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def passes(student: IntegerStudent) -> str:
@@ -229,16 +242,16 @@ def test_weights_of_zero_and_what_nothing_reads_are_left_out() -> None:
 @needs_verilator
 @pytest.mark.parametrize("multipliers", [5, "all"])
 def test_a_reset_leaves_no_outputs_behind(multipliers: Multipliers, tmp_path: Path) -> None:
-    for name, content in exported(student_of("controller-2"), multipliers).items():
-        (tmp_path / name).write_bytes(content)
-    bench = ["--binary", "--timing", "-Wno-fatal", "--top-module", "reset_test", "-O3"]
-    sources = ["qpd_golden.sv", "qpd_core.sv", "qpd_network.sv", "qpd_search.sv"]
-    own = str(Path(__file__).with_name("reset_test.sv"))
-    subprocess.run(["verilator", *bench, *sources, own], cwd=tmp_path, check=True)
-    played = subprocess.run(
-        ["obj_dir/Vreset_test"], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    assert "0 outputs without an observation, 0 wrong" in played.stdout, played.stdout
+    said = said_by("reset_test", exported(student_of("controller-2"), multipliers), tmp_path)
+    assert "0 outputs without an observation, 0 wrong" in said
+
+
+@needs_verilator
+@pytest.mark.parametrize("file", [PENDULUM, CARTPOLE])
+def test_shift_registers_bring_the_same_outputs(file: Path, tmp_path: Path) -> None:
+    student = load_integer_student(file)
+    said = said_by("pins_test", exported(student, 4), tmp_path)
+    assert f"{8 * student.architecture.num_outputs} outputs as the engine's, 0 wrong" in said
 
 
 @needs_verilator
