@@ -7,21 +7,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from qpd.analysis.paper.judged_claims import Found
 from qpd.analysis.paper.published_controllers import TASKS
-from qpd.analysis.paper.verdict import ClaimTest, claim_test_of_every, mean_of_ratios
-from qpd.analysis.returns.mean_bootstrap import ScorePair
+from qpd.analysis.paper.results import MIN_EPISODES
+from qpd.analysis.paper.verdict import ClaimTest, Side, claim_test, claim_test_of_every
 from qpd.analysis.runs.run_frame import find_runs
 from qpd.analysis.selection.measured_cells import (
     Games,
+    MatchedGames,
     MeasuredCells,
     Route,
     cell_of,
-    matched,
+    is_at_parity,
+    mean_ratio,
     measured_routes,
 )
 from qpd.analysis.selection.robustness import NoisyGames
-from qpd.analysis.selection.rule import Cell, edge_of
+from qpd.analysis.selection.rule import Cell
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
 from qpd.fpga.devices import DEVICES
@@ -117,13 +121,22 @@ def task_of(found: MeasuredCells) -> str:
     return name if version == "v4" else found.route.env_id
 
 
-def is_at_parity(games: Games, found: MeasuredCells) -> bool:
-    """Tell whether the mean of a cell is at parity with the widest float's, of the same seeds.
+def has_parity(games: Games, found: MeasuredCells) -> bool:
+    """Tell whether a cell is at parity with the widest float, by the paper's parity of the task."""
+    return is_at_parity(games, found.widest_floats, TASKS[task_of(found)].parity)
 
-    By the paper's parity of the task.
+
+def ratio_test(pairs: Sequence[MatchedGames], bound: float, side: Side) -> ClaimTest:
+    """Test whether the mean of the pairs' ratios, seed by seed, lies on its `side` of `bound`.
+
+    A single training of a handful of games decides nothing.
     """
-    few, its = matched(games, found.widest_floats)
-    return bool(few.mean() >= edge_of(its.mean(axis=1), TASKS[task_of(found)].parity))
+    sides = [games for pair in pairs for games in (pair.first, pair.second)]
+    alone = [len(np.unique(games)) for games in sides if len(games) == 1]
+    if min(alone, default=MIN_EPISODES) < MIN_EPISODES:
+        return ClaimTest(1.0, 1.0)
+    found = claim_test(mean_ratio(pairs), bound, side)
+    return replace(found, of_one_training=any(pair.are_of_one_training for pair in pairs))
 
 
 def cell_words(cell: Cell | None) -> str:
@@ -136,7 +149,33 @@ def found_by_every(tests: Sequence[ClaimTest], said: Sequence[str], by: str) -> 
     return Found("; ".join(said), claim_test_of_every(tests)) if tests else Found(by)
 
 
-def ratio_words(pair: Sequence[ScorePair]) -> str:
+def ratio_words(pairs: Sequence[MatchedGames]) -> str:
     """Return the mean of the pairs' ratios with its interval."""
-    found = mean_of_ratios(pair)
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    found = mean_ratio(pairs)
+    if found is None:
+        return "no ratio"
+    low, high = found.interval()
+    seeds = min(len(pair.seeds) for pair in pairs)
+    return f"{found.value:.2f} [{low:.2f}, {high:.2f}]" + (f" ({seeds} seeds)" if seeds > 1 else "")
+
+
+class ClaimParts:
+    """The tests of a claim of several parts, which is judged where all were measured."""
+
+    def __init__(self, *names: str) -> None:
+        self._names, self._said = names, list[str]()
+        self._tests: list[list[ClaimTest]] = [[] for _ in names]
+
+    def add(self, part: int, tests: Sequence[ClaimTest], said: str) -> None:
+        """Add tests of a part, and their numbers in words."""
+        self._tests[part] += tests
+        self._said.append(said)
+
+    def found(self, by: str) -> Found:
+        """Return all numbers, and the verdict; `by` is what would measure the claim."""
+        if not self._said:
+            return Found(by)
+        missing = [name for name, tests in zip(self._names, self._tests, strict=True) if not tests]
+        if missing:
+            return Found("; ".join([*self._said, f"not measured: {', '.join(missing)}"]))
+        return found_by_every([test for tests in self._tests for test in tests], self._said, by)

@@ -13,7 +13,7 @@ from qpd.analysis.paper.controller_evidence import (
     BuiltCore,
     ControllerEvidence,
     cell_words,
-    is_at_parity,
+    has_parity,
     task_of,
 )
 from qpd.analysis.paper.published_controllers import TASKS
@@ -136,7 +136,7 @@ def _choices(evidence: ControllerEvidence) -> list[_Choice]:
 
 def _steps(found: MeasuredCells) -> list[tuple[Step, ...]]:
     """Return the steps of each rule, the paper's first."""
-    passes = {cell: is_at_parity(games, found) for cell, games in found.cells.items()}
+    passes = {cell: has_parity(games, found) for cell, games in found.cells.items()}
     return [tuple(choose(passes, rule)) for rule in RULES.values()]
 
 
@@ -159,7 +159,7 @@ def _selected(evidence: ControllerEvidence) -> list[_Selected]:
 
 
 def _row(found: MeasuredCells, cell: Cell, games: Games) -> _Selected:
-    few, floats = matched(games, found.widest_floats)
+    few, floats, _ = matched(games, found.widest_floats)
     share = ratio_of(games, found.widest_floats)
     return _Selected(str(found.route), cell_words(cell), len(few), few.shape[1],
                      float(floats.mean()), float(few.mean()), *share)  # fmt: skip

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from qpd.analysis.paper.controller_evidence import (
+    ClaimParts,
     ControllerEvidence,
     cell_words,
-    found_by_every,
+    ratio_test,
     ratio_words,
     task_of,
 )
 from qpd.analysis.paper.judged_claims import Found
 from qpd.analysis.paper.published_controllers import TASKS
-from qpd.analysis.paper.verdict import ClaimTest, Side, claim_test_of_mean
+from qpd.analysis.paper.verdict import Side
 from qpd.analysis.selection.measured_cells import matched
 from qpd.analysis.selection.scopes import SCOPES, scope_cells
 
@@ -21,7 +22,9 @@ def judge_ddpg(evidence: ControllerEvidence) -> Found:
 
     "Mostly": on average of a task's scopes, without those that the paper says drop.
     """
-    parts = _Parts("cells beside the float without normalization", "float DDPG beside float SAC")
+    parts = ClaimParts(
+        "cells beside the float without normalization", "float DDPG beside float SAC"
+    )
     for found in evidence.others:
         route, name = found.route, task_of(found)
         # The paper's float DDPG sees observations as they are.
@@ -39,12 +42,12 @@ def judge_ddpg(evidence: ControllerEvidence) -> Found:
         if cells and floats:
             pairs = [matched(games, floats) for _, games in cells.values()]
             bound, shown = TASKS[name].parity, ", ".join(said for said, _ in cells.values())
-            parts.add(0, claim_test_of_mean(pairs, bound, "above"),
+            parts.add(0, [ratio_test(pairs, bound, "above")],
                       f"{route}, bits of {shown}: {ratio_words(pairs)} of the float without "
                       f"normalization, bound {bound:.2f}, SAC's")  # fmt: skip
         if floats and sac is not None and width in sac.floats:
             pairs = [matched(floats, sac.floats[width])]
-            parts.add(1, claim_test_of_mean(pairs, 1.0, "below"),
+            parts.add(1, [ratio_test(pairs, 1.0, "below")],
                       f"its float of width {width} against SAC's: "
                       f"{ratio_words(pairs)}")  # fmt: skip
     return parts.found("qpd train ddpg TASK --bits core=N")
@@ -59,7 +62,7 @@ def judge_normalization(evidence: ControllerEvidence) -> Found:
 
     And whether these cells are then at parity with the float that is not normalized.
     """
-    parts = _Parts(
+    parts = ClaimParts(
         "float SAC",
         "float DDPG",
         "DDPG in few bits",
@@ -75,44 +78,22 @@ def judge_normalization(evidence: ControllerEvidence) -> Found:
             # On HalfCheetah it did not help the paper's SAC.
             helps = is_sac and task_of(found) != "HalfCheetah"
             pair = [matched(found.floats[shared], plain.floats[shared])]
-            parts.add(0 if is_sac else 1, claim_test_of_mean(pair, 1.0, _side(helps)),
+            parts.add(0 if is_sac else 1, [ratio_test(pair, 1.0, _side(helps))],
                       f"{route}, float of width {shared}: {ratio_words(pair)} of the same "
                       "without")  # fmt: skip
         for cell in sorted(found.cells.keys() & plain.cells.keys()) if not is_sac else ():
             pair = [matched(found.cells[cell], plain.cells[cell])]
-            parts.add(2, claim_test_of_mean(pair, 1.0, "above"),
+            parts.add(2, [ratio_test(pair, 1.0, "above")],
                       f"{route}, {cell_words(cell)}: {ratio_words(pair)} of the same "
                       "without")  # fmt: skip
         if route.algo == "ddpg" and shared is not None:  # "which then equals the float"
             bound = TASKS[task_of(found)].parity
             for cell, games in found.cells.items():
                 pair = [matched(games, plain.floats[shared])]
-                parts.add(3, claim_test_of_mean(pair, bound, "above"),
+                parts.add(3, [ratio_test(pair, bound, "above")],
                           f"{cell_words(cell)}: {ratio_words(pair)} of the float without, bound "
                           f"{bound:.2f}")  # fmt: skip
     return parts.found("qpd train ALGO TASK --bits core=8 --quant-delay 1 --set normalize=false")
-
-
-class _Parts:
-    """The tests of a claim of several parts, which is judged where all were measured."""
-
-    def __init__(self, *names: str) -> None:
-        self._names, self._said = names, list[str]()
-        self._tests: list[list[ClaimTest]] = [[] for _ in names]
-
-    def add(self, part: int, test: ClaimTest, said: str) -> None:
-        """Add a test of a part, and its numbers in words."""
-        self._tests[part].append(test)
-        self._said.append(said)
-
-    def found(self, by: str) -> Found:
-        """Return all numbers, and the verdict; `by` is what would measure the claim."""
-        if not self._said:
-            return Found(by)
-        missing = [name for name, tests in zip(self._names, self._tests, strict=True) if not tests]
-        if missing:
-            return Found("; ".join([*self._said, f"not measured: {', '.join(missing)}"]))
-        return found_by_every([test for tests in self._tests for test in tests], self._said, by)
 
 
 def _side(above: bool) -> Side:

@@ -8,20 +8,26 @@ float's return that its own criterion, one deviation over seeds, allowed there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from qpd.analysis.paper.controller_evidence import (
     PART,
+    ClaimParts,
     ControllerEvidence,
     cell_words,
     found_by_every,
-    is_at_parity,
+    has_parity,
+    ratio_test,
     ratio_words,
     task_of,
 )
 from qpd.analysis.paper.ddpg_claims import judge_ddpg, judge_normalization
 from qpd.analysis.paper.judged_claims import Found, JudgedClaim, judge_claims
 from qpd.analysis.paper.published_controllers import MOST, TASKS
-from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test, claim_test_of_mean
+from qpd.analysis.paper.results import MIN_EPISODES
+from qpd.analysis.paper.verdict import ClaimTest, Verdict, claim_test
 from qpd.analysis.selection.measured_cells import Games, matched
 from qpd.analysis.selection.robustness import noisy_pairs, ratio_over_noise
 from qpd.analysis.selection.rule import Cell
@@ -47,7 +53,7 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
             if games is None or not found.floats:
                 continue
             pair = [matched(games, found.widest_floats)]
-            tests.append(claim_test_of_mean(pair, task.parity, "above"))
+            tests.append(ratio_test(pair, task.parity, "above"))
             ratio = f"{ratio_words(pair)}, bound {task.parity:.2f}"
             said.append(f"{found.route}, {core(task_of(found))} bits: {ratio}")
             tasks.add(task_of(found))
@@ -59,32 +65,32 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
 
 
 def _parities(
-    evidence: ControllerEvidence, scope: str, fewest: Callable[[str], int]
-) -> tuple[list[ClaimTest], list[str]]:
-    """Test whether all of a scope's cells with at least `fewest(task)` bits are at parity.
+    parts: ClaimParts, evidence: ControllerEvidence, scope: str, fewest: Callable[[str], int]
+) -> ClaimParts:
+    """Add to the first part whether all of a scope's cells with `fewest(task)` bits are at parity.
 
-    Of routes where so few were measured.
+    And with more; of routes where so few were measured.
     """
-    tests, said = [], []
     for found in evidence.routes:
-        task, shown, cells = TASKS[task_of(found)], [], scope_cells(found, scope)
-        least = fewest(task_of(found))
+        task, tests, shown = TASKS[task_of(found)], list[ClaimTest](), list[str]()
+        cells, least = scope_cells(found, scope), fewest(task_of(found))
         if not found.floats or least not in cells:
             continue
         for bits, games in sorted(cells.items(), reverse=True):
             if MOST > bits >= least:
                 pair = [matched(games, found.widest_floats)]
-                tests.append(claim_test_of_mean(pair, task.parity, "above"))
+                tests.append(ratio_test(pair, task.parity, "above"))
                 shown.append(f"{bits} bits {ratio_words(pair)}")
         if shown:
-            said.append(f"{found.route}: {', '.join(shown)}, bound {task.parity:.2f}")
-    return tests, said
+            parts.add(0, tests, f"{found.route}: {', '.join(shown)}, bound {task.parity:.2f}")
+    return parts
 
 
 def _all_bits(evidence: ControllerEvidence) -> Found:
     """Judge whether so many bits everywhere are at parity."""
-    tests, said = _parities(evidence, "all", lambda task: 5 if task == "HalfCheetah" else 3)
-    return found_by_every(tests, said, "qpd train sac TASK --bits all=N")
+    parts = ClaimParts("all in few bits")
+    _parities(parts, evidence, "all", lambda task: 5 if task == "HalfCheetah" else 3)
+    return parts.found("qpd train sac TASK --bits all=N")
 
 
 def _bottleneck(evidence: ControllerEvidence) -> Found:
@@ -101,12 +107,12 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
             if bits == MOST:  # there the three are one cell
                 continue
             alone = [scopes[scope].get(bits) for scope in ("input", "core", "output")]
-            if is_at_parity(games, found) or None in alone:
+            if has_parity(games, found) or None in alone:
                 continue
             own, *others = alone
             for name, other in zip(("core", "output"), others, strict=True):
                 pair = [matched(own, other)]  # type: ignore[arg-type]
-                tests.append(claim_test_of_mean(pair, 1.0, "below"))
+                tests.append(ratio_test(pair, 1.0, "below"))
                 said.append(
                     f"{found.route}, {bits} bits, input against {name}: {ratio_words(pair)}"
                 )
@@ -117,17 +123,15 @@ def _bottleneck(evidence: ControllerEvidence) -> Found:
 
 def _outputs(evidence: ControllerEvidence) -> Found:
     """Judge whether outputs of 3 bits and more are at parity, and those of 2 bits are not."""
-    tests, said = _parities(evidence, "output", lambda _: 3)
-    if not tests:
-        return Found("qpd train sac TASK --bits output=N")
+    parts = ClaimParts("outputs of 3 bits and more", "outputs of 2 bits")
+    _parities(parts, evidence, "output", lambda _: 3)
     for found in evidence.routes:
         games = scope_cells(found, "output").get(2)
         if games is not None and found.floats and 3 in scope_cells(found, "output"):
-            task = TASKS[task_of(found)]
             pair = [matched(games, found.widest_floats)]
-            tests.append(claim_test_of_mean(pair, task.parity, "below"))
-            said.append(f"{found.route}, 2 bits: {ratio_words(pair)}")
-    return found_by_every(tests, said, "")
+            test = ratio_test(pair, TASKS[task_of(found)].parity, "below")
+            parts.add(1, [test], f"{found.route}, 2 bits: {ratio_words(pair)}")
+    return parts.found("qpd train sac TASK --bits output=N")
 
 
 def _capacity(evidence: ControllerEvidence) -> Found:
@@ -135,31 +139,27 @@ def _capacity(evidence: ControllerEvidence) -> Found:
 
     One of both shows nothing of the other.
     """
-    tests, said, has_widths = [], [], False
+    parts = ClaimParts("core bits", "widths")
     for found in evidence.routes:
-        by_core = scope_cells(found, "core")
-        if task_of(found) != "HalfCheetah" or not by_core:
+        if task_of(found) != "HalfCheetah" or not found.cells:
             continue
-        few, many = min(by_core), max(by_core)
+        by_core = scope_cells(found, "core")
         narrow: dict[int, dict[int, Games]] = {}
         for cell, games in found.cells.items():
             if cell.inputs == cell.outputs == MOST:
                 narrow.setdefault(cell.core, {})[cell.width] = games
-        if few < many:
+        if len(by_core) > 1:
+            few, many = min(by_core), max(by_core)
             pair = [matched(by_core[few], by_core[many])]
-            tests.append(claim_test_of_mean(pair, 1.0, "below"))
-            said.append(f"{found.route}, core {few} against {many}: {ratio_words(pair)}")
-        core, widths = max(narrow.items(), key=lambda item: len(item[1]))
+            test = ratio_test(pair, 1.0, "below")
+            parts.add(0, [test], f"{found.route}, core {few} against {many}: {ratio_words(pair)}")
+        core, widths = max(narrow.items(), key=lambda item: len(item[1]), default=(0, {}))
         if len(widths) > 1:
-            has_widths = True
-            pair = [matched(widths[min(widths)], widths[max(widths)])]
-            tests.append(claim_test_of_mean(pair, 1.0, "below"))
-            said.append(
-                f"core {core}, width {min(widths)} against {max(widths)}: {ratio_words(pair)}"
-            )
-    if tests and not has_widths:
-        return Found("; ".join([*said, "not measured: widths"]))
-    return found_by_every(tests, said, "HalfCheetah-v4: cells of several cores and widths")
+            few, many = min(widths), max(widths)
+            pair = [matched(widths[few], widths[many])]
+            test = ratio_test(pair, 1.0, "below")
+            parts.add(1, [test], f"core {core}, width {few} against {many}: {ratio_words(pair)}")
+    return parts.found("HalfCheetah-v4: cells of several cores and widths")
 
 
 def _more_inputs(evidence: ControllerEvidence) -> Found:
@@ -180,16 +180,15 @@ def _more_inputs(evidence: ControllerEvidence) -> Found:
         fair = [
             key
             for key in several[:-1]
-            if key[1] <= large[1]
-            and any(is_at_parity(each, found) for each in inputs[key].values())
+            if key[1] <= large[1] and any(has_parity(each, found) for each in inputs[key].values())
         ]
-        enough = [bits for bits, games in inputs[large].items() if is_at_parity(games, found)]
+        enough = [bits for bits, games in inputs[large].items() if has_parity(games, found)]
         if not fair or not enough or min(enough) not in inputs[fair[0]]:
             continue
         bits = min(enough)
         pairs = [[matched(inputs[key][bits], floats)] for key in (large, fair[0])]
-        tests.append(claim_test_of_mean(pairs[0], parity, "above"))
-        tests.append(claim_test_of_mean(pairs[1], parity, "below"))
+        tests.append(ratio_test(pairs[0], parity, "above"))
+        tests.append(ratio_test(pairs[1], parity, "below"))
         shown = ", ".join(
             f"core {core} and width {width} {ratio_words(pair)}"
             for (width, core), pair in zip((large, fair[0]), pairs, strict=True)
@@ -209,7 +208,7 @@ def _learning(evidence: ControllerEvidence) -> Found:
         # training has no interval.
         if few and floats and min(len(few), len(floats)) > 1:
             pair = [matched(few, floats)]
-            tests.append(claim_test_of_mean(pair, task.parity, "above"))
+            tests.append(ratio_test(pair, task.parity, "above"))
             said.append(
                 f"{found.route}, {cell_words(task.chosen)}: mean return over training "
                 f"{ratio_words(pair)} of the float's, bound {task.parity:.2f}; {len(few)} and "
@@ -234,7 +233,10 @@ def _robust(evidence: ControllerEvidence) -> Found:
             ratio += f" at {len(pairs)} levels of noise, bound {task.parity:.2f}"
             units = ", noise in units of each one's own play, not judged"
             if played.has_noise_of(its):
-                tests.append(claim_test(estimate, task.parity, "above"))
+                test = claim_test(estimate, task.parity, "above")
+                if min(len(np.unique(games)) for pair in pairs for games in pair) < MIN_EPISODES:
+                    test = ClaimTest(1.0, 1.0)
+                tests.append(replace(test, of_one_training=True))
                 units = ""
             said.append(f"{played.env_id}, {played} beside {its}: {ratio}{units}")
     if said and not tests:

@@ -15,13 +15,22 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim's verdict, the numbers behind it, and its corrected p-value (None: not measured)."""
+    """A claim's verdict, the numbers behind it, and its corrected p-value (None: not measured).
+
+    `of_one_training`: decided by the games of a single training on either side.
+    """
 
     number: int
     text: str
     verdict: Verdict
     evidence: str
     p: float | None = None
+    of_one_training: bool = False
+
+    @property
+    def verdict_words(self) -> str:
+        """Return the verdict, and whether another training might change it."""
+        return f"{self.verdict}, one training" if self.of_one_training else str(self.verdict)
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,10 @@ def judge_claims(
     for number, ((text, _), each) in enumerate(zip(claims, found, strict=True), start=1):
         p = None if each.test is None else next(corrected)
         verdict = each.verdict if each.test is None or p is None else each.test.verdict(p)
-        judged.append(JudgedClaim(number, text, verdict, each.evidence, p))
+        one = (
+            each.test is not None and verdict is not Verdict.undecided and each.test.of_one_training
+        )
+        judged.append(JudgedClaim(number, text, verdict, each.evidence, p, one))
     return judged
 
 
@@ -55,7 +67,7 @@ def not_measured(by: str) -> Callable[[Any], Found]:
 def claims_table(claims: Sequence[JudgedClaim], paper: str) -> ShownTable:
     """Return the verdicts on a paper's claims as text."""
     rows = [
-        [str(c.number), c.text, str(c.verdict), c.evidence, "" if c.p is None else f"{c.p:.3f}"]
+        [str(c.number), c.text, c.verdict_words, c.evidence, "" if c.p is None else f"{c.p:.3f}"]
         for c in claims
     ]
     title = f"{paper}: claims; p two-sided, corrected for all (Holm)"

@@ -7,7 +7,7 @@ intervals of two means do not show that the means are equal, so nothing is judge
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -46,10 +46,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """One-sided p-values: `held` of "the claim is false", `failed` of "the claim is true"."""
+    """One-sided p-values: `held` of "the claim is false", `failed` of "the claim is true".
+
+    `of_one_training`: either side has a single one, so that they tell of games alone.
+    """
 
     held: float
     failed: float
+    of_one_training: bool = False
 
     @property
     def p(self) -> float:
@@ -111,6 +115,8 @@ def claim_test_of_every(tests: Sequence[ClaimTest]) -> ClaimTest:
     "Every" holds if all do: the largest p-value, uncorrected (an intersection-union test). It fails
     if any does: the smallest, times their number (Bonferroni).
     """
-    return ClaimTest(
-        max(test.held for test in tests), min(1.0, len(tests) * min(x.failed for x in tests))
-    )
+    failed = min(tests, key=lambda test: test.failed)
+    held = max(test.held for test in tests)
+    found = ClaimTest(held, min(1.0, len(tests) * failed.failed))
+    deciding = tests if found.held < found.failed else [failed]
+    return replace(found, of_one_training=any(test.of_one_training for test in deciding))

@@ -10,15 +10,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpd.actions import Box
-from qpd.analysis.returns.mean_bootstrap import mean_of_ratios_estimate
+from qpd.analysis.returns.mean_bootstrap import Seeds, mean_of_ratios_estimate
 from qpd.analysis.runs.run_frame import find_runs
-from qpd.analysis.selection.rule import MOST_BITS, Cell
+from qpd.analysis.selection.rule import MOST_BITS, Cell, edge_of
 from qpd.errors.codes import ErrorCode
+from qpd.evaluation.studentized import StudentizedEstimate
 from qpd.integer.integer_student import IntegerStudent
 from qpd.recipe.differences import recipe_differences
 from qpd.recipe.schema import Recipe
@@ -297,14 +298,37 @@ def cell_of(student: IntegerStudent) -> Cell | str:
     return Cell(next(iter(bits)), next(iter(widths)), student.input_bits, output)
 
 
-def matched(first: Games, second: Games) -> tuple[np.ndarray, np.ndarray]:
-    """Return the games of both, `[seeds, games]`, of the seeds that both have, if there are such.
+class MatchedGames(NamedTuple):
+    """Games of two policies, `[seeds, games]`, and the seeds of both; none where they differ."""
+
+    first: np.ndarray
+    second: np.ndarray
+    seeds: Seeds
+
+    @property
+    def are_of_one_training(self) -> bool:
+        """Tell whether either side has a single training: its interval is of games alone."""
+        return min(len(self.first), len(self.second)) == 1
+
+
+def matched(first: Games, second: Games) -> MatchedGames:
+    """Return the games of both of the seeds that both have, if there are such.
 
     Of each as many games as every seed has.
     """
-    if shared := first.keys() & second.keys():
+    shared = sorted(first.keys() & second.keys())
+    if shared:
         first, second = ({seed: each[seed] for seed in shared} for each in (first, second))
-    return as_matrix(first), as_matrix(second)
+    return MatchedGames(as_matrix(first), as_matrix(second), tuple(shared))
+
+
+def mean_ratio(pairs: Sequence[MatchedGames]) -> StudentizedEstimate | None:
+    """Estimate the mean over `pairs` of mean(first) / mean(second), seed by seed.
+
+    None where a mean of the second may be 0 or less.
+    """
+    games = [(pair.first, pair.second) for pair in pairs]
+    return mean_of_ratios_estimate(games, [(pair.seeds, pair.seeds) for pair in pairs])
 
 
 def ratio_of(games: Games, base: Games) -> tuple[float, float, float]:
@@ -312,8 +336,19 @@ def ratio_of(games: Games, base: Games) -> tuple[float, float, float]:
 
     NaN where floats may return 0 or less.
     """
-    found = mean_of_ratios_estimate([matched(games, base)])
+    found = mean_ratio([matched(games, base)])
     return (np.nan,) * 3 if found is None else (found.value, *found.interval())
+
+
+def is_at_parity(games: Games, floats: Games, share: float | None) -> bool:
+    """Tell whether the mean of `games` reaches `edge_of` the floats' of the seeds that both have.
+
+    Without `share` the deviation is that of all floats, of which there must be two.
+    """
+    few, base, _ = matched(games, floats)
+    its, means = base.mean(axis=1), np.array([each.mean() for each in floats.values()])
+    edge = edge_of(its, share) if share is not None else its.mean() - means.std(ddof=1)
+    return bool(few.mean(axis=1).mean() >= edge)
 
 
 def as_matrix(games: Games) -> np.ndarray:

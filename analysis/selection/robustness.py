@@ -25,7 +25,7 @@ from qpd.analysis.returns.mean_bootstrap import (
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
-from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws
+from qpd.evaluation.studentized import StudentizedEstimate, studentized_draws, t_estimate
 from qpd.files.json_input import read_json
 
 if TYPE_CHECKING:
@@ -240,11 +240,24 @@ def robustness(played: Sequence[NoisyGames]) -> pd.DataFrame:
                 "episodes": len(games),
             }
             row |= _estimate("mean", mean_estimate(games[None]))
-            row |= _estimate("kept", _ratio(games, clean if sigma else None))
+            row |= _estimate("kept", _kept(games, clean if sigma else None))
             other = its.returns.get(sigma) if its is not None and its is not each else None
             row |= _estimate("ratio", _ratio(games, other))
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _kept(games: np.ndarray, clean: np.ndarray | None) -> StudentizedEstimate | None:
+    """Estimate mean(games) / mean(clean), game by game, as games of one number begin alike.
+
+    By Student's t of what each game moves the ratio by (the delta method).
+    """
+    if clean is None or clean.mean() <= 0.0:
+        return None
+    if games.shape != clean.shape or len(games) < 2:
+        return _ratio(games, clean)
+    share = games.mean() / clean.mean()
+    return t_estimate(share + (games - share * clean) / clean.mean())
 
 
 def _ratio(games: np.ndarray, base: np.ndarray | None) -> StudentizedEstimate | None:

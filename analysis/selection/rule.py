@@ -107,8 +107,8 @@ def edge_of(floats: np.ndarray, share: float | None) -> np.ndarray:
 
 def frequencies(
     steps: Sequence[Step],
-    scores: Mapping[Cell, np.ndarray],
-    floats: np.ndarray,
+    scores: Mapping[Cell, Mapping[int, float]],
+    floats: Mapping[int, float],
     rule: Rule,
     share: float | None = None,
     resamples: int = 10_000,
@@ -116,20 +116,21 @@ def frequencies(
 ) -> tuple[float, ...]:
     """Return how often each step's choice would be the same with other seeds, 0 to 1.
 
-    `scores` and `floats` are mean returns of seeds, `[seeds]`, which are drawn again with
-    replacement; each step begins with the choice that was made before it. NaN where nothing can be
-    drawn: a single seed.
+    `scores` and `floats` are mean returns by seed. Seeds are drawn again with replacement: those
+    that the floats and all cells of a step have, for all of them together; where these are fewer
+    than two, each one's own. Each step begins with the choice that was made before it. NaN where
+    nothing can be drawn: a single seed.
     """
     rng = np.random.default_rng(seed)
-    base = _drawn(floats, resamples, rng)
     found = []
     for step in steps:
+        together = [floats, *(scores[cell] for cell in step.cells)]
+        base, *cells = _drawn_seeds(together, resamples, rng)
         # With the deviation over seeds, draws of one seed alone have an edge at its mean.
         with_edge = edge_of(base, share)
-        drawn = [_drawn(scores[cell], resamples, rng).mean(-1) for cell in step.cells]
-        passing = np.stack(drawn, axis=1) >= with_edge[:, None]
+        passing = np.stack([each.mean(-1) for each in cells], axis=1) >= with_edge[:, None]
         same = [rule(row) == _index(step) for row in passing.tolist()]
-        alone = len(floats) < 2 or any(len(scores[cell]) < 2 for cell in step.cells)
+        alone = any(len(each) < 2 for each in together)
         found.append(float("nan") if alone else float(np.mean(same)))
     return tuple(found)
 
@@ -138,6 +139,16 @@ def _index(step: Step) -> int | None:
     return None if step.chosen is None else step.cells.index(step.chosen)
 
 
-def _drawn(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    found: np.ndarray = values[rng.integers(0, len(values), (resamples, len(values)))]
-    return found
+def _drawn_seeds(
+    means: Sequence[Mapping[int, float]], resamples: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Return resamples `[resamples, seeds]` of each one's means."""
+    shared = sorted(set.intersection(*(set(each) for each in means)))
+    own = [shared if len(shared) > 1 else sorted(each) for each in means]
+    values = [
+        np.array([each[seed] for seed in seeds]) for each, seeds in zip(means, own, strict=True)
+    ]
+    if len(shared) > 1:
+        which = rng.integers(0, len(shared), (resamples, len(shared)))
+        return [each[which] for each in values]
+    return [each[rng.integers(0, len(each), (resamples, len(each)))] for each in values]

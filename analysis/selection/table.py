@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, ratio_of
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, is_at_parity, ratio_of
 from qpd.analysis.selection.rule import (
     RULES,
     STEPS,
@@ -40,9 +40,9 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
     """Return the cells that rules looked at, and the choices.
 
     A cell has a row per rule and step: its mean return over seeds, their deviation, whether it is
-    at parity (`edge_of`), and its ratio to the float networks with a 95% interval. A choice has a
-    row per rule and step, with `frequency`, how often it would be made with other seeds. Raises
-    TargetError without `share` for a single float seed.
+    at parity (`is_at_parity`), and its ratio to the float networks with a 95% interval. A choice
+    has a row per rule and step, with `frequency`, how often it would be made with other seeds, and
+    the `edge` of all float networks. Raises TargetError without `share` for a single float seed.
     """
     import pandas as pd
 
@@ -55,8 +55,8 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
             ErrorCode.NOTHING_MEASURED,
         )
     edge = float(edge_of(floats, share))
-    scores = {cell: _means(games) for cell, games in found.cells.items()}
-    passes = {cell: bool(means.mean() >= edge) for cell, means in scores.items()}
+    passes = {cell: is_at_parity(games, base, share) for cell, games in found.cells.items()}
+    scores = {cell: _mean_by_seed(games) for cell, games in found.cells.items()}
     cells: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for name, rule in RULES.items():
@@ -68,7 +68,7 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
                 ErrorCode.NOTHING_MEASURED,
             )
         for step, frequency in zip(
-            steps, frequencies(steps, scores, floats, rule, share), strict=True
+            steps, frequencies(steps, scores, _mean_by_seed(base), rule, share), strict=True
         ):
             cells += [
                 {"rule": name, "step": step.name, **_row(found, cell, base, passes)}
@@ -103,7 +103,11 @@ def _row(
 
 
 def _means(games: Games) -> np.ndarray:
-    return np.array([games[seed].mean() for seed in sorted(games)])
+    return np.array(list(_mean_by_seed(games).values()))
+
+
+def _mean_by_seed(games: Games) -> dict[int, float]:
+    return {seed: float(games[seed].mean()) for seed in sorted(games)}
 
 
 def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:

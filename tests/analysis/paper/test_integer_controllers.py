@@ -106,6 +106,51 @@ def test_a_selections_ratio_is_of_the_seeds_that_both_have() -> None:
     assert set(cells["ratio"].round(3)) == {1.0}
 
 
+def test_selections_and_claims_agree_on_what_is_at_parity() -> None:
+    found = measured("Hopper-v4", {Cell(8, 256, 8): 2700}, 2700)
+    found.floats[256] |= {9: games(9000, 1)[0]}  # a good one, of which nothing was made
+    cells, _ = selections(found, 0.95)
+    assert cells["at_parity"].all() and set(cells["ratio"].round(3)) == {1.0}
+    assert choices(ControllerEvidence([found]))[-1][1] == "8, 256, 8"
+
+
+def test_seeds_are_compared_with_themselves() -> None:
+    spread = np.linspace(-0.01, 0.01, 40)
+    means = {seed: 1000.0 * (seed + 1) for seed in range(5)}
+    found = MeasuredCells(Route("Hopper-v4"))
+    found.floats[256] = {seed: mean * (1 + spread) for seed, mean in means.items()}
+    found.cells[Cell(2, 256, 8)] = {
+        seed: 0.80 * mean * (1 + spread) for seed, mean in means.items()
+    }
+    # Floats differ fivefold by seed, and each cell has 0.80 of its own: above 0.74 for sure.
+    (claim,) = (claim for claim in judge(ControllerEvidence([found])) if claim.number == 2)
+    assert claim.verdict == Verdict.held and "0.80 [0.8" in claim.evidence
+    assert not claim.of_one_training
+
+
+def test_one_training_is_told_and_one_game_decides_nothing() -> None:
+    cells = {Cell(2, 256, 8): 2600.0}
+    few = measured("Hopper-v4", cells, 2700)
+    few.cells[Cell(2, 256, 8)], few.floats[256] = games(2600, 1), games(2700, 1)
+    by_number = {claim.number: claim for claim in judge(ControllerEvidence([few]))}
+    assert by_number[2].verdict_words == "held, one training"
+    few.cells[Cell(2, 256, 8)] = {0: np.array([2600.0])}
+    few.floats[256] = {0: np.array([2700.0])}
+    by_number = {claim.number: claim for claim in judge(ControllerEvidence([few]))}
+    assert by_number[2].verdict == Verdict.undecided and by_number[2].p == 1.0
+
+
+def test_half_of_a_claim_is_not_the_claim() -> None:
+    cells = {Cell(8, 256, 8): 11000.0, Cell(8, 64, 8): 5000.0}
+    found = measured("HalfCheetah-v4", cells, 11000)
+    found.cells[Cell(8, 256, 8, 3)] = games(11000)
+    by_number = {claim.number: claim for claim in judge(ControllerEvidence([found]))}
+    for number, missing in ((4, "outputs of 2 bits"), (5, "core bits")):
+        claim = by_number[number]
+        assert claim.verdict == Verdict.unmeasured, claim
+        assert claim.evidence.endswith(f"not measured: {missing}")
+
+
 def test_a_wide_float_does_not_make_narrow_cells_the_widest() -> None:
     narrow = measured("Hopper-v4", {Cell(2, 16, 8): 500}, 2700)
     claims = {claim.number: claim for claim in judge(ControllerEvidence([narrow]))}

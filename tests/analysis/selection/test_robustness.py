@@ -68,6 +68,14 @@ def test_what_is_kept_and_what_of_the_floats(tmp_path: Path) -> None:
     assert low < 1.2 < high and high - low < 0.2
 
 
+def test_what_is_kept_is_told_game_by_game(tmp_path: Path) -> None:
+    # Games differ threefold, and each keeps 0.90 of itself: so does the policy, for sure.
+    file = games_file(tmp_path, "one", "qat", {0.0: 1000, 0.1: 900})
+    table = robustness(read_noisy_games([file])).set_index("noise")
+    kept = table.loc[0.1, ["kept_low", "kept", "kept_high"]].tolist()
+    assert kept == pytest.approx([0.9, 0.9, 0.9])
+
+
 def test_a_controller_without_a_student_is_compared_with_its_twin(tmp_path: Path) -> None:
     files = [
         games_file(tmp_path, "twin", "teacher", {0.0: 900, 0.3: 400}),

@@ -44,19 +44,30 @@ def test_the_edge_is_one_deviation_or_a_share_below_the_mean() -> None:
 
 
 def test_how_often_other_seeds_would_choose_the_same() -> None:
-    floats = np.array([10.0, 10.0])
+    floats = {0: 10.0, 1: 10.0}
     scores = {
-        Cell(8, 16, 8): np.array([12.0, 12.0]),  # always at parity
-        Cell(2, 16, 8): np.array([8.0, 12.0]),  # its mean is at least 10 in three draws of four
+        Cell(8, 16, 8): {0: 12.0, 1: 12.0},  # always at parity
+        Cell(2, 16, 8): {0: 8.0, 1: 12.0},  # its mean is at least 10 in three draws of four
     }
-    passes = {cell: bool(each.mean() >= 10.0) for cell, each in scores.items()}
+    passes = {cell: sum(each.values()) >= 20.0 for cell, each in scores.items()}
     steps = choose(passes, RULES["paper"])
     found = frequencies(steps, scores, floats, RULES["paper"])
     assert steps[0].chosen == Cell(2, 16, 8)
     assert found[0] == pytest.approx(0.75, abs=0.02)
     assert found[1:] == (1.0, 1.0) or found[1:] == pytest.approx((0.75, 0.75), abs=0.02)
-    one = {cell: each[:1] for cell, each in scores.items()}
+    one = {cell: {0: each[0]} for cell, each in scores.items()}
     assert np.isnan(frequencies(steps, one, floats, RULES["paper"])).all()
+
+
+def test_seeds_that_all_have_are_drawn_for_all_together() -> None:
+    floats = {seed: 1000.0 * (seed + 1) for seed in range(5)}
+    cell = Cell(8, 16, 8)
+    above = {cell: {seed: 1.01 * mean for seed, mean in floats.items()}}
+    steps = choose({cell: True}, RULES["paper"])
+    # Above its own float at every seed, so above it in every draw of seeds; not in draws of others.
+    assert frequencies(steps, above, floats, RULES["paper"], share=1.0) == (1.0, 1.0, 1.0)
+    others = {cell: {seed + 5: mean for seed, mean in above[cell].items()}}
+    assert frequencies(steps, others, floats, RULES["paper"], share=1.0)[0] < 0.7
 
 
 def test_nothing_at_parity_ends_the_choice() -> None:
