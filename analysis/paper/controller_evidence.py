@@ -104,7 +104,7 @@ class ControllerEvidence:
                 cell = cell_of(load_integer_student(student))
                 known = cell if isinstance(cell, Cell) else None
                 env_id = str(student_origin(student).get("env_id"))
-                cores.append(BuiltCore(path.name, env_id, known, read_json(file)))
+                cores.append(BuiltCore(path.name, env_id, known, _read_measured(file)))
         usual = [each for each in routes if each.route.is_usual]
         return cls(usual, cores, noisy, [each for each in routes if each not in usual])
 
@@ -113,6 +113,23 @@ class ControllerEvidence:
         wanted = replace(route, **changes)
         found = (each for each in [*self.routes, *self.others] if each.route == wanted)
         return next(found, None)
+
+
+def _read_measured(file: Path) -> dict[str, Any]:
+    """Return what `qpd fpga` measured. Raises RunDirectoryError for any other file."""
+    numbers = ("luts", "flip_flops", "block_rams", "dsps", "layer_cycles", "observations")
+    try:
+        found = read_json(file)
+        whole = all(type(found[key]) in (int, float) for key in numbers)
+        whole = whole and isinstance(found["folding"], str)
+    except (OSError, ValueError, LookupError, TypeError):
+        whole = False
+    if not whole:
+        raise RunDirectoryError(
+            [f"{file}: is not what `qpd fpga` writes; delete it, or run `qpd fpga` again"],
+            ErrorCode.RUN_DAMAGED,
+        )
+    return dict(found)
 
 
 def task_of(found: MeasuredCells) -> str:

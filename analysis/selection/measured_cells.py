@@ -7,7 +7,7 @@ quantized (`--quant-delay 1`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -222,8 +222,7 @@ def _run(path: Path) -> _Found:
         return route, [], [f"{path}: {cell}; left out"]
     entries: list[tuple[_Key, int, np.ndarray]] = []
     for name, key in (("qat", cell), ("distilled", cell.width)):
-        if name in evaluations:
-            games = np.array(evaluations[name]["returns"])
+        if (games := _returns(evaluations, name)) is not None:
             entries.append((key, run.recipe.seed, games))
     notes = [] if entries else [f"{path}: was not evaluated; left out"]
     return route, entries, notes
@@ -242,7 +241,8 @@ def _training(path: Path) -> _Found:
         return route, [], [f"{path}: is no integer controller and no twin of one; left out"]
     evaluations = manifest.evaluations
     name = "qat" if "qat" in evaluations else "teacher"
-    if name not in evaluations:
+    games = _returns(evaluations, name)
+    if games is None:
         return route, [], [f"{path}: was not evaluated; left out"]
     key: Cell | int | str
     if run.quantized_file.is_file():
@@ -253,7 +253,13 @@ def _training(path: Path) -> _Found:
         key = "is a controller whose integers are not there"
     if isinstance(key, str):
         return route, [], [f"{path}: {key}; left out"]
-    return route, [(key, run.recipe.seed, np.array(evaluations[name]["returns"]))], []
+    return route, [(key, run.recipe.seed, games)], []
+
+
+def _returns(evaluations: Mapping[Any, dict[str, Any]], name: str) -> np.ndarray | None:
+    """Return all games of a policy; None where it was not played, or they were not kept."""
+    found = evaluations.get(name, {}).get("returns")
+    return np.array(found) if found else None
 
 
 def _float_width(run: TrainingRun) -> int:

@@ -80,7 +80,8 @@ def _film_atari(
 ) -> FilmedGame:
     env = make_vector_env(env_id, 1, max_frames=max_frames)
     env.reset(seed)
-    # The evaluation's own stream of draws, so that the same seed acts as it does there.
+    # The evaluation's stream of draws, which there all parallel games share: a greedy policy, or
+    # one that plays alone, acts as it does there.
     rng = np.random.default_rng([seed, 0xE7A1])
     asked: list[np.ndarray] = []
     scores, ended = [0.0], False

@@ -130,7 +130,7 @@ def evaluate(
     """
     if num_episodes < 1:
         raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
-    # A stream apart from the environments'. video.py has the same: it films what is played here.
+    # A stream apart from the environments'.
     rng = np.random.default_rng([seed, 0xE7A1])
     env.reset(seed)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)

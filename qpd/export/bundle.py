@@ -248,8 +248,8 @@ def refuse_foreign(folder: Path, target: str) -> None:
     try:
         manifest = read_json(folder / MANIFEST)
         if manifest.get("format") == FORMAT:
-            there = manifest.get("target")
-            checksums = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+            checksums = {name: str(entry["sha256"]) for name, entry in manifest["files"].items()}
+            there = str(manifest["target"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass  # no manifest, or one that no export has written
     if there != target:

@@ -14,6 +14,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+CAN_TELL = fcntl is not None  # who is alive
+
 
 def hold(descriptor: int, path: Path) -> bool:
     """Lock the open file or folder `path` until it is closed; False if it was removed meanwhile.
@@ -60,14 +62,6 @@ def put_back_abandoned(path: Path, place: Path) -> None:
         pass
     finally:
         os.close(descriptor)
-
-
-def is_held(path: Path) -> bool:
-    """Return whether a living process holds the file or folder, as far as can be told."""
-    descriptor = _lock_if_free(path)
-    if descriptor is not None:
-        os.close(descriptor)
-    return descriptor is None and fcntl is not None
 
 
 def _lock_if_free(path: Path) -> int | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from qpd.files.abandoned import hold, is_held, remove_abandoned
+from qpd.files.abandoned import CAN_TELL, hold, remove_abandoned
 from qpd.files.bounded_read import open_regular
 from qpd.files.tensors import seal_header
 
@@ -168,5 +168,9 @@ def remove_leftovers(folder: Path) -> None:
     Where the system cannot tell who is alive, no other process may be writing there.
     """
     for path in folder.rglob(f".*{_SUFFIX}"):
-        if _LEFTOVER.fullmatch(path.name) and not is_held(path):
+        if not _LEFTOVER.fullmatch(path.name):
+            continue
+        if CAN_TELL:
+            remove_abandoned(path)
+        else:
             path.unlink(missing_ok=True)

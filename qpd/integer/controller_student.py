@@ -41,8 +41,7 @@ def controller_student(
     doubled = 2 if has_zero else 1
     input_grid, output_grid = quantizers.learned[0].grid, quantizers.learned[-1].grid
     step = scales[0] / input_grid.reach
-    low = mean + input_grid.least * step * deviation
-    high = low + 2**quantizers.bits.input * step * deviation - step * deviation
+    low, high = _input_range(mean, step * deviation, input_grid.least, 2**quantizers.bits.input)
     widths = [layer.out_features for layer in layers]
     architecture = StudentArchitecture((len(mean),), widths[-1], (), tuple(widths[:-1]))
     top = int(2**quantizers.bits.core - 1)
@@ -85,10 +84,29 @@ def controller_student(
         tuple(found),
         float(unit),
         actions,
-        low.astype(np.float32),
-        high.astype(np.float32),
+        low,
+        high,
         action_bits,
         quantizers.bits.input,
         has_zero,
         OutputGrid(float(scales[-1] / output_grid.reach), quantizers.bits.output),
     )
+
+
+def _input_range(
+    mean: np.ndarray, step: np.ndarray, least: int, levels: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the lowest and the highest level stand for, float32 `[features]`.
+
+    The mean is level `-least`. The step of a feature that never varied may be too small for float32
+    beside its mean: there it is float32's own, so that the mean keeps its level.
+    """
+
+    def ends(by: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low = mean + least * by
+        return low.astype(np.float32), (low + levels * by - by).astype(np.float32)
+
+    low, high = ends(step)
+    if (high > low).all():
+        return low, high
+    return ends(np.where(high > low, step, np.spacing(np.abs(mean).astype(np.float32))))

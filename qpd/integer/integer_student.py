@@ -130,7 +130,7 @@ class IntegerStudent:
         return int(2**self.input_bits - 1)
 
     def zero_level(self, bits: int) -> int:
-        """Return M of weights `2n - M` of so many bits: odd integers, or even ones."""
+        """Return twice the level of a weight of 0: weights are `2n` less it, odd or even."""
         return int(2**bits - (0 if self.has_zero_weight else 1))
 
     def weight_levels(self, layer: IntegerLayer) -> np.ndarray:
@@ -250,7 +250,10 @@ def integer_student(
         layers.append(layer)
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if student.architecture.num_features:
-        ranges = (student.input_low.cpu().numpy(), student.input_high.cpu().numpy())
+        # Copies: a CPU's buffers would be shared, and this student is frozen.
+        ends = (student.input_low, student.input_high)
+        low, high = (each.cpu().numpy().copy() for each in ends)
+        ranges = (low, high)
     # The head has a single scale, so any of its units is the outputs' unit.
     return IntegerStudent(
         student.architecture,

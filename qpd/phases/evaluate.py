@@ -44,9 +44,10 @@ def evaluate_run(
 ) -> None:
     """Evaluate what the run directory holds and record each result; finished ones are kept.
 
-    All policies play by one seed, games that no checkpoint was chosen on. Where the
-    recipe sharpens the student, the teacher is also evaluated at the student's sharpness.
-    Games of teacher and distilled student that `shared_games` holds are not played again.
+    All policies play by one seed, another than validation's; where a greedy policy has few starts,
+    the games are the same nevertheless. Where the recipe sharpens the student, the teacher is also
+    evaluated at the student's sharpness. Games of teacher and distilled student that `shared_games`
+    holds are not played again.
     """
     run, settings = student.run, student.recipe.evaluation
     if already_done(run, "evaluate", progress):

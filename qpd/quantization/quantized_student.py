@@ -1,8 +1,9 @@
 """The quantized student as training sees it: integers carried in floats, straight-through.
 
 Every tensor that flows between layers holds integers (levels 0..2^k - 1); weights are the odd
-integers of `dorefa`, or even ones with a zero. The forward pass equals the integer engine's,
-except where an accumulator, or a few parts of it, is rounded to bfloat16.
+integers of `dorefa`, or even ones with a zero. The forward pass equals the integer engine's, except
+where a level is a matter of rounding, as gains have 24 bits here and 31 there, and where an
+accumulator, or a few parts of it, is rounded to bfloat16.
 """
 
 from __future__ import annotations

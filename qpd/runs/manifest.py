@@ -65,6 +65,12 @@ class _Evaluation(BaseModel):
     seconds: _Seconds = 0.0
     returns: list[_Score] = []
 
+    @model_validator(mode="after")
+    def _returns_are_of_all_episodes(self) -> Self:
+        if self.returns and len(self.returns) != self.episodes:
+            raise ValueError(f"returns: {len(self.returns)}, of {self.episodes} episodes")
+        return self
+
 
 class _FirstGames(BaseModel):
     """Hold what is read of the first games; the rest is kept as it is."""

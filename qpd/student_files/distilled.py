@@ -143,6 +143,8 @@ def load_student(path: Path) -> Student:
         _check_shapes(architecture, tensors)
         student = Student(architecture)
         student.load_state_dict(tensors)
+        if architecture.num_features and (student.input_high <= student.input_low).any():
+            raise ValueError("input_high must exceed input_low")
     except (KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         # load_state_dict lists every mismatch on a line of its own; errors here are one line.
         reason = str(error).splitlines()[0]

@@ -16,7 +16,7 @@ from qpd.files.atomic import write_safetensors
 from qpd.files.json_input import parse_json
 from qpd.integer.action_codes import OutputGrid
 from qpd.integer.constant_bytes import constant_bytes
-from qpd.integer.integer_student import IntegerLayer, IntegerStudent
+from qpd.integer.integer_student import INT32_MAX, IntegerLayer, IntegerStudent
 from qpd.quantization.activation_table import ENTRIES
 from qpd.student_files.distilled import (
     StudentFileError,
@@ -135,7 +135,7 @@ def _read_wide_fields(metadata: dict[str, str]) -> tuple[int, bool, OutputGrid |
     if "output_step" not in found:
         return input_bits, zero, None
     step, bits = found["output_step"], found["output_bits"]
-    if type(step) is not float or not 0.0 < step < float("inf"):
+    if type(step) is not float or not _SCALES[0] <= step <= _SCALES[1]:
         raise ValueError("integers: output_step")
     if type(bits) is not int or not 2 <= bits <= 8:
         raise ValueError("integers: output_bits")
@@ -224,6 +224,8 @@ def unpack_student(metadata: dict[str, str], arrays: dict[str, np.ndarray]) -> I
                 2**input_bits - 1 if not layers else top,
             )
         )
+        if layers[-1].largest_accumulator > INT32_MAX:
+            raise ValueError(f"{shape.name}: its accumulators may exceed int32")
     ranges: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     if width := architecture.num_features:
         low = _vector(arrays, "input_low", np.float32, width)

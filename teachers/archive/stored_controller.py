@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from qpd.quantization.integer_grid import WeightGrid
 
 CONTROLLER_FORMAT = "qpd-quantized-agent-2"
 _MOST_LAYERS = 64
+_LEAST, _MOST = 1e-30, 1e30  # of scales, which are used as float32
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def controller_of_json(content: Mapping[str, Any]) -> StoredController:
         raise ValueError(f"calls: expected 0 to {WARM_UP}")
     if not isinstance(scales, list) or not 2 <= len(scales) <= _MOST_LAYERS + 1:
         raise ValueError("scales: expected a list of numbers")
-    if not all(type(each) in (int, float) and 0 < each < math.inf for each in scales):
-        raise ValueError("scales: expected numbers above 0")
+    if not all(type(each) in (int, float) and _LEAST <= each <= _MOST for each in scales):
+        raise ValueError(f"scales: expected numbers from {_LEAST:g} to {_MOST:g}")
     found = tuple(float(each) for each in scales)
     return StoredController(ControllerBits(*bits), content["grid"], begun_at, found, calls)

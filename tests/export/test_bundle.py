@@ -84,6 +84,20 @@ def test_files_of_the_users_own_stay_and_what_was_built_goes(
     assert (folder / "a.c").read_bytes() == b"3"
 
 
+@pytest.mark.parametrize("files", ['{"a.c": 1}', "7", "[]", '{"a.c": {"sha256": 3}}'])
+def test_a_manifest_that_no_export_wrote_protects_what_is_there(
+    files: str, source: ExportSource, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "a.c").write_bytes(b"mine")
+    manifest = f'{{"format": "qpd-export", "target": "c", "files": {files}}}'
+    (folder / "manifest.json").write_text(manifest)
+    with pytest.raises(ExportError, match="holds something that is not an export|was changed"):
+        write_bundle(folder, "c", source, {"a.c": b"1"})
+    assert (folder / "a.c").read_bytes() == b"mine"
+
+
 def test_a_file_of_the_users_own_is_not_replaced_by_one_that_is_new(
     source: ExportSource, tmp_path: Path
 ) -> None:

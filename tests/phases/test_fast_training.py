@@ -31,7 +31,7 @@ from qpd.runs.metrics_log import read_metrics
 from qpd.runs.progress import SilentProgress
 from qpd.runs.training_run import TrainingRun
 from qpd.student_files.origin import student_environment, student_origin
-from qpd.student_files.quantized import load_integer_student
+from qpd.student_files.quantized import load_integer_student, save_integer_student
 from qpd.teachers import load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
@@ -322,7 +322,7 @@ def test_mistakes_are_one_line(
     ("change", "problem"),
     [
         ({"core_bits": 9}, "core_bits"),
-        ({"scales": [1.0, -1.0, 1.0, 1.0]}, "above 0"),
+        ({"scales": [1.0, -1.0, 1.0, 1.0]}, "from 1e-30"),
         ({"scales": [1.0, 1.0]}, "scales of 1 linear layers"),
         ({"calls": 301}, "calls"),
         ({"grid": "round"}, "grid"),
@@ -415,3 +415,15 @@ def test_a_bias_that_no_accumulator_holds_is_refused() -> None:
     box, mean = Box((-1.0,), (1.0,), "tanh"), np.zeros(3)
     with pytest.raises(ValueError, match="a bias of actor is beyond 32 bits"):
         controller_student(layers, quantizers, mean, mean + 1.0, box)
+
+
+def test_a_feature_that_never_varies_keeps_its_level(tmp_path: Path) -> None:
+    quantizers = ControllerQuantizers(ControllerBits(8, 3, 8), "narrow", [2.0, 1.0, 1.0], 300)
+    layers: list[Any] = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)]
+    attach_frozen_controller(layers, quantizers)
+    # VecNormalize's least deviation: beside 5,000 its levels are closer than float32's numbers.
+    mean, deviation = np.array([5000.0, 0.0]), np.array([1e-4, 1.0])
+    student = controller_student(layers, quantizers, mean, deviation, Box((-1.0,), (1.0,), "tanh"))
+    save_integer_student(tmp_path / "q", student, {})
+    levels = load_integer_student(tmp_path / "q").encode(mean[None].astype(np.float32))
+    assert levels.tolist() == [[128, 128]]

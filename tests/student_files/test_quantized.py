@@ -248,3 +248,21 @@ def test_float_and_integer_students_are_not_taken_for_each_other(tmp_path: Path)
     save_integer_student(tmp_path / "integer", student_of("mlp-8"), {})
     assert "not written as qpd-integer-student" in error_line(tmp_path / "float")
     assert "not written as qpd-float-student" in error_line(tmp_path / "integer", load_student)
+
+
+def test_a_distilled_student_with_an_empty_input_range_is_refused(tmp_path: Path) -> None:
+    student = Student(architecture_for("mlp-8", (3,), 2))
+    student.input_high.copy_(student.input_low)
+    save_student(tmp_path / "file", student, Discrete(2), {})
+    with pytest.raises(StudentFileError, match="input_high must exceed input_low"):
+        load_student(tmp_path / "file")
+
+
+def test_integers_do_not_change_with_the_network_they_were_made_of() -> None:
+    student = Student(architecture_for("mlp-8", (3,), 2))
+    simulation = QuantizedStudent(student, QuantizationConfig(8, 8))
+    integers = integer_student(simulation, Discrete(2))
+    assert integers.input_low is not None
+    before = integers.input_low.copy()
+    student.move_input_range(torch.full((3,), -5.0), torch.full((3,), 5.0))
+    np.testing.assert_array_equal(integers.input_low, before)

@@ -80,6 +80,11 @@ ARCHITECTURE = {"observation_shape": [5], "num_actions": 3, "conv_channels": [],
         ("relu", {"format_version": "4", "integers": '{"input_bits": 9}'}, "input_bits"),
         ("relu", {"format_version": "4", "integers": '{"has_zero_weight": 1}'}, "has_zero"),
         ("relu", {"format_version": "4", "integers": '{"output_step": 0.0}'}, "output_bits"),
+        (
+            "relu",
+            {"format_version": "4", "integers": '{"output_step": 5e-324, "output_bits": 3}'},
+            "output_step",
+        ),
         ("relu", {"format_version": "4", "integers": "[]"}, "integers"),
         ("tanh", {"tables": np.zeros(1023, np.uint8)}, r"tables is uint8 \(1023,\)"),
         ("elu", {"tables": np.zeros(1024, np.uint8)}, r"not uint8 \(2048,\)"),
@@ -101,6 +106,15 @@ def test_what_does_not_fit_is_refused_in_one_line(
     with pytest.raises(StudentFileError, match=line) as caught:
         load_integer_student(path)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_accumulators_beyond_32_bits_are_refused(tmp_path: Path) -> None:
+    tensors, metadata = pack_student(student_of("relu"), {})
+    tensors["biases"] = tensors["biases"].clone()
+    tensors["biases"][-1] = 2**31 - 1  # with the products, an int32 turns negative
+    save_file(tensors, tmp_path / "file", metadata)
+    with pytest.raises(StudentFileError, match="actor: its accumulators may exceed int32"):
+        load_integer_student(tmp_path / "file")
 
 
 def test_no_tables_are_refused(tmp_path: Path) -> None:

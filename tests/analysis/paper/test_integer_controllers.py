@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +29,10 @@ from qpd.analysis.selection.rule import RULES, Cell, choose
 from qpd.analysis.selection.scopes import scopes_figure, with_scopes
 from qpd.analysis.selection.table import selections
 from qpd.integer.action_codes import OutputGrid
+from qpd.runs.run_directory import RunDirectoryError
 from qpd.student_files.quantized import load_integer_student
 from tests.analysis.continuous_run import continuous_run
+from tests.analysis.made_up_runs import REFERENCE
 from tests.command_line import call
 
 
@@ -223,11 +226,21 @@ def test_a_student_with_outputs_of_few_bits_is_no_cell_to_choose(tmp_path: Path)
 
 
 def test_outputs_of_trained_controllers_are_those_of_their_grid() -> None:
-    folder = Path(__file__).parents[3] / "runs-reference/controllers/trained/hopper-16-2-6-s0"
+    folder = REFERENCE / "controllers/trained/hopper-16-2-6-s0"
     student = load_integer_student(folder / "quantized.safetensors")
     assert student.output_grid is not None and cell_of(student) == Cell(2, 16, 6, 8)
     few = replace(student, output_grid=OutputGrid(0.5, 3))
     assert cell_of(few) == Cell(2, 16, 6, 3)
+
+
+@pytest.mark.parametrize("content", ['{"luts": 12', '{"luts": 12}', "[]"])
+def test_a_damaged_record_of_a_core_is_named(content: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(REFERENCE / "controllers/trained/hopper-16-2-6-s0", run)
+    file = next(run.glob("exports/*/fpga.json"))
+    file.write_text(content)
+    with pytest.raises(RunDirectoryError, match="fpga.json: is not what `qpd fpga` writes"):
+        ControllerEvidence.of([run])
 
 
 def test_the_choices_stand_beside_the_papers() -> None:
