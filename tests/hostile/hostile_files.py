@@ -178,6 +178,14 @@ def float_entries(inputs: int, hidden: int) -> tuple[dict[str, Any], int]:
     return entries, end
 
 
+def plain_numbers(entries: dict[str, Any], end: int) -> bytes:
+    """Zeros for all of `float_entries`, but a range of inputs from 0 to 1."""
+    content = np.zeros(end // 4, np.float32)
+    start, stop = entries["input_high"]["data_offsets"]
+    content[start // 4 : stop // 4] = 1.0
+    return content.tobytes()
+
+
 def torch_file_with(changes: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     """The tensors of `tiny_agent` as torch.save writes them, with other members."""
     buffer = io.BytesIO()

@@ -26,6 +26,7 @@ from tests.hostile.hostile_files import (
     live,
     nested_tuple_key,
     overlapping_zip,
+    plain_numbers,
     rebuilt_tensor,
     safetensors_of,
     saved,
@@ -295,9 +296,8 @@ def test_the_largest_student_stays_within_bounds(reader: BoundedReader, tmp_path
     entries, end = float_entries(65_000, 240)
     assert 0.9 * MAX_PARAMETERS < end / 4 < MAX_PARAMETERS
     header = student_header({**LINEAR, "observation_shape": [65_000], "hidden": [240]}, **entries)
-    outcome = reader.read(
-        "student", write(tmp_path, "distilled.safetensors", safetensors_of(header, bytes(end)))
-    )
+    content = safetensors_of(header, plain_numbers(entries, end))
+    outcome = reader.read("student", write(tmp_path, "distilled.safetensors", content))
     assert outcome.kind == "read" and outcome.added_bytes < 500 * MIB, outcome
 
 
@@ -308,7 +308,7 @@ def test_students_of_nan_and_of_holes(reader: BoundedReader, tmp_path: Path) -> 
     nan = np.full(end // 4, np.nan, np.float32).tobytes()
     path.write_bytes(safetensors_of(header, nan))
     refused(reader.read("student", path), "weights that are not finite")
-    path.write_bytes(safetensors_of(header, bytes(end)))
+    path.write_bytes(safetensors_of(header, plain_numbers(entries, end)))
     assert reader.read("student", path).kind == "read"
     half = [entry | {"dtype": "F8_E4M3", "shape": [4 * n for n in entry["shape"][:1]] +
             entry["shape"][1:]} for entry in entries.values()]  # fmt: skip
