@@ -72,9 +72,13 @@ def learning_figure(routes: Sequence[MeasuredCells]) -> Figure:
 
     Thin lines are trainings, thick ones their means. Each is averaged over 30 spans of steps.
     """
-    figure = new_figure(PAGE_WIDTH, 2.5)
-    panels = figure.subplots(1, len(routes), squeeze=False)[0]
-    for axes, found in zip(panels, routes, strict=True):
+    columns = min(len(routes), 2)  # the names of more do not fit
+    rows = -(-len(routes) // columns)
+    figure = new_figure(PAGE_WIDTH, 2.5 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes in panels.flat[len(routes) :]:
+        axes.set_axis_off()
+    for axes, found in zip(panels.flat, routes, strict=False):
         keys = sorted(found.curves, key=lambda key: (isinstance(key, Cell), key))
         for place, key in enumerate(keys):
             curves = found.curves[key].values()
@@ -89,8 +93,9 @@ def learning_figure(routes: Sequence[MeasuredCells]) -> Figure:
             axes.plot(x, spans.mean(0), color=look["color"], label=f"{_named(key)}, {seeds}")
         axes.set_title(str(found.route), loc="left")
         axes.set_xlabel("thousands of steps")
-        axes.legend(loc="upper left")
-    panels[0].set_ylabel("return in training")
+        axes.legend(loc="lower right")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("return in training")
     return figure
 
 
