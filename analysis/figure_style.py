@@ -105,7 +105,8 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     # the date.
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         data = io.BytesIO()
-        figure.savefig(data, format=suffix, metadata=metadata)
+        # Tight, as names from files may be longer than any layout has room for.
+        figure.savefig(data, format=suffix, metadata=metadata, bbox_inches="tight", pad_inches=0.05)
         path = folder / f"{name}.{suffix}"
         write_bytes(path, data.getvalue())
         written.append(path)

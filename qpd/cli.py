@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import warnings
+from contextlib import nullcontext
 from types import FrameType
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from qpd.commands.errors import asked_help, error_lines, print_errors
 from qpd.commands.evaluate import evaluate
 from qpd.commands.export import export
 from qpd.commands.fpga import fpga
+from qpd.commands.json_stdout import stdout_for_json
 from qpd.commands.push import push
 from qpd.commands.quantize import quantize
 from qpd.commands.report import report
@@ -97,7 +99,8 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = app(arguments, prog_name="qpd", standalone_mode=False)
+        with stdout_for_json() if "--json" in words else nullcontext():
+            code = app(arguments, prog_name="qpd", standalone_mode=False)
         if code == 130:  # what typer makes of Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+_LONGEST_OF_TWO = 60  # letters of a name in a legend of two columns
 _STUDENTS = {"ptq": "PTQ", "qat": "QAT"}
 _REFERENCES = {"teacher": "teacher", "distilled": "fp32 student"}
 
@@ -176,7 +177,8 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
     looks = {tuple(line): place for place, line in enumerate(lines)}
     columns = min(2, len(students))
     rows = -(-len(students) // columns)
-    figure = new_figure(PAGE_WIDTH, 2.4 * rows + 0.3 + 0.15 * -(-len(looks) // 2))
+    across = 1 if max(len(" ".join(look)) for look in looks) > _LONGEST_OF_TWO else 2
+    figure = new_figure(PAGE_WIDTH, 2.4 * rows + 0.3 + 0.15 * -(-len(looks) // across))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
     for ax, student in zip(axes, students, strict=False):
@@ -201,7 +203,7 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
     # sorted() is stable: quantizers keep their order, references move to the end.
     order = sorted(entries, key=lambda label: label in _REFERENCES.values())
     handles = [entries[label] for label in order]
-    figure.legend(handles, order, ncols=2, loc="outside lower center")
+    figure.legend(handles, order, ncols=across, loc="outside lower center")
     return figure
 
 

@@ -191,8 +191,22 @@ def summary_caption(summary: dict[str, Any]) -> str:
         )
     elif base["mean"] <= 0:
         missing = "; of teacher: -, as its return is not above 0"
-    text = f"{measured[0]['episodes']} full games each, {printable(measured[0]['acting'])}"
+    text = f"{_each('{} full games', 'episodes', summary)}, {printable(measured[0]['acting'])}"
     if "teacher_sharpened" in summary["policies"]:
         sharpened = summary["policies"]["teacher_sharpened"]["return"]["acting"]
         text += f"; teacher, sharpened: {printable(sharpened)}"
-    return f"{text}; mean with bootstrap interval; evaluation seed {measured[0]['seed']}{missing}"
+    seeds = _each("evaluation seed {}", "seed", summary)
+    return f"{text}; mean with bootstrap interval; {seeds}{missing}"
+
+
+def _each(form: str, key: str, summary: dict[str, Any]) -> str:
+    """Say what all policies' games have in common, or which policies have what."""
+    holders: dict[Any, list[str]] = {}
+    for name, entry in summary["policies"].items():
+        if "return" in entry:
+            holders.setdefault(entry["return"][key], []).append(LABELS[name])
+    if len(holders) == 1:
+        every = " each" if key == "episodes" else ""
+        return form.format(*holders) + every
+    parts = [f"{form.format(value)} ({', '.join(names)})" for value, names in holders.items()]
+    return " and ".join(parts)

@@ -145,11 +145,12 @@ def draw_sizes(table: DataFrame, axes: Axes) -> None:
         TEACHER_BYTES, -0.4, len(SIZE_GRID) - 0.6, color=NEUTRAL, linewidth=0.8, linestyle="--"
     )
     teachers = others.drop_duplicates("source")
-    axes.plot(
-        teachers["source"].map(places), teachers["teacher_bytes"], label="teacher, fp32",
-        color=NEUTRAL, marker="_", markersize=9, markeredgewidth=1.5, linestyle="",
-    )  # fmt: skip
-    if teachers.empty:
+    if not teachers.empty:
+        axes.plot(
+            teachers["source"].map(places), teachers["teacher_bytes"], label="teacher, fp32",
+            color=NEUTRAL, marker="_", markersize=9, markeredgewidth=1.5, linestyle="",
+        )  # fmt: skip
+    else:
         axes.annotate(
             "teacher", (0, TEACHER_BYTES), (-8, 3), textcoords="offset points", color=NEUTRAL
         )
@@ -160,10 +161,7 @@ def draw_sizes(table: DataFrame, axes: Axes) -> None:
         tilt_names(axes, 30)
     axes.set_xlabel("student")
     axes.set_ylabel("bytes of its file")
-    axes.legend(
-        loc="upper left" if not long else "center left",
-        bbox_to_anchor=None if not long else (1.0, 0.5),
-    )
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _of_grid(table: DataFrame) -> DataFrame:

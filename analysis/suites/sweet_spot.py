@@ -125,7 +125,7 @@ def bits_figure(table: pd.DataFrame) -> Figure:
     kinds = list(dict.fromkeys(table["kind"]))
     columns = min(_COLUMNS, len(agents))
     rows = -(-len(agents) // columns)
-    figure = new_figure(PAGE_WIDTH, 1.25 * rows + 0.4)
+    figure = new_figure(PAGE_WIDTH, max(2.2, 1.3 * rows + 0.4))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     named: dict[str, Any] = {}  # kinds that some agent has, not the first one alone
     for axis, agent in zip(axes, agents, strict=False):
@@ -141,7 +141,7 @@ def bits_figure(table: pd.DataFrame) -> Figure:
             axis.fill_between(x, line["low"], line["high"], color=look["color"], alpha=0.2, lw=0)
             (drawn,) = axis.plot(x, line["return"], markersize=2.5, linewidth=0.8, **look)
             named.setdefault(kind, drawn)
-        axis.set_title(as_label(agent), fontsize=5.5)
+        axis.set_title(as_label(agent.replace("-", "\n", 1)), fontsize=5.5)  # algorithm, game
         axis.set_xticks(np.log2([2, 3, 4, 6, 8, 16]), ["2", "3", "4", "6", "8", "16"], fontsize=5)
         axis.tick_params(axis="y", labelsize=5)
     for axis in axes[len(agents) :]:

@@ -47,6 +47,12 @@ def why_no_student(teacher: Teacher) -> str | None:
     return None
 
 
+def balances(teacher: Teacher) -> bool:
+    """Tell whether a factor moves through the agent's hidden layers, as through ReLU."""
+    actor = actor_of(teacher.network, teacher.activation)
+    return all(layer.activation == "ReLU" for layer in actor.layers[:-1])
+
+
 def agent_student(
     teacher: Teacher,
     low: Tensor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qpd.agents.errors import AgentQuantizationError
 from qpd.errors.nearest_name import did_you_mean
@@ -55,6 +55,12 @@ class Precision:
     def per(self) -> str:
         """Name the weights that share a range; empty of floats."""
         return self.quantizer.per if self.scheme and self.quantizer is not None else ""
+
+    @property
+    def per_channel(self) -> Precision:
+        """The same with a range for each output channel."""
+        assert self.quantizer is not None
+        return replace(self, quantizer=replace(self.quantizer, per="channel"))
 
     @property
     def key(self) -> str:

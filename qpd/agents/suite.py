@@ -22,7 +22,7 @@ import numpy as np
 
 from qpd.agents.agent_games import AgentGames
 from qpd.agents.agent_run import write_agent_run
-from qpd.agents.agent_student import why_no_student
+from qpd.agents.agent_student import balances, why_no_student
 from qpd.agents.cells import arithmetic_of, float_cell, quantize_agent
 from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.precision import FP32, Precision
@@ -284,7 +284,7 @@ class _AgentAtWork:
                 "float agent, and other rows keep what they do not round themselves"
             )
         self._tell_simulated()
-        cells = tuple(self._cell(precision, fp32) for precision in self._suite.precisions)
+        cells = tuple(self._cell(precision, fp32) for precision in self._precisions())
         env_id = self._entry.environment.source.env_id
         return AgentResult(self._entry.source, name, teacher.algo, env_id, fp32, random, cells)
 
@@ -315,6 +315,24 @@ class _AgentAtWork:
         reason = why_no_student(self._entry.teacher)
         if reason and any(each.asks_for_integers for each in self._suite.precisions):
             self._progress.note(f"{self._entry.name}: simulated in float: {reason}")
+
+    def _precisions(self) -> list[Precision]:
+        """Return the suite's precisions, but of two that are one to this agent the second not."""
+        asked, teacher = list(self._suite.precisions), self._entry.teacher
+        same = [
+            each
+            for each in asked
+            if each.per == "column"
+            and each.per_channel in asked
+            and arithmetic_of(teacher, each) == "integers"
+            and not balances(teacher)
+        ]
+        if same:
+            self._progress.note(
+                f"{self._entry.name}: its hidden layers are not ReLU, so that integers --per "
+                "column are those --per channel, which are played once"
+            )
+        return [each for each in asked if each not in same]
 
     def _cell(self, precision: Precision, fp32: Cell) -> Cell:
         file = self._folder / f"{precision.key}.json"

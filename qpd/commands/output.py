@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qpd.commands.json_stdout import json_stream
 from qpd.errors.terminal_text import printable
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on stdout."""
-    print(json.dumps(value, allow_nan=False))
+    print(json.dumps(value, allow_nan=False), file=json_stream(), flush=True)
 
 
 def print_text(text: str) -> None:

@@ -21,6 +21,7 @@ from qpd.commands.output import (
     print_json,
     print_table,
     print_text,
+    print_warnings,
 )
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -214,13 +215,21 @@ def _precision(form: str | None, plain: bool, changes: Sequence[str]) -> list[st
 
 
 def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
-    """Print how a training is: a table (nothing if `quiet`), or one JSON object."""
-    if quiet and not as_json:
-        return
+    """Print how a training is: a table (nothing if `quiet`), or one JSON object; warn on stderr."""
     summary = training_summary(path)
     if as_json:
         print_json(summary)
-        return
+    elif not quiet:
+        _print_training(path, summary)
+    if summary["lacks_integers"]:
+        from qpd.runs.training_run import TrainingRun
+
+        begin = TrainingRun.open(path).recipe.few_bits_begin
+        line = f"{path}: is a float agent, nothing was learned in few bits: {begin}"
+        print_warnings([f"{line}; give more --timesteps"])
+
+
+def _print_training(path: Path, summary: dict[str, Any]) -> None:
     print_text(f"{path}: training of {summary['algo']} on {summary['env_id']}")
     rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
     print_table(["training", ""], [row for row in rows if row[1]])
@@ -239,10 +248,11 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
         play = shlex.join(["qpd", "evaluate", str(path), "--policy", "qat", *needed])
         export = shlex.join(["qpd", "export", str(path), "--format", "c"])
         print_text(f"its integers: {play}; {export}")
-    elif summary["lacks_integers"]:
-        print_text("it is a float agent: nothing was learned in few bits; give more --timesteps, "
-                   "beyond learning_starts")  # fmt: skip
-    elif summary["state"] == "done" and summary["agent"] is not None:
+    elif (
+        summary["state"] == "done"
+        and summary["agent"] is not None
+        and not summary["lacks_integers"]
+    ):
         print_text(f"make a student of it: {student_command(path)}")
 
 

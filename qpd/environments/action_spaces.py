@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import gymnasium
+import numpy as np
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.environments.interface import EnvironmentConfigError
 
 _LARGEST_BOUND = 1e30
+
+
+def within_space(action: np.ndarray, space: gymnasium.Space[Any]) -> np.ndarray:
+    """Return an action as a float Box of another type than float32 wants it; others are kept.
+
+    Policies act in float32, whose nearest number to a bound of float64 may lie beyond it.
+    """
+    if not isinstance(space, gymnasium.spaces.Box) or space.dtype not in (np.float16, np.float64):
+        return action
+    return np.clip(action.astype(space.dtype), space.low, space.high)
 
 
 def actions_of(space: gymnasium.Space[object], env_id: str) -> ActionSpace:

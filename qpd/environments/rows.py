@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from qpd.environments.action_spaces import within_space
 from qpd.environments.games import find_not_finite, game_failure
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
@@ -76,7 +77,7 @@ class Rows:
         self._show = ShownObservations(first.observation_space, source.env_id)
         space = first.action_space
         self._is_discrete = isinstance(space, gymnasium.spaces.Discrete)
-        self._action_shape = space.shape
+        self._action_space = space
         self._steps = dict.fromkeys(rows, 0)
 
     def reset(self, mask: np.ndarray) -> None:
@@ -106,10 +107,11 @@ class Rows:
         # A copy: an environment may keep its action, and write into it. For Discrete a NumPy
         # number, as of SB3's environments.
         action = arrays["actions"][row].copy()
-        given = action if self._is_discrete else action.reshape(self._action_shape)
+        if not self._is_discrete:
+            action = within_space(action.reshape(self._action_space.shape), self._action_space)
         self._steps[row] += 1
         try:
-            observation, reward, terminated, truncated, _ = self._envs[row].step(given)
+            observation, reward, terminated, truncated, _ = self._envs[row].step(action)
             self._show.push(observation, self._arrays["observations"][row])
             arrays["rewards"][row] = float(reward)
             arrays["terminated"][row], arrays["truncated"][row] = terminated, truncated

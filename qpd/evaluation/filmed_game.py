@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 
+from qpd.environments.action_spaces import within_space
 from qpd.environments.atari_emulators import emulator_seed
 from qpd.environments.errors import one_line
 from qpd.environments.gymnasium_vector import episode_seed
@@ -171,8 +172,10 @@ def _film_gym(
         action, told = decide(players, seen, rng)
         asked.append(told)
         taken.append(action[0])
-        with _drawn(source):  # a copy: the environment may write into it
-            observation, reward, terminated, truncated, _ = env.step(action[0].copy())
+        # A copy: the environment may write into it.
+        given = within_space(action[0].copy(), env.action_space)
+        with _drawn(source):
+            observation, reward, terminated, truncated, _ = env.step(given)
         shown.push(observation, seen[0])
         scores.append(scores[-1] + float(reward))
         ended = bool(terminated or truncated)

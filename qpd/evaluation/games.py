@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 _DRAWS_AT_ONCE = 1 << 22
 # Steps without the end of a game: an Atari game is cut off after 27,000, MuJoCo's after 1,000.
-_ENDLESS = 100_000
+_ENDLESS = 30_000
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ def evaluate(
         waited = 0 if (step.game_over & active).any() else waited + 1
         if waited == _ENDLESS:
             logger.warning(
-                "%s: no game has ended in %s steps; set max_frames to cut games off after so many",
+                "%s: no game has ended in %s steps; cut games off after fewer: --env-kwargs "
+                "max_episode_steps:1000, in a recipe environment.max_frames",
                 env.spec.env_id,
                 f"{_ENDLESS:,}",
             )

@@ -89,10 +89,7 @@ def _why_no_integers(path: Path) -> str:
             return (
                 "is a float twin (--quant-delay 1) and has no integers; train without that option"
             )
-        why = "the training is shorter than its quant delay"
-        if not quantization.share_in_float:
-            why = "no longer than learning_starts, it has made no update"
-        return f"it has learned in float to the end: {why}"
+        return f"it has learned in float to the end: {run.recipe.few_bits_begin}"
     return (
         "was not trained in integers: `qpd train --bits N --scheme dorefa_scaled` has them, or "
         "`qpd quantize AGENT --bits N --activations N` rounds this agent to some"

@@ -14,7 +14,6 @@ from qpd.environments.registry import VectorEnvironment
 from qpd.evaluation.games import evaluate
 from qpd.files.atomic import safetensors_bytes
 from qpd.integer.integer_student import IntegerEngine
-from qpd.numerics.random_seeds import seed_for
 from qpd.phases.runner import already_done
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import StudentRun
@@ -23,7 +22,7 @@ from qpd.runs.epoch_report import final_scalars
 from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.progress import Progress
 from qpd.runs.results import metrics_checksum
-from qpd.runs.run_directory import RunDirectory
+from qpd.runs.run_directory import RunDirectory, evaluation_seed
 from qpd.runs.time_left import EVALUATING
 from qpd.student_files.distilled import load_student
 from qpd.student_files.quantized import load_integer_student
@@ -105,7 +104,7 @@ def _evaluate(
         env,
         count,
         entrant.rule,
-        seed_for(student.recipe.seed, "evaluation"),
+        evaluation_seed(student.recipe, student.run.manifest),
         lambda done: progress.episodes(f"{EVALUATING} {name}", done, count),
     )
     about = {"seconds": time.perf_counter() - began, "date": date_now()}

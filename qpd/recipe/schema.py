@@ -214,7 +214,7 @@ class QuantizeSettings(RecipeSection):
         ge=0,
         le=1,
         description="how strongly channels' activation ranges are evened out before quantizing; "
-        "0 = not at all; no effect under dorefa",
+        "0 = not at all; no effect under dorefa, nor where hidden layers are not ReLU",
     )
     calibration_samples: int = Field(
         4096, ge=1, le=100_000, description="observations from which activation ranges are set"

@@ -341,6 +341,16 @@ class TrainRecipe(RecipeSection):
         return learner == "fast" or (learner is None and is_controller and not is_low)
 
     @property
+    def few_bits_begin(self) -> str:
+        """Say when an agent that learns in few bits begins to, for one that was never there."""
+        share = self.quantization.share_in_float
+        delay = f" after {share:.0%} of the steps (quantization.delay)," if share else ""
+        # Of a rollout, which on-policy algorithms learn from; the others learn beside their play.
+        on_policy = self.train.algo in ("ppo", "a2c", "trpo")
+        least = "n_steps x n_envs" if on_policy else "learning_starts"
+        return f"few bits begin{delay} with the first rollout after an update: beyond {least} steps"
+
+    @property
     def learning_device(self) -> str:
         """`device`, where auto is the CPU for the fast learner, which has no other."""
         return "cpu" if self.device == "auto" and self.uses_fast_learner else self.device

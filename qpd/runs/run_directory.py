@@ -19,6 +19,7 @@ from qpd.files.atomic import remove_leftovers, to_plain, write_text
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.files.tensors import crc32_of
 from qpd.numerics.numerics_record import NumericsRecord
+from qpd.numerics.random_seeds import seed_for
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES
@@ -111,6 +112,15 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
         return load_recipe(file, earlier, ignored=REMOVED_KEYS)
     except RecipeError as error:
         raise RunDirectoryError(error.lines) from error
+
+
+def evaluation_seed(recipe: Recipe, manifest: Manifest) -> int:
+    """Return the seed of the games that a run's policies play.
+
+    A run that `qpd quantize AGENT` made plays those of its suite, whose seed is the recipe's.
+    """
+    is_agent = manifest.phases["distill"].metrics.get("method") == "agent"
+    return recipe.seed if is_agent else seed_for(recipe.seed, "evaluation")
 
 
 def at_same_place(recipe: Recipe, other: Recipe) -> Recipe:

@@ -18,13 +18,12 @@ from qpd.errors.user_error import TargetError
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.integer.integer_student import IntegerEngine
 from qpd.machine.device import choose_device
-from qpd.numerics.random_seeds import seed_for
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.recipe.schema import MAX_PARALLEL_GAMES
 from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, date_now
 from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.runs.progress import Progress
-from qpd.runs.run_directory import RunDirectory
+from qpd.runs.run_directory import RunDirectory, evaluation_seed
 from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.origin import student_actions, student_environment, student_origin
@@ -233,7 +232,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         run_path=path,
         episodes=settings.episodes,
         parallel=settings.games_in_parallel,
-        seed=seed_for(recipe.seed, "evaluation"),
+        seed=evaluation_seed(recipe, run.manifest),
         acting=settings.acting,
         epsilon=settings.epsilon,
         max_frames=recipe.environment.max_frames,

@@ -19,9 +19,11 @@ from qpd.agents.precision import Precision, precisions_of
 from qpd.agents.quantized_agent import activation_ranges, agent_policy, quantized_actor
 from qpd.agents.results import AgentResult, Played, read_cell
 from qpd.agents.suite import Suite, run_suite
+from qpd.analysis.runs.run_table import run_summary, summary_caption
 from qpd.quantization.weight_quantizer import WeightQuantizer
 from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import load_target
 from qpd.student_files.predictor import load_student_policy
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.networks.actor import actor_of
@@ -171,6 +173,28 @@ def test_an_agent_with_tanh_is_integers_too(teacher_zip: Path, tmp_path: Path) -
     (manifest,) = (tmp_path / "s").rglob("manifest.json")
     run = RunDirectory.open(manifest.parent, read_only=True)
     assert run.recipe.student.activation == "tanh"
+
+
+def test_columns_of_integers_without_relu_are_no_row_of_their_own(
+    teacher_zip: Path, dqn_zip: Path, tmp_path: Path
+) -> None:
+    """As they would be counted twice by Holm's correction."""
+    precisions = precisions_of([8], 8, per=["channel", "column"])
+    agents = (str(teacher_zip), str(dqn_zip))
+    tanh, relu = played(Suite(agents, precisions, 4), tmp_path / "s")
+    rows = [(cell.arithmetic, cell.per) for cell in tanh.cells]
+    assert rows == [("float", "channel"), ("float", "column"), ("integers", "channel")]
+    assert ("integers", "column") in [(cell.arithmetic, cell.per) for cell in relu.cells]
+
+
+def test_an_agents_run_is_evaluated_by_the_suites_seed(whole: tuple[Suite, Path]) -> None:
+    asked, folder = whole
+    path = folder / "dqn-CartPole-v1" / "W8A8-dorefa_scaled-column"
+    games = RunDirectory.open(path, read_only=True).manifest.evaluations
+    target = load_target(path, "ptq", None, "cpu")
+    assert target.seed == asked.seed == games["teacher"]["seed"] == games["ptq"]["seed"]
+    caption = summary_caption(run_summary(path))
+    assert "10 full games each" in caption and "evaluation seed 5" in caption
 
 
 def test_other_activations_are_simulated(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,3 +176,16 @@ def test_every_command_that_asks_for_an_environment_takes_all_that_is_said_of_on
         "qpd teacher card", "qpd fpga", "qpd analyze outputs", "qpd analyze weights",
         "qpd analyze exploration",
     }  # fmt: skip
+
+
+def test_what_an_environment_prints_is_not_in_the_json(teacher_zip: Path) -> None:
+    chatty = ("--wrapper", f"{MODULE}.Chatty", "--episodes", "2", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "qpd.cli", "evaluate", str(teacher_zip), *chatty],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["return"]["episodes"] == 2
+    assert "a new game" in done.stderr and "in C" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ class Arm(Countdown):
 
     def shown(self, action: Any) -> Any:
         return np.array([[self.left, 1], [2, np.sum(action)]], np.float32)
+
+
+class Fine(Countdown):
+    """Has bounds that float32 does not, which rounds them outward."""
+
+    action_space = spaces.Box(-0.1, 0.1, (2,), np.float64)
 
 
 class Room(Countdown):
@@ -172,6 +179,15 @@ class Doubled(gymnasium.ObservationWrapper[Any, Any, Any]):
         return 2 * observation + self.plus
 
 
+class Chatty(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Prints at each reset, as Python does and as code in C does."""
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        print("a new game")
+        os.write(1, b"in C\n")
+        return super().reset(**options)
+
+
 for environment in (Countdown, Levers, Switches, Arm, Room, Unbounded, Unseeded, Broken, Sensors,
-                    Grid, Particular):  # fmt: skip
+                    Grid, Particular, Fine):  # fmt: skip
     gymnasium.register(f"{environment.__name__}-v0", environment)

@@ -204,6 +204,16 @@ def test_actions_reach_the_environment_in_their_own_shape() -> None:
         env.step(np.full((2, 2, 2), 3.5, np.float32))
 
 
+def test_actions_of_float64_are_within_its_bounds() -> None:
+    """float32(0.1) is above 0.1; Fine asserts that its space contains its action."""
+    env = make_vector_env(f"{MODULE}:Fine-v0", 1)
+    env.reset(0)
+    high = np.float32(env.spec.actions.high[0])
+    assert float(high) > 0.1
+    env.step(np.array([[high, 0.5 * high]], np.float32))
+    assert env.observations[0, 2] == np.float32(0.1 + 0.5 * float(high))
+
+
 def test_choices_are_numpys_numbers_as_in_sb3() -> None:
     env = make_vector_env(f"{MODULE}:Particular-v0", 2, num_threads=1)
     env.reset(0)

@@ -205,7 +205,7 @@ def test_games_that_do_not_end_are_told(
     assert caplog.text == ""
     evaluate(constant_policy, KnownGames(np.array([[5], [200]])), 2, GREEDY, seed=0)
     assert len(caplog.records) == 1  # though a first game had ended
-    assert "KnownGames-v0: no game has ended in 60 steps; set max_frames" in caplog.text
+    assert "KnownGames-v0: no game has ended in 60 steps; cut games off" in caplog.text
 
 
 @pytest.mark.parametrize("episodes", [0, -3])

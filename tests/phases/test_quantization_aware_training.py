@@ -339,9 +339,19 @@ def test_a_training_too_short_for_few_bits_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = trained("dqn", tmp_path / "run", {"quantization.bits": 4, "learning_starts": 100_000})
-    code, out, _ = call(capsys, "show", run.path)
-    assert code == 0 and "it is a float agent: nothing was learned in few bits" in out
-    assert "make a student" not in out
+    code, out, err = call(capsys, "show", run.path)
+    assert code == 0 and "is a float agent, nothing was learned in few bits" in err
+    assert "beyond learning_starts steps" in err and "make a student" not in out
+
+
+def test_a_training_shorter_than_a_rollout_says_so_in_few_words_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, "train", "ppo", "CartPole-v1", "--timesteps", 40, "--bits", 8,
+                          "--set", "n_envs=1", "--set", "n_steps=40", "-o", tmp_path / "run",
+                          "-q")  # fmt: skip
+    assert (code, out) == (0, "") and "is a float agent" in err
+    assert "after 50% of the steps" in err and "beyond n_steps x n_envs steps" in err
 
 
 def test_biases_that_32_bits_do_not_hold_are_refused(tmp_path: Path) -> None:

@@ -52,3 +52,11 @@ def test_a_missing_share_of_the_teacher_is_explained() -> None:
     negative = run_summary(RUNS / "classic-a2c-acrobot")  # -1 for every step
     assert summary_caption(negative).endswith("; of teacher: -, as its return is not above 0")
     assert "of teacher" not in summary_caption(run_summary(RUNS / "classic-ppo-cartpole"))
+
+
+def test_games_by_unequal_seeds_are_told() -> None:
+    summary = run_summary(RUNS / "classic-ppo-cartpole")
+    assert summary_caption(summary).count("evaluation seed") == 1
+    summary["policies"]["qat"]["return"]["seed"] = 7
+    caption = summary_caption(summary)
+    assert "evaluation seed 7 (finetuned (QAT))" in caption and "each, " in caption

@@ -113,7 +113,7 @@ def test_a_training_too_short_for_integers_says_so(
 ) -> None:
     short = ("--timesteps", 50, "--bits", "core=3", "--set", "net_arch=[16,16]")
     code, out, err = call(capsys, "train", "sac", "Pendulum-v1", *short, "-o", tmp_path / "short")
-    assert code == 0 and "nothing was learned in few bits" in out and "make a student" not in out, (
+    assert code == 0 and "nothing was learned in few bits" in err and "make a student" not in out, (
         out + err
     )
     shutil.move(tmp_path / "short" / "Pendulum-v1.zip", tmp_path)
