@@ -178,6 +178,8 @@ def _welch(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 def _cells(row: Any) -> list[str]:
     def interval(form: str, name: str) -> str:
+        if np.isnan(row[name]):
+            return "-"
         low, high = (form.format(row[f"{name}_{end}"]) for end in ("low", "high"))
         return f"{form.format(row[name])} [{low}, {high}]"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.runs.distilled_student import (
     distilled_identity,
     distilled_settings,
@@ -164,6 +165,28 @@ def quantizer_label(settings: QuantizeSettings) -> str:
 def _score(result: dict[str, Any]) -> dict[str, Any]:
     low, high = result["interval"]
     return {"mean": result["mean"], "low": low, "high": high, "episodes": result["episodes"]}
+
+
+def shown_returns(table: DataFrame) -> list[ShownTable]:
+    """Tabulate the returns for a terminal, a table for each distilled student."""
+    header = ["run", "policy", "quantizer", "bits of weights", "of activations", "return", "games"]
+    shown = []
+    for student, mine in table.groupby("student", sort=False):
+        names = distinct_names([Path(run) for run in mine["run"]])
+        rows = [
+            [
+                names[Path(row["run"])],
+                _STUDENTS[row["policy"]],
+                row["quantizer"],
+                f"{row['mean_bits']:.3g}",
+                str(row["activation_bits"]),
+                f"{row['mean']:,.1f} [{row['low']:,.1f}, {row['high']:,.1f}]",
+                str(row["episodes"]),
+            ]
+            for row in mine.to_dict("records")
+        ]
+        shown.append(ShownTable(f"{student}, student of {mine['agent'].iloc[0]}", header, rows))
+    return shown
 
 
 def draw_returns(returns: QuantizationReturns) -> Figure:

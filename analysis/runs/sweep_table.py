@@ -49,7 +49,10 @@ def sweep_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def sweep_caption(summary: dict[str, Any]) -> list[str]:
-    """Return one line per failure (why, and where its log is), and one on how bytes are counted."""
+    """Return one line per failure (why, and where its log is), and one on how bytes are counted.
+
+    And what cells warn of, each line once.
+    """
     lines = [
         f"{cell['cell']} failed: {cell['error']} ({cell['log']})"
         for cell in summary["cells"]
@@ -57,6 +60,11 @@ def sweep_caption(summary: dict[str, Any]) -> list[str]:
     ]
     if any("run" in cell for cell in summary["cells"]):
         lines.append("return and bytes of the quantized student; its teacher on the same games")
+    warned: dict[str, int] = {}
+    for cell in summary["cells"]:
+        for line in cell.get("run", {}).get("warnings", ()):
+            warned[line] = warned.get(line, 0) + 1
+    lines += [f"warning, of {count} cells: {line}" for line, count in warned.items()]
     return lines
 
 

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 NOTES = [
     "noise in standard deviations of each feature; all levels begin alike; kept: "
-    "of the policy's own return without noise; of the float's: at the same noise; 95% intervals"
+    "of the policy's own return without noise; of the float's: at the same noise; 95% intervals; "
+    "-: nothing to divide by, or a return that is not above 0"
 ]
-_STUDENT, _AGENT, _INTEGERS = "distilled", "teacher", "qat"
+_STUDENT, _AGENT, _INTEGERS = "distilled", "teacher", ("ptq", "qat")
 _AT_ONCE = 500  # resamples
 _LEGEND_LINE, _AROUND = 0.115, 0.6  # inches: one line of 6 points; title and labels of an axis
 
@@ -64,7 +65,7 @@ class NoisyGames:
     @property
     def has_few_bits(self) -> bool:
         """Tell whether it is what the claim about noise is of: integers, by whichever way."""
-        return self.policy == _INTEGERS or self.quantized
+        return self.policy in _INTEGERS or self.quantized
 
     def has_noise_of(self, other: NoisyGames) -> bool:
         """Tell whether both saw noise of the same size; one run's policies always do."""

@@ -95,6 +95,10 @@ def precisions_of(
         raise AgentQuantizationError(
             f"--activations {activations}: expected {FEWEST_BITS} to {MOST_BITS} bits"
         )
+    if activations is not None and all(_bits(each) is None for each in bits):
+        raise AgentQuantizationError(
+            f"--activations {activations}: is for weights of 2 to 8 bits; fp16 has none"
+        )
     known = [_scheme(each) for each in schemes or ()]
     for asked in bits:
         number = _bits(asked)

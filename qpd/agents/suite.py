@@ -132,8 +132,13 @@ def run_suite(suite: Suite, folder: Path, progress: Progress) -> list[AgentResul
 def _refuse_none(failed: Sequence[AgentResult], all_of_them: Sequence[object]) -> None:
     """Raise where every agent failed."""
     if len(failed) == len(all_of_them):
-        lines = [str(each.why_not) for each in failed]
+        lines = [_named_reason(each) for each in failed]
         raise AgentQuantizationError(lines, ErrorCode.NOTHING_MEASURED)
+
+
+def _named_reason(failed: AgentResult) -> str:
+    why_not = str(failed.why_not)
+    return why_not if failed.source in why_not else f"{failed.source}: {why_not}"
 
 
 def _entries(suite: Suite) -> list[_Entry | AgentResult]:
@@ -249,7 +254,8 @@ def _measured(entry: _Entry, suite: Suite, folder: Path, progress: Progress) -> 
         raise
     except UserError as error:
         why_not = " ".join(error.lines)
-    progress.note(f"{entry.name}: {why_not}")
+    if len(suite.agents) > 1:  # the reason of a single one is the command's error
+        progress.note(f"{entry.name}: {why_not}")
     return AgentResult(entry.source, why_not=why_not)
 
 

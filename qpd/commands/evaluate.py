@@ -149,7 +149,9 @@ def evaluate(
         return
     if as_json:
         noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
-        quantized = loaded.teacher is not None and loaded.teacher.quantization is not None
+        is_integer = loaded.label in ("ptq", "qat")
+        agent = loaded.teacher
+        quantized = is_integer or (agent is not None and agent.quantization is not None)
         settings = {"deviations": loaded.deviations, "quantized": quantized}
         print_json(report | settings | {"noise": noisy})
         return
@@ -158,8 +160,7 @@ def evaluate(
     header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
     rows = []
     for sigma, each in played:
-        low, high = each.interval()
-        row = [loaded.label, loaded.env_id, f"{each.mean:.1f}", f"[{low:.1f}, {high:.1f}]"]
+        row = [loaded.label, loaded.env_id, f"{each.mean:.1f}", each.shown_interval()]
         row += [str(len(each.returns)), str(each.acting), str(each.seed)]
         rows.append(row if sigma is None else [f"{sigma:g}", *row])
     print_table(header if noise is None else ["noise", *header], rows)

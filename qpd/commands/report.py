@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,9 @@ def report(
         raise ReportError(f"-o {path}: a report is an .html file", ErrorCode.COMMAND_LINE)
     if output is not None and not path.parent.is_dir():
         raise ReportError(f"-o {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM)
+    place = path.parent if path.parent.is_dir() else run
+    if run.is_dir() and not os.access(place, os.W_OK):  # said before a game is filmed
+        raise ReportError(f"{place}: may not be written; give -o FILE.html", ErrorCode.FILE_SYSTEM)
     records = [read_device_record(file) for file in devices or []]
     seconds = video_seconds if video else None
     inputs = read_inputs(run, records, seconds, MAP_STATES if umap else 0, progress(quiet).note)

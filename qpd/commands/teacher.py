@@ -63,7 +63,8 @@ def teacher_info(
         "source": source,
         "algo": teacher.algo,
         "env_id": loaded.env_id,
-        "environment": "; ".join(loaded.notes) or loaded.env_id,
+        "environment": str(loaded.environment),
+        "notes": list(loaded.notes),
         "observation_shape": list(teacher.observation_shape),
         "actions": str(teacher.actions),
         "squash": teacher.actions.squash if isinstance(teacher.actions, Box) else None,
@@ -91,13 +92,13 @@ def teacher_info(
         print_json(info)
         print_warnings(warnings)
         return
-    hidden = ("return", "random_return", "warnings")
+    hidden = ("return", "random_return", "warnings", "notes")
     shown = {key: value for key, value in info.items() if value is not None and key not in hidden}
     rows = [[key, str(value)] for key, value in shown.items()]
+    rows += [["note", line] for line in loaded.notes]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
-            low, high = played.interval()
-            text = f"{played.mean:.1f} [{low:.1f}, {high:.1f}] over {episodes} games"
+            text = f"{played.mean:.1f} {played.shown_interval()} over {episodes} games"
             rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
     print_warnings(warnings)

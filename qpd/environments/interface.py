@@ -64,8 +64,8 @@ class EnvironmentSpec:
                 said += f": {times} of them stacked (VecFrameStack)? Give --frame-stack {times}"
                 said += " (environment.frame_stack)"
             elif len(own) == 1 and observation_shape == (own[0] + 1,):
-                said += ": the time that is left? Give --wrapper (environment.wrappers) "
-                said += "sb3_contrib.common.wrappers.TimeFeatureWrapper"
+                said += "; if its last number is the time that is left, give --wrapper "
+                said += "(environment.wrappers) sb3_contrib.common.wrappers.TimeFeatureWrapper"
             return said
         if actions.differs_from(self.actions):
             return f"has {actions}, {self.env_id} has {self.actions}"

@@ -56,5 +56,10 @@ def import_named(module: str, place: str, *, is_known: bool = False) -> Any:
         ) from error
 
 
+def is_allowed(module: str) -> bool:
+    """Tell whether the user has named a module."""
+    return module in _allowed()
+
+
 def _allowed() -> list[str]:
     return [name for name in os.environ.get(IMPORT_VARIABLE, "").split(",") if name]

@@ -39,9 +39,8 @@ class EvaluationResult:
 
     def __str__(self) -> str:
         """Tell mean, interval, number of games, how the policy acted, and the seed."""
-        low, high = self.interval()
         return (
-            f"return {self.mean:.1f} [{low:.1f}, {high:.1f}] "
+            f"return {self.mean:.1f} {self.shown_interval()} "
             f"(95% interval, {len(self.returns)} games, {self.acting}, seed {self.seed})"
         )
 
@@ -53,6 +52,11 @@ class EvaluationResult:
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the bootstrap interval of the mean (`bootstrap_interval`)."""
         return bootstrap_interval(self.returns, confidence)
+
+    def shown_interval(self) -> str:
+        """Return the interval as text; of one game, which tells of no other, a dash."""
+        low, high = self.interval()
+        return "-" if len(self.returns) < 2 else f"[{low:.1f}, {high:.1f}]"
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""

@@ -72,6 +72,13 @@ def load_export_source(path: Path) -> ExportSource:
     file = path / "quantized.safetensors" if path.is_dir() else path
     if is_training(path) and not file.is_file():
         raise StudentFileError(f"{path}: {_why_no_integers(path)}", ErrorCode.STUDENT_MISSING)
+    is_agent = path.suffix == ".zip" or not (file.is_file() or (path / "manifest.json").is_file())
+    if is_agent and path.exists():
+        raise StudentFileError(
+            f"{path}: is no run and no quantized.safetensors; of an agent `qpd quantize AGENT "
+            "--bits 8 --activations 8` makes a run, or `qpd run --teacher AGENT` a student",
+            ErrorCode.STUDENT_MISSING,
+        )
     student = load_integer_student(file)
     # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qpd.environments.errors import EnvironmentConfigError
-from qpd.environments.named_modules import allow_named
+from qpd.environments.named_modules import allow_named, is_allowed
 from qpd.environments.older_ids import present_form
 from qpd.environments.registry import atari_rom, environment_spec
 from qpd.environments.source import EnvironmentSource, Maker, Wrapper, as_source, wrappers_of
@@ -214,10 +214,12 @@ def _module_of(env_id: str) -> str:
 
 
 def _refuse_module(teacher: Teacher, env_id: str) -> None:
-    if module := _module_of(env_id):
+    module = _module_of(env_id)
+    if module and not is_allowed(module):
         raise EnvironmentConfigError(
             f"{teacher.source}: its files name the environment {env_id}, for which the module "
-            f"{module} would be imported: if you trust it, give --env {env_id} (teacher.env)"
+            f"{module} would be imported: if you trust it, give --env {env_id} (teacher.env), or "
+            f"set QPD_IMPORT={module}"
         )
 
 

@@ -179,6 +179,7 @@ class TerminalProgress:
 
     def steps(self, done: int, total: int, episode_return: float | None, is_line: bool) -> None:
         """Show how far a training is."""
+        total = max(total, done)  # the last rollout is played to its end
         seconds = max(time.monotonic() - self._began, 1e-9)
         speed = (done - self._first_epoch) / seconds
         status = f"{speed:,.0f} steps/s  {_clock(max(total - done, 0) / max(speed, 1e-9))} left"

@@ -88,12 +88,7 @@ def load_target(
                 )
             return _controller(Path(source), wish)
     elif (Path(source) / "manifest.json").is_file():
-        if wish != EnvironmentWish() or vec_normalize is not None:
-            raise TargetError(
-                f"{source}: a run plays in the environment of its recipe: --env, --env-kwargs, "
-                "--wrapper, --frame-stack and --vecnormalize are for agents",
-                ErrorCode.COMMAND_LINE,
-            )
+        _allow_its_own(Path(source), wish, vec_normalize is not None)
         return _from_run(Path(source), policy, device)
     if policy not in (None, "teacher"):
         raise TargetError(
@@ -108,6 +103,32 @@ def load_target(
     if is_training(source) and _as_trained(Path(source), wish) and vec_normalize is None:
         return replace(target, run_path=Path(source), episodes=TRAINED_EPISODES)
     return target
+
+
+def _allow_its_own(path: Path, wish: EnvironmentWish, has_statistics: bool) -> None:
+    """Let a run's modules be imported where the user names its environment; refuse another one."""
+    if wish == EnvironmentWish() and not has_statistics:
+        return
+    teacher = RunDirectory.open(path, read_only=True).manifest.teacher
+    known = teacher.environment if teacher is not None else None
+    own = EnvironmentSource.from_json(known) if known else None
+    its_id = None if own is None else own.env_id
+    its_wrappers = None if own is None else [each.to_json() for each in own.wrappers]
+    wrappers = None if wish.wrappers is None else [each.to_json() for each in wish.wrappers]
+    unlike = {
+        "--env": wish.env not in (None, its_id),
+        "--env-kwargs": bool(wish.kwargs),
+        "--wrapper": wrappers not in (None, its_wrappers),
+        "--frame-stack": wish.frame_stack is not None,
+        "--vecnormalize": has_statistics,
+    }
+    if other := [option for option, is_other in unlike.items() if is_other]:
+        raise TargetError(
+            f"{path}: a run plays in the environment of its recipe"
+            f"{'' if own is None else f', {own}'}: {', '.join(other)} can change nothing",
+            ErrorCode.COMMAND_LINE,
+        )
+    wish.allow_modules()
 
 
 def _controller(path: Path, wish: EnvironmentWish) -> Target:

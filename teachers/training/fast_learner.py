@@ -297,7 +297,9 @@ def _check(model: Any) -> None:
     policy = model.policy
     has_images = policy.normalize_images and is_image_space(model.observation_space)
     if has_images or not isinstance(policy.actor.features_extractor, FlattenExtractor):
-        _refuse("only agents that see vectors learn by it")
+        is_dict = isinstance(model.observation_space, spaces.Dict) and not has_images
+        way = "; --wrapper gymnasium.wrappers.FlattenObservation makes one of a Dict"
+        _refuse(f"only agents that see vectors learn by it{way if is_dict else ''}")
     if policy.activation_fn is not nn.ReLU:
         _refuse(f"activations must be ReLU; this agent's are {policy.activation_fn.__name__}")
 

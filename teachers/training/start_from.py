@@ -83,11 +83,13 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
         # float16 (agents made smaller by QPD) is widened.
         model.policy.load_state_dict(dict(archive.state_dict))
     except RuntimeError as error:
-        raise TeacherError(
-            f"{train.start_from}: its parameters do not fit {train.algo} on {train.env} with these "
-            f"hyperparameters: {one_line(error)}",
-            ErrorCode.TEACHER_TRAINING,
-        ) from error
+        its = (archive.algo or files.algo_hint or train.algo, files.env_id or train.env)
+        text = f"its parameters do not fit {train.algo} on {train.env}"
+        if its == (train.algo, train.env):
+            text += f" with these hyperparameters: {one_line(error)}"
+        else:
+            text += f": it is an agent of {its[0]} on {its[1]}"
+        raise TeacherError(f"{train.start_from}: {text}", ErrorCode.TEACHER_TRAINING) from error
     if hasattr(model, "weights"):  # ARS perturbs a vector of its own
         model.weights = parameters_to_vector(model.policy.parameters()).detach()
     learned = getattr(model, "log_ent_coef", None)

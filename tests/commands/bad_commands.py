@@ -12,6 +12,7 @@ EXPORTS = [
     row("export bare --format c", Code.STUDENT_MISSING, "bare"),
     row("export half --format c", Code.STUDENT_MISSING, "half/quantized.safetensors", "run the"),
     row("export note.txt --format c", Code.STUDENT_DAMAGED, "note.txt"),
+    row("export misfit.zip --format c", Code.STUDENT_MISSING, "misfit.zip: is no run and no quan"),
     row("export half/distilled.safetensors --format c", Code.STUDENT_DAMAGED, "half/distilled"),
     row("export cutstudent --format c", Code.STUDENT_DAMAGED, "cutstudent/quantized.safetensors"),
     row("export oldstudent --format c", Code.STUDENT_FORMAT, "format version 0", "reads 2"),

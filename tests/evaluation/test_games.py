@@ -208,6 +208,11 @@ def test_games_that_do_not_end_are_told(
     assert "KnownGames-v0: no game has ended in 60 steps; cut games off" in caplog.text
 
 
+def test_one_game_has_no_interval_to_show() -> None:
+    one = evaluate(constant_policy, KnownGames(np.array([[5]])), 1, GREEDY, seed=0)
+    assert one.shown_interval() == "-" and " - (95% interval, 1 games" in str(one)
+
+
 @pytest.mark.parametrize("episodes", [0, -3])
 def test_at_least_one_episode_is_needed(episodes: int) -> None:
     with pytest.raises(ValueError, match=f"at least 1 episode, got {episodes}"):

@@ -181,7 +181,7 @@ def test_an_agent_of_another_shape_cannot_be_started_from(
     tmp_path: Path,
 ) -> None:
     first = small_training("dqn", tmp_path / "first", {})
-    with pytest.raises(UserError, match="do not fit ppo on CartPole-v1"):
+    with pytest.raises(UserError, match="do not fit ppo on CartPole-v1: it is an agent of dqn"):
         small_training("ppo", tmp_path / "second", {"train.start_from": str(first.path)})
     assert not (tmp_path / "second").exists()
     quantized = str(small_training("dqn", tmp_path / "third", FOUR_BITS).path)

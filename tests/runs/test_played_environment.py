@@ -150,6 +150,10 @@ def test_a_run_plays_what_its_recipe_says_to_the_end(
     strange = load_target(str(done.path), "distilled", None, "cpu")
     with pytest.raises(EnvironmentConfigError, match=f"set QPD_IMPORT={MODULE}"):
         api.evaluate(strange, episodes=2)
+    own = strange.environment  # its user may name it
+    named = EnvironmentWish(own.env_id, wrappers=own.wrappers)
+    target = load_target(str(done.path), "distilled", named, "cpu")
+    assert len(api.evaluate(target, episodes=2).returns) == 2
     monkeypatch.setenv("QPD_IMPORT", MODULE)
     target = load_target(str(done.path), "distilled", None, "cpu")
     assert target.environment.wrappers[0].name == f"{MODULE}.Doubled"

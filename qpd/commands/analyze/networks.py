@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from qpd.analysis.returns.return_rows import ShownTable
+
 Runs = Annotated[list[Path], typer.Argument(help="run directories")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="folder for PNG, SVG and CSV files")]
 States = Annotated[
@@ -154,6 +156,7 @@ def analyze_quantization(
     """Draw returns by bits, weights and their errors, and QAT curves: the paper's Figs. 9, 10."""
     with analysis_extra():
         from qpd.analysis.figure_style import paper_style
+        from qpd.analysis.returns.quantization_returns import shown_returns
 
         with paper_style():
             figures: dict[str, Figure] = {}
@@ -170,7 +173,9 @@ def analyze_quantization(
                     + (f" there, nor in the other {len(runs) - 1}" if len(runs) > 1 else "")
                 )
             shown = tables.get("quantization_returns", tables[next(iter(tables))])
-            _finish(figures, tables, output, notes, shown, as_json)
+            is_returns = "quantization_returns" in tables
+            text = shown_returns(shown) if is_returns else None
+            _finish(figures, tables, output, notes, shown, as_json, text)
 
 
 def _returns(runs: list[Path], figures: Any, tables: Any, notes: list[str]) -> None:
@@ -231,8 +236,9 @@ def _finish(
     notes: list[str],
     shown: DataFrame,
     as_json: bool,
+    text: list[ShownTable] | None = None,
 ) -> None:
-    """Write everything, print the table `shown`, the notes and the files."""
+    """Write everything, print the table `shown` or its `text`, the notes and the files."""
     from qpd.analysis.figure_style import save_figure, save_tables
 
     written = save_tables(tables, output)
@@ -243,7 +249,12 @@ def _finish(
         rows = shown.astype(object).where(shown.notna(), None).to_dict("records")
         print_json({"rows": rows, "notes": notes, "files": files})
         return
-    rounded = shown.apply(lambda column: column.round(3) if column.dtype == float else column)
-    print_table(list(shown.columns), [[str(cell) for cell in row] for row in rounded.to_numpy()])
+    if text is None:
+        rounded = shown.apply(lambda column: column.round(3) if column.dtype == float else column)
+        rows = [[str(cell) for cell in row] for row in rounded.to_numpy()]
+        print_table(list(shown.columns), rows)
+    for table in text or ():
+        print_text(table.title)
+        print_table(table.header, table.rows)
     for line in [*notes, ", ".join(files)]:
         print_text(line)

@@ -146,15 +146,13 @@ def export_systemverilog(
 def check_student(student: IntegerStudent) -> None:
     """Raise ExportError, in one line, for a student that the core does not compute."""
     if student.architecture.image_shape is not None:
-        raise ExportError("--format systemverilog: students of images do not fit; it takes mlp-*")
+        raise ExportError("a circuit takes mlp-*: students of images do not fit")
     if any(layer.table is not None for layer in student.layers):
-        raise ExportError("--format systemverilog: it takes ReLU, no tables of activations")
+        raise ExportError("a circuit takes ReLU, and no tables of activations")
     if not isinstance(student.actions, Box | Discrete):
-        raise ExportError("--format systemverilog: it takes one choice or continuous actions")
+        raise ExportError("a circuit takes one choice, or continuous actions")
     if len({layer.levels for layer in student.layers[:-1]}) > 1:
-        raise ExportError(
-            "--format systemverilog: it takes one width of activations for all layers"
-        )
+        raise ExportError("a circuit takes one width of activations for all layers")
 
 
 def accumulator_bits(student: IntegerStudent) -> int:

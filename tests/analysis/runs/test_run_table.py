@@ -8,6 +8,7 @@ from qpd.analysis.runs.run_table import (
     summary_rows,
     summary_title,
 )
+from qpd.analysis.runs.sweep_table import sweep_caption
 
 RUNS = Path(__file__).resolve().parents[3] / "runs-reference"
 
@@ -52,6 +53,13 @@ def test_a_missing_share_of_the_teacher_is_explained() -> None:
     negative = run_summary(RUNS / "classic-a2c-acrobot")  # -1 for every step
     assert summary_caption(negative).endswith("; of teacher: -, as its return is not above 0")
     assert "of teacher" not in summary_caption(run_summary(RUNS / "classic-ppo-cartpole"))
+
+
+def test_a_sweep_ends_with_what_its_cells_warn_of() -> None:
+    runs = [{"warnings": ["a bad teacher"]}, {"warnings": ["a bad teacher"]}, {"warnings": []}]
+    cells = [{"cell": "a", "state": "done", "run": run} for run in runs]
+    caption = sweep_caption({"cells": [*cells, {"cell": "b", "state": "waiting"}]})
+    assert caption[1:] == ["warning, of 2 cells: a bad teacher"]
 
 
 def test_games_by_unequal_seeds_are_told() -> None:

@@ -68,6 +68,16 @@ def test_what_is_kept_and_what_of_the_floats(tmp_path: Path) -> None:
     assert low < 1.2 < high and high - low < 0.2
 
 
+def test_students_in_integers_have_few_bits_after_phase_2_too(tmp_path: Path) -> None:
+    files = [
+        games_file(tmp_path, "few", policy, {0.1: 500}) for policy in ("distilled", "ptq", "qat")
+    ]
+    pairs = noisy_pairs(read_noisy_games(files))
+    assert [(few.policy, its.policy) for few, its, _ in pairs] == [
+        ("ptq", "distilled"), ("qat", "distilled"),
+    ]  # fmt: skip
+
+
 def test_what_is_kept_is_told_game_by_game(tmp_path: Path) -> None:
     # Games differ threefold, and each keeps 0.90 of itself: so does the policy, for sure.
     file = games_file(tmp_path, "one", "qat", {0.0: 1000, 0.1: 900})
