@@ -158,6 +158,26 @@ def _fits(requirement: Requirement) -> bool:
     return found is not None and requirement.specifier.contains(found, prereleases=True)
 
 
+def _lacking(requirement: Requirement, inside: tuple[str, ...] = ()) -> list[str]:
+    """Return what a requirement lacks: packages, also of its own extras, or versions that fit."""
+    from packaging.requirements import Requirement
+
+    if not _fits(requirement):
+        found = _version(requirement.name)
+        wrong = "" if found is None else f" {found} (needed {requirement.specifier})"
+        return [f"{requirement.name}{wrong}"]
+    lacking: list[str] = []
+    for extra in requirement.extras - set(inside):
+        for line in metadata.requires(requirement.name) or []:
+            member = Requirement(line)
+            marker = member.marker
+            if marker is None or marker.evaluate({"extra": ""}):
+                continue
+            if marker.evaluate({"extra": extra}):
+                lacking += _lacking(member, (*inside, extra))
+    return lacking
+
+
 def requirement_check(topic: str, requirement: Requirement) -> Check:
     """Check that a package QPD needs is installed, in a version that fits."""
     found = _version(requirement.name)
@@ -172,7 +192,7 @@ def extra_check(name: str, requirements: list[Requirement]) -> Check:
     """Check that all packages of an extra are installed, except QPD's own extras inside it."""
     direct = [one for one in requirements if one.name.lower() != DISTRIBUTION]
     applies = [one for one in direct if one.marker is None or one.marker.evaluate({"extra": name})]
-    lacking = [one.name for one in applies if not _fits(one)]
+    lacking = list(dict.fromkeys(name for one in applies for name in _lacking(one)))
     if lacking:
         detail = f"without {', '.join(lacking)}"
         return Check("extras", name, "missing", detail, pip_install(name))

@@ -71,6 +71,14 @@ def test_an_extra_names_what_it_lacks() -> None:
     assert extra_check("x", [Requirement("numpy"), elsewhere]).state == "ok"
 
 
+def test_an_extra_asks_for_versions_and_for_the_extras_of_its_packages() -> None:
+    """gymnasium is here; what its extra `jax` needs is not."""
+    nested = extra_check("mujoco", [Requirement("gymnasium[jax]>=1.1")])
+    assert nested.state == "missing" and "jax" in nested.detail
+    old = extra_check("control", [Requirement("numpy<1")])
+    assert old.state == "missing" and "(needed <1)" in old.detail
+
+
 def test_a_missing_extra_is_no_illness() -> None:
     assert is_healthy([Check("extras", "onnx", "missing", "")])
     assert not is_healthy([Check("packages", "numpy", "broken", "")])
