@@ -52,7 +52,10 @@ class LearnedScale:
         grid: its integers.
         value: float `[]`, the scale; a leaf that gets a gradient once `calls` is WARM_UP.
         calls: batches that it was averaged over, at most WARM_UP.
+        watches: whether batches with a gradient count; not those of a controller that plays.
     """
+
+    watches = True
 
     def __init__(self, grid: IntegerGrid, value: Tensor, calls: int = 0) -> None:
         """Begin with an average of `calls` batches."""
@@ -64,7 +67,7 @@ class LearnedScale:
         Batches with a gradient are averaged until there were WARM_UP, and each has the scale that
         it alone asks for.
         """
-        if self.calls < WARM_UP and torch.is_grad_enabled():
+        if self.watches and self.calls < WARM_UP and torch.is_grad_enabled():
             return quantize(x, self._watch(x.detach()), self.grid)
         if self.calls == 0:
             return x
@@ -82,7 +85,8 @@ class LearnedScale:
         is_most = rank >= magnitudes.numel()
         found = magnitudes.max() if is_most else magnitudes.kthvalue(rank).values
         found = found.clamp(min=_LEAST_SCALE)
-        self.value.lerp_(found.to(self.value.dtype), MOMENTUM if self.calls else 1.0)
+        with unrounded():  # few bits of floating point would lose a tenth of a small difference
+            self.value.lerp_(found.to(self.value.dtype), MOMENTUM if self.calls else 1.0)
         self.calls += 1
         return found
 
@@ -180,6 +184,8 @@ def attach_controller(layers: Sequence[nn.Module], quantizers: ControllerQuantiz
 @torch.no_grad()
 def attach_frozen_controller(layers: Sequence[nn.Module], quantizers: ControllerQuantizers) -> None:
     """Round weights and biases of linear layers once: a controller that plays."""
+    for each in quantizers.learned:
+        each.watches = False
     for position, layer in enumerate(layers):
         weight, bias = layer.weight, layer.bias
         assert isinstance(weight, Tensor) and isinstance(bias, Tensor)

@@ -79,6 +79,20 @@ def read_return_statistics(path: str | Path) -> tuple[float, float, float] | Non
     return (mean, var, count) if np.isfinite(found).all() and var >= 0 and count > 0 else None
 
 
+def read_observation_count(path: str | Path) -> float | None:
+    """Return how many observations a file's statistics are of.
+
+    None where the file, which `read_vec_normalize` has accepted, does not tell.
+    """
+    try:
+        root = load_inert(read_file(Path(path), MAX_PICKLE_BYTES))
+        record = _state(_state(root, "VecNormalize").get("obs_rms"), "RunningMeanStd")
+        count = float(as_array(record.get("count")))
+    except Exception:  # a pickle without it may raise nearly anything
+        return None
+    return count if np.isfinite(count) and count > 0 else None
+
+
 def normalizes_rewards(path: str | Path) -> bool:
     """Tell whether rewards were normalized, so that critics are in other units.
 

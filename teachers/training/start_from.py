@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn.utils import parameters_to_vector
 
 from qpd.errors.codes import ErrorCode
 from qpd.recipe.train_schema import TrainSettings
-from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS, SEARCH_ALGORITHM
 from qpd.teachers.archive.errors import TeacherError, one_line
 from qpd.teachers.archive.plain_data import (
     class_name,
@@ -22,7 +23,13 @@ from qpd.teachers.archive.plain_data import (
     read_policy_option,
 )
 from qpd.teachers.archive.sb3_archive import read_sb3_archive
-from qpd.teachers.archive.vec_normalize import read_return_statistics, read_vec_normalize
+from qpd.teachers.archive.stored_quantization import read_quantization
+from qpd.teachers.archive.vec_normalize import (
+    normalizes_rewards,
+    read_observation_count,
+    read_return_statistics,
+    read_vec_normalize,
+)
 from qpd.teachers.sources.teacher_source import find_teacher_files
 from qpd.teachers.training.layer_norm import has_layer_norm
 
@@ -64,7 +71,8 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
     """
     assert train.start_from is not None
     files = find_teacher_files(train.start_from)
-    if files.quantization is not None:
+    # A float twin has the file, too.
+    if files.quantization is not None and read_quantization(files.quantization).is_active:
         raise TeacherError(
             f"{train.start_from}: was trained in few bits ({files.quantization}); start from a "
             "float agent",
@@ -111,6 +119,15 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
             f"{'true' if stored is not None else 'false'} for this training",
             ErrorCode.TEACHER_TRAINING,
         )
+    has_critic = train.algo != SEARCH_ALGORITHM
+    was_normalized = files.vec_normalize is not None and normalizes_rewards(files.vec_normalize)
+    if has_critic and was_normalized != (normalize is not None and normalize.norm_reward):
+        has = "normalized rewards" if was_normalized else "rewards as they are"
+        wanted = json.dumps({"norm_obs": is_normalized, "norm_reward": was_normalized})
+        raise TeacherError(
+            f"{train.start_from}: its critic knows {has}; set normalize={wanted}",
+            ErrorCode.TEACHER_TRAINING,
+        )
     if stored is not None:
         for key in ("clip_obs", "epsilon"):
             its, ours = getattr(stored, key), getattr(normalize, key)
@@ -128,8 +145,10 @@ def start_from(model: BaseAlgorithm, train: TrainSettings) -> None:
                 ErrorCode.TEACHER_TRAINING,
             )
         average.mean, average.var = stored.mean.copy(), stored.var.copy()
-        # As after as many observations as the agent has seen, so that they do not jump.
-        average.count = np.float64(max(archive.num_timesteps or 0, 1))
+        # So that they do not jump; an agent's own steps leave out those that it started from.
+        assert files.vec_normalize is not None
+        seen = read_observation_count(files.vec_normalize) or archive.num_timesteps or 0
+        average.count = np.float64(max(seen, 1))
     returns = read_return_statistics(files.vec_normalize) if files.vec_normalize else None
     if returns is not None and normalize is not None and normalize.norm_reward:
         average = normalize.ret_rms  # the unit of the rewards that the critic knows

@@ -14,7 +14,7 @@ from torch import nn
 
 import qpd
 from qpd.errors.user_error import UserError
-from qpd.teachers.archive.vec_normalize import read_return_statistics
+from qpd.teachers.archive.vec_normalize import read_observation_count, read_return_statistics
 from tests.phases import own_environments
 from tests.phases.small_trainings import (
     SMALL,
@@ -67,6 +67,42 @@ def test_a_trained_agent_goes_on_in_its_own_units(tmp_path: Path) -> None:
         assert statistics is not None
         counts.append(statistics[2])
     assert counts[1] == pytest.approx(counts[0] + 60, abs=1)
+
+
+PENDULUM: dict[str, Any] = {"learning_starts": 50, "train_freq": 1, "gradient_steps": 1,
+                            "net_arch": [8], "train.timesteps": 100,
+                            "save.tensorboard": False}  # fmt: skip
+CORE_3 = {"quantization.core_bits": 3}
+
+
+def pendulum(output: Path, **more: Any) -> Any:
+    return qpd.train("sac", "Pendulum-v1", overrides=PENDULUM | more, output=output, **SMALL)
+
+
+def test_a_critic_does_not_go_on_in_another_unit(tmp_path: Path) -> None:
+    """Integer controllers see normalized observations, and rewards as they are."""
+    first = pendulum(tmp_path / "first", normalize=True)
+    its = {"train.start_from": str(first.path)}
+    said = r'its critic knows normalized rewards; set normalize={"norm_obs": true, "norm_reward": t'
+    with pytest.raises(UserError, match=said):
+        pendulum(tmp_path / "second", **CORE_3, **its)
+    assert not (tmp_path / "second").exists()
+    as_told = {"normalize": {"norm_obs": True, "norm_reward": True}}
+    pendulum(tmp_path / "third", **CORE_3, **its, **as_told)
+
+
+def test_a_controller_starts_from_its_float_twin_and_counts_what_that_saw(tmp_path: Path) -> None:
+    twin = pendulum(tmp_path / "twin", **CORE_3, **{"quantization.delay": 1.0})
+    few = pendulum(tmp_path / "few", **CORE_3, **{"train.start_from": str(twin.path)})
+    assert few.quantized_file.is_file()
+    again = {"train.start_from": str(twin.path), "quantization.delay": 1.0}
+    other = pendulum(tmp_path / "other", **CORE_3, **again)
+    last = pendulum(tmp_path / "last", **CORE_3, **again | {"train.start_from": str(other.path)})
+    counts = [
+        read_observation_count(run.path / "Pendulum-v1" / "vecnormalize.pkl")
+        for run in (twin, other, last)
+    ]
+    assert counts == pytest.approx([101, 202, 303], abs=1)
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])

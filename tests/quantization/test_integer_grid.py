@@ -12,6 +12,7 @@ from qpd.quantization.controller_layer import (
     ControllerBits,
     ControllerQuantizers,
     LearnedScale,
+    attach_frozen_controller,
 )
 from qpd.quantization.integer_grid import (
     quantize,
@@ -126,6 +127,23 @@ def test_scales_are_averaged_then_learned():
     scale.quantized(torch.tensor([1000.0])).sum().backward()  # learned now, averaged no longer
     assert float(scale.value.detach()) == pytest.approx(5.0)
     assert float(scale.value.grad) == pytest.approx(1.0)  # clipped: 3 / 3
+
+
+def test_averages_are_float32_in_whatever_format_one_learns() -> None:
+    """e5m2 has 3, 3.5 and 4: a tenth of the way from 4 to 3 would be lost."""
+    scale = LearnedScale(unsigned_grid(2), torch.tensor(1.0, requires_grad=True))
+    with RoundedArithmetic(FloatFormat.parse("e5m2")):
+        for most in (4.0, 3.0):
+            scale.quantized(torch.tensor([0.0, most]))
+    assert float(scale.value.detach()) == pytest.approx(3.9)
+
+
+def test_a_controller_that_plays_learns_nothing_of_what_it_sees() -> None:
+    layers = [torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)]
+    quantizers = ControllerQuantizers(ControllerBits(8, 8, 8), "narrow", [1.0] * 3, 250)
+    attach_frozen_controller(layers, quantizers)
+    layers[0](torch.tensor([[7.0]])).sum().backward()
+    assert quantizers.calls == 250 and quantizers.scales.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_within_half_a_step_of_an_end_nothing_is_clipped() -> None:
