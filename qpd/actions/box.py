@@ -102,9 +102,11 @@ class Box(ActionSpace):
         return "sample" if self.labels == "gaussian" else "greedy"
 
     def __str__(self) -> str:
-        count, bounds = len(self.low), sorted(set(zip(self.low, self.high, strict=True)))
-        said = ", ".join(f"{low:g} to {high:g}" for low, high in bounds[:3])
-        more = ", ..." if len(bounds) > 3 else ""
+        count, bounds = len(self.low), list(zip(self.low, self.high, strict=True))
+        if len(set(bounds)) == 1:  # else in their order
+            bounds = bounds[:1]
+        said = ", ".join(f"{low:g} to {high:g}" for low, high in bounds[:4])
+        more = ", ..." if len(bounds) > 4 else ""
         return f"{count} continuous action{'s' if count > 1 else ''} ({said}{more})"
 
     def rule(self, kind: str, *, on_atari: bool, epsilon: float, sharpness: float) -> ActingRule:

@@ -99,8 +99,9 @@ class PrecisionTable:
         measured = [row for row in self.rows if row.p is not None]
         if not measured:
             return ""
+        games = "1 game" if measured[0].episodes == 1 else f"{measured[0].episodes} games"
         return (
-            f"{measured[0].episodes} games each, from the same starts. E = 100 (R_fp32 - R) / "
+            f"{games} each, from the same starts. E = 100 (R_fp32 - R) / "
             "R_fp32; lost: 100 (R_fp32 - R) / (R_fp32 - R_random). Difference: mean of R - "
             f"R_fp32 over pairs; * where it is not 0 at {ERROR_RATE:.0%} for all {len(measured)} "
             "together (Holm). Actions: share of states with another best action, or mean error as "
@@ -213,7 +214,8 @@ def _row_text(row: PrecisionRow) -> list[str]:
     if row.return_quantized is None or row.difference is None:
         return [row.agent, row.precision, _weights(row), "not measured", *[""] * 6]
     assert row.low is not None and row.high is not None
-    difference = f"{_number(row.difference, '+')} [{_number(row.low)}, {_number(row.high)}]"
+    interval = f"[{_number(row.low)}, {_number(row.high)}]"
+    difference = f"{_number(row.difference, '+')} {interval if row.episodes > 1 else '-'}"
     changed = row.action_flips if row.action_error is None else row.action_error
     return [
         row.agent,

@@ -211,8 +211,8 @@ def _refuse_another(suite: Suite, file: Path, entries: Sequence[_Entry | AgentRe
             and all(_has_games_of(each, file.parent) for each in entries)
         ):
             raise AgentQuantizationError(
-                f"{file.parent}: was made with other {key}: {_short(before.get(key))}, now "
-                f"{_short(now)}; choose another -o",
+                f"{file.parent}: was made with other {key}: {_difference(before.get(key), now)}; "
+                "choose another -o",
                 ErrorCode.RUN_OTHER_RECIPE,
             )
 
@@ -235,6 +235,15 @@ def _sealed_content(file: Path) -> dict[str, Any]:
             "another -o",
             ErrorCode.RUN_DAMAGED,
         ) from error
+
+
+def _difference(before: object, now: object) -> str:
+    """Say what was asked for then and now; of lists, what is in one of them alone."""
+    if isinstance(before, list) and isinstance(now, list) and set(before) != set(now):
+        gone, new = ([each for each in one if each not in other]
+                     for one, other in ((before, now), (now, before)))  # fmt: skip
+        return f"{_short(gone) or 'all of these'}, now {_short(new) or 'not these'}"
+    return f"{_short(before)}, now {_short(now)}"
 
 
 def _short(value: object) -> str:

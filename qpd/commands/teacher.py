@@ -98,7 +98,8 @@ def teacher_info(
     rows += [["note", line] for line in loaded.notes]
     if episodes:
         for name, played in (("return", result), ("a random policy's", random)):
-            text = f"{played.mean:.1f} {played.shown_interval()} over {episodes} games"
+            interval = f" {played.shown_interval()}" if episodes > 1 else ""
+            text = f"{played.mean:.1f}{interval} over {episodes} game{'s' * (episodes > 1)}"
             rows.append([name, f"{text}, {played.acting}"])
     print_table(["teacher", ""], rows)
     print_warnings(warnings)

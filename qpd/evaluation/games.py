@@ -158,7 +158,8 @@ def evaluate(
         if waited == _ENDLESS:
             logger.warning(
                 "%s: no game has ended in %s steps; cut games off after fewer: --env-kwargs "
-                "max_episode_steps:1000, in a recipe environment.max_frames",
+                "max_episode_steps:1000, `qpd evaluate` --max-frames, a recipe's "
+                "environment.max_frames",
                 env.spec.env_id,
                 f"{_ENDLESS:,}",
             )

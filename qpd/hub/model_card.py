@@ -9,6 +9,7 @@ from qpd.actions import Box
 from qpd.environments.registry import atari_rom
 from qpd.export.action_texts import bin_texts, c_texts, onnx_texts, sb3_texts
 from qpd.export.environment_code import environment_code
+from qpd.export.observation_words import parts_words
 from qpd.export.runtime_files import bundle_text
 from qpd.hub.action_words import acting_in_words, actions_in_words
 from qpd.hub.card_story import files_table, limits, origin
@@ -213,8 +214,11 @@ def _student(source: PushSource) -> str:
             f"then its {student.architecture.num_features} other numbers, in one float32 vector"
         )
     else:
-        bits = student.input_bits
-        inputs = f"the environment's vector of {shape[0]}, float32; {bits}-bit levels inside"
+        bits, parts = student.input_bits, parts_words(source.export.about)
+        what = f"the environment's vector of {shape[0]}"
+        if parts:
+            what = f"the parts of the environment's Dict in one vector of {shape[0]}: {parts}"
+        inputs = f"{escape(what)}, float32; {bits}-bit levels inside"
     return "\n".join(
         [
             "## The student",

@@ -22,6 +22,7 @@ from qpd.runs.progress import Progress
 from qpd.teachers import Teacher
 
 _MOST_GAMES = 8  # of each; enough to notice a teacher that does nothing
+_FEWEST_GAMES = 5  # of fewer a random policy's interval says nothing
 
 
 def play_first_games(student: StudentRun, progress: Progress) -> None:
@@ -77,6 +78,8 @@ def random_warning(
     """
     if is_above_random(played.returns, random.returns):
         return None
+    if len(played.returns) < _FEWEST_GAMES:
+        return f"{len(played.returns)} games do not tell this teacher from random play; play more"
     return no_better_than_random(teacher)
 
 

@@ -112,6 +112,8 @@ def _allow_its_own(path: Path, wish: EnvironmentWish, has_statistics: bool) -> N
     teacher = RunDirectory.open(path, read_only=True).manifest.teacher
     known = teacher.environment if teacher is not None else None
     own = EnvironmentSource.from_json(known) if known else None
+    if own is None and teacher is not None:  # one that is no more than its id
+        own = EnvironmentSource(teacher.env_id)
     its_id = None if own is None else own.env_id
     its_wrappers = None if own is None else [each.to_json() for each in own.wrappers]
     wrappers = None if wish.wrappers is None else [each.to_json() for each in wish.wrappers]
@@ -283,8 +285,9 @@ def play(
     ):
         if given is None:
             continue
-        is_number = isinstance(given, Real) and not isinstance(given, bool)
-        if not is_number or not least <= given <= most:
+        if not isinstance(given, Real) or isinstance(given, bool):
+            raise TargetError(f"--{name} {given!r}: must be a number", ErrorCode.COMMAND_LINE)
+        if not least <= given <= most:
             raise TargetError(
                 f"--{name} {given}: must be from {least:,} to {most:,}", ErrorCode.COMMAND_LINE
             )

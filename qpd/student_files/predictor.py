@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class StudentPredictor:
         `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
         Raises ValueError for other shapes, and for frames that are not uint8.
         """
-        batch, is_single = self._batch(np.asarray(observation))
+        batch, is_single = self._batch(observation)
         rule = ActingRule("greedy") if deterministic else self.rule
         space = self.policy.actions
         actions = space.act(self.policy(batch), rule, self._rng).astype(space.dtype)
@@ -62,10 +63,16 @@ class StudentPredictor:
 
     def outputs(self, observation: np.ndarray) -> np.ndarray:
         """Return outputs (logits) float32 `[batch, num_outputs]`; observations as in `predict`."""
-        return self.policy(self._batch(np.asarray(observation))[0])
+        return self.policy(self._batch(observation)[0])
 
     def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
         shape = self.architecture.observation_shape
+        if isinstance(observation, Mapping):
+            raise ValueError(
+                f"a Dict: this student sees its parts as one vector {shape}, in the order that its "
+                "exports tell; an exported agent (--format sb3) takes the Dict itself"
+            )
+        observation = np.asarray(observation)
         accepted = [shape]
         if self.architecture.is_image:
             # SB3's VecFrameStack puts channels last; VecTransposeImage puts them first again.

@@ -349,9 +349,11 @@ def test_a_deterministic_teacher_has_nothing_to_draw_from() -> None:
 
 def test_they_are_described_in_words() -> None:
     assert str(CLIP) == "1 continuous action (-1 to 1)"
-    assert str(Box((0.0, 0.0, -1.0), (1.0,) * 3)) == "3 continuous actions (-1 to 1, 0 to 1)"
+    assert (
+        str(Box((0.0, 0.0, -1.0), (1.0,) * 3)) == "3 continuous actions (0 to 1, 0 to 1, -1 to 1)"
+    )
     many = Box(tuple(map(float, range(5))), (9.0,) * 5)
-    assert str(many) == "5 continuous actions (0 to 9, 1 to 9, 2 to 9, ...)"
+    assert str(many) == "5 continuous actions (0 to 9, 1 to 9, 2 to 9, 3 to 9, ...)"
     labels = torch.tensor([[0.0, math.log(0.5)], [1.5, math.log(0.5)]])
     said = CLIP.describe_labels(labels, 1.0)
     assert said is not None and "a deviation of 0.5" in said and "50% at a bound" in said

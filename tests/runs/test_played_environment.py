@@ -148,7 +148,7 @@ def test_a_run_plays_what_its_recipe_says_to_the_end(
     monkeypatch.setenv("QPD_IMPORT", "")
     registry._spec.cache_clear()
     strange = load_target(str(done.path), "distilled", None, "cpu")
-    with pytest.raises(EnvironmentConfigError, match=f"set QPD_IMPORT={MODULE}"):
+    with pytest.raises(EnvironmentConfigError, match=f"or set QPD_IMPORT={MODULE}"):
         api.evaluate(strange, episodes=2)
     own = strange.environment  # its user may name it
     named = EnvironmentWish(own.env_id, wrappers=own.wrappers)

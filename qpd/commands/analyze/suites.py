@@ -76,6 +76,8 @@ def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False)
         "for all of an agent's together (Holm); fewest: it and all higher ones keep 95% of "
         "R_fp32 - R_random"
     ]
+    if few := sorted({each.name for each in results} - set(spots["agent"] if len(spots) else [])):
+        notes.append(f"no sweet spot of fewer than three numbers of bits: {', '.join(few)}")
     count = table["agent"].nunique() if len(table) else 0
     if output is not None and count > MOST_PANELS:
         notes.append(

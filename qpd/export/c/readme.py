@@ -35,6 +35,9 @@ beyond their range or were NaN: a program that wants to stop then can."""
 _PLAYED = """\
 The ranges are those of each feature in the play that the student was distilled from: of its values
 one in 2,000 may lie beyond either end. A twentieth of the width is added at either end."""
+_ROUNDED = """\
+The ranges are those of each feature in 16 games that the agent itself played: of its values one in
+2,000 may lie beyond either end. A twentieth of the width is added at either end."""
 _LEARNED = """\
 The ranges are the ends of the grid of inputs that the controller has learned, in the units of the
 raw observation: its normalization is in them."""
@@ -222,5 +225,6 @@ def _observation(source: ExportSource) -> str:
             *rows,
         ]
     )
-    ranges = _LEARNED if source.about.get("phase") == "train" else _PLAYED
+    ranges = _ROUNDED if source.about.get("method") == "agent" else _PLAYED
+    ranges = _LEARNED if source.about.get("phase") == "train" else ranges
     return text.replace("@RANGES@", ranges).replace("@TOP@", str(source.student.input_levels))
