@@ -253,6 +253,8 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "zip": source.zip_name,
         "algo": sb3_algorithm(export),
         "env_id": source.teacher.env_id,
+        # Who names it lets its module be imported.
+        "env": f" --env {source.teacher.env_id}" if ":" in source.teacher.env_id else "",
         # The snippet acts as the reported return was measured.
         "deterministic": str(source.measured.acting == "greedy"),
         "constant_bytes": f"{c_constant_bytes(export.student):,}",
