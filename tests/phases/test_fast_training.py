@@ -376,7 +376,7 @@ def test_a_controller_that_never_learned_says_so(
     run = trained("sac", tmp_path / "run", CORE_3 | {"learning_starts": 400})
     assert "float" in str(read_quantization(run.path / QUANTIZATION_FILE))
     code, _, error = call(capsys, "export", run.path, "--format", "c", "-o", tmp_path / "c")
-    assert code == 2 and "no longer than learning_starts" in error
+    assert code == 2 and "beyond learning_starts steps" in error
 
 
 def test_episodes_that_never_end_are_warned_of(
