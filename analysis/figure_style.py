@@ -97,7 +97,8 @@ def new_figure(width: float = COLUMN_WIDTH, height: float = 2.2) -> Figure:
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write `name`.png and `name`.svg into `folder`; call it inside `paper_style()`.
 
-    Both files are byte-identical whenever the figure is. Returns the paths.
+    Text beyond the figure's edges widens it. Both files are byte-identical whenever the figure is.
+    Returns the paths.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -105,7 +106,7 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     # the date.
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         data = io.BytesIO()
-        # Tight, as names from files may be longer than any layout has room for.
+        # Names from files may be longer than any layout has room for.
         figure.savefig(data, format=suffix, metadata=metadata, bbox_inches="tight", pad_inches=0.05)
         path = folder / f"{name}.{suffix}"
         write_bytes(path, data.getvalue())

@@ -97,7 +97,7 @@ def precisions_of(
         )
     if activations is not None and all(_bits(each) is None for each in bits):
         raise AgentQuantizationError(
-            f"--activations {activations}: is for weights of 2 to 8 bits; fp16 has none"
+            f"--activations {activations}: is for --bits 2 to 8; activations of fp16 stay floats"
         )
     known = [_scheme(each) for each in schemes or ()]
     for asked in bits:

@@ -15,8 +15,9 @@ _LARGEST_BOUND = 1e30
 
 
 def within_space(action: np.ndarray, space: gymnasium.Space[Any]) -> np.ndarray:
-    """Return an action as a float Box of another type than float32 wants it; others are kept.
+    """Return an action `[*shape]` in the type and bounds of a float64 or float16 Box.
 
+    Actions of other spaces are kept.
     Policies act in float32, whose nearest number to a bound of float64 may lie beyond it.
     """
     if not isinstance(space, gymnasium.spaces.Box) or space.dtype not in (np.float16, np.float64):

@@ -39,10 +39,11 @@ class EvaluationResult:
 
     def __str__(self) -> str:
         """Tell mean, interval, number of games, how the policy acted, and the seed."""
-        return (
-            f"return {self.mean:.1f} {self.shown_interval()} "
-            f"(95% interval, {len(self.returns)} games, {self.acting}, seed {self.seed})"
-        )
+        how = f"{self.acting}, seed {self.seed}"
+        if len(self.returns) < 2:
+            return f"return {self.mean:.1f} (1 game, {how})"
+        interval, games = self.shown_interval(), len(self.returns)
+        return f"return {self.mean:.1f} {interval} (95% interval, {games} games, {how})"
 
     @property
     def mean(self) -> float:

@@ -20,7 +20,7 @@ from qpd.integer.integer_student import IntegerEngine
 from qpd.machine.device import choose_device
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.recipe.schema import MAX_PARALLEL_GAMES
-from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, date_now
+from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, TeacherRecord, date_now
 from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory, evaluation_seed
@@ -110,10 +110,7 @@ def _allow_its_own(path: Path, wish: EnvironmentWish, has_statistics: bool) -> N
     if wish == EnvironmentWish() and not has_statistics:
         return
     teacher = RunDirectory.open(path, read_only=True).manifest.teacher
-    known = teacher.environment if teacher is not None else None
-    own = EnvironmentSource.from_json(known) if known else None
-    if own is None and teacher is not None:  # one that is no more than its id
-        own = EnvironmentSource(teacher.env_id)
+    own = None if teacher is None else _recorded_environment(teacher)
     its_id = None if own is None else own.env_id
     its_wrappers = None if own is None else [each.to_json() for each in own.wrappers]
     wrappers = None if wish.wrappers is None else [each.to_json() for each in wish.wrappers]
@@ -131,6 +128,11 @@ def _allow_its_own(path: Path, wish: EnvironmentWish, has_statistics: bool) -> N
             ErrorCode.COMMAND_LINE,
         )
     wish.allow_modules()
+
+
+def _recorded_environment(record: TeacherRecord) -> EnvironmentSource:
+    known = record.environment  # None of one that is no more than its id
+    return EnvironmentSource.from_json(known) if known else as_source(record.env_id)
 
 
 def _controller(path: Path, wish: EnvironmentWish) -> Target:
@@ -246,9 +248,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         else:
             chosen = IntegerEngine(load_integer_student(file))
         shape = stored_architecture(file)
-        known = record.environment
-        environment = EnvironmentSource.from_json(known) if known else as_source(record.env_id)
-        target = Target(name, chosen, environment, shape.observation_shape)
+        target = Target(name, chosen, _recorded_environment(record), shape.observation_shape)
     settings = recipe.evaluation
     return replace(
         target,

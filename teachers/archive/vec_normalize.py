@@ -69,14 +69,11 @@ def read_return_statistics(path: str | Path) -> tuple[float, float, float] | Non
 
     None where the file, which `read_vec_normalize` has accepted, holds none that are usable.
     """
-    try:
-        root = load_inert(read_file(Path(path), MAX_PICKLE_BYTES))
-        record = _state(_state(root, "VecNormalize").get("ret_rms"), "RunningMeanStd")
-        found = tuple(float(as_array(record.get(key))) for key in ("mean", "var", "count"))
-    except Exception:  # a pickle without them may raise nearly anything
+    found = _numbers(path, "ret_rms", ("mean", "var", "count"))
+    if found is None:
         return None
     mean, var, count = found
-    return (mean, var, count) if np.isfinite(found).all() and var >= 0 and count > 0 else None
+    return (mean, var, count) if var >= 0 and count > 0 else None
 
 
 def read_observation_count(path: str | Path) -> float | None:
@@ -84,13 +81,19 @@ def read_observation_count(path: str | Path) -> float | None:
 
     None where the file, which `read_vec_normalize` has accepted, does not tell.
     """
+    found = _numbers(path, "obs_rms", ("count",))
+    return found[0] if found is not None and found[0] > 0 else None
+
+
+def _numbers(path: str | Path, statistics: str, names: Sequence[str]) -> list[float] | None:
+    """Return finite numbers of one of a file's statistics, None where it lacks them."""
     try:
         root = load_inert(read_file(Path(path), MAX_PICKLE_BYTES))
-        record = _state(_state(root, "VecNormalize").get("obs_rms"), "RunningMeanStd")
-        count = float(as_array(record.get("count")))
-    except Exception:  # a pickle without it may raise nearly anything
+        record = _state(_state(root, "VecNormalize").get(statistics), "RunningMeanStd")
+        found = [float(as_array(record.get(name))) for name in names]
+    except Exception:  # a pickle without them may raise nearly anything
         return None
-    return count if np.isfinite(count) and count > 0 else None
+    return found if np.isfinite(found).all() else None
 
 
 def normalizes_rewards(path: str | Path) -> bool:

@@ -294,7 +294,7 @@ def test_damaged_games_are_named(whole: tuple[Suite, Path], tmp_path: Path) -> N
         ((["9"],), "--bits 9: expected fp16, or 2 to 8"),
         ((["half"],), "--bits half: expected fp16, or 2 to 8"),
         (([8], 16), "--activations 16: expected 2 to 8 bits"),
-        ((["fp16"], 8), "--activations 8: is for weights of 2 to 8 bits"),
+        ((["fp16"], 8), "--activations 8: is for --bits 2 to 8"),
         (([8], None, ["affin"]), "--scheme affin: expected .*; did you mean affine"),
         (([8], None, None, ["row"]), "--per row: expected tensor, channel, column"),
         (([],), "--bits: none given"),

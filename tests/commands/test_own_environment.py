@@ -89,6 +89,9 @@ def test_agents_are_quantized_where_the_user_says(
     monkeypatch.setenv("QPD_IMPORT", MODULE)
     played = [qpd.evaluate(run, policy=policy).returns for policy in ("teacher", "ptq")]
     assert len(played[0]) == 2 and played[0] == pytest.approx(played[1])  # rewards are the walk's
+    code, out, err = call(capsys, "export", run, "--format", "c", "-o", "core")
+    assert code == 0, err
+    assert "in 16 games that the agent itself played" in Path("core/README.md").read_text()
     code, _, err = call(capsys, "quantize", run, "--env", COUNTDOWN)
     assert code == 2 and "is a run, and --env is for agents" in err
 
@@ -101,6 +104,10 @@ def test_a_suite_of_before_is_still_the_same_suite(
     assert "settings" not in json.loads(Path("suite/suite.json").read_text())
     code, _, err = call(capsys, *asked, "--frame-stack", 1)
     assert code == 2 and "was made with other settings" in err
+    code, _, err = call(capsys, *(word if word != "8" else "8,6" for word in asked))
+    assert code == 2 and "other precisions: all of these, now W6-affine-column; choose" in err
+    code, out, err = call(capsys, "analyze", "bits", "suite")
+    assert code == 0 and "no sweet spot of fewer than three numbers of bits: ppo-CartPole" in out
 
 
 def test_the_command_that_a_training_prints_works_as_it_is(

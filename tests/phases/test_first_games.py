@@ -110,6 +110,8 @@ def test_info_warns_of_an_agent_that_is_no_better_than_chance(
     code, out, err = call(capsys, *words)
     assert code == 0 and "a random policy's" in out
     assert err.startswith("warning: this teacher plays no better than at random; if it was trained")
+    err = call(capsys, *words[:3], "--episodes", "2")[2]
+    assert err == "warning: 2 games do not tell this teacher from random play; play more\n"
     statistics = agent.with_name("statistics.pkl")
     assert call(capsys, *words, "--vecnormalize", statistics)[2] == ""
     assert call(capsys, "teacher", "info", agent, "--episodes", "0")[2] == ""

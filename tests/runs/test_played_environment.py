@@ -275,6 +275,8 @@ def test_a_runs_own_games_are_played_again_and_nobody_elses(
     recorded = RunDirectory.open(tmp_path / "run", read_only=True).manifest.evaluations
     again = play(load_target(tmp_path / "run", "qat", None, "cpu"), SilentProgress())
     assert list(again.returns) == recorded["qat"]["returns"]
+    own = load_target(tmp_path / "run", "qat", "CartPole-v1", "cpu")
+    assert own.environment.env_id == "CartPole-v1"
     for wish, statistics in (("CartPole-v0", None), (None, tmp_path / "vecnormalize.pkl")):
         with pytest.raises(TargetError, match="a run plays in the environment of its recipe"):
             load_target(tmp_path / "run", "qat", wish, "cpu", statistics)

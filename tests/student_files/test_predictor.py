@@ -39,6 +39,12 @@ def test_predict_takes_frames_in_both_orders_alone_and_in_batches(frames: np.nda
         assert action.shape == () and action == wanted[5] and state == ("kept",)
 
 
+def test_a_dict_is_told_to_come_as_one_vector(frames: np.ndarray) -> None:
+    student = qpd.load_student_policy(XXS)
+    with pytest.raises(ValueError, match="a Dict: this student sees its parts as one vector"):
+        student.predict({"image": frames[0]})
+
+
 def test_sampling_follows_the_students_probabilities_and_the_seed(frames: np.ndarray) -> None:
     student = qpd.load_student_policy(XXS, seed=1)
     spread = student.outputs(frames).std(1)
