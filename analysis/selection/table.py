@@ -110,7 +110,9 @@ def _mean_by_seed(games: Games) -> dict[int, float]:
     return {seed: float(games[seed].mean()) for seed in sorted(games)}
 
 
-def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:
+def selection_tables(
+    found: MeasuredCells, share: float | None, cells: DataFrame, choices: DataFrame
+) -> list[ShownTable]:
     """Tabulate `selections`: the paper's steps, then the choices of both rules."""
     header = ["step", "core", "width", "input", "seeds", "games", "return", "sd",
               "of float [95%]", "parity"]  # fmt: skip
@@ -127,10 +129,11 @@ def selection_tables(cells: DataFrame, choices: DataFrame) -> list[ShownTable]:
         for _, row in literal.iterrows()
     ]
     first = choices.iloc[0]
+    seeds = f"{first['float_seeds']} seed{'s' if first['float_seeds'] > 1 else ''}"
+    bound = "one deviation over seeds" if share is None else f"{1 - share:.0%}"
     title = (
-        f"float {first['float']:.1f} over {first['float_seeds']} seed"
-        f"{'s' if first['float_seeds'] > 1 else ''}; parity from "
-        f"{first['edge']:.1f} on"
+        f"{found.route}: the float of width {max(found.floats)} returns {first['float']:.1f} "
+        f"({seeds}); parity from {first['edge']:.1f} on, {bound} below it"
     )
     return [ShownTable(title, header, rows), _choices_table(choices)]
 

@@ -50,4 +50,4 @@ def select(
             )
             figures = {}
         written = save_analysis(tables, figures, output)
-    print_analysis(tables, selection_tables(cells, choices), notes, written, as_json)
+    print_analysis(tables, selection_tables(found, share, cells, choices), notes, written, as_json)
