@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qpd.files.atomic import write_bytes, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
     from pandas import DataFrame
 
 COLUMN_WIDTH = 3.3  # inches: one column of a two-column page
@@ -58,6 +61,15 @@ def series_look(place: int) -> dict[str, Any]:
     # There are as many markers as colours: both in step would begin anew together.
     marker = (place + place // len(COLOURS)) % len(MARKERS)
     return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[marker]}
+
+
+def error_lengths(mean: ArrayLike, low: ArrayLike, high: ArrayLike) -> np.ndarray:
+    """Return what `Axes.errorbar` takes of means and their intervals: float64 `[2, n]`.
+
+    matplotlib refuses negative lengths, which rounding gives where all games are equal.
+    """
+    around = [np.subtract(mean, low), np.subtract(high, mean)]
+    return np.array([np.atleast_1d(each) for each in around], dtype=float).clip(min=0.0)
 
 
 def tilt_names(axes: Axes, degrees: float) -> None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.figure_style import COLOURS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import (
+    COLOURS,
+    NEUTRAL,
+    PAGE_WIDTH,
+    error_lengths,
+    new_figure,
+)
 from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import beside_teacher
 from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_BOUND, LARGE_SIZES
@@ -122,7 +128,7 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float) -> None:
         beside |= {"color": colour, "fontsize": 7}
         axes.text(0.96 * _WIDEST, place, f"{ratio.value:.3g}", **beside)
     elif ratio is not None and not np.isnan(ratio.value):
-        around = np.array([[ratio.value - ratio.low], [ratio.high - ratio.value]])
+        around = error_lengths(ratio.value, ratio.low, ratio.high)
         style: dict[str, Any] = {"fmt": "o", "markersize": 3, "capsize": 2, "color": colour}
         axes.errorbar(ratio.value, place, xerr=around, **style)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
@@ -207,9 +213,9 @@ def _draw_students(
 def _draw_point(
     axes: Axes, x: float, found: Estimate, marker: str, colour: str, filled: bool, label: str
 ) -> None:
-    around = np.array([[found.value - found.low], [found.high - found.value]])
+    around = error_lengths(found.value, found.low, found.high)
     axes.errorbar(
-        x, found.value, np.maximum(around, 0.0), marker=marker, linestyle="", color=colour,
+        x, found.value, around, marker=marker, linestyle="", color=colour,
         markerfacecolor=colour if filled else "white", markersize=7 if marker == "*" else 3.5,
         capsize=2, label=label,
     )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from qpd.analysis.report.blocks import Block, Facts, Folded, Section, Table
 from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
-from qpd.teachers.archive.agent_identity import agent_name
 
 
 def recipe_section(inputs: ReportInputs) -> Section:
@@ -32,10 +31,9 @@ def provenance_section(inputs: ReportInputs) -> Section:
         commit += ", with uncommitted changes"
     # A set, as policies of one run usually play the same games; evaluations by hand may add seeds.
     seeds = sorted({e["seed"] for e in manifest.evaluations.values() if "seed" in e})
-    of_agent = agent_name(manifest.teacher.algo, manifest.teacher.env_id)
     facts = [
         ("run", inputs.summary["name"]),
-        *[("recipe", manifest.name)] * (manifest.name != of_agent),
+        *[("recipe", manifest.name)] * manifest.has_recipe,
         ("environment", manifest.teacher.env_id),
         ("teacher", f"{manifest.teacher.source} ({manifest.teacher.algo})"),
         ("teacher's sha256", manifest.teacher.sha256),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.figure_style import COLOURS, NEUTRAL
+from qpd.analysis.figure_style import COLOURS, NEUTRAL, error_lengths
 from qpd.analysis.report.blocks import Picture, Pictures, Section, Table
 from qpd.analysis.report.figure_uri import figure_uri
 from qpd.analysis.report.inputs import ReportInputs
@@ -60,8 +60,7 @@ def _draw(figure: Figure, measured: dict[str, Any]) -> None:
         ax.errorbar(
             mean,
             row - 0.3,
-            # matplotlib refuses negative lengths, which rounding gives where all games are equal.
-            xerr=[[max(0.0, mean - low)], [max(0.0, high - mean)]],
+            xerr=error_lengths(mean, low, high),
             fmt="D",
             markersize=3.5,
             color="#000000",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from qpd.analysis.figure_style import error_lengths
 from qpd.analysis.returns.environment_panels import panel_figure
 from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import final_students
@@ -41,11 +40,9 @@ def lambda_returns(table: DataFrame) -> DataFrame:
 def draw_lambda_returns(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> None:
     """Draw one environment's rows of `lambda_returns`: return against lambda, with intervals."""
     for name, mine in rows.groupby("series", sort=False):
-        around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
+        around = error_lengths(mine["mean"], mine["mean_low"], mine["mean_high"])
         style = styles[str(name)].line()
-        axes.errorbar(
-            mine["lambda"], mine["mean"], np.array(around), label=str(name), capsize=2, **style
-        )
+        axes.errorbar(mine["lambda"], mine["mean"], around, label=str(name), capsize=2, **style)
     axes.set_xlabel("λ: 0 critic only, 1 actor only")
     axes.set_ylabel("return")
     axes.set_xticks(sorted(rows["lambda"].unique()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.figure_style import NEUTRAL
+from qpd.analysis.figure_style import NEUTRAL, error_lengths
 from qpd.analysis.returns.environment_panels import panel_figure
 from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students
@@ -96,8 +96,8 @@ def draw_pareto(rows: DataFrame, axes: Axes, styles: dict[str, SeriesStyle]) -> 
     )
     for name, mine in rows.groupby("series", sort=False):
         style = styles[str(name)].line() | {"linestyle": "", "capsize": 2, "label": str(name)}
-        around = [mine["mean"] - mine["mean_low"], mine["mean_high"] - mine["mean"]]
-        axes.errorbar(mine["x"], mine["mean"], np.array(around), elinewidth=0.9, **style)
+        around = error_lengths(mine["mean"], mine["mean_low"], mine["mean_high"])
+        axes.errorbar(mine["x"], mine["mean"], around, elinewidth=0.9, **style)
     _cost_axis(axes, start, end)
     _label_students(rows[rows["on_front"] & ~rows["policy"].isin(TEACHERS)], rows, axes)
     axes.set_xlabel("µs per forward pass" if "runtime" in rows else "bytes")

@@ -53,6 +53,9 @@ def parity_table(paths: Sequence[Path]) -> tuple[DataFrame, dict[str, str]]:
         else:
             rows.append(row)
     table = pd.DataFrame(rows, columns=list(COLUMNS))
+    # Two agents of one algorithm and environment are told apart by their files.
+    several = table.groupby("agent")["teacher_sha256"].transform("nunique") > 1
+    table.loc[several, "agent"] += " (" + table["teacher_sha256"].str[:8] + ")"
     return table.sort_values(["agent", "constant_bytes"], ignore_index=True), left_out
 
 

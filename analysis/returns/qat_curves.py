@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.figure_style import (
+    NEUTRAL,
+    PAGE_WIDTH,
+    error_lengths,
+    new_figure,
+    series_look,
+)
 from qpd.errors.codes import ErrorCode
 from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_directory import RunDirectory
@@ -156,13 +162,13 @@ def _draw_returns(ax: Any, epochs: DataFrame, look: dict[str, Any]) -> None:
     """Draw a run's validations with their intervals."""
     played = epochs.dropna(subset=["validation_return"])
     mean = played["validation_return"]
-    error = [mean - played["validation_low"], played["validation_high"] - mean]
+    error = error_lengths(mean, played["validation_low"], played["validation_high"])
     ax.errorbar(played["samples"] / 1e6, mean, error, linestyle="-", elinewidth=0.8, **look)
 
 
 def _draw_evaluations(ax: Any, evaluations: DataFrame, look: dict[str, Any], shift: float) -> None:
     """Draw a run's evaluations, moved right by `shift` (millions of samples) so none is hidden."""
     mean = evaluations["mean"]
-    error = [mean - evaluations["low"], evaluations["high"] - mean]
+    error = error_lengths(mean, evaluations["low"], evaluations["high"])
     hollow = {"linestyle": "none", "mfc": "white", "ms": 5, "elinewidth": 0.8, "capsize": 2}
     ax.errorbar(evaluations["samples"] / 1e6 + shift, mean, error, **hollow, **look)

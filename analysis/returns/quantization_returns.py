@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.figure_style import (
+    NEUTRAL,
+    PAGE_WIDTH,
+    error_lengths,
+    new_figure,
+    series_look,
+)
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.runs.distilled_student import (
     distilled_identity,
@@ -252,7 +258,7 @@ def _draw_student(ax: Any, table: DataFrame, looks: dict[tuple[str, str], int]) 
             # Shifted a little, so that intervals at equal bits stand side by side.
             line["mean_bits"] + 0.06 * (place - (len(looks) - 1) / 2),
             line["mean"],
-            [line["mean"] - line["low"], line["high"] - line["mean"]],
+            error_lengths(line["mean"], line["low"], line["high"]),
             linestyle="-" if policy == "ptq" else "--",
             elinewidth=0.8,
             capsize=2,

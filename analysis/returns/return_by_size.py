@@ -8,9 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from qpd.analysis.figure_style import NEUTRAL
+from qpd.analysis.figure_style import NEUTRAL, error_lengths
 from qpd.analysis.returns.environment_panels import panel_figure
 from qpd.analysis.returns.plot_series import SeriesStyle, series_styles, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students, size_places
@@ -51,10 +49,9 @@ def draw_returns_by_size(
         mine = rows[rows["series"] == name]
         x = mine["size"].map(place) + offsets[name]
         y, low, high = (percent * mine[f"{value}{end}"] for end in ("", "_low", "_high"))
-        around = np.array([y - low, high - y])
         # Marks at a return of 0 would be cut in half by the axis otherwise.
         style = styles[name].line() | {"capsize": 2, "clip_on": False}
-        axes.errorbar(x, y, np.maximum(around, 0.0), label=name, **style)
+        axes.errorbar(x, y, error_lengths(y, low, high), label=name, **style)
         # The teacher's level across all sizes, to compare students with by eye.
         if value == "mean" and (mine["policy"] == "teacher").all():
             axes.axhline(y.iloc[0], color=styles[name].colour, linewidth=0.6, linestyle=":")

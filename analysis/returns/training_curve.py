@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qpd.analysis.figure_style import COLOURS, new_figure, paper_style, save_tables
+from qpd.analysis.figure_style import (
+    COLOURS,
+    error_lengths,
+    new_figure,
+    paper_style,
+    save_tables,
+)
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.files.bounded_read import read_file
@@ -25,8 +31,8 @@ _NAME = re.compile(r"(\d+)\.monitor\.csv")
 # The zoo puts Monitor below its frame-skip wrapper: a game's length is in emulator frames.
 _MAX_MONITOR_BYTES = 256 << 20  # ten million games
 _FRAME_SKIP = 4
-# The RL Zoo numbers its files by environment, `qpd train` by the step it resumed from,
-# which is at least this many.
+# The RL Zoo numbers its files by environment; QPD once did by the step that it resumed from, which
+# is at least this many.
 _LEAST_STEPS = 1000
 _BINS = 100
 
@@ -35,7 +41,8 @@ _BINS = 100
 class TrainingCurve:
     """Games in the order they ended, one row each: steps (agent steps so far), return, length.
 
-    `resumed_at` are the steps at which an interrupted training was resumed.
+    `resumed_at` are the steps at which an interrupted training was resumed, of files that are named
+    by them.
     """
 
     games: DataFrame
@@ -103,7 +110,7 @@ def _read(path: Path) -> DataFrame:
         table = pd.read_csv(file)
         table = table[["r", "l", "t"]].apply(pd.to_numeric)
         if "NoFrameskip" in str(header.get("env_id")) and header.get("unit") != "agent steps":
-            # `qpd teacher train` writes agent steps already, and says so in the header.
+            # `qpd train` writes agent steps already, and says so in the header.
             table["l"] //= _FRAME_SKIP
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TargetError(
@@ -127,7 +134,7 @@ def draw_training(curve: TrainingCurve, final: tuple[float, float, float] | None
     ax.plot(millions, table["mean"], color=COLOURS[0], label="while training")
     if final is not None:
         mean, low, high = final
-        error = [[mean - low], [high - mean]]
+        error = error_lengths(mean, low, high)
         ax.errorbar([millions.iloc[-1]], [mean], error, color=COLOURS[1], marker="s", capsize=2,
                     linestyle="none", label="afterwards, 95% interval")  # fmt: skip
     ax.set(xlabel="agent steps (millions)", ylabel="return")

@@ -47,7 +47,7 @@ def run_summary(path: Path) -> dict[str, Any]:
         "warnings": _warnings(manifest),
         "seconds": _seconds(manifest),
     }
-    if manifest.phases["distill"].metrics.get("method") == "agent":
+    if manifest.is_agent:
         summary["method"] = "agent"
     policies = summary["policies"]
     evaluations = {str(k): v for k, v in manifest.evaluations.items()}

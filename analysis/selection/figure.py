@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.figure_style import (
+    NEUTRAL,
+    PAGE_WIDTH,
+    error_lengths,
+    new_figure,
+    series_look,
+)
 from qpd.analysis.selection.rule import STEPS
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ def steps_figure(curves: Sequence[Curve]) -> Figure:
             if curve.is_published:
                 axes.plot(x, ratio, linestyle="--", markerfacecolor="white", **look)
             else:
-                errors = np.nan_to_num(np.stack([ratio - low, high - ratio]).clip(min=0.0))
+                errors = np.nan_to_num(error_lengths(ratio, low, high))
                 axes.errorbar(x, ratio, errors, capsize=1.5, elinewidth=0.8, **look)
         ticks = sorted(values)
         axes.set_xticks(_place(name, np.array(ticks, float)), [str(each) for each in ticks])

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, as_label, new_figure, series_look
+from qpd.analysis.figure_style import (
+    NEUTRAL,
+    PAGE_WIDTH,
+    as_label,
+    error_lengths,
+    new_figure,
+    series_look,
+)
 from qpd.analysis.returns.mean_bootstrap import (
     RESAMPLES,
     ScorePair,
@@ -310,9 +317,9 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
             look = series_look(place)
             if policy == _AGENT:
                 look["color"] = NEUTRAL
-            errors = np.stack([part["mean"] - part["mean_low"], part["mean_high"] - part["mean"]])
+            errors = error_lengths(part["mean"], part["mean_low"], part["mean_high"])
             axes.errorbar(
-                part["noise"], part["mean"], errors.clip(min=0.0), capsize=1.5, elinewidth=0.8,
+                part["noise"], part["mean"], errors, capsize=1.5, elinewidth=0.8,
                 label=as_label(f"{Path(str(target)).name}, {policy}"), **look,
             )  # fmt: skip
         axes.set_title(str(env_id), loc="left")

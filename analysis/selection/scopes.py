@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.figure_style import (
+    NEUTRAL,
+    PAGE_WIDTH,
+    error_lengths,
+    new_figure,
+    series_look,
+)
 from qpd.analysis.selection.measured_cells import Games, MeasuredCells, ratio_of
 from qpd.analysis.selection.rule import MOST_BITS, Cell
 
@@ -64,7 +70,7 @@ def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
                 continue
             bits, share, low, high = np.array(points, float).T
             aside = 0.06 * (place - 1.5)
-            errors = np.nan_to_num(np.stack([share - low, high - share]).clip(min=0.0))
+            errors = np.nan_to_num(error_lengths(share, low, high))
             axes.errorbar(
                 bits + aside, share, errors, capsize=1.5, elinewidth=0.8, label=scope,
                 **series_look(place),

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.precision_table import precision_table
 from qpd.agents.results import AgentResult
 from qpd.agents.stored_suite import read_suites
+from qpd.errors.codes import ErrorCode
 
 # E divides by R_fp32: it says nothing where that is negative, or no more than this share of the
 # span between random play and the agent.
@@ -19,8 +21,15 @@ _NEAR_ZERO = 0.1
 
 
 def suite_results(folders: Sequence[Path]) -> list[AgentResult]:
-    """Return the agents of suites. Raises AgentQuantizationError."""
-    return read_suites(folders)
+    """Return the agents of suites. Raises AgentQuantizationError, also where none has played."""
+    results = read_suites(folders)
+    if not any(cell.why_not is None for result in results for cell in result.cells):
+        names = ", ".join(map(str, folders))
+        raise AgentQuantizationError(
+            f"{names}: no agent has played in few bits yet; `qpd quantize` goes on with a suite",
+            ErrorCode.NOTHING_MEASURED,
+        )
+    return results
 
 
 def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:

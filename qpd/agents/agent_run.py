@@ -54,6 +54,7 @@ class IntegerAgent:
     student: Student
     simulation: QuantizedStudent
     integers: IntegerStudent
+    per: str  # what shares a range of weights: tensor, channel or column
 
 
 def integer_agent(
@@ -95,7 +96,7 @@ def integer_agent(
         integers = integer_student(simulation, student_actions_of(teacher))
     except ValueError as error:  # a layer of zeros, or of far too large weights
         raise AgentQuantizationError(f"{teacher.source}: no integers hold it: {error}") from error
-    return IntegerAgent(recipe, student, simulation, integers)
+    return IntegerAgent(recipe, student, simulation, integers, quantizer.per)
 
 
 def _recipe(
@@ -164,7 +165,7 @@ def write_agent_run(
         calibrated = run.checkpoint_folder / CALIBRATED_NAME
         write_safetensors(calibrated, agent.simulation.state_dict())
         ranges = agent.simulation.activation_ranges.tolist()
-        run.set_phase("quantize", "done", method="agent", activation_ranges=ranges)
+        run.set_phase("quantize", "done", method="agent", per=agent.per, activation_ranges=ranges)
         for name, result in games.items():
             run.record_evaluation(name, result.to_json())
         run.set_phase("evaluate", "done", metrics_crc32=metrics_checksum(run))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from qpd.agents.suite import AGENT_FILE, SUITE_FILE
 from qpd.errors.codes import ErrorCode
 from qpd.files.json_input import read_json
 from qpd.runs.run_folder import unsealed
+from qpd.teachers.archive.agent_identity import free_name
 
 
 def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
@@ -20,7 +22,8 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
 
     Folders of suites, or folders of such. An agent that two suites hold (the same files, named
     alike) has the cells of both if its games in fp32 are the same; else each suite's are a result
-    of their own. Cells whose games are not finished are left out. Raises AgentQuantizationError
+    of their own, and so are agents of other files; a second result of a name is called `NAME-2`.
+    Cells whose games are not finished are left out. Raises AgentQuantizationError
     where there is no suite, or a file is damaged.
     """
     found: dict[tuple[str, str, tuple[float, ...]], AgentResult] = {}
@@ -39,7 +42,13 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
                     tuple(cells.values()),
                 )
             found[key] = result
-    return list(found.values())
+    names: set[str] = set()
+    results = []
+    for result in found.values():
+        name = free_name(result.name, names)
+        names.add(name)
+        results.append(replace(result, name=name))
+    return results
 
 
 def cell_key(cell: Cell) -> tuple[str, str, str]:

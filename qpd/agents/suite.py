@@ -43,7 +43,7 @@ from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.run_folder import LOCK_NAME, RunDirectoryError, acquire_lock, sealed, unsealed
 from qpd.teachers import Teacher, load_teacher
-from qpd.teachers.archive.agent_identity import agent_name
+from qpd.teachers.archive.agent_identity import agent_name, free_name
 from qpd.teachers.networks.actor import actor_of
 
 DEFAULT_SUITE = "runs/quantized-agents"
@@ -143,7 +143,7 @@ def _named_reason(failed: AgentResult) -> str:
 
 def _entries(suite: Suite) -> list[_Entry | AgentResult]:
     found: list[_Entry | AgentResult] = []
-    names: dict[str, int] = {}
+    names: set[str] = set()
     known: dict[tuple[str, str], str] = {}
     wish = suite.wish
     wish.allow_modules()
@@ -154,15 +154,17 @@ def _entries(suite: Suite) -> list[_Entry | AgentResult]:
         except UserError as error:
             found.append(AgentResult(source, why_not=" ".join(error.lines)))
             continue
-        same = known.setdefault((teacher.sha256, str(environment.source.to_json())), source)
-        if same is not source:
+        key = (teacher.sha256, str(environment.source.to_json()))
+        if key in known:
+            same = known[key]
             raise AgentQuantizationError(f"{source}: is the agent that {same} is; give it once")
+        known[key] = source
         # The environment that it was trained in, by its present name.
         name = agent_name(teacher.algo, environment.source.env_id)
         if teacher.quantization is not None:  # its own games are in few bits, not in fp32
             name += f"-{teacher.quantization.bits}bit"
-        names[name] = names.get(name, 0) + 1
-        name = name if names[name] == 1 else f"{name}-{names[name]}"
+        name = free_name(name, names)
+        names.add(name)
         found.append(_Entry(name, source, teacher, environment))
     return found
 

@@ -89,10 +89,11 @@ def _training_record(agent: AgentFiles) -> TrainingRecord | None:
         curve = training_curve(folder, agent.teacher.num_timesteps or None)
     if curve is None:
         return None
+    training = TrainingRun.open(folder) if is_training(folder) else None
     return TrainingRecord(
-        curve.resumed_at,
+        curve.resumed_at if training is None else tuple(training.phase.resumed_at),
         lambda folder, final: write_training_curve(
             folder, curve, (final.mean, final.low, final.high)
         ),
-        is_training(folder) and TrainingRun.open(folder).recipe.train.start_from is not None,
+        training is not None and training.recipe.train.start_from is not None,
     )

@@ -107,6 +107,17 @@ class EnvironmentSource:
             found.append(f"{self.frame_stack} observations stacked")
         return found
 
+    def options(self) -> list[str]:
+        """Return the words of a command line that ask for it, where its bare id does not."""
+        words = ["--env", self.env_id] if set(":/") & set(self.env_id) else []
+        for name, value in self.kwargs.items():
+            words += ["--env-kwargs", f"{name}:{json.dumps(value)}"]
+        for stated in (wrapper.to_json() for wrapper in self.wrappers):
+            words += ["--wrapper", stated if isinstance(stated, str) else json.dumps(stated)]
+        if self.frame_stack > 1:
+            words += ["--frame-stack", str(self.frame_stack)]
+        return words
+
     def _plain(self) -> dict[str, Any]:
         return {
             "env_id": self.env_id,

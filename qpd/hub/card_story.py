@@ -9,7 +9,7 @@ from qpd.hub.contents import PushSource, published_source
 from qpd.hub.markdown import code, escape
 from qpd.quantization.bit_widths import bit_widths
 from qpd.runs.manifest import PhaseName
-from qpd.teachers.archive.agent_identity import agent_name, algorithm_name, library_name
+from qpd.teachers.archive.agent_identity import algorithm_name, library_name
 from qpd.teachers.sources.hub import is_hub_id
 from qpd.teachers.sources.teacher_source import comes_with_qpd
 
@@ -17,7 +17,7 @@ _PHASES: dict[PhaseName, str] = {"distill": "1, distillation", "finetune": "3, f
 
 
 def origin(source: PushSource) -> str:
-    """Return the section on how the student was made: teacher, command, phases, versions."""
+    """Return the section on how it was made: teacher, command, phases, versions."""
     run, teacher = source.run, source.teacher
     settings = run.recipe.quantize
     layers = source.export.student.layers
@@ -29,17 +29,18 @@ def origin(source: PushSource) -> str:
     needs_agent = not is_own and not is_hub_id(named)
     # A new folder: the published one is a finished run, and `qpd run` would find nothing to do.
     command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
+    if source.is_agent:
+        command = _rounding(source, "AGENT.zip" if needs_agent else named)
     versions = ", ".join(f"{escape(k)} {escape(v)}" for k, v in run.manifest.versions.items())
     licence = "MIT, as QPD" if is_own else "unknown to QPD: ask whoever made it"
-    # Without a recipe the agent gives the run its name: no recipe is called that.
-    is_recipe = run.recipe.name != agent_name(teacher.algo, teacher.env_id)
-    made_from = f", made from the recipe {code(run.recipe.name)}" if is_recipe else ""
+    is_named = run.manifest.has_recipe
+    made_from = f", made from the recipe {code(run.recipe.name)}" if is_named else ""
     return "\n".join(
         [
             "## How it was made",
             "",
-            f"- Teacher: {agent}, {escape(algorithm_name(teacher.algo))} of "
-            f"{library_name(teacher.algo)}, "
+            f"- {'Agent' if source.is_agent else 'Teacher'}: {agent}, "
+            f"{escape(algorithm_name(teacher.algo))} of {library_name(teacher.algo)}, "
             f"{teacher.num_parameters:,} parameters, sha256 `{teacher.sha256[:16]}`. "
             f"Its licence: {licence}.",
             f"- Quantizers: bits per weight {widths}, {settings.activation_bits}-bit activations, "
@@ -47,12 +48,25 @@ def origin(source: PushSource) -> str:
             f"- Seed {run.manifest.seed}; {versions}{_commit(source)}.",
             "",
             "```bash",
-            f"{command}   # makes such a student again",
+            f"{command}   # makes such {'integers' if source.is_agent else 'a student'} again",
             "```",
             "",
             *_phase_table(source),
         ]
     )
+
+
+def _rounding(source: PushSource, agent: str) -> str:
+    """Return the command that rounds the agent so, and what finetunes it."""
+    settings, recipe = source.run.recipe.quantize, source.run.recipe
+    per = source.run.phase("quantize").metrics.get("per")  # not in earlier versions' runs
+    shared = f" --per {per}" if per in ("tensor", "channel", "column") else ""
+    command = (
+        f"qpd quantize {agent} --bits {settings.weight_bits} --activations "
+        f"{settings.activation_bits} --scheme {settings.scheme}{shared} --seed {recipe.seed} "
+        f"--episodes {recipe.evaluation.episodes} -o again"
+    )
+    return f"{command} && qpd finetune again/*" if source.policy == "qat" else command
 
 
 def _commit(source: PushSource) -> str:
@@ -98,7 +112,8 @@ def limits(source: PushSource, is_filmed: bool) -> str:
         f"interval over the games of one training run (seed {source.run.manifest.seed}, evaluation "
         f"seed {measured.seed}). The variation from one training run to another was not "
         "measured here.",
-        "- The epoch was chosen on games other than those reported.",
+        *["- The epoch was chosen on games other than those reported."]
+        * (source.policy == "qat" or not source.is_agent),
         f"- It was played on {env_id} only{_additions(source)}, with QPD's preprocessing"
         f"{_frame_cap(source)}; {_untried(source)}.",
         "- The return is that of the integers as QPD executes them. C executes the same integers; "
@@ -143,14 +158,14 @@ def files_table(source: PushSource, formats: Sequence[str], is_filmed: bool) -> 
     """Return the table of the folder's files."""
     kept = source.run.distilled_file.is_file()
     rows = [
-        ("quantized.safetensors", "the student: weights packed at their true bits", True),
-        ("distilled.safetensors", "the student in fp32, as phase 1 left it", kept),
+        ("quantized.safetensors", f"the {source.noun}: weights packed at their true bits", True),
+        ("distilled.safetensors", f"the {source.noun} in fp32, before it was rounded", kept),
         (source.zip_name if "sb3" in formats else "", "as an agent of Stable-Baselines3", True),
         ("onnx/", "for ONNX Runtime: int8 and fp32", "onnx" in formats),
         ("litert/", "for LiteRT: int8", "litert" in formats),
         ("c/", "as C99", "c" in formats),
         ("bin/", "as one packed file, with a reader", "bin" in formats),
-        ("recipe.yaml", "all settings; `qpd run recipe.yaml`", True),
+        ("recipe.yaml", "all settings" + "; `qpd run recipe.yaml`" * (not source.is_agent), True),
         ("manifest.json", "versions, phases, every game's return", True),
         ("results.json", "the return, as the RL Zoo writes it", True),
         ("replay.gif", "the game above", is_filmed),

@@ -66,6 +66,16 @@ class PushSource:
         return self.returns[self.policy]
 
     @property
+    def is_agent(self) -> bool:
+        """Tell whether it is the agent itself in integers, and imitates none."""
+        return self.run.manifest.is_agent
+
+    @property
+    def noun(self) -> str:
+        """Return what the card calls what it publishes."""
+        return "agent" if self.is_agent else "student"
+
+    @property
     def environment(self) -> EnvironmentSource:
         """Return what it was played in, wrappers and all."""
         known = self.teacher.environment

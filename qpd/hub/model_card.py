@@ -21,13 +21,19 @@ from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers.archive.agent_identity import algorithm_name, library_name
 from qpd.teachers.archive.algorithm import CONTRIB_ALGORITHMS
 
-# In the order of the table, from what was imitated to what came of it.
+# In the order of the table, from what was imitated, or rounded, to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {
     "teacher": "teacher",
     "teacher_sharpened": "teacher, sharpened",
     "distilled": "student in fp32",
     "ptq": "student, quantized only",
     "qat": "student, finetuned",
+}
+_AGENT_ROWS: dict[EvaluatedPolicy, str] = {
+    "teacher": "the agent in float",
+    "distilled": "its actor in fp32",
+    "ptq": "in integers",
+    "qat": "in integers, finetuned",
 }
 
 
@@ -66,6 +72,9 @@ def _bits(source: PushSource) -> BitWidths:
 
 def _title(source: PushSource) -> str:
     teacher, bits = source.teacher, _bits(source).by_layer
+    if source.is_agent:
+        algo, env_id = escape(algorithm_name(teacher.algo)), escape(teacher.env_id)
+        return f"{algo} on {env_id} in {bits}-bit integers"
     return (
         f"{bits}-bit {escape(_size(source))} student of {escape(algorithm_name(teacher.algo))} "
         f"on {escape(teacher.env_id)}"
@@ -80,7 +89,11 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
     tags = [env_id, "deep-reinforcement-learning", "reinforcement-learning", "stable-baselines3"]
     tags += ["sb3-contrib"] if source.teacher.algo in CONTRIB_ALGORITHMS else []
     tags += ["quantization", "int8" if _bits(source).by_layer == "8" else "low-bit"]
-    tags += ["policy-distillation", "quantization-aware-training", "qpd"]
+    if not source.is_agent:
+        tags += ["policy-distillation", "quantization-aware-training"]
+    elif source.policy == "qat":
+        tags += ["quantization-aware-training"]
+    tags += ["qpd"]
     tags += [name for name in ("onnx", "litert") if name in formats]
     result = EvalResult(
         task_type="reinforcement-learning",
@@ -97,19 +110,34 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
         library_name="stable-baselines3" if "sb3" in formats else "qpd",
         pipeline_tag="reinforcement-learning",
         tags=tags,
-        model_name=f"QPD {_size(source)} student of {algorithm_name(source.teacher.algo)}",
+        model_name=_model_name(source),
         eval_results=[result],
     )
+
+
+def _model_name(source: PushSource) -> str:
+    algo = algorithm_name(source.teacher.algo)
+    if source.is_agent:
+        return f"QPD {algo} in integers"
+    return f"QPD {_size(source)} student of {algo}"
 
 
 def _summary(source: PushSource) -> str:
     measured, teacher = source.measured, source.teacher
     size = source.run.quantized_file.stat().st_size
+    agent = (
+        f"n agent of {library_name(teacher.algo)} ({escape(algorithm_name(teacher.algo))}) on "
+        f"{code(teacher.env_id)}"
+    )
+    what = (
+        f"A small integer network that imitates a{agent}, made with QPD (quantization-aware policy "
+        "distillation)"
+    )
+    if source.is_agent:
+        trained = ", and finetuned in integers" if source.policy == "qat" else ""
+        what = f"A{agent}, its own network rounded to integers by QPD{trained}"
     text = (
-        f"A small integer network that imitates an agent of {library_name(teacher.algo)} "
-        f"({escape(algorithm_name(teacher.algo))}) on {code(teacher.env_id)}, made with QPD "
-        "(quantization-aware policy distillation). "
-        f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
+        f"{what}. It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
         f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}) in "
         f"**{size:,} bytes** ({stored_constant_bytes(source.run.quantized_file):,} of constants in "
         "the C export)"
@@ -117,7 +145,8 @@ def _summary(source: PushSource) -> str:
     known = source.returns.get("teacher")
     if known is None:
         return f"{text}. Its teacher was not evaluated in this run."
-    text = f"{text}; its teacher scores {known.mean:.1f} in {4 * teacher.num_parameters:,}"
+    whose = "the agent in float" if source.is_agent else "its teacher"
+    text = f"{text}; {whose} scores {known.mean:.1f} in {4 * teacher.num_parameters:,}"
     sharper = source.returns.get("teacher_sharpened")
     if sharper is None:
         return f"{text}."
@@ -126,7 +155,7 @@ def _summary(source: PushSource) -> str:
 
 def _film_line(source: PushSource) -> str:
     return (
-        f"![The student plays {escape(source.teacher.env_id)}](replay.gif)\n\n"
+        f"![The {source.noun} plays {escape(source.teacher.env_id)}](replay.gif)\n\n"
         f"The first {source.video_seconds:.0f} seconds of a game with the evaluation's seed; it "
         "was not selected."
     )
@@ -147,7 +176,8 @@ def _results(source: PushSource) -> str:
         "| constants |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    rows = [name for name in _ROWS if name in source.returns]
+    names = _AGENT_ROWS if source.is_agent else _ROWS
+    rows = [name for name in names if name in source.returns]
     for name in rows:
         measured = source.returns[name]
         parameters, bits, size = architecture.num_parameters, str(_bits(source)), ""
@@ -163,7 +193,7 @@ def _results(source: PushSource) -> str:
             # Phases 2 and 3 pack the same layers at the same bits.
             constants = f"{packed:,}"
             size = f"{student_bytes:,}" if name == source.policy else ""
-        cells = [_ROWS[name], measured.with_interval, f"{measured.std:.1f}"]
+        cells = [names[name], measured.with_interval, f"{measured.std:.1f}"]
         cells += [str(measured.episodes), escape(measured.acting)]
         cells += [f"{parameters:,}", bits, size, constants]
         if name == source.policy:
@@ -173,11 +203,14 @@ def _results(source: PushSource) -> str:
     ratio = teacher.num_parameters / architecture.num_parameters
     smaller = teacher_bytes / student_bytes
     critic = "" if source.export.student.actions.has_values else ", critic included"
+    bold, other = ("student", "its teacher")
+    if source.is_agent:
+        bold, other = ("network", "the agent")
     lines += [
         "",
-        f"In bold: the student in `quantized.safetensors`. It has {ratio:.1f} times fewer "
-        f"parameters than its teacher and takes {smaller:.0f} times fewer bytes (the teacher at 4 "
-        f"bytes per parameter{critic}; the student as its file on disk, scales and header "
+        f"In bold: the {bold} in `quantized.safetensors`. It has {ratio:.1f} times fewer "
+        f"parameters than {other} and takes {smaller:.0f} times fewer bytes ({other} at 4 "
+        f"bytes per parameter{critic}; the {bold} as its file on disk, scales and header "
         "included; its constants alone, as the C export holds them, take "
         f"{packed:,} bytes).",
     ]
@@ -221,7 +254,7 @@ def _student(source: PushSource) -> str:
         inputs = f"{escape(what)}, float32; {bits}-bit levels inside"
     return "\n".join(
         [
-            "## The student",
+            "## The network" if source.is_agent else "## The student",
             "",
             "| layer | weights | bits |",
             "|---|---|---|",

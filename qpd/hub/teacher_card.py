@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 import yaml
 
 from qpd.environments.registry import atari_rom
+from qpd.export.environment_code import environment_code
 from qpd.hub.action_words import actions_in_words
 from qpd.hub.markdown import code, escape
 from qpd.hub.teacher_folder import NORMALIZATION, TeacherPage
@@ -16,11 +19,6 @@ from qpd.teachers.archive.algorithm import (
     SEARCH_ALGORITHM,
 )
 from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE
-
-_NORMALIZED_IMPORTS = [
-    "from stable_baselines3.common.env_util import make_vec_env",
-    "from stable_baselines3.common.vec_env import VecNormalize",
-]
 
 
 def teacher_card(page: TeacherPage) -> str:
@@ -123,17 +121,12 @@ def _usage(page: TeacherPage) -> str:
         "",
         "```python",
         f"from {package} import {_class_name(algo)}",
-        *_NORMALIZED_IMPORTS * (page.agent.teacher.normalization is not None),
-        "",
-        f"agent = {_class_name(algo)}.load({arguments})",
     ]
-    if page.agent.teacher.normalization is not None:
-        lines += [
-            "# It expects this environment's normalized observations, not the plain ones.",
-            f'env = VecNormalize.load("{NORMALIZATION}", make_vec_env("{page.agent.env_id}"))',
-            "env.training = env.norm_reward = False",
-        ]
-    again = f"--episodes {measured.episodes} --seed {measured.seed}"
+    imports, made = _environment_lines(page)
+    lines += [*imports, "", f"agent = {_class_name(algo)}.load({arguments})", *made]
+    words = ["--episodes", str(measured.episodes), "--seed", str(measured.seed)]
+    options = page.agent.environment.options()
+    again = shlex.join([*words, *options])
     lines += ["```", "", "```bash", f"qpd evaluate {page.zip_name} {again}  # evaluate it again"]
     if atari_rom(page.agent.env_id) is not None:
         # The quickstart's settings are Breakout's.
@@ -141,6 +134,30 @@ def _usage(page: TeacherPage) -> str:
         lines.append(f"qpd run {recipe}--teacher {page.zip_name}  # make a small student of it")
     lines.append("```")
     return "\n".join(lines)
+
+
+def _environment_lines(page: TeacherPage) -> tuple[list[str], list[str]]:
+    """Return imports and code that make the agent's environment, where its id alone does not."""
+    source = page.agent.environment
+    is_normalized = page.agent.teacher.normalization is not None
+    if not source.additions() and not is_normalized:
+        return [], []
+    fields = environment_code(source)
+    imports = ["import gymnasium", "from stable_baselines3.common.monitor import Monitor"]
+    imports += fields["environment_imports"].splitlines()
+    lines = fields["make_environment"].splitlines()
+    if is_normalized:
+        vectorized = "env"
+        if source.frame_stack == 1:
+            imports.append("from stable_baselines3.common.vec_env import DummyVecEnv")
+            vectorized = "DummyVecEnv([lambda: env])"
+        imports.append("from stable_baselines3.common.vec_env import VecNormalize")
+        lines += [
+            "# It expects this environment's normalized observations, not the plain ones.",
+            f'env = VecNormalize.load("{NORMALIZATION}", {vectorized})',
+            "env.training = env.norm_reward = False",
+        ]
+    return imports, lines
 
 
 def _training(page: TeacherPage) -> str:
@@ -170,11 +187,12 @@ def _training(page: TeacherPage) -> str:
 def _limits(page: TeacherPage) -> str:
     measured = page.measured
     is_atari = atari_rom(page.agent.env_id) is not None
+    added = "".join(f", {escape(each)}" for each in page.agent.environment.additions())
     preprocessing = ", with the preprocessing of Stable-Baselines3's wrappers" if is_atari else ""
     lines = [
         "- The return is that of one training run; the variation between seeds was not "
         "measured here.",
-        f"- It was played on {code(page.agent.env_id)} only{preprocessing}.",
+        f"- It was played on {code(page.agent.env_id)} only{added}{preprocessing}.",
     ]
     lines += [f"- {line}" for line in measured.repetition()]
     return "\n".join(["## Limits", "", *lines])

@@ -188,6 +188,19 @@ class Manifest(RunOrigin):
     forked_from: str | None = None  # CRC-32 of the distilled student that `-o NEW` began with
     recipe_crc32: tuple[str, ...] = ()  # of recipe.yaml; while it is replaced, of old and new
 
+    @property
+    def is_agent(self) -> bool:
+        """Tell whether the student is the agent itself, rounded: `qpd quantize AGENT` made it."""
+        return self.phases["distill"].metrics.get("method") == "agent"
+
+    @property
+    def has_recipe(self) -> bool:
+        """Tell whether a recipe gave the run its name: without one the agent does."""
+        from qpd.teachers.archive.agent_identity import agent_name
+
+        known = self.teacher
+        return known is None or self.name != agent_name(known.algo, known.env_id)
+
     @field_validator("phases")
     @classmethod
     def _all_phases(cls, found: dict[PhaseName, PhaseRecord]) -> dict[PhaseName, PhaseRecord]:

@@ -119,8 +119,7 @@ def evaluation_seed(recipe: Recipe, manifest: Manifest) -> int:
 
     A run that `qpd quantize AGENT` made plays those of its suite, whose seed is the recipe's.
     """
-    is_agent = manifest.phases["distill"].metrics.get("method") == "agent"
-    return recipe.seed if is_agent else seed_for(recipe.seed, "evaluation")
+    return recipe.seed if manifest.is_agent else seed_for(recipe.seed, "evaluation")
 
 
 def at_same_place(recipe: Recipe, other: Recipe) -> Recipe:

@@ -1,7 +1,8 @@
 """Tell what an archive is an agent of: proofs first, hints last."""
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.algorithm import (
@@ -23,6 +24,12 @@ def algorithm_name(algo: str) -> str:
 def agent_name(algo: str, env_id: str | None) -> str:
     """Return what a run is called that was given an agent and no recipe: `ppo-CartPole-v1`."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{algo}-{env_id or 'unknown'}")[:100]
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return `name`, or the first of `name-2`, `name-3` ... that is not `taken`."""
+    tried = (f"{name}-{count}" for count in itertools.count(2))
+    return name if name not in taken else next(each for each in tried if each not in taken)
 
 
 def library_name(algo: str) -> str:

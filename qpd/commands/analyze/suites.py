@@ -127,15 +127,16 @@ def analyze_weights(
             layer_distributions,
         )
         from qpd.teachers import load_teacher
-        from qpd.teachers.archive.agent_identity import agent_name
+        from qpd.teachers.archive.agent_identity import agent_name, free_name
 
         wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
         wish.allow_modules()
-        rows, figures = [], {}
+        rows, figures, names = [], {}, set[str]()
         with progress(quiet) as display:
             for source in agents:
                 teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vecnormalize)
-                name = agent_name(teacher.algo, teacher.env_id)
+                name = free_name(agent_name(teacher.algo, teacher.env_id), names)
+                names.add(name)
                 layers = layer_distributions(teacher, wish, display)
                 rows.append(distribution_rows(name, layers))
                 figures[f"weights_{name}"] = partial(distributions_figure, name, layers)
