@@ -20,9 +20,9 @@ from qpd.analysis.selection.measured_cells import (
     MeasuredCells,
     Route,
     cell_of,
-    is_at_parity,
     mean_ratio,
     measured_routes,
+    parity_of,
 )
 from qpd.analysis.selection.robustness import NoisyGames
 from qpd.analysis.selection.rule import Cell
@@ -140,7 +140,7 @@ def task_of(found: MeasuredCells) -> str:
 
 def has_parity(games: Games, found: MeasuredCells) -> bool:
     """Tell whether a cell is at parity with the widest float, by the paper's parity of the task."""
-    return is_at_parity(games, found.widest_floats, TASKS[task_of(found)].parity)
+    return parity_of(games, found.widest_floats, TASKS[task_of(found)].parity)[0]
 
 
 def ratio_test(pairs: Sequence[MatchedGames], bound: float, side: Side) -> ClaimTest:

@@ -230,7 +230,7 @@ def _crashes(evidence: LowPrecisionEvidence) -> Found:
 
 def _removal_hurts(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether each arm that lacks one method is worse than the six, or failed."""
-    tests, said = [], []
+    tests, said, known = [], [], set[str]()
     for task, arms in evidence.tasks.items():
         for method, eps in product(METHODS, _EPS):
             mine = arms.get(f"fp16, without {method}{eps}", {})
@@ -238,32 +238,32 @@ def _removal_hurts(evidence: LowPrecisionEvidence) -> Found:
             if test is not None:
                 tests.append(test)
                 said.append(f"{task}{eps}, {method}: {text}")
-    if len(tests) < len(METHODS):
-        known = f"{'; '.join(said)}; " if said else ""
+                known.add(method)
+    if len(known) < len(METHODS):
         by = "python -m benchmarks.precision.sac --arms six,without-METHOD"
-        return Found(f"{known}{len(tests)} of {len(METHODS)} methods: {by}")
+        return Found("; ".join([*said, f"{len(known)} of {len(METHODS)} methods: {by}"]))
     return _every(tests, said, "")
 
 
 def _baselines_fail(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether each of the paper's three baselines loses more than 5%, or failed."""
-    tests, said, known = [], [], 0
+    tests, said, known = [], [], set[str]()
     for task, arms in evidence.tasks.items():
         for baseline in ("coercion", "loss scaling", "mixed precision"):
             test, text = _compared(arms.get(f"fp16, {baseline}", {}), arms.get(_FLOAT, {}), -KEPT)
             if test is not None:
                 tests.append(test)
                 said.append(f"{task}, {baseline}: {text}")
-                known += 1
-    if known < 3:
+                known.add(baseline)
+    if len(known) < 3:
         by = "python -m benchmarks.precision.sac --arms fp32,coercion,..."
-        return Found("; ".join([*said, f"{known} of 3 baselines: {by}"]))
+        return Found("; ".join([*said, f"{len(known)} of 3 baselines: {by}"]))
     return _every(tests, said, "")
 
 
 def _ladder_rises(evidence: LowPrecisionEvidence) -> Found:
     """Judge whether each method that is added improves the return: of two that fail, none does."""
-    tests, said = [], []
+    tests, said, known = [], [], set[str]()
     names = ["plain", *(" + ".join(METHODS[: count + 1]) for count in range(len(METHODS) - 2))]
     whole = [f"fp16, without {METHODS[-1]}", _SIX]
     ladders = [(eps, [*(f"fp16, {name}{eps}" for name in names), *whole]) for eps in _EPS]
@@ -280,9 +280,10 @@ def _ladder_rises(evidence: LowPrecisionEvidence) -> Found:
             if test is not None:
                 tests.append(test)
                 said.append(f"{task}{eps}, {method}: {text}")
-    if len(tests) < len(METHODS):
+                known.add(method)
+    if len(known) < len(METHODS):
         by = "python -m benchmarks.precision.sac --arms plain,hadam,hadam+softplus,..."
-        return Found("; ".join([*said, f"{len(tests)} of {len(METHODS)} methods: {by}"]))
+        return Found("; ".join([*said, f"{len(known)} of {len(METHODS)} methods: {by}"]))
     return _every(tests, said, "")
 
 

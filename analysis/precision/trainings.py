@@ -79,11 +79,16 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
         if games is None and run.phase.failed_at is None:
             continue
         rows = read_metrics(run.metrics_file) if run.metrics_file.is_file() else []
-        curve = [
-            (int(float(row["timesteps"])), float(row["episode_return"]))
-            for row in rows
-            if row.get("episode_return")
-        ]
+        try:
+            curve = [
+                (int(float(row["timesteps"])), float(row["episode_return"]))
+                for row in rows
+                if row.get("episode_return")
+            ]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise RunDirectoryError(
+                [f"{run.metrics_file}: timesteps and episode_return: no numbers ({error})"]
+            ) from error
         skipped = last_number(rows, "train/skipped_updates")
         found.append(
             Training(

@@ -52,8 +52,15 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
         _row(group, base[group.policy], played)
         for group in groups
         if group.policy in base and _is_comparable(group, base[group.policy])
-        if group.policy == "qat" or group.settings.get("distill.epochs") != 0
+        if group.policy == "qat"
+        or group.settings.get("distill.epochs") != 0
+        or group.settings.get("method") == "agent"
     ]
+    if not rows:
+        raise RunDirectoryError(
+            [f"{baseline}: none of its networks was trained and played"],
+            ErrorCode.NOTHING_MEASURED,
+        )
     table = pd.DataFrame(rows)
     known = table["p"].notna()
     table.loc[known, "p"] = holm(list(table.loc[known, "p"]))

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.returns.plot_series import precision_name
-from qpd.analysis.returns.policy_returns import TEACHERS, distinct_games, distinct_runs
+from qpd.analysis.returns.policy_returns import (
+    TEACHERS,
+    distinct_games,
+    distinct_rows,
+    distinct_runs,
+)
 from qpd.analysis.returns.return_statistics import score_matrix
 from qpd.teachers.archive.agent_identity import algorithm_name
 
@@ -123,7 +128,7 @@ def _group(rows: DataFrame) -> PolicyGroup:
         students_sharing=int(first["students_sharing"]),
         best_validations=_best_validations(rows),
         seeds=_seeds(rows),
-        num_distinct_games=int(rows.drop_duplicates("run")["distinct_games"].sum()),
+        num_distinct_games=int(distinct_rows(rows)["distinct_games"].sum()),
     )
 
 

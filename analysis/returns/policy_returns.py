@@ -112,31 +112,41 @@ def distinct_runs(group: DataFrame) -> list[tuple[int, np.ndarray]]:
     recipe and seed make a different student on another machine. A run without the student's file
     is taken to be the first of its seed.
     """
+    kept = distinct_rows(group)
+    seed = "evaluation_seed" if kept["policy"].iloc[0] in TEACHERS else "seed"
+    return [(int(one), returns) for one, returns in zip(kept[seed], kept["returns"], strict=True)]
+
+
+def distinct_rows(group: DataFrame) -> DataFrame:
+    """Return the rows of `distinct_runs`, in its order."""
     if group["policy"].iloc[0] in TEACHERS:
         return _distinct_evaluations(group)
-    best: dict[Any, np.ndarray] = {}
+    best: dict[Any, int] = {}
     with_file = group[group["student_digest"] != ""]
     # Backwards, so that the first run of each seed is the one that stays in the dictionary.
     digests = dict(zip(with_file["seed"][::-1], with_file["student_digest"][::-1], strict=True))
-    for seed, digest, returns in zip(
-        group["seed"], group["student_digest"], group["returns"], strict=True
-    ):
+    games = list(group["returns"])
+    keys = zip(group["seed"], group["student_digest"], strict=True)
+    for place, (seed, digest) in enumerate(keys):
         key = (seed, digest or digests.get(seed, ""))
-        if key not in best or len(returns) > len(best[key]):
-            best[key] = returns
-    found = [(int(seed), returns) for (seed, _), returns in best.items()]
-    return sorted(found, key=lambda run: run[0])
+        if key not in best or len(games[place]) > len(games[best[key]]):
+            best[key] = place
+    return group.iloc[list(best.values())].sort_values("seed", kind="stable")
 
 
-def _distinct_evaluations(group: DataFrame) -> list[tuple[int, np.ndarray]]:
-    """Return seed and returns of each evaluation that no longer one begins like."""
-    found: list[tuple[int, np.ndarray]] = []
-    played = zip(group["evaluation_seed"], map(np.asarray, group["returns"]), strict=True)
-    for seed, returns in sorted(played, key=lambda one: -len(one[1])):
-        first = returns[:_FIRST_GAMES]
-        if not any(seed == s and np.array_equal(first, r[: len(first)]) for s, r in found):
-            found.append((int(seed), returns))
-    return sorted(found, key=lambda one: one[0])
+def _distinct_evaluations(group: DataFrame) -> DataFrame:
+    """Return the rows of evaluations that no longer one begins like."""
+    games = [np.asarray(returns) for returns in group["returns"]]
+    seeds = list(group["evaluation_seed"])
+    kept: list[int] = []
+    for place in sorted(range(len(games)), key=lambda place: -len(games[place])):
+        first = games[place][:_FIRST_GAMES]
+        if not any(
+            seeds[place] == seeds[other] and np.array_equal(first, games[other][: len(first)])
+            for other in kept
+        ):
+            kept.append(place)
+    return group.iloc[kept].sort_values("evaluation_seed", kind="stable")
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:

@@ -149,8 +149,10 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
             shape["students_sharing"] = sharing
             shape["best_validation"] = best_validation(run, metrics, name)
             chosen = run.phase("distill").metrics.get("temperature")
-            refilled = bool(run.phase("quantize").metrics.get("memory_refilled", False))
-            fields = _student_fields(recipe, name, actions, algo, chosen, refilled)
+            refilled = run.memory_refilled
+            fields = _student_fields(
+                recipe, name, actions, algo, chosen, refilled, manifest.is_agent
+            )
             rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
         row |= _evaluation_fields(manifest.evaluations.get(row["policy"], {}))
@@ -206,6 +208,7 @@ def _student_fields(
     algo: str,
     temperature: float | None,
     refilled: bool,
+    is_agent: bool,
 ) -> dict[str, Any]:
     made_by = student_settings(
         recipe,
@@ -216,6 +219,8 @@ def _student_fields(
     )
     if policy != "distilled":
         made_by["replay.refilled"] = refilled  # no key of recipes: what phases 2 and 3 saw
+    if is_agent:
+        made_by["method"] = "agent"
     # How the best epoch was chosen makes no other recipe: rows that differ in it are one
     # experiment.
     plain = {key: made_by[key] for key in made_by if not key.startswith("evaluation.")}

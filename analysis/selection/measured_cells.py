@@ -346,15 +346,16 @@ def ratio_of(games: Games, base: Games) -> tuple[float, float, float]:
     return (np.nan,) * 3 if found is None else (found.value, *found.interval())
 
 
-def is_at_parity(games: Games, floats: Games, share: float | None) -> bool:
-    """Tell whether the mean of `games` reaches `edge_of` the floats' of the seeds that both have.
+def parity_of(games: Games, floats: Games, share: float | None) -> tuple[bool, float]:
+    """Tell whether the mean of `games` reaches `edge_of` the floats', and that edge.
 
-    Without `share` the deviation is that of all floats, of which there must be two.
+    The floats are those of the seeds that both have. Without `share` the deviation is that of all
+    floats, of which there must be two.
     """
     few, base, _ = matched(games, floats)
     its, means = base.mean(axis=1), np.array([each.mean() for each in floats.values()])
     edge = edge_of(its, share) if share is not None else its.mean() - means.std(ddof=1)
-    return bool(few.mean(axis=1).mean() >= edge)
+    return bool(few.mean(axis=1).mean() >= edge), float(edge)
 
 
 def as_matrix(games: Games) -> np.ndarray:

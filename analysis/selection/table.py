@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qpd.analysis.returns.return_rows import ShownTable, number_or_dash
-from qpd.analysis.selection.measured_cells import Games, MeasuredCells, is_at_parity, ratio_of
+from qpd.analysis.selection.measured_cells import Games, MeasuredCells, parity_of, ratio_of
 from qpd.analysis.selection.rule import (
     RULES,
     STEPS,
@@ -40,9 +40,10 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
     """Return the cells that rules looked at, and the choices.
 
     A cell has a row per rule and step: its mean return over seeds, their deviation, whether it is
-    at parity (`is_at_parity`), and its ratio to the float networks with a 95% interval. A choice
-    has a row per rule and step, with `frequency`, how often it would be made with other seeds, and
-    the `edge` of all float networks. Raises TargetError without `share` for a single float seed.
+    at parity (`parity_of`), the `edge` that decided, and its ratio to the float networks with a 95%
+    interval. A choice has a row per rule and step, with `frequency`, how often it would be made
+    with other seeds, and the `edge` of all float networks. Raises TargetError without `share` for a
+    single float seed.
     """
     import pandas as pd
 
@@ -55,7 +56,8 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
             ErrorCode.NOTHING_MEASURED,
         )
     edge = float(edge_of(floats, share))
-    passes = {cell: is_at_parity(games, base, share) for cell, games in found.cells.items()}
+    parity = {cell: parity_of(games, base, share) for cell, games in found.cells.items()}
+    passes = {cell: at_parity for cell, (at_parity, _) in parity.items()}
     scores = {cell: _mean_by_seed(games) for cell, games in found.cells.items()}
     cells: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
@@ -71,7 +73,7 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
             steps, frequencies(steps, scores, _mean_by_seed(base), rule, share), strict=True
         ):
             cells += [
-                {"rule": name, "step": step.name, **_row(found, cell, base, passes)}
+                {"rule": name, "step": step.name, **_row(found, cell, base, parity)}
                 for cell in step.cells
             ]
             chosen = None if step.chosen is None else getattr(step.chosen, step.name)
@@ -84,7 +86,7 @@ def selections(found: MeasuredCells, share: float | None) -> tuple[DataFrame, Da
 
 
 def _row(
-    found: MeasuredCells, cell: Cell, base: Games, passes: Mapping[Cell, bool]
+    found: MeasuredCells, cell: Cell, base: Games, parity: Mapping[Cell, tuple[bool, float]]
 ) -> dict[str, Any]:
     games = found.cells[cell]
     means = _means(games)
@@ -95,7 +97,8 @@ def _row(
         "games": sum(map(len, games.values())),
         "mean": float(means.mean()),
         "sd": float(means.std(ddof=1)) if len(means) > 1 else np.nan,
-        "at_parity": passes[cell],
+        "at_parity": parity[cell][0],
+        "edge": parity[cell][1],
         "ratio": ratio,
         "ratio_low": low,
         "ratio_high": high,
@@ -116,7 +119,7 @@ def selection_tables(
     """Tabulate `selections`: the paper's steps, then the choices of both rules."""
     header = ["step", "core", "width", "input", "seeds", "games", "return", "sd",
               "of float [95%]", "parity"]  # fmt: skip
-    literal = cells[cells["rule"] == "paper"]
+    literal, first = cells[cells["rule"] == "paper"], choices.iloc[0]
     rows = [
         [
             _STEP_NAMES[row["step"]],
@@ -124,11 +127,10 @@ def selection_tables(
             f"{row['mean']:.1f}",
             number_or_dash(row["sd"], "{:.1f}"),
             _interval(row),
-            "yes" if row["at_parity"] else "no",
+            _parity(row, first["edge"]),
         ]
         for _, row in literal.iterrows()
     ]
-    first = choices.iloc[0]
     seeds = f"{first['float_seeds']} seed{'s' if first['float_seeds'] > 1 else ''}"
     bound = "one deviation over seeds" if share is None else f"{1 - share:.0%}"
     title = (
@@ -149,6 +151,12 @@ def _choices_table(choices: DataFrame) -> ShownTable:
         for _, row in choices.astype({"chosen": float}).iterrows()
     ]
     return ShownTable("Chosen", ["rule", "step", "chosen", "of other seeds' choices"], rows)
+
+
+def _parity(row: Any, edge: float) -> str:
+    said = "yes" if row["at_parity"] else "no"
+    # A cell without some of the floats' seeds is compared with those of its own.
+    return said if np.isclose(row["edge"], edge) else f"{said}, from {row['edge']:.1f} on"
 
 
 def _interval(row: Any) -> str:

@@ -27,7 +27,7 @@ from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.machine.description import cxx_compiler
 from qpd.numerics.numerics_record import record_numerics
 from qpd.phases.agent_recipe import CONTINUOUS_RECIPE, IMAGE_RECIPE, VECTOR_RECIPE
-from qpd.phases.quantize import CALIBRATED_NAME, PREPROCESSING, quantization_config
+from qpd.phases.quantize import CALIBRATED_NAME, preprocessing_of, quantization_config
 from qpd.quantization.bias_correction import correct_biases
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.equalization import balance
@@ -155,7 +155,7 @@ def write_agent_run(
             **about,
             "phase": "ptq",
             "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
-            "preprocessing": PREPROCESSING if agent.student.architecture.stacks_frames else "none",
+            "preprocessing": preprocessing_of(agent.student.architecture),
             "scheme": agent.recipe.quantize.scheme,
             **environment_origin(environment),
         }

@@ -16,6 +16,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.integer.controller_student import controller_student
 from qpd.integer.integer_student import IntegerStudent, bias_room, integer_student
+from qpd.phases.quantize import preprocessing_of
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.controller_layer import FrozenControllerLinear
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -40,7 +41,7 @@ def write_trained_integers(run: TrainingRun) -> None:
     `dorefa_scaled`. Raises TeacherError where numbers are too large for them.
     """
     asked = run.recipe.quantization
-    if asked.core_bits is None and asked.scheme == "affine":
+    if asked.controller is None and asked.scheme == "affine":
         return
     if run.phase.state != "done" or run.quantized_file.is_file():
         return
@@ -62,7 +63,7 @@ def write_trained_integers(run: TrainingRun) -> None:
         "env_id": run.manifest.env_id,
         "phase": "train",
         "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
-        "preprocessing": "none",
+        "preprocessing": preprocessing_of(student.architecture),
         "scheme": scheme,
         **({} if source is None else environment_origin(source)),
     }

@@ -64,14 +64,31 @@ def sweep(
         return
     if not folder.exists():  # else its cells may all be done, which needs no Ray
         require_ray()
+    if loaded.file.share_stream:
+        _check_fit(cells, folder)
     with open_output(folder):
         batches = plan_batches(cells, folder.resolve(), loaded.file.share_stream)
         work = Sweep(cells, batches, folder, wants)
         _run(work, address, quiet)
     if as_json or not quiet:
         _print_outcome(work, as_json)
-    if any(status.state == "failed" for status in work.cells.values()):
+    if any(status.state != "done" for status in work.cells.values()):
         raise typer.Exit(1)
+
+
+def _check_fit(cells: list[Any], folder: Path) -> None:
+    """Raise PreparationError for a cell that would fail after a phase 1 shared with others."""
+    from qpd.sweep.cells import CellProgress, cell_progress
+
+    waiting = [cell for cell in cells if cell_progress(folder / cell.name) == CellProgress()]
+    if not waiting:
+        return
+    from qpd.phases.preparation import prepare
+    from qpd.runs.played_environment import recipe_wish
+
+    for cell in waiting:
+        recipe_wish(cell.recipe).allow_modules()
+        prepare(cell.recipe, "cpu")
 
 
 def sweep_cell(

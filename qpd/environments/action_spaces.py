@@ -15,11 +15,14 @@ _LARGEST_BOUND = 1e30
 
 
 def within_space(action: np.ndarray, space: gymnasium.Space[Any]) -> np.ndarray:
-    """Return an action `[*shape]` in the type and bounds of a float64 or float16 Box.
+    """Return an action in the shape of its space; in type and bounds of a float64 or float16 Box.
 
-    Actions of other spaces are kept.
-    Policies act in float32, whose nearest number to a bound of float64 may lie beyond it.
+    Those of Discrete are kept. Policies act in float32, whose nearest number to a bound of float64
+    may lie beyond it.
     """
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return action
+    action = action.reshape(space.shape)
     if not isinstance(space, gymnasium.spaces.Box) or space.dtype not in (np.float16, np.float64):
         return action
     return np.clip(action.astype(space.dtype), space.low, space.high)

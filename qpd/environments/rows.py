@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from qpd.environments.action_spaces import within_space
@@ -75,9 +74,7 @@ class Rows:
         self._envs = {row: make_one(source, max_frames) for row in rows}
         first = self._envs[rows[0]]
         self._show = ShownObservations(first.observation_space, source.env_id)
-        space = first.action_space
-        self._is_discrete = isinstance(space, gymnasium.spaces.Discrete)
-        self._action_space = space
+        self._action_space = first.action_space
         self._steps = dict.fromkeys(rows, 0)
 
     def reset(self, mask: np.ndarray) -> None:
@@ -89,7 +86,7 @@ class Rows:
         with np.errstate(over="ignore", invalid="ignore"):
             for row in mine:
                 self._begin(row)
-        self._check(mine)
+        self._check(mine, np.zeros(len(mine)))  # not the rewards of what was before
 
     def step(self, mask: np.ndarray) -> None:
         """Step the rows of `mask` that are here; where an episode ends, the next one begins.
@@ -100,15 +97,13 @@ class Rows:
         with np.errstate(over="ignore", invalid="ignore"):
             for row in mine:
                 self._step(row)
-        self._check(mine)
+        self._check(mine, self._arrays["rewards"][mine])
 
     def _step(self, row: int) -> None:
         arrays = self._arrays
         # A copy: an environment may keep its action, and write into it. For Discrete a NumPy
         # number, as of SB3's environments.
-        action = arrays["actions"][row].copy()
-        if not self._is_discrete:
-            action = within_space(action.reshape(self._action_space.shape), self._action_space)
+        action = within_space(arrays["actions"][row].copy(), self._action_space)
         self._steps[row] += 1
         try:
             observation, reward, terminated, truncated, _ = self._envs[row].step(action)
@@ -129,11 +124,10 @@ class Rows:
         except BaseException as error:
             raise game_failure(self._name, self._steps[row], error) from error
 
-    def _check(self, rows: list[int]) -> None:
+    def _check(self, rows: list[int], rewards: np.ndarray) -> None:
         """Raise EnvironmentRunError where an observation or a reward is not finite."""
         # All at once: a check for each row would cost as much as a step of CartPole.
-        arrays = self._arrays
-        wrong = find_not_finite(arrays["observations"][rows], arrays["rewards"][rows])
+        wrong = find_not_finite(self._arrays["observations"][rows], rewards)
         if wrong is not None:
             row = rows[wrong[0]]
             raise game_failure(self._name, self._steps[row], wrong[1])

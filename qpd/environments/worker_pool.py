@@ -104,7 +104,10 @@ class WorkerProcesses:
         self._close = weakref.finalize(self, _end_workers, self._workers)
         # No name in any folder: nothing is left behind, however this process ends.
         with tempfile.TemporaryFile(dir=_memory_folder()) as file:
-            file.truncate(layout.num_bytes)
+            if hasattr(os, "posix_fallocate"):  # a full one is told here, and kills nobody later
+                os.posix_fallocate(file.fileno(), 0, layout.num_bytes)
+            else:
+                file.truncate(layout.num_bytes)
             self.arrays = layout.arrays(mmap.mmap(file.fileno(), layout.num_bytes))
             order = {"source": source.to_json(), "max_frames": max_frames, "layout": asdict(layout)}
             for index in range(count):

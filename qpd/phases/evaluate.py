@@ -17,7 +17,7 @@ from qpd.integer.integer_student import IntegerEngine
 from qpd.phases.runner import already_done
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import StudentRun
-from qpd.phases.validation import acting_rule, make_env
+from qpd.phases.validation import acting_rule, make_env, plays_sharpened
 from qpd.runs.epoch_report import final_scalars
 from qpd.runs.manifest import EvaluatedPolicy, date_now
 from qpd.runs.progress import Progress
@@ -130,7 +130,7 @@ def _entrants(student: StudentRun) -> list[_Entrant]:
         prepared.teacher.sha256,
     )
     entrants = [_Entrant("teacher", teacher, rule, checksum)]
-    if sharpness != 1.0 and rule.kind == "sample":
+    if plays_sharpened(student.recipe, prepared):
         sharper = acting_rule(student.recipe, prepared, sharpness=sharpness)
         entrants.append(_Entrant("teacher_sharpened", teacher, sharper, checksum))
     if run.phase("distill").state == "done":

@@ -13,7 +13,7 @@ from qpd.phases.play import Play
 from qpd.phases.preparation import prepare
 from qpd.phases.student_run import StudentRun, open_student
 from qpd.recipe.loading import override_recipe
-from qpd.recipe.schema import RecipeError
+from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.fork import fork_run
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError, at_same_place
@@ -55,10 +55,12 @@ def open_later(
             )
         load_student(opened.distilled_file)  # a damaged one leaves everything as it is
         changed = override_recipe(opened.recipe, lines)
+        is_told = any(line.startswith("teacher.source=") for line in lines)
+        if is_told:
+            changed = _found_beside(changed)
         try:
             prepared = prepare(changed, device or changed.device)
         except TeacherError as error:
-            is_told = any(line.startswith("teacher.source=") for line in lines)
             gone = (ErrorCode.TEACHER_NOT_FOUND, ErrorCode.HUB_UNREACHABLE)
             if is_told or error.code not in gone:
                 raise
@@ -84,6 +86,15 @@ def open_later(
         opened.replace_recipe(changed)
         with open_student(opened, prepared, progress) as parts:
             yield parts
+
+
+def _found_beside(recipe: Recipe) -> Recipe:
+    """Let statistics that are no longer at their place be looked for beside the moved agent."""
+    known = recipe.teacher.vecnormalize
+    if known is None or Path(known).is_file():
+        return recipe
+    teacher = recipe.teacher.model_copy(update={"vecnormalize": None})
+    return recipe.model_copy(update={"teacher": teacher})
 
 
 def _opened(path: Path, is_forked: bool) -> RunDirectory:

@@ -29,6 +29,7 @@ from qpd.runs.results import distilled_student
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.origin import environment_origin, student_actions
 from qpd.student_files.quantized import save_integer_student
+from qpd.students.architecture import StudentArchitecture
 
 CALIBRATED_NAME = "calibrated.safetensors"
 # What a device must do before it may ask a student for an action.
@@ -36,6 +37,11 @@ PREPROCESSING = (
     "every 4th frame, maximum of the last two, grey, area-resized to 84x84, last 4 stacked, "
     "oldest first, zeros before an episode; uint8"
 )
+
+
+def preprocessing_of(architecture: StudentArchitecture) -> str:
+    """Return what a student's file says of how its observations are made."""
+    return PREPROCESSING if architecture.stacks_frames else "none"
 
 
 def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
@@ -49,11 +55,18 @@ def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
     if len(memory) < memory.capacity:  # a fork's: phase 3 shall find it filled
         progress.note(
             "phase 1's memory is gone: phases 2 and 3 see new play, of the teacher alone"
-            " (save.keep_replay=true keeps it)"
+            " (save.keep_replay=true keeps what phase 3 leaves of it)"
         )
+        run.set_phase("quantize", "running", memory_refilled=True)
         play.fill(progress)
         play.save("quantize", [(student, None)])
-        run.set_phase("quantize", "running", keeps_memory=True, memory_refilled=True)
+    elif run.phase("distill").metrics.get("memory_refilled", False):
+        progress.note(
+            "the memory is not phase 1's: it was played anew, or renewed by the phase 3 of the run "
+            "that this one is forked from"
+        )
+    if run.phase("quantize").metrics.get("memory_refilled", False):
+        run.set_phase("quantize", "running", keeps_memory=True)
     observations = _calibration_sample(recipe, memory)
     if network.architecture.num_features:
         # Phase 1 began with the teacher's play alone; the memory now holds the student's as well.
@@ -99,7 +112,7 @@ def save_quantized(
         **feature_origin(prepared.environment),
         "phase": kind,
         "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
-        "preprocessing": PREPROCESSING if prepared.architecture.stacks_frames else "none",
+        "preprocessing": preprocessing_of(prepared.architecture),
         "scheme": student.recipe.quantize.scheme,
         **environment_origin(prepared.environment),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -53,7 +54,10 @@ def _is_done(folder: Path, recipe: TrainRecipe) -> bool:
         return False
     with TrainingRun.create(folder, recipe) as run:
         agent = run.agent_file
-    return run.phase.state == "done" and agent is not None and agent.is_file()
+        is_done = run.phase.state == "done" and agent is not None and agent.is_file()
+        if is_done:  # a kill may have come between the end and this
+            _finish_checkpoints(run)
+    return is_done
 
 
 def _train(training: AgentTraining, run: TrainingRun, progress: Progress) -> None:
@@ -74,10 +78,13 @@ def _train(training: AgentTraining, run: TrainingRun, progress: Progress) -> Non
         except LearningFailedError as error:
             run.set_phase(failed_at=error.timesteps)
             raise
-        run.set_phase(
-            state="done",
-            timesteps=record.timesteps,
-            agent=agent.name,
-            **record.measured(),
-        )
-    training.finish_checkpoints(run.path)
+    # Its files are on the disk now: a training that is done is never opened again.
+    run.set_phase(state="done", timesteps=record.timesteps, agent=agent.name, **record.measured())
+    _finish_checkpoints(run)
+
+
+def _finish_checkpoints(run: TrainingRun) -> None:
+    """Delete what only resuming needs: all of it, or the replay buffers if agents are kept."""
+    place = run.checkpoints_folder
+    for path in place.glob("*/replay") if run.recipe.train.keep_checkpoints else [place]:
+        shutil.rmtree(path, ignore_errors=True)

@@ -77,6 +77,11 @@ def acting_rule(recipe: Recipe, prepared: Prepared, sharpness: float = 1.0) -> A
     )
 
 
+def plays_sharpened(recipe: Recipe, prepared: Prepared) -> bool:
+    """Tell whether the teacher is evaluated at the student's sharpness, too."""
+    return recipe.student.sharpness != 1.0 and acting_rule(recipe, prepared).kind == "sample"
+
+
 def make_env(recipe: Recipe, prepared: Prepared, num_envs: int) -> VectorEnvironment:
     """Make the vector environment that the recipe describes."""
     settings = recipe.environment

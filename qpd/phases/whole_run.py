@@ -13,6 +13,7 @@ from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize
 from qpd.phases.shared_games import SharedGames
 from qpd.phases.student_run import open_student
+from qpd.phases.validation import plays_sharpened
 from qpd.recipe.schema import Recipe
 from qpd.recipe.training_phases import TrainingPhase
 from qpd.runs.fork import adopt_distilled
@@ -46,7 +47,7 @@ def run_all_phases(
         if source is not None and opened.phase("distill").state != "done":
             adopt_distilled(RunDirectory.open(source.run, read_only=True), opened, source.store)
         if isinstance(progress, HearsWork):
-            progress.work_ahead(work_ahead(recipe, opened))
+            progress.work_ahead(work_ahead(recipe, opened, plays_sharpened(recipe, prepared)))
         with open_student(opened, prepared, progress) as (student, play):
             distill(student, play, progress)
             quantize(student, play, progress)
@@ -56,8 +57,11 @@ def run_all_phases(
                 play.discard()
 
 
-def work_ahead(recipe: Recipe, run: RunDirectory) -> WorkAhead:
-    """Return what the run still has to do; of a phase that has begun, all of it."""
+def work_ahead(recipe: Recipe, run: RunDirectory, sharpened: bool) -> WorkAhead:
+    """Return what the run still has to do; of a phase that has begun, all of it.
+
+    `sharpened` says that the teacher is evaluated twice (`plays_sharpened`).
+    """
     phases: dict[Literal["distill", "finetune"], TrainingPhase] = {
         "distill": recipe.distill,
         "finetune": recipe.finetune,
@@ -68,6 +72,6 @@ def work_ahead(recipe: Recipe, run: RunDirectory) -> WorkAhead:
         if run.phase(name).state != "done"
     }
     policies = {"teacher", "distilled", "ptq", "qat"}
-    policies |= {"teacher_sharpened"} if recipe.student.sharpness != 1.0 else set()
+    policies |= {"teacher_sharpened"} if sharpened else set()
     unplayed = policies - set(run.manifest.evaluations)
     return WorkAhead(samples, recipe.evaluation.episodes * len(unplayed))

@@ -402,7 +402,7 @@ def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
         node = child
     before = node.get(path[-1])
     if len(path) == 1 and isinstance(before, dict) and (value is None or isinstance(value, dict)):
-        value = {**before, **(value or {})}  # a section: merged, as those of files are
+        value = _merged(before, value or {})  # a section: merged, as those of files are
     node[path[-1]] = value
     # Known, but on no line: `place` then names the label alone.
     layer.line_of[path] = 0
@@ -414,7 +414,10 @@ _CUSTOM_STUDENT = ("conv_channels", "hidden")
 def merge_sections(
     base: Mapping[str, Any], layer: Mapping[str, Any], model: type[RecipeSection] = Recipe
 ) -> dict[str, Any]:
-    """Return `base` with `layer` on top, section by section; an empty section changes nothing."""
+    """Return `base` with `layer` on top, key by key.
+
+    An empty section changes nothing, an empty mapping in one leaves nothing of the base's.
+    """
     merged = dict(base)
     sections = {name for name, item in model.model_fields.items() if section_model(item)}
     for key, value in layer.items():
@@ -425,13 +428,18 @@ def merge_sections(
             merged.setdefault(key, {})
         elif key in sections and isinstance(value, dict) and isinstance(below, dict):
             kept = _without_other_form(below, value) if key == "student" else below
-            merged[key] = {**kept, **value}
-            if key == "train":  # one by one: a recipe's hyperparameters stay beside an override's
-                names = ("hyperparameters",)
-                both = [k for k in names if isinstance(kept.get(k), dict) and value.get(k)]
-                merged[key] |= {k: {**kept[k], **value[k]} for k in both}
+            merged[key] = _merged(kept, value)
         else:
             merged[key] = value
+    return merged
+
+
+def _merged(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both; what both have as mappings is merged as well, however deep."""
+    merged = {**base, **layer}
+    for key, value in layer.items():
+        if isinstance(value, dict) and value and isinstance(base.get(key), dict):
+            merged[key] = _merged(base[key], value)
     return merged
 
 

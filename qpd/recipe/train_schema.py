@@ -258,7 +258,7 @@ class TrainPrecision(RecipeSection):
         missing = [each for each in METHODS if each not in self.methods]
         if not missing:
             how = SIX
-        elif not self.methods:
+        elif len(missing) == len(METHODS):
             how = "plain"
         elif len(missing) == 1:
             how = f"without {missing[0]}"

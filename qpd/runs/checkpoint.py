@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from qpd.environments.errors import EnvironmentRunError
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_safetensors, write_text
@@ -158,6 +159,9 @@ def open_stream(
     except DamagedFileError as error:
         stream.close()
         raise CheckpointError.of(frames, f"is damaged ({error})", run) from error
+    except EnvironmentRunError:  # while its games are played again: the checkpoint is whole
+        stream.close()
+        raise
     except UNFIT as error:
         stream.close()
         reason = f"does not fit ({error!r:.200})"

@@ -80,4 +80,8 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
             timeless = {key: value for key, value in result.items() if key != "seconds"}
             run.record_evaluation(name, timeless)
     known = source.phase("distill").metrics
+    known.pop("memory_refilled", None)  # a fork's own
+    if saved is not None and keeps_memory:
+        if source.memory_refilled or saved[1]["phase"] == "finetune":
+            known["memory_refilled"] = True
     run.set_phase("distill", "done", **{**known, "keeps_memory": keeps_memory})

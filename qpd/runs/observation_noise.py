@@ -6,6 +6,7 @@ Kresse & Lampert (arXiv 2511.07046): N(0, sigma^2) is added to each normalized f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from qpd.environments.policy import FunctionPolicy
 from qpd.environments.registry import environment_spec
+from qpd.environments.wrappers import ZERO_CONTACT_FORCES, ZeroContactForces
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.evaluation.sampled_states import SampledStates
@@ -30,7 +32,7 @@ _GAMES = 16
 def with_deviations(target: Target, progress: Progress, like: Path | None = None) -> Target:
     """Return the target with the deviation of each feature, which noise is a multiple of.
 
-    Those in the file `like`, if it is given. Else VecNormalize's where the agent has one; else
+    Those in the file `like`, if it is given. Else, of an agent that has VecNormalize, its own; else
     those of the states in 16 games without noise: of an agent its own, of a run those of the last
     policy made, whichever of its policies the target is, so that all of them get equal noise.
     Raises TargetError for images, or a file that does not fit.
@@ -41,7 +43,8 @@ def with_deviations(target: Target, progress: Progress, like: Path | None = None
             f"--noise: {target.label} sees an image among vectors; noise is for vectors alone",
             ErrorCode.COMMAND_LINE,
         )
-    if like is None and target.deviations is not None:
+    run = None if target.run_path is None or is_training(target.run_path) else target.run_path
+    if like is None and run is None and target.deviations is not None:
         return target
     if not is_vector:
         raise TargetError(
@@ -50,7 +53,7 @@ def with_deviations(target: Target, progress: Progress, like: Path | None = None
             ErrorCode.COMMAND_LINE,
         )
     if like is not None:
-        found = _deviations_in(like)
+        found = _of_features(_deviations_in(like), target)
         (features,) = target.observation_shape
         if len(found) != features:
             raise TargetError(
@@ -59,16 +62,27 @@ def with_deviations(target: Target, progress: Progress, like: Path | None = None
                 ErrorCode.COMMAND_LINE,
             )
         return replace(target, deviations=found)
-    player, run = target, target.run_path
-    if run is not None and not is_training(run):
-        player = load_target(run, None, None, "cpu")
+    player = target if run is None else load_target(run, None, None, "cpu")
     seen = SampledStates(player.policy)
     games = seed_for(target.seed, "calibration")
-    play(replace(target, policy=seen), progress, episodes=_GAMES, seed=games)
-    return replace(target, deviations=tuple(seen.observations.std(0, dtype=np.float64).tolist()))
+    # In its own environment: a student need not see what is added to the agent's.
+    shape, source = player.observation_shape, player.environment
+    played = replace(target, policy=seen, environment=source, observation_shape=shape)
+    play(played, progress, episodes=_GAMES, seed=games)
+    found = seen.observations.std(0, dtype=np.float64).tolist()
+    return replace(target, deviations=_of_features(found, target))
 
 
-def _deviations_in(file: Path) -> tuple[float, ...]:
+def _of_features(found: Sequence[float], target: Target) -> tuple[float, ...]:
+    """Return deviations for all that a target sees: those of zeros that are appended are 0."""
+    shown = [each.to_json() for each in target.environment.wrappers]
+    (features,) = target.observation_shape
+    if shown == [ZERO_CONTACT_FORCES] and features - len(found) == ZeroContactForces.NUM_FORCES:
+        found = [*found, *[0.0] * ZeroContactForces.NUM_FORCES]
+    return tuple(found)
+
+
+def _deviations_in(file: Path) -> list[float]:
     try:
         found = [float(each) for each in read_json(file)["deviations"]]
         if not all(math.isfinite(each) and each >= 0.0 for each in found):
@@ -81,7 +95,7 @@ def _deviations_in(file: Path) -> tuple[float, ...]:
             "SIGMA,... --json` prints",
             ErrorCode.COMMAND_LINE,
         ) from error
-    return tuple(found)
+    return found
 
 
 def with_noise(target: Target, sigma: float, seed: int) -> Target:

@@ -123,11 +123,9 @@ def evaluation_seed(recipe: Recipe, manifest: Manifest) -> int:
 
 
 def at_same_place(recipe: Recipe, other: Recipe) -> Recipe:
-    """Return `recipe` with its agent where that of `other` is."""
-    source = other.teacher.source
-    return recipe.model_copy(
-        update={"teacher": recipe.teacher.model_copy(update={"source": source})}
-    )
+    """Return `recipe` with its agent and VecNormalize's statistics where those of `other` are."""
+    places = {name: getattr(other.teacher, name) for name in ("source", "vecnormalize")}
+    return recipe.model_copy(update={"teacher": recipe.teacher.model_copy(update=places)})
 
 
 class RunDirectory(RunFolder):
@@ -239,6 +237,14 @@ class RunDirectory(RunFolder):
     def keeps_memory(self) -> bool:
         """Tell whether a finished phase left its memory in the checkpoint folder for later ones."""
         return any(self.phase(name).metrics.get("keeps_memory", False) for name in PHASES)
+
+    @property
+    def memory_refilled(self) -> bool:
+        """Tell whether phases 2 and 3 have another memory than phase 1 left.
+
+        It was played anew, or phase 3 of the run that this one is forked from has renewed it.
+        """
+        return any(self.phase(name).metrics.get("memory_refilled", False) for name in PHASES)
 
     def phase(self, name: PhaseName) -> PhaseRecord:
         """Return the state of a phase and what it measured."""

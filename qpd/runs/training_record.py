@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from qpd.errors.codes import ErrorCode
-from qpd.files.atomic import errors_name, write_bytes, write_text
+from qpd.files.atomic import errors_name, write_bytes
 from qpd.files.bounded_read import read_file
 from qpd.numerics.gradient_exponents import GradientExponents
 from qpd.runs.counted_gradients import (
@@ -74,7 +75,9 @@ class TrainingRecord:
         self._began = time.time()
         self._next_line, self._shown_at = 0, 0.0
         self._timesteps = 0
-        self._arithmetic = run.recipe.precision.format or "fp32"
+        known = run.recipe.precision.format or "fp32"
+        # A training's bf16 is simulated, a student's is PyTorch's autocast.
+        self._arithmetic = "e8m7" if known == "bf16" else known
         self._gradients: list[CountedGradients] = []
         self._untold: dict[str, float] = {}  # of gradients, for the next row
         self._metrics = self._open_metrics(self._known_columns())
@@ -172,6 +175,7 @@ class TrainingRecord:
         self._write_gradients()
         with errors_name(self._run.monitor_file):
             self._monitor.flush()
+            os.fsync(self._monitor.fileno())
         return {
             "metrics_rows": self._rows,
             "episodes": self._episodes,
@@ -239,11 +243,12 @@ class TrainingRecord:
     def _known_columns(self) -> tuple[str, ...]:
         """Return the columns that metrics.csv has, or those that every training begins with."""
         file = self._run.metrics_file
-        if not self._rows or not file.is_file():
+        lines = read_lines(file) if self._rows and file.is_file() else []
+        if not lines:
             file.unlink(missing_ok=True)
             self._rows = 0
             return _COLUMNS
-        header = read_lines(file)[0].rstrip("\n").split(",")
+        header = lines[0].rstrip("\n").split(",")
         return tuple(header[len(KEY_COLUMNS) :])
 
     def _open_metrics(self, columns: tuple[str, ...]) -> MetricsLog:
@@ -255,12 +260,13 @@ class TrainingRecord:
         """Open the episodes' file without those after `size` bytes; return also when it began."""
         file = self._run.monitor_file
         content = read_file(file, None)[:size] if size and file.is_file() else b""
-        began = self._began
-        if len(content) == size and size:
-            write_bytes(file, content)
-            header = json.loads(content.split(b"\n", 1)[0].lstrip(b"#"))
-            began = float(header["t_start"])
-        else:
-            header = {"t_start": began, "env_id": self._run.recipe.train.env, "unit": "agent steps"}
-            write_text(file, f"#{json.dumps(header)}\nr,l,t\n")
+        whole = content[: content.rfind(b"\n") + 1]
+        try:
+            began = float(json.loads(whole.split(b"\n", 1)[0].lstrip(b"#"))["t_start"])
+        except (ValueError, LookupError, TypeError):
+            began, whole = self._began, b""
+        if len(whole) < size:
+            self._warn(f"{file}: was cut off or damaged; episodes of before are missing in it")
+        header = {"t_start": began, "env_id": self._run.recipe.train.env, "unit": "agent steps"}
+        write_bytes(file, whole or f"#{json.dumps(header)}\nr,l,t\n".encode())
         return began, file.open("ab")

@@ -15,7 +15,7 @@ from qpd.recipe.loading import FILE_KEYS, OVERRIDE, file_from, load_recipe, valu
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.manifest import PHASES
 from qpd.runs.metrics_log import MetricsLogError, read_metrics
-from qpd.runs.run_directory import RunDirectory
+from qpd.runs.run_directory import RunDirectory, at_same_place
 from qpd.sweep.grid import Grid, Values
 
 _SHORT = {"quantize.weight_bits": "bits", "quantize.activation_bits": "activation_bits"}
@@ -200,7 +200,7 @@ def check_folders(cells: list[Cell], output: Path) -> None:
         if not (path / "recipe.yaml").is_file():
             continue
         found = RunDirectory.open(path, read_only=True).recipe
-        differences = recipe_differences(found, cell.recipe)
+        differences = recipe_differences(at_same_place(found, cell.recipe), cell.recipe)
         if differences:
             more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
             lines.append(f"{path}: was made with another recipe: {differences[0]}{more}")

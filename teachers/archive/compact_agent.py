@@ -32,8 +32,8 @@ _OPTIMIZERS = tuple(
         "ent_coef_optimizer",
     )  # fmt: skip
 )
-_MOST_BYTES = {  # of what else is kept; Adam keeps two numbers for each weight
-    **dict.fromkeys(_OPTIMIZERS, 512 << 20),
+_MOST_BYTES = {  # of what else is kept; an optimizer is in memory twice
+    **dict.fromkeys(_OPTIMIZERS, 320 << 20),
     "pytorch_variables.pth": 1 << 20,
     "_stable_baselines3_version": 1000,
     "system_info.txt": 10_000,
@@ -54,9 +54,6 @@ def compact_agent(archive: Sb3Archive) -> bytes:
         raise TeacherError(f"{archive.path}: is a folder; expected the agent's zip file")
     try:
         members = _other_members(archive.path)
-        for name in (name for name in _OPTIMIZERS if name in members):
-            groups = read_param_groups(members[name])
-            members[name] = _saved({"state": {}, "param_groups": groups})
     except Exception as error:  # a damaged zip or pickle may raise nearly anything
         raise TeacherError(
             f"{archive.path}: damaged beside its weights ({one_line(error)});"
@@ -74,13 +71,23 @@ def compact_agent(archive: Sb3Archive) -> bytes:
 
 
 def _other_members(path: Path) -> dict[str, bytes]:
-    """Read what an SB3 zip holds beside data and weights; unknown members are left out."""
+    """Return what an SB3 zip holds beside data and weights, optimizers without their moments.
+
+    Unknown members are left out. One optimizer is in memory at a time.
+    """
     with open_regular(path) as file, open_zip(file) as source:
         found = {info.filename: info for info in source.infolist()}
         for name, most in _MOST_BYTES.items():
             if name in found and found[name].file_size > most:
                 raise ValueError(f"member '{name}' declares more than {most} bytes")
-        return {name: read_member(source, found[name]) for name in _MOST_BYTES if name in found}
+        members = {}
+        for name in (name for name in _MOST_BYTES if name in found):
+            content = read_member(source, found[name])
+            if name in _OPTIMIZERS:
+                groups = read_param_groups(content)
+                content = _saved({"state": {}, "param_groups": groups})
+            members[name] = content
+        return members
 
 
 def _without_last_moment(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 FIRST, EPS, LEAST_EPS, GROWS_AFTER, MARGIN = 1e4, 1e-8, 1e-7, 10_000, 1.1
+SMALLEST = 2.0**-60  # a floor of our own: in the end moments are divided by its square
 # torch.amp.GradScaler's, which doubles after exactly so many.
 AMP_FIRST, AMP_GROWS_AFTER = 2.0**16, 1_999
 
@@ -43,10 +44,9 @@ class CompoundScale:
         `buffers`, any shapes, stay finite 2.2 times as large; else only the count begins anew.
         """
         if not is_finite:
-            factor, skipped = 0.5, self.skipped + 1
-            return replace(
-                self, gamma=self.gamma / 2, good=0, skipped=skipped, buffer_factor=factor
-            )
+            lower = max(self.gamma / 2, SMALLEST)
+            factor, skipped = lower / self.gamma, self.skipped + 1
+            return replace(self, gamma=lower, good=0, skipped=skipped, buffer_factor=factor)
         if self.good + 1 <= self.grows_after:
             return replace(self, good=self.good + 1, buffer_factor=1.0)
         if all(bool((2 * MARGIN * each).isfinite().all()) for each in buffers):

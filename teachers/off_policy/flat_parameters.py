@@ -99,12 +99,13 @@ class FlatAdam:
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()
-        if self._arithmetic is not None and not self._arithmetic.unscaled([gradients]):
-            return
+        is_finite = self._arithmetic is None or self._arithmetic.unscaled([gradients])
         if hooks := self._plain._optimizer_step_pre_hooks:  # who counts gradients
             self._flat.gradients.copy_(gradients)
             for hook in hooks.values():
                 hook(self._plain, (), {})
+        if not is_finite:
+            return
         (group,) = self._plain.param_groups
         self._step += 1.0
         # torch.optim's function does the same, and takes as long around it as this takes.

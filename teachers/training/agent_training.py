@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,13 +135,6 @@ class AgentTraining:
         from qpd.teachers.training.checkpoint import read_state
 
         return int(checkpoint.name), read_state(checkpoint)["marks"]
-
-    def finish_checkpoints(self, folder: Path) -> None:
-        """Delete what only resuming needs: all of it, or the replay buffer if agents are kept."""
-        place = folder / CHECKPOINTS
-        keep = self._recipe.train.keep_checkpoints
-        for path in place.glob("*/replay") if keep else [place]:
-            shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Close the environments."""

@@ -40,10 +40,10 @@ def test_games_count_down_over_the_policies() -> None:
 def test_the_work_is_what_the_run_has_not_done(tmp_path, teacher_zip) -> None:  # type: ignore[no-untyped-def]
     recipe = recipe_of(teacher_zip)  # 6 and 4 epochs over a memory of 512, 4 games each
     with RunDirectory.create(tmp_path / "run", recipe) as run:
-        work = work_ahead(recipe, run)
+        work = work_ahead(recipe, run, sharpened=False)
         assert work == WorkAhead({"distill": 6 * 512, "finetune": 4 * 512}, games=16)
         run.set_phase("distill", "done")
-        assert work_ahead(recipe, run).samples == {"finetune": 2048}
+        assert work_ahead(recipe, run, sharpened=False).samples == {"finetune": 2048}
     reward = {"rollout": 256, "passes": 2}
     recipe = recipe_of(
         teacher_zip,
@@ -52,7 +52,7 @@ def test_the_work_is_what_the_run_has_not_done(tmp_path, teacher_zip) -> None:  
         student={"size": "mlp-16", "sharpness": 2.0},
     )
     with RunDirectory.create(tmp_path / "other", recipe) as run:
-        work = work_ahead(recipe, run)
+        work = work_ahead(recipe, run, sharpened=True)
     assert work == WorkAhead({"distill": 600, "finetune": 4 * 512}, games=20)
 
 
