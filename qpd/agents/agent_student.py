@@ -13,6 +13,7 @@ from torch import Tensor
 
 from qpd.actions import ActionSpace, Box
 from qpd.agents.errors import AgentQuantizationError
+from qpd.student_files.distilled import MAX_LAYERS
 from qpd.students import Student, StudentArchitecture
 from qpd.students.activations import ACTIVATIONS, activation_of_module
 from qpd.students.architecture import NATURE_CONVOLUTIONS
@@ -39,6 +40,8 @@ def why_no_student(teacher: Teacher) -> str | None:
             return f"its hidden layers have {layer.activation}; integers know {known}"
         if teacher.is_image and layer.activation != "ReLU":
             return f"it sees images and has {layer.activation}; integers of images know ReLU"
+    if len(actor.layers) - 1 > MAX_LAYERS:
+        return f"it has {len(actor.layers) - 1} hidden layers; integers have at most {MAX_LAYERS}"
     has_convolutions = actor.layers[0].weight.dim() == 4
     if teacher.is_image and not has_convolutions:
         return "it sees images without convolutions; integers know NatureCNN and vectors"

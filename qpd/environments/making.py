@@ -27,7 +27,7 @@ gymnasium.register(
 # Entry points of environments that need an extra of ours, by a part of their names.
 _EXTRAS = {"box2d": "Box2D", "mujoco": "MuJoCo"}
 # DeepMind's control suite, which Shimmy registers if dm_control is installed.
-_CONTROL = "dm_control/"
+CONTROL = "dm_control/"
 # Packages that register ids of their own when they are imported, by a part of such an id.
 _PACKAGES = {
     "BulletEnv-v0": "pybullet_envs_gymnasium",
@@ -71,7 +71,7 @@ def find_registered(env_id: str) -> gymnasium.envs.registration.EnvSpec:
     module, _, name = env_id.rpartition(":")
     if module:
         import_named(module, env_id)
-    elif name.startswith(_CONTROL) and name not in gymnasium.registry:
+    elif name.startswith(CONTROL) and name not in gymnasium.registry:
         if not os.environ.get("DISPLAY"):  # dm_control asks when it is imported
             os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") else "disabled")
         import_named("shimmy", env_id, is_known=True)
@@ -163,8 +163,8 @@ def _quiet_mujoco(entry: str) -> Iterator[None]:
 
 def _unknown_id(env_id: str, module: str, name: str) -> tuple[str, ErrorCode]:
     """Say which ids come closest to `env_id`, that its module has no such one, or what it needs."""
-    has_control = any(one.startswith(_CONTROL) for one in gymnasium.registry)
-    if name.startswith(_CONTROL) and not has_control:
+    has_control = any(one.startswith(CONTROL) for one in gymnasium.registry)
+    if name.startswith(CONTROL) and not has_control:
         needed = f"{env_id} needs dm_control: {pip_install('control')}"
         return needed, ErrorCode.PACKAGE_MISSING
     known = [

@@ -42,6 +42,11 @@ _KNOWN = {
 }  # fmt: skip
 
 
+def importable(name: str) -> str:
+    """Return the name by which a wrapper is imported, of one that the RL Zoo's files call else."""
+    return TIME_FEATURE if name in _TIME_FEATURES else name
+
+
 class TimeFeature(gymnasium.ObservationWrapper[Any, Any, Any]):
     """One more input, the share of an episode's steps that is left: 1 - t/T.
 

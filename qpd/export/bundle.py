@@ -25,6 +25,7 @@ from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.distilled import StudentFileError, architecture_to_json
 from qpd.student_files.origin import student_origin
 from qpd.student_files.quantized import load_integer_student
+from qpd.teachers.archive.stored_quantization import QUANTIZATION_FILE, read_quantization
 from qpd.version import __version__
 
 FORMAT = "qpd-export"
@@ -96,6 +97,9 @@ def _why_no_integers(path: Path) -> str:
             return (
                 "is a float twin (--quant-delay 1) and has no integers; train without that option"
             )
+        if (path / QUANTIZATION_FILE).is_file():
+            if read_quantization(path / QUANTIZATION_FILE).is_active:
+                return "its quantized.safetensors is missing: give `qpd train` again, to write it"
         return f"it has learned in float to the end: {run.recipe.few_bits_begin}"
     return (
         "was not trained in integers: `qpd train --bits N --scheme dorefa_scaled` has them, or "

@@ -6,23 +6,28 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from qpd.environments.making import CONTROL
 from qpd.environments.source import EnvironmentSource
+from qpd.environments.wrappers import importable
+
+_PLAIN_ALE = ', env_kwargs={"frameskip": 1, "repeat_action_probability": 0.0}'
 
 
 def environment_code(source: EnvironmentSource) -> dict[str, str]:
     """Return the fields `environment_imports` and `make_environment`: lines of Python.
 
     The environment is `env` in the end: monitored, in its wrappers, its observations stacked by
-    Stable-Baselines3's VecFrameStack.
+    Stable-Baselines3's VecFrameStack. `atari_kwargs` is what make_atari_env needs for an id of
+    ale-py's, which would skip frames and repeat actions by itself.
     """
-    imports, lines = (
-        [],
-        [f"env = gymnasium.make({_literal(source.env_id)}{_arguments(source.kwargs)})"],
-    )
+    lines = [f"env = gymnasium.make({_literal(source.env_id)}{_arguments(source.kwargs)})"]
+    imports = []
+    if source.env_id.startswith(CONTROL):
+        imports.append("import shimmy  # registers dm_control's environments")
     for wrapper in source.wrappers:
-        module, _, name = wrapper.name.rpartition(".")
+        module, _, name = importable(wrapper.name).rpartition(".")
         imports.append(f"from {module} import {name}")
-        lines.append(f"env = {name}(env{_arguments(wrapper.kwargs)})")
+        lines.append(f"env = {name}(env{_arguments(wrapper.arguments)})")
     if source.frame_stack > 1:
         imports.append("from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack")
         count = source.frame_stack
@@ -32,6 +37,7 @@ def environment_code(source: EnvironmentSource) -> dict[str, str]:
     return {
         "environment_imports": "".join(f"{line}\n" for line in dict.fromkeys(imports)),
         "make_environment": "\n".join(lines),
+        "atari_kwargs": _PLAIN_ALE * source.env_id.startswith("ALE/"),
     }
 
 

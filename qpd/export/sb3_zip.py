@@ -31,6 +31,7 @@ LOG_DEVIATION = -20.0  # of continuous actions, which students have none of: 2e-
 
 def export_sb3(source: ExportSource, golden: GoldenVectors) -> dict[str, bytes]:
     """Return the bundle's files by name. Raises ExportError without stable_baselines3."""
+    _algorithms()
     algo = sb3_algorithm(source)
     fields = {"algo": algo, **model_metadata(source), **sb3_texts(source.student)}
     kind = "atari" if source.student.architecture.stacks_frames else "vector"
@@ -52,11 +53,7 @@ def sb3_algorithm(source: ExportSource) -> str:
 
 def sb3_zip(source: ExportSource) -> bytes:
     """Return the bytes of the agent's zip file. Raises ExportError without stable_baselines3."""
-    try:
-        from stable_baselines3 import DQN, PPO
-    except ImportError as error:
-        message = f"the sb3 export needs stable_baselines3: {pip_install('train')}"
-        raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
+    PPO, DQN = _algorithms()
     seen = observation_space(source)
     common: dict[str, Any] = {
         "policy": _policy_name(source, seen),
@@ -82,6 +79,15 @@ def sb3_zip(source: ExportSource) -> bytes:
     file = io.BytesIO()
     model.save(file)
     return file.getvalue()
+
+
+def _algorithms() -> tuple[Any, Any]:
+    try:
+        from stable_baselines3 import DQN, PPO
+    except ImportError as error:
+        message = f"the sb3 export needs stable_baselines3: {pip_install('train')}"
+        raise ExportError(message, ErrorCode.PACKAGE_MISSING) from error
+    return PPO, DQN
 
 
 def _policy_kwargs(source: ExportSource) -> dict[str, Any]:

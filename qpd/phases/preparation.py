@@ -18,7 +18,7 @@ from qpd.recipe.schema import Recipe
 from qpd.replay.memory import column_bytes
 from qpd.runs.played_environment import environment_of, recipe_wish, without_zeros
 from qpd.runs.sinks import check_sinks
-from qpd.student_files.distilled import MAX_PARAMETERS, MAX_WIDTH
+from qpd.student_files.distilled import MAX_LAYERS, MAX_PARAMETERS, MAX_WIDTH
 from qpd.students import StudentArchitecture, architecture_for
 from qpd.teachers import Teacher, load_recipe_teacher
 from qpd.teachers.archive.vec_normalize import normalizes_rewards
@@ -189,7 +189,13 @@ def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchite
     if found.num_parameters > MAX_PARAMETERS:  # its file would not be read again
         line = f"student: {found.num_parameters:,} parameters; at most {MAX_PARAMETERS:,}"
         raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
-    widths = (*found.observation_shape, found.num_outputs, *found.conv_channels, *found.hidden)
+    seen = found.observation_shape
+    if found.joins_features and found.image_shape is not None:
+        seen = (*found.image_shape, found.num_features)
+    widths = (*seen, found.num_outputs, *found.conv_channels, *found.hidden)
+    if max(len(found.hidden), len(found.conv_channels)) > MAX_LAYERS:
+        line = f"student: {len(found.hidden)} hidden layers; at most {MAX_LAYERS}"
+        raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)
     if max(widths) > MAX_WIDTH:
         line = f"student: {max(widths):,} numbers in an observation or layer; at most {MAX_WIDTH:,}"
         raise PreparationError(f"recipe {recipe.name}: {line}", ErrorCode.RECIPE_WRONG_VALUE)

@@ -108,6 +108,7 @@ def save_quantized(
     quantized = exact_student(student, simulation)
     origin = {
         "recipe": student.recipe.name,
+        **({"method": "agent"} if run.manifest.is_agent else {}),
         "env_id": prepared.env_id,
         **feature_origin(prepared.environment),
         "phase": kind,

@@ -26,7 +26,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _check_size(value: str) -> str:
-    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9][0-9]{0,4})+", value):
+    if value in CNN_SIZES or re.fullmatch(r"mlp(-[1-9][0-9]{0,4}){1,16}", value):
         return value
     raise PydanticCustomError(
         "choice",
@@ -123,7 +123,7 @@ ConvChannels = Annotated[
     tuple[Width, ...], Field(min_length=3, max_length=5), BeforeValidator(_as_tuple)
 ]
 HiddenWidths = Annotated[
-    tuple[Width, ...], Field(min_length=1, max_length=8), BeforeValidator(_as_tuple)
+    tuple[Width, ...], Field(min_length=1, max_length=16), BeforeValidator(_as_tuple)
 ]
 PhasePrecision = Annotated[str, AfterValidator(_check_precision)]
 TrainFormat = Annotated[str, AfterValidator(_check_format)]

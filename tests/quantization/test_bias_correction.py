@@ -34,11 +34,14 @@ def test_every_layer_s_mean_error_is_gone(size: str, shape: tuple[int, ...]) -> 
         else torch.rand(64, *shape)
     )
     simulation = QuantizedStudent(student, QuantizationConfig(3, 8))
-    exact = student.features(seen).mean(0)
+    # What each layer sees in float, before anything is corrected.
+    levels, apply = student.inputs_and_layers(seen)
+    entering = [levels.float() / 255, *(each.clone() for each in student.hidden_activations(seen))]
     weights = [dequantized_weight(simulation, p) for p in range(len(student.shapes))]
     biases = [student.bias(each.name).clone() for each in student.shapes]
     correct_biases(simulation, seen)
-    # Of the head's inputs, which are the float student's: the errors of means are those of biases.
-    head = len(weights) - 1
-    error = (weights[head] - student.actor.weight) @ exact
-    torch.testing.assert_close(biases[head] - student.actor.bias, error, rtol=1e-4, atol=1e-6)
+    for shape, weight, bias, inputs in zip(student.shapes, weights, biases, entering, strict=True):
+        error = weight - student.layer(shape.name).weight
+        offsets = apply(shape, inputs, error, None)
+        mean = offsets.mean([axis for axis in range(offsets.dim()) if axis != 1])
+        torch.testing.assert_close(bias - student.bias(shape.name), mean, rtol=1e-4, atol=1e-6)

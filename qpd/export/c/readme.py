@@ -38,6 +38,9 @@ one in 2,000 may lie beyond either end. A twentieth of the width is added at eit
 _ROUNDED = """\
 The ranges are those of each feature in 16 games that the agent itself played: of its values one in
 2,000 may lie beyond either end. A twentieth of the width is added at either end."""
+_WATCHED = """\
+The ranges are those of each feature in the agent's training. A twentieth of the width is added at
+either end."""
 _LEARNED = """\
 The ranges are the ends of the grid of inputs that the controller has learned, in the units of the
 raw observation: its normalization is in them."""
@@ -226,5 +229,6 @@ def _observation(source: ExportSource) -> str:
         ]
     )
     ranges = _ROUNDED if source.about.get("method") == "agent" else _PLAYED
-    ranges = _LEARNED if source.about.get("phase") == "train" else ranges
+    if source.about.get("phase") == "train":
+        ranges = _WATCHED if source.about.get("scheme") == "dorefa_scaled" else _LEARNED
     return text.replace("@RANGES@", ranges).replace("@TOP@", str(source.student.input_levels))

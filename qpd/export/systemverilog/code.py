@@ -151,8 +151,6 @@ def check_student(student: IntegerStudent) -> None:
         raise ExportError("a circuit takes ReLU, and no tables of activations")
     if not isinstance(student.actions, Box | Discrete):
         raise ExportError("a circuit takes one choice, or continuous actions")
-    if len({layer.levels for layer in student.layers[:-1]}) > 1:
-        raise ExportError("a circuit takes one width of activations for all layers")
 
 
 def accumulator_bits(student: IntegerStudent) -> int:

@@ -54,8 +54,8 @@ def _values(source: ExportSource) -> str:
     if not isinstance(actions, Box):
         return ""
     top = 2**source.student.action_bits - 1
-    bounds = enumerate(zip(actions.low, actions.high, strict=True))
-    lines = "\n".join(f"| {i} | {low:g} | {high:g} |" for i, (low, high) in bounds)
+    bounds = enumerate(zip(*(bound.tolist() for bound in actions.bounds), strict=True))
+    lines = "\n".join(f"| {i} | {low!r} | {high!r} |" for i, (low, high) in bounds)
     return f"""
 ## Actions
 
