@@ -23,7 +23,7 @@ _NEAR_ZERO = 0.1
 def suite_results(folders: Sequence[Path]) -> list[AgentResult]:
     """Return the agents of suites. Raises AgentQuantizationError, also where none has played."""
     results = read_suites(folders)
-    if not any(cell.why_not is None for result in results for cell in result.cells):
+    if folders and not any(cell.why_not is None for one in results for cell in one.cells):
         names = ", ".join(map(str, folders))
         raise AgentQuantizationError(
             f"{names}: no agent has played in few bits yet; `qpd quantize` goes on with a suite",

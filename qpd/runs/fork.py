@@ -65,7 +65,9 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     keeps_memory = saved is not None and (store / "replay.bin").is_file()
     if saved is not None and saved[1]["phase"] == "finetune" and source.recipe.finetune.reward:
         keeps_memory = False  # rollouts have overwritten it, an interrupted one in part
+    is_renewed = False
     if saved is not None and keeps_memory:
+        is_renewed = source.memory_refilled or saved[1]["phase"] == "finetune"
         shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
         mode = run.checkpoint_folder.stat().st_mode
         run.checkpoint_folder.chmod(mode | stat.S_IRWXU)  # copied of a run that is read only
@@ -81,7 +83,6 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
             run.record_evaluation(name, timeless)
     known = source.phase("distill").metrics
     known.pop("memory_refilled", None)  # a fork's own
-    if saved is not None and keeps_memory:
-        if source.memory_refilled or saved[1]["phase"] == "finetune":
-            known["memory_refilled"] = True
+    if is_renewed:
+        known["memory_refilled"] = True
     run.set_phase("distill", "done", **{**known, "keeps_memory": keeps_memory})

@@ -43,8 +43,7 @@ def with_deviations(target: Target, progress: Progress, like: Path | None = None
             f"--noise: {target.label} sees an image among vectors; noise is for vectors alone",
             ErrorCode.COMMAND_LINE,
         )
-    run = None if target.run_path is None or is_training(target.run_path) else target.run_path
-    if like is None and run is None and target.deviations is not None:
+    if like is None and target.deviations is not None:
         return target
     if not is_vector:
         raise TargetError(
@@ -62,7 +61,9 @@ def with_deviations(target: Target, progress: Progress, like: Path | None = None
                 ErrorCode.COMMAND_LINE,
             )
         return replace(target, deviations=found)
-    player = target if run is None else load_target(run, None, None, "cpu")
+    player, run = target, target.run_path
+    if run is not None and not is_training(run):
+        player = load_target(run, None, None, "cpu")
     seen = SampledStates(player.policy)
     games = seed_for(target.seed, "calibration")
     # In its own environment: a student need not see what is added to the agent's.

@@ -253,6 +253,7 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
     return replace(
         target,
         run_path=path,
+        deviations=None,  # all policies of a run get equal noise, whose unit its games give
         episodes=settings.episodes,
         parallel=settings.games_in_parallel,
         seed=evaluation_seed(recipe, run.manifest),

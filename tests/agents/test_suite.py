@@ -27,6 +27,7 @@ from qpd.runs.target import load_target
 from qpd.student_files.predictor import load_student_policy
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.networks.actor import actor_of
+from tests.command_line import call
 from tests.tiny_run import Interrupt
 
 ASKED = precisions_of(["fp16", 8], 8)
@@ -314,3 +315,31 @@ def test_precisions_are_weights_alone_then_with_activations() -> None:
         "W8-affine-literal-tensor",
         "W8A8-affine-literal-tensor",
     ]
+
+
+def test_its_card_and_report_call_it_no_student(
+    whole: tuple[Suite, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, hub = whole[1] / "dqn-CartPole-v1" / "W8A8-dorefa_scaled-column", tmp_path / "hub"
+    command = ("push", path, "me/x", "--dry-run", "-o", hub, "--formats", "c", "--no-video")
+    code, _, err = call(capsys, *command)
+    assert code == 0, err
+    card = (hub / "README.md").read_text(encoding="utf-8")
+    assert "# DQN on CartPole-v1 in 8-bit integers\n" in card
+    for wrong in ("imitates", "distillation", "student of", "qpd run", "epoch was chosen"):
+        assert wrong not in card
+    again = "qpd quantize AGENT.zip --bits 8 --activations 8 --scheme dorefa_scaled --per column"
+    assert f"{again} --seed 5 --episodes 10 -o again   # makes such integers again" in card
+    code, _, err = call(
+        capsys, "report", path, "--no-video", "--no-umap", "-o", tmp_path / "r.html"
+    )
+    assert code == 0, err
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<p>DQN on CartPole-v1, its own network rounded to integers by QPD. Agent: " in page
+    assert "Recipe: dqn" not in page
+
+
+def test_the_same_text_twice_is_one_agent_twice(dqn_zip: Path, tmp_path: Path) -> None:
+    name = str(dqn_zip)
+    with pytest.raises(AgentQuantizationError, match="give it once"):
+        played(Suite((name, name), ASKED, episodes=10), tmp_path / "suite")

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -215,3 +216,17 @@ def test_every_public_header_links_from_cpp(tmp_path: Path) -> None:
     objects = ["qpd_network.o", "qpd_preprocess.o"]
     subprocess.run(["c++", "main.cpp", *objects, "-o", "program"], cwd=tmp_path, check=True)
     subprocess.run([tmp_path / "program"], check=True)
+
+
+@pytest.mark.parametrize(("about", "said"), [
+    ({"phase": "qat"}, "in the play that the student was distilled from"),
+    ({"phase": "qat", "method": "agent"}, "in 16 games that the agent itself played"),
+    ({"phase": "train", "scheme": "dorefa_scaled"}, "of each feature in the agent's training"),
+    ({"phase": "train", "scheme": "narrow"}, "the grid of inputs that the controller has learned"),
+])  # fmt: skip
+def test_ranges_are_of_the_play_that_set_them(about: dict[str, str], said: str) -> None:
+    made = load_export_source(RUNS / "classic-ppo-cartpole")
+    files = export_c(
+        replace(made, about={**made.about, **about}), golden_vectors(made.student, n=2)
+    )
+    assert said in files["README.md"].decode().replace("\n", " ")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from benchmarks.random_students import random_student
 from qpd.actions import ActionSpace, Box, Discrete, MultiDiscrete
 from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource, wrappers_of
-from qpd.export.bundle import ExportSource, golden_vectors
+from qpd.export.bundle import ExportError, ExportSource, golden_vectors, load_export_source
+from qpd.export.environment_code import environment_code
 from qpd.export.sb3_zip import export_sb3
 from qpd.integer.integer_student import IntegerEngine
 from qpd.students import StudentArchitecture
@@ -29,6 +32,7 @@ from tests.phases import own_environments
 TIME = "sb3_contrib.common.wrappers.TimeFeatureWrapper"
 TORQUE = Box((-2.0,), (2.0,), shape=(1,))
 ARM = Box((-1.0, 0.0, -2.0, 1.0), (3.0, 3.0, 3.0, 3.0), shape=(2, 2))
+RUNS = Path(__file__).resolve().parents[2] / "runs-reference"
 OWN, CUSTOM = own_environments.__name__, custom_environments.__name__
 # what is played -> features of the student, its actions, the shape of an observation
 CASES: dict[str, tuple[EnvironmentSource, int, ActionSpace, Any]] = {
@@ -122,3 +126,39 @@ def test_an_environment_that_cannot_be_made_leaves_a_flat_box(tmp_path: Path) ->
     files = export_sb3(source, golden_vectors(student))
     model = DQN.load(io.BytesIO(files["student.zip"]), device="cpu")
     assert model.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
+
+
+def test_the_code_names_what_can_be_imported_and_gives_tuples() -> None:
+    told = [
+        {"gymnasium.wrappers.ResizeObservation": {"shape": [36, 40]}},
+        {"utils.wrappers.TimeFeatureWrapper": {"test_mode": True}},
+    ]
+    source = EnvironmentSource("dm_control/cartpole-swingup-v0", {}, wrappers_of(told))
+    code = environment_code(source)
+    assert code["environment_imports"].splitlines() == [
+        "import shimmy  # registers dm_control's environments",
+        "from gymnasium.wrappers import ResizeObservation",
+        "from sb3_contrib.common.wrappers import TimeFeatureWrapper",
+    ]
+    assert "ResizeObservation(env, shape=(36, 40))" in code["make_environment"]
+    assert environment_code(EnvironmentSource("PongNoFrameskip-v4"))["atari_kwargs"] == ""
+
+
+def test_ales_own_ids_play_without_sticky_actions_and_skip_frames_once(tmp_path: Path) -> None:
+    made = load_export_source(RUNS / "breakout-ppo-xxs")
+    about = {**made.about, "env_id": "ALE/Breakout-v5"}
+    files = export_sb3(replace(made, about=about), golden_vectors(made.student, n=2))
+    (code,) = re.findall(r"```python\n(.*?)```", files["README.md"].decode(), re.DOTALL)
+    (tmp_path / "student.zip").write_bytes(files["student.zip"])
+    names = dict[str, Any]()
+    with contextlib.chdir(tmp_path):
+        exec(code.replace("print(evaluate", "#"), names)
+    spec = names["env"].envs[0].unwrapped.spec.kwargs
+    assert (spec["frameskip"], spec["repeat_action_probability"]) == (1, 0.0)
+
+
+def test_without_stable_baselines3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    made = load_export_source(RUNS / "classic-ppo-cartpole")
+    with pytest.raises(ExportError, match="sb3 export needs stable_baselines3: pip install"):
+        export_sb3(made, golden_vectors(made.student, n=2))

@@ -427,3 +427,8 @@ def test_a_feature_that_never_varies_keeps_its_level(tmp_path: Path) -> None:
     save_integer_student(tmp_path / "q", student, {})
     levels = load_integer_student(tmp_path / "q").encode(mean[None].astype(np.float32))
     assert levels.tolist() == [[128, 128]]
+
+
+def test_any_width_makes_a_controller_with_integers(tmp_path: Path) -> None:
+    run = trained("sac", tmp_path / "run", {"quantization.input_bits": 4})
+    assert load_integer_student(run.quantized_file).input_bits == 4

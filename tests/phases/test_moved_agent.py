@@ -11,6 +11,7 @@ import yaml
 
 import qpd
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.target import load_target
 from qpd.teachers import TeacherError
 from tests.command_line import call
 from tests.tiny_run import recipe_of, write_teacher
@@ -114,3 +115,42 @@ def test_errors_of_recipes_have_the_code_that_is_printed() -> None:
     with pytest.raises(qpd.UserError) as caught:
         qpd.load_recipe("quickstart", ["distill.epoch=1"])
     assert caught.value.code.id == "Q103" and caught.value.coded_lines()[0].endswith("[Q103]")
+
+
+def test_statistics_move_with_their_agent(tmp_path: Path) -> None:
+    """VecNormalize's, which a recipe names: beside the agent if they are no longer there."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    env = VecNormalize(make_vec_env("CartPole-v1"))
+    agent = PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu", seed=0)
+    agent.save(old / "ppo-CartPole-v1.zip")
+    env.save(str(old / "vecnormalize.pkl"))
+    statistics = {"vecnormalize": str(old / "vecnormalize.pkl")}
+    recipe = recipe_of(old / "ppo-CartPole-v1.zip", distill={"epochs": 1}, teacher=statistics)
+    run = qpd.distill(recipe, output=tmp_path / "run")
+    # Its students have no such unit of noise, so that it has none there, either.
+    assert load_target(run.path, "teacher", None, "cpu").deviations is None
+    shutil.move(old, new)
+    done = qpd.quantize(run.path, teacher=new / "ppo-CartPole-v1.zip")
+    assert done.phase("quantize").state == "done" and done.recipe.teacher.vecnormalize is None
+
+
+def test_forks_tell_whose_memory_they_have(copied: Path) -> None:
+    """Phase 1's, or one that was played anew, also in a fork of a fork."""
+    run, agent = copied / "run", copied / "new" / "mine.zip"
+    first = qpd.quantize(run, output=copied / "first", teacher=agent)
+    assert not first.memory_refilled
+    shutil.rmtree(run / "checkpoint")
+    manifest = RunDirectory.open(run)
+    with manifest:
+        manifest.set_phase("distill", "done", keeps_memory=False)
+    anew = qpd.quantize(run, output=copied / "anew", teacher=agent)
+    again = qpd.quantize(anew.path, output=copied / "again", weight_bits=3)
+    assert anew.memory_refilled and again.memory_refilled
+    finished = qpd.finetune(first.path, overrides=["finetune.epochs=2"])
+    renewed = qpd.quantize(finished.path, output=copied / "renewed", weight_bits=3)
+    assert renewed.memory_refilled  # by phase 3

@@ -259,3 +259,33 @@ def test_what_does_not_fit_is_one_line_and_nothing_is_written(
     lines = [line for line in err.splitlines() if line.startswith("error: ")]
     assert code == 2 and len(lines) == 1 and expected in lines[0] and not out, err
     assert not (tmp_path / "new").exists()
+
+
+def test_what_a_kill_at_the_end_left_is_removed(tmp_path: Path) -> None:
+    overrides = training_overrides(TRAININGS["ppo"][2])
+    settings: dict[str, Any] = {"overrides": overrides, "output": tmp_path / "run", **SMALL}
+    run = qpd.train("ppo", "CartPole-v1", **settings)
+    (run.checkpoints_folder / "000000000200" / "replay").mkdir(parents=True)
+    qpd.train("ppo", "CartPole-v1", **settings)
+    assert not run.checkpoints_folder.exists()
+
+
+@pytest.mark.parametrize("damage", ["header", "lost", "cut"])
+def test_a_damaged_list_of_episodes_is_told_and_the_training_goes_on(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = training_overrides(TRAININGS["ppo"][2])
+    settings: dict[str, Any] = {"overrides": overrides, "output": tmp_path / "run", **SMALL}
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("ppo", "CartPole-v1", progress=Interrupts(250), **settings)
+    file = tmp_path / "run" / "0.monitor.csv"
+    before = file.read_bytes()
+    changed = {"header": b"#{" + before[2:].replace(b'"', b"'"), "lost": b"", "cut": before[:-3]}
+    file.write_bytes(changed[damage])
+    if damage == "header":
+        (tmp_path / "run" / "metrics.csv").write_text("")
+    run = qpd.train("ppo", "CartPole-v1", progress=True, **settings)
+    assert run.phase.state == "done" and "0.monitor.csv: was cut off" in capsys.readouterr().err
+    lines = file.read_text().splitlines()
+    assert json.loads(lines[0][1:])["unit"] == "agent steps" and lines[1] == "r,l,t"
+    assert all(line.count(",") == 2 for line in lines[1:]) and len(lines) > 2

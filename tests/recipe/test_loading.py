@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from qpd.recipe.loading import GRID_SUFFIX, list_recipes, load_recipe, recipes_folder
+from qpd.recipe.loading import (
+    GRID_SUFFIX,
+    list_recipes,
+    load_recipe,
+    override_recipe,
+    recipes_folder,
+)
 from qpd.recipe.mistakes import all_key_paths, recipe_field
 from qpd.recipe.schema import Recipe, RecipeError, StudentSettings
 from tests.recipe.recipe_mistakes import mistakes, write
@@ -256,3 +262,26 @@ def test_formats_and_scales_are_read_and_written() -> None:
     recipe = load_recipe("ci", [*changes, "finetune.master_weights=false"])
     assert (recipe.distill.precision, recipe.distill.loss_scale) == ("e5m7", 128.0)
     assert Recipe.model_validate(yaml.safe_load(recipe.to_yaml()), strict=False) == recipe
+
+
+def test_a_key_within_a_mapping_leaves_the_others(tmp_path: Path) -> None:
+    text = "base: classic/ppo-cartpole\n"
+    base = write(tmp_path, text + "environment: {kwargs: {gravity: -8.0}}\n"
+                 "finetune: {reward: {rollout: 4096, discount: 0.9}}\n", "base.yaml")  # fmt: skip
+    heir = write(tmp_path, "base: base.yaml\nenvironment: {kwargs: {wind: true}}\n", "heir.yaml")
+    for recipe in (load_recipe(base, ["environment.kwargs.wind=true"]), load_recipe(heir)):
+        assert recipe.environment.kwargs == {"gravity": -8.0, "wind": True}
+    changed = override_recipe(load_recipe(base), ["finetune.reward.clip=0.1"]).finetune.reward
+    assert changed is not None
+    assert (changed.rollout, changed.discount, changed.clip) == (4096, 0.9, 0.1)
+    for nothing in ("environment.kwargs={}", "environment.kwargs.gravity=-9.0"):
+        assert len(load_recipe(base, [nothing]).environment.kwargs) == ("{}" not in nothing)
+
+
+@pytest.mark.parametrize(("form", "problem"), [
+    ("student.size=mlp" + "-8" * 17, "must be one of"),
+    (f"student.hidden={[8] * 17}", "at most 16"),
+])  # fmt: skip
+def test_more_layers_than_files_hold_are_refused(form: str, problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        load_recipe("classic/ppo-cartpole", [form])

@@ -10,6 +10,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.environments.policy import FunctionPolicy
+from qpd.environments.source import EnvironmentSource, Wrapper
+from qpd.environments.wrappers import ZERO_CONTACT_FORCES
 from qpd.errors.user_error import TargetError
 from qpd.runs.observation_noise import with_deviations, with_noise
 from qpd.runs.played_environment import EnvironmentWish
@@ -113,3 +115,15 @@ def test_all_policies_of_a_run_get_equal_noise() -> None:
         for policy in ("distilled", "qat")
     }
     assert found["distilled"].deviations == found["qat"].deviations
+
+
+def test_appended_zeros_have_no_noise(tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
+    file = tmp_path / "like.json"
+    file.write_text(json.dumps({"deviations": [2.0] * 27}))
+    ant = EnvironmentSource("Ant-v4", {}, (Wrapper(ZERO_CONTACT_FORCES),))
+    target = replace(
+        load_target(CARTPOLE, "qat", None, "cpu"), environment=ant, observation_shape=(111,)
+    )
+    found = with_deviations(target, SilentProgress(), like=file).deviations
+    assert found == (*[2.0] * 27, *[0.0] * 84)

@@ -307,3 +307,14 @@ def test_a_stopped_driver_leaves_nobody_behind(
     assert cell["state"] == "done" and set(cell["run"]["phases"].values()) == {"done"}
     assert "resumed after epoch" in (output / "seed=0" / "sweep.log").read_text()
     assert all(line.startswith("seed=0: ") for line in errors.splitlines()), errors
+
+
+def test_a_cell_that_cannot_end_is_refused_before_phase_1_is_shared(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid, output = folder / "misfit.yaml", tmp_path / "out"
+    text = "share_stream: true\nbase: base.yaml\naxes: {student.sharpness: [1, 2], seed: [0, 1]}"
+    grid.write_text(f"{text}\nset: {{evaluation.acting: greedy, finetune.loss: reverse_kl, "
+                    "collection.student_fraction: 0.001}")  # fmt: skip
+    code, _, err = call(capsys, str(grid), "-o", str(output))
+    assert code == 2 and "collection.student_fraction" in err and not output.exists()

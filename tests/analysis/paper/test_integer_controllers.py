@@ -18,7 +18,7 @@ from qpd.analysis.paper.published_controllers import TASKS
 from qpd.analysis.paper.verdict import Verdict
 from qpd.analysis.selection.measured_cells import MeasuredCells, Route, cell_of, measured_routes
 from qpd.analysis.selection.rule import RULES, Cell, choose
-from qpd.analysis.selection.table import selections
+from qpd.analysis.selection.table import selection_tables, selections
 from qpd.integer.action_codes import OutputGrid
 from qpd.runs.run_directory import RunDirectoryError
 from qpd.student_files.quantized import load_integer_student
@@ -74,8 +74,11 @@ def test_a_selections_ratio_is_of_the_seeds_that_both_have() -> None:
 def test_selections_and_claims_agree_on_what_is_at_parity() -> None:
     found = measured("Hopper-v4", {Cell(8, 256, 8): 2700}, 2700)
     found.floats[256] |= {9: games(9000, 1)[0]}  # a good one, of which nothing was made
-    cells, _ = selections(found, 0.95)
+    cells, table = selections(found, 0.95)
     assert cells["at_parity"].all() and set(cells["ratio"].round(3)) == {1.0}
+    # The edge is that of the floats it was compared with, and not that of the title.
+    shown = selection_tables(found, 0.95, cells, table)[0]
+    assert all(row[-1].startswith("yes, from 25") for row in shown.rows)
     assert choices(ControllerEvidence([found]))[-1][1] == "8, 256, 8"
 
 

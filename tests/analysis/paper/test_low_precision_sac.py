@@ -221,3 +221,13 @@ def test_the_span_of_gradients(binades: int, seeds: int, verdict: Verdict, span:
     evidence = LowPrecisionEvidence({}, {}, {f"seed {seed}": found for seed in range(seeds)})
     claim = judge(evidence)[10]
     assert claim.verdict == verdict and f"seed 0 {span}" in claim.evidence
+
+
+def test_methods_are_counted_once_whatever_the_tasks() -> None:
+    arms = {"fp32": arm(900.0), "fp16, coercion": arm(100.0), "fp16, six methods": arm(900.0)}
+    arms |= {f"fp16, without {method}": arm(500.0) for method in METHODS[:2]}
+    tasks = {name: arms for name in ("cheetah", "walker", "cup")}
+    found = {claim.number: claim for claim in judge(LowPrecisionEvidence(tasks))}
+    unmeasured = [claim.evidence for claim in found.values() if claim.verdict == Verdict.unmeasured]
+    assert any("1 of 3 baselines" in text for text in unmeasured)
+    assert any(f"2 of {len(METHODS)} methods" in text for text in unmeasured)

@@ -123,3 +123,20 @@ def test_the_command_draws_them(
     text = (tmp_path / "out" / "learning_curves.csv").read_text()
     curves = list(csv.DictReader(text.splitlines()))
     assert len(curves) == 2 * 11 and float(curves[0]["timesteps"]) == 1000
+
+
+@pytest.mark.parametrize("text", ["phase,epoch,timesteps,episode_return\ntrain,1,500,x\n",
+                                  "phase,epoch,episode_return\ntrain,1,-300\n"])  # fmt: skip
+def test_a_curve_that_is_no_numbers_is_one_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training(tmp_path / "one", 0, -150.0)
+    (tmp_path / "one" / "metrics.csv").write_text(text)
+    code, out, err = call(capsys, "analyze", "precision", str(tmp_path))
+    assert (code, out) == (2, "") and "metrics.csv: timesteps and episode_return" in err
+
+
+def test_every_arm_has_a_name() -> None:
+    assert TrainPrecision(format="fp16", methods=["kahan_actor"]).named() == (
+        "fp16, plain and kahan_actor"
+    )

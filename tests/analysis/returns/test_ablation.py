@@ -104,3 +104,21 @@ def test_a_baseline_that_is_not_among_the_runs(tmp_path: Path) -> None:
     runs = runs_of_three_seeds(tmp_path)
     with pytest.raises(RunDirectoryError, match="--baseline names no evaluated run"):
         ablation_table(run_frame(runs[1:]), runs[0])
+
+
+def test_agents_that_were_rounded_are_compared_although_nothing_trained_them(
+    tmp_path: Path,
+) -> None:
+    agent = {"method": "agent"}
+    runs = [
+        make_run(tmp_path / name, {"ptq": [mean - 1, mean + 1]}, changes=keys, distilled=agent)
+        for name, keys, mean in (
+            ("base", ["distill.epochs=0"], 100.0),
+            ("tensor", ["distill.epochs=0", "quantize.per_channel=false"], 90.0),
+        )
+    ]
+    untrained = make_run(tmp_path / "none", {"ptq": [1.0, 2.0]}, changes=["distill.epochs=0"])
+    table = ablation_table(run_frame(runs), runs[0])
+    assert table["changed"].tolist() == ["", "quantize.per_channel=false"]
+    with pytest.raises(RunDirectoryError, match="none of its networks was trained"):
+        ablation_table(run_frame([untrained]), untrained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from qpd.analysis.returns.parity import (
     parity_tables,
     smallest_at_parity,
 )
+from qpd.files.atomic import write_json
+from qpd.runs.run_folder import sealed
 from tests.analysis.made_up_runs import make_run
 
 FIRST_GAMES = {"first_games": {"teacher": 100.0, "random": 10.0, "episodes": 8}}
@@ -48,6 +51,17 @@ def test_paired_and_independent_games_by_hand(tmp_path: Path) -> None:
     *_, last = parity_tables(table, 0.999)
     assert last.rows[0][:2] == ["PPO on BreakoutNoFrameskip-v4", "none"]
     assert any("independent means" in note for note in parity_notes(table, 0.95))
+
+
+def test_agents_of_one_environment_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    games = np.linspace(90.0, 110.0, 20)
+    runs = [_run(tmp_path / name, games, games, 20) for name in "ab"]
+    manifest = json.loads((runs[1] / "manifest.json").read_text())
+    manifest["teacher"]["sha256"] = "f" * 64
+    write_json(runs[1] / "manifest.json", sealed(manifest))
+    table, _ = parity_table(runs)
+    assert table["agent"].nunique() == 2 and "(ffffffff)" in table["agent"].iloc[1]
+    assert len(smallest_at_parity(table, 0.9)) == 2
 
 
 def test_what_cannot_be_told_is_left_out_or_empty(tmp_path: Path) -> None:

@@ -61,3 +61,11 @@ def test_temperatures_and_lambdas_left_to_the_teacher_are_told(tmp_path: Path) -
     assert same.num_runs == 2 and same.settings["distill.temperature"] == 3.0
     values = only(found, "distilled", "dqn").settings
     assert (values["distill.temperature"], values["distill.actor_weight"]) == (0.01, 1.0)
+
+
+def test_copies_of_a_run_have_no_more_games_than_one(tmp_path: Path) -> None:
+    four = {"teacher": [1.0, 2, 3, 4], "qat": [1.0, 2, 3, 4]}
+    found = groups(*(make_run(tmp_path / name, four) for name in ("a", "copy", "another")))
+    for policy in ("teacher", "qat"):
+        (group,) = [each for each in found if each.policy == policy]
+        assert group.num_distinct_games == group.num_episodes == 4

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qpd.analysis.figure_style import paper_style
+from qpd.analysis.figure_style import error_lengths, paper_style
 from qpd.analysis.returns.training_curve import draw_training, training_curve
 from qpd.errors.user_error import TargetError
 
@@ -84,3 +84,14 @@ def test_another_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "0.monitor.csv").write_text(text)
     with pytest.raises(TargetError, match="0.monitor.csv: is not a monitor file"):
         training_curve(tmp_path)
+
+
+def test_equal_games_have_an_interval_of_no_length(tmp_path: Path) -> None:
+    """The mean of 200 times 0.961 is 0.9610000000000002, beyond the interval's end."""
+    monitor(tmp_path, "0", 0.0, [(1, 10, 1.0), (3, 10, 3.0)])
+    curve = training_curve(tmp_path)
+    assert curve is not None
+    with paper_style():
+        draw_training(curve, (0.9610000000000002, 0.961, 0.961))
+    lengths = error_lengths([1.0, 0.9610000000000002], [0.5, 0.961], [1.25, 0.961])
+    assert lengths[:, 0].tolist() == [0.5, 0.25] and (lengths[:, 1] >= 0).all()

@@ -15,7 +15,7 @@ from qpd.analysis.paper.quarl import QuarlEvidence, judge
 from qpd.analysis.paper.quarl_benchmarks import read_benchmarks
 from qpd.analysis.suites.loss_predictors import loss_predictors
 from qpd.analysis.suites.relative_errors import mean_errors, relative_errors
-from qpd.analysis.suites.suite_frame import suite_frame
+from qpd.analysis.suites.suite_frame import suite_frame, suite_results
 from qpd.analysis.suites.sweet_spot import returns_by_bits, sweet_spots
 from qpd.files.atomic import write_json
 from qpd.runs.run_folder import sealed
@@ -288,3 +288,23 @@ def test_one_task_decides_nothing_about_what_five_bits_keep(agents: int, verdict
     trained = {f"dqn-Game{k}": seeds for k in range(agents)}
     fourth = judge(QuarlEvidence(suite_frame(one), sweet_spots(one), trained))[3]
     assert fourth.verdict == verdict and "dqn-Game0" in fourth.evidence
+
+
+def test_two_agents_of_one_name_stay_apart(tmp_path: Path) -> None:
+    for name, returns in (("one", [100.0, 100.0]), ("two", [50.0, 50.0])):
+        (tmp_path / name).mkdir()
+        found = replace(agent("ppo-Game", "ppo", returns, cell("W8", returns)), source=name)
+        suite_on_disk(tmp_path / name, [found])
+    results = suite_results([tmp_path])
+    assert [each.name for each in results] == ["ppo-Game", "ppo-Game-2"]
+    assert suite_frame(results)["return_fp32"].tolist() == [100.0, 50.0]
+
+
+@pytest.mark.parametrize("command", ["errors", "losses", "bits", "paper"])
+def test_a_suite_that_has_not_played_is_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = suite_on_disk(tmp_path, [agent("ppo-Game", "ppo", [1.0, 2.0])])
+    paper = ("--paper", "quarl") if command == "paper" else ()
+    code, out, err = call(capsys, "analyze", command, *paper, str(suite))
+    assert (code, out) == (2, "") and "no agent has played in few bits yet" in err

@@ -88,6 +88,9 @@ def test_the_scale_moves_with_the_buffers() -> None:
     for number in (30_000.0, -30_000.0):
         assert ripe.after(True, [half(number)]) == CompoundScale(1e4, 0, 3, 1.0)
     assert CompoundScale(1.0).eps == 1e-7
+    # Moments are divided by its square in the end: it never becomes 0.
+    least = CompoundScale(2.0**-60)
+    assert least.after(False, []) == CompoundScale(2.0**-60, 0, 1, 1.0)
     # torch.amp.GradScaler's: 2,000 good updates, then twice as much.
     amp = CompoundScale(AMP_FIRST, 1_998, grows_after=AMP_GROWS_AFTER)
     assert amp.after(True, []).gamma == 65_536.0
