@@ -265,7 +265,7 @@ def test_formats_and_scales_are_read_and_written() -> None:
 
 
 def test_a_key_within_a_mapping_leaves_the_others(tmp_path: Path) -> None:
-    text = "base: classic/ppo-cartpole\n"
+    text = "base: discrete/ppo-cartpole\n"
     base = write(tmp_path, text + "environment: {kwargs: {gravity: -8.0}}\n"
                  "finetune: {reward: {rollout: 4096, discount: 0.9}}\n", "base.yaml")  # fmt: skip
     heir = write(tmp_path, "base: base.yaml\nenvironment: {kwargs: {wind: true}}\n", "heir.yaml")
@@ -284,4 +284,4 @@ def test_a_key_within_a_mapping_leaves_the_others(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_more_layers_than_files_hold_are_refused(form: str, problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
-        load_recipe("classic/ppo-cartpole", [form])
+        load_recipe("discrete/ppo-cartpole", [form])
