@@ -150,9 +150,15 @@ class WorkerProcesses:
                     raise self._gone(index) from error
 
     def _wait(self, mask: Mask) -> None:
+        failed: EnvironmentRunError | None = None
         for index, share in enumerate(self._shares):
             if (mask & share).any():
-                self._answer(index)
+                try:
+                    self._answer(index)
+                except EnvironmentRunError as error:  # all answer: none is left for the next order
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _answer(self, index: int) -> None:
         try:

@@ -110,6 +110,13 @@ class Bounded(gymnasium.ActionWrapper[Any, Any, Any]):
         return action
 
 
+class Jittered(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Adds noise that no seed reaches."""
+
+    def observation(self, observation: Any) -> Any:
+        return observation + np.float32(random.random())
+
+
 class Sensors(Countdown):
     """A Dict, whose keys gymnasium sorts."""
 

@@ -14,6 +14,7 @@ from sb3_contrib.common.wrappers import TimeFeatureWrapper
 from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
+from qpd.environments.action_spaces import within_space
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.feature_names import part_names
 from qpd.environments.making import make_one
@@ -136,6 +137,8 @@ def test_a_failure_is_one_line(how: str, message: str, workers: int) -> None:
     with pytest.raises(EnvironmentRunError, match=message) as raised:
         play_recording(env, 5, seed=0)
     assert "\n" not in str(raised.value) and "Broken-v0" in str(raised.value)
+    if how == "reward":  # of the game before; the next one may begin
+        env.reset(1)
     env.close()
 
 
@@ -393,3 +396,11 @@ def test_a_function_makes_environments_but_is_not_stored() -> None:
     assert env.spec.observation_shape == (3,) and record[6][5].all()  # truncated
     with pytest.raises(EnvironmentConfigError, match="Python function, which cannot be stored"):
         EnvironmentSource("mine", maker=countdown).to_json()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_action_has_the_shape_of_its_space(dtype: type) -> None:
+    single, square = (gymnasium.spaces.Box(-1, 1, shape, dtype) for shape in ((), (2, 2)))
+    given = within_space(np.zeros(1, np.float32), single)
+    assert (given.shape, given.dtype) == ((), dtype)
+    assert within_space(np.zeros(4, np.float32), square).shape == (2, 2)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ from stable_baselines3.common.monitor import Monitor
 
 import qpd
 from qpd import cli
+from qpd.hub.markdown import escape
 from tests.command_line import call
+from tests.phases.small_trainings import Interrupts
 
 torch.set_num_threads(1)
 
@@ -165,3 +169,33 @@ def test_a_folder_with_files_is_left_alone(
     code, _, err = call(capsys, "teacher", "card", trained, "-o", tmp_path)
     assert code == 2 and "holds files already; choose a new folder with -o" in err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_wrappers_and_interruptions_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = "sb3_contrib.common.wrappers.TimeFeatureWrapper"
+    settings: dict[str, Any] = {
+        "train.timesteps": 600, "train.checkpoint_every": 200, "normalize": False, "n_envs": 1,
+        "environment.wrappers": [wrapper],
+    }  # fmt: skip
+    given: dict[str, Any] = {"overrides": settings, "output": tmp_path / "run", "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("a2c", "CartPole-v1", progress=Interrupts(450), **given)
+    run = qpd.train("a2c", "CartPole-v1", **given)
+    folder = tmp_path / "card"
+    code, _, err = call(capsys, "teacher", "card", run.path, "-o", folder, "--episodes", 2)
+    assert code == 0, err
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    (resumed,) = run.phase.resumed_at
+    assert f"resumed from its checkpoint at {resumed} steps" in text
+    assert f"on `CartPole-v1` only, in {escape(wrapper)}" in text
+    (python,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    play = "print(agent.predict(env.reset()[0], deterministic=True)[0])"
+    subprocess.run([sys.executable, "-c", python + play], check=True, cwd=folder)
+    evaluate = next(line for line in text.splitlines() if line.startswith("qpd evaluate"))
+    monkeypatch.chdir(folder)
+    code, out, err = call(capsys, *shlex.split(evaluate.split("#")[0])[1:], "--json")
+    assert code == 0, err
+    played = json.loads((folder / "evaluation.json").read_text())
+    assert json.loads(out)["return"]["returns"] == played["returns"]

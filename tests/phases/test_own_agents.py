@@ -16,6 +16,7 @@ import torch
 from stable_baselines3 import PPO
 
 import qpd
+from qpd.environments.errors import EnvironmentRunError
 from qpd.environments.registry import make_vector_env
 from qpd.environments.transition import TransitionBatch
 from qpd.integer.integer_student import IntegerEngine
@@ -24,7 +25,9 @@ from qpd.recipe.loading import load_recipe, override_lines
 from qpd.replay.play_stream import PlayStream
 from qpd.student_files.quantized import load_integer_student
 from tests.command_line import call
+from tests.environments import custom_environments
 from tests.phases import own_environments
+from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 MODULE = own_environments.__name__
 TINY = {
@@ -164,3 +167,18 @@ def test_a_run_of_images_is_shown_and_timed_and_published_without_atari(
     card = (hub / "README.md").read_text()
     assert "an image of 3x40x48, channels first" in card
     assert "sticky" not in card and "AtariWrapper" not in card and "make_atari_env" not in card
+
+
+def test_what_cannot_be_repeated_is_no_damaged_checkpoint(
+    tmp_path: Path, teacher_zip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who took it for one, and deleted the checkpoint, would lose what was learned."""
+    monkeypatch.setenv("QPD_IMPORT", custom_environments.__name__)
+    wrapper = f"{custom_environments.__name__}.{custom_environments.Jittered.__name__}"
+    recipe = recipe_of(teacher_zip, environment={"wrappers": [wrapper]})
+    path = tmp_path / "run"
+    with pytest.raises(Interrupt):
+        work(path, recipe, Follower(lambda event, name, _: event == "epoch" and name == "distill"))
+    with pytest.raises(EnvironmentRunError, match=r"cannot be repeated.*np_random"):
+        work(path, recipe, Follower())
+    assert (path / "checkpoint" / "state.safetensors").is_file()
