@@ -203,13 +203,13 @@ def _results(source: PushSource) -> str:
     ratio = teacher.num_parameters / architecture.num_parameters
     smaller = teacher_bytes / student_bytes
     critic = "" if source.export.student.actions.has_values else ", critic included"
-    bold, other = ("student", "its teacher")
+    bold, other, counted = "student", "its teacher", "the teacher"
     if source.is_agent:
-        bold, other = ("network", "the agent")
+        bold, other, counted = "network", "the agent", "the agent"
     lines += [
         "",
         f"In bold: the {bold} in `quantized.safetensors`. It has {ratio:.1f} times fewer "
-        f"parameters than {other} and takes {smaller:.0f} times fewer bytes ({other} at 4 "
+        f"parameters than {other} and takes {smaller:.0f} times fewer bytes ({counted} at 4 "
         f"bytes per parameter{critic}; the {bold} as its file on disk, scales and header "
         "included; its constants alone, as the C export holds them, take "
         f"{packed:,} bytes).",

@@ -249,7 +249,8 @@ def test_what_the_benchmarks_measured_stands_beside_its_claims(
     assert "C (129.0 M) 3.00x; PPO on Pong in fp32 and bf16: 12.0 and 13.0 (+1.0" in ninth.evidence
     assert "3.0x faster, 4.0x smaller, -4.0 [-6.0, -2.0] points" in tenth.evidence
     (tmp_path / "suite").mkdir()
-    suite = suite_on_disk(tmp_path / "suite", [agent("a2c-Game", "a2c", [1.0, 2.0])])
+    made = agent("a2c-Game", "a2c", [1.0, 2.0], cell("W8", [1.0, 2.0]))
+    suite = suite_on_disk(tmp_path / "suite", [made])
     (tmp_path / "navigation.json").write_text(json.dumps({"I": {"policy": "64-64"}}))
     for folder, said in ((tmp_path, "is no result of"), (tmp_path / "none", "holds neither")):
         code, _, err = call(capsys, "analyze", "paper", str(suite), "--paper", "quarl",
