@@ -116,14 +116,10 @@ def _usage(page: TeacherPage) -> str:
     if algo in OFF_POLICY_ALGORITHMS:
         # SB3 saves the class that it chose for n-step returns, and warns about it on loading.
         arguments = f"\n    {arguments}, buffer_size=1, replay_buffer_class=None\n"
-    lines = [
-        "## How to use it",
-        "",
-        "```python",
-        f"from {package} import {_class_name(algo)}",
-    ]
     imports, made = _environment_lines(page)
-    lines += [*imports, "", f"agent = {_class_name(algo)}.load({arguments})", *made]
+    imports.insert(1, f"from {package} import {_class_name(algo)}")  # behind gymnasium
+    lines = ["## How to use it", "", "```python", *imports, ""]
+    lines += [f"agent = {_class_name(algo)}.load({arguments})", *made]
     words = ["--episodes", str(measured.episodes), "--seed", str(measured.seed)]
     options = page.agent.environment.options()
     again = shlex.join([*words, *options])
