@@ -19,7 +19,8 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
 from qpd.files.bounded_read import TooLargeError, read_file
 from qpd.recipe.differences import flat_settings
-from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field, section_model
+from qpd.recipe.merging import merge_mappings, merge_sections
+from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field
 from qpd.recipe.schema import EMBEDDED_TEACHER, Recipe, RecipeError
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
@@ -402,53 +403,7 @@ def _assign(layer: Layer, path: KeyPath, value: Any) -> None:
         node = child
     before = node.get(path[-1])
     if len(path) == 1 and isinstance(before, dict) and (value is None or isinstance(value, dict)):
-        value = _merged(before, value or {})  # a section: merged, as those of files are
+        value = merge_mappings(before, value or {})  # a section: merged, as those of files are
     node[path[-1]] = value
     # Known, but on no line: `place` then names the label alone.
     layer.line_of[path] = 0
-
-
-_CUSTOM_STUDENT = ("conv_channels", "hidden")
-
-
-def merge_sections(
-    base: Mapping[str, Any], layer: Mapping[str, Any], model: type[RecipeSection] = Recipe
-) -> dict[str, Any]:
-    """Return `base` with `layer` on top, key by key.
-
-    An empty section changes nothing, an empty mapping in one leaves nothing of the base's.
-    """
-    merged = dict(base)
-    sections = {name for name, item in model.model_fields.items() if section_model(item)}
-    for key, value in layer.items():
-        below = merged.get(key)
-        # `distill:` with nothing under it is null in YAML; it asks for the defaults, not for their
-        # loss.
-        if key in sections and value is None:
-            merged.setdefault(key, {})
-        elif key in sections and isinstance(value, dict) and isinstance(below, dict):
-            kept = _without_other_form(below, value) if key == "student" else below
-            merged[key] = _merged(kept, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _merged(base: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both; what both have as mappings is merged as well, however deep."""
-    merged = {**base, **layer}
-    for key, value in layer.items():
-        if isinstance(value, dict) and value and isinstance(base.get(key), dict):
-            merged[key] = _merged(base[key], value)
-    return merged
-
-
-def _without_other_form(below: Mapping[str, Any], student: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop an inherited size where custom widths are given, and the reverse."""
-    kept = dict(below)
-    if any(student.get(key) is not None for key in _CUSTOM_STUDENT):
-        kept.pop("size", None)
-    if student.get("size") is not None:
-        for key in _CUSTOM_STUDENT:
-            kept.pop(key, None)
-    return kept
