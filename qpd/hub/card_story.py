@@ -66,7 +66,7 @@ def _rounding(source: PushSource, agent: str) -> str:
         f"{settings.activation_bits} --scheme {settings.scheme}{shared} --seed {recipe.seed} "
         f"--episodes {recipe.evaluation.episodes} -o again"
     )
-    return f"{command} && qpd finetune again/*" if source.policy == "qat" else command
+    return f"{command} && qpd finetune again/*/W*/" if source.policy == "qat" else command
 
 
 def _commit(source: PushSource) -> str:
