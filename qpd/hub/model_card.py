@@ -200,21 +200,26 @@ def _results(source: PushSource) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     # Parameters compare the networks, bytes the files that have to be shipped.
-    ratio = teacher.num_parameters / architecture.num_parameters
-    smaller = teacher_bytes / student_bytes
+    parameters_apart = _apart(teacher.num_parameters / architecture.num_parameters, "{:.1f}")
+    bytes_apart = _apart(teacher_bytes / student_bytes, "{:.0f}")
     critic = "" if source.export.student.actions.has_values else ", critic included"
     bold, other, counted = "student", "its teacher", "the teacher"
     if source.is_agent:
         bold, other, counted = "network", "the agent", "the agent"
     lines += [
         "",
-        f"In bold: the {bold} in `quantized.safetensors`. It has {ratio:.1f} times fewer "
-        f"parameters than {other} and takes {smaller:.0f} times fewer bytes ({counted} at 4 "
+        f"In bold: the {bold} in `quantized.safetensors`. It has {parameters_apart} "
+        f"parameters than {other} and takes {bytes_apart} bytes ({counted} at 4 "
         f"bytes per parameter{critic}; the {bold} as its file on disk, scales and header "
         "included; its constants alone, as the C export holds them, take "
         f"{packed:,} bytes).",
     ]
     return "\n".join(lines)
+
+
+def _apart(ratio: float, form: str) -> str:
+    # What is small already may grow: an agent of a few weights, or XXL.
+    return f"{form.format(ratio)} times fewer" if ratio >= 1.0 else f"{1 / ratio:.1f} times more"
 
 
 def _student(source: PushSource) -> str:
