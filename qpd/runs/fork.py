@@ -67,7 +67,8 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
         keeps_memory = False  # rollouts have overwritten it, an interrupted one in part
     is_renewed = False
     if saved is not None and keeps_memory:
-        is_renewed = source.memory_refilled or saved[1]["phase"] == "finetune"
+        renews = source.recipe.replay.refresh_count > 0
+        is_renewed = source.memory_refilled or (renews and saved[1]["phase"] == "finetune")
         shutil.copytree(store, run.checkpoint_folder, dirs_exist_ok=True, copy_function=copy_file)
         mode = run.checkpoint_folder.stat().st_mode
         run.checkpoint_folder.chmod(mode | stat.S_IRWXU)  # copied of a run that is read only

@@ -6,7 +6,6 @@ anyone, is applied only where it is harmless (`qpd.environments.wrappers.is_know
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -137,7 +136,9 @@ def _environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironmen
     if wish.env is None:
         _refuse_module(teacher, env_id)
     found = _with_files(teacher, env_id, wish)
-    found = replace(found, wrappers=(*old[0].wrappers, *found.wrappers))
+    named = {wrapper.name for wrapper in found.wrappers}  # what a card's command has said itself
+    added = (wrapper for wrapper in old[0].wrappers if wrapper.name not in named)
+    found = replace(found, wrappers=(*added, *found.wrappers))
     return _stated(_with_contact_forces(teacher, found), *([old[1]] if old[1] else []))
 
 
@@ -185,16 +186,11 @@ def needed_options(files: TeacherFiles) -> list[str]:
     env_id, told = files.env_id or "", files.environment
     if atari_rom(env_id) is not None:  # its preprocessing is QPD's own, and takes no options
         return []
-    words = ["--env", env_id] if _module_of(env_id) else []
-    for key, value in _played_kwargs(told).items():
-        if not _is_numeric(value):
-            words += ["--env-kwargs", f"{key}:{json.dumps(value)}"]
+    kwargs = {key: value for key, value in _played_kwargs(told).items() if not _is_numeric(value)}
     wrappers = _told_wrappers(told)
     numeric = all(_is_numeric(each) for one in wrappers for each in one.kwargs.values())
-    if not numeric or not all(map(is_known, wrappers)):
-        for stated in (wrapper.to_json() for wrapper in wrappers):
-            words += ["--wrapper", stated if isinstance(stated, str) else json.dumps(stated)]
-    return words
+    asked = () if numeric and all(map(is_known, wrappers)) else wrappers
+    return EnvironmentSource(env_id if _module_of(env_id) else "", kwargs, asked).options()
 
 
 def _played_kwargs(told: TrainingEnvironment) -> dict[str, Any]:

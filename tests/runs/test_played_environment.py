@@ -28,6 +28,7 @@ from qpd.environments.source import EnvironmentSource, Wrapper
 from qpd.environments.wrappers import TIME_FEATURE, ZeroContactForces
 from qpd.errors.user_error import TargetError
 from qpd.phases.whole_run import run_all_phases
+from qpd.runs.observation_noise import with_deviations
 from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
@@ -187,6 +188,13 @@ def test_a_student_of_an_old_ant_sees_what_ant_shows(tmp_path: Path) -> None:
     fewer = teacher.teacher.appending_zeros(84)
     assert torch.equal(fewer(shown).labels, teacher.teacher(padded).labels)
     assert fewer.actor_parameters == teacher.teacher.actor_parameters
+    # Both get equal noise, the zeros none.
+    units = [with_deviations(each, SilentProgress()).deviations for each in (student, teacher)]
+    assert units[0] is not None and units[1] == (*units[0], *[0.0] * 84)
+    # Who names the wrapper, as the agent's card does, gets no second one.
+    own = teacher.environment
+    named = load_target(str(agent), None, EnvironmentWish("Ant-v3", wrappers=own.wrappers), "cpu")
+    assert named.environment == own
 
 
 def test_a_run_whose_environment_fails_goes_on_once_it_is_mended(tmp_path: Path) -> None:
