@@ -22,9 +22,10 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
 
     Folders of suites, or folders of such. An agent that two suites hold (the same files, named
     alike) has the cells of both if its games in fp32 are the same; else each suite's are a result
-    of their own, and so are agents of other files; a second result of a name is called `NAME-2`.
-    Cells whose games are not finished are left out. Raises AgentQuantizationError
-    where there is no suite, or a file is damaged.
+    of their own, and so are agents of other files: a second result of a name is called
+    `NAME (10 games)` where it is of the same files, else `NAME-2`. Cells whose games are not
+    finished are left out. Raises AgentQuantizationError where there is no suite, or a file is
+    damaged.
     """
     found: dict[tuple[str, str, tuple[float, ...]], AgentResult] = {}
     for folder in [each for given in folders for each in _suites(given)]:
@@ -43,11 +44,14 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
                 )
             found[key] = result
     names: set[str] = set()
+    agents: set[tuple[str, str]] = set()
     results = []
-    for result in found.values():
-        name = free_name(result.name, names)
-        names.add(name)
-        results.append(replace(result, name=name))
+    for name, source, games in found:
+        shown = f"{name} ({len(games)} games)" if (name, source) in agents else name
+        shown = free_name(shown, names)
+        names.add(shown)
+        agents.add((name, source))
+        results.append(replace(found[name, source, games], name=shown))
     return results
 
 

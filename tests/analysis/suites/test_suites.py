@@ -296,9 +296,12 @@ def test_two_agents_of_one_name_stay_apart(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         found = replace(agent("ppo-Game", "ppo", returns, cell("W8", returns)), source=name)
         suite_on_disk(tmp_path / name, [found])
-    results = suite_results([tmp_path])
-    assert [each.name for each in results] == ["ppo-Game", "ppo-Game-2"]
-    assert suite_frame(results)["return_fp32"].tolist() == [100.0, 50.0]
+    (tmp_path / "three").mkdir()  # the first agent's, other games
+    found = replace(agent("ppo-Game", "ppo", [90.0] * 3, cell("W8", [90.0] * 3)), source="one")
+    suite_on_disk(tmp_path / "three", [found])
+    results = suite_results([tmp_path / name for name in ("one", "two", "three")])
+    assert [each.name for each in results] == ["ppo-Game", "ppo-Game-2", "ppo-Game (3 games)"]
+    assert suite_frame(results)["return_fp32"].tolist() == [100.0, 50.0, 90.0]
 
 
 @pytest.mark.parametrize("command", ["errors", "losses", "bits", "paper"])
