@@ -23,7 +23,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.target import TargetError, load_target
 from qpd.teachers.archive.agent_identity import algorithm_name
-from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
+from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS, Q_ALGORITHMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,7 +130,8 @@ def softmax_sharpness(outputs: np.ndarray, temperature: float) -> tuple[np.ndarr
     log_probabilities = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
     probabilities = np.exp(log_probabilities)
     entropy = -(probabilities * log_probabilities).sum(axis=1)
-    return probabilities.max(axis=1), entropy / log(outputs.shape[1])
+    # One action is no choice: its entropy is 0, and so is the largest there can be.
+    return probabilities.max(axis=1), entropy / (log(outputs.shape[1]) or 1.0)
 
 
 def draw_outputs(table: TeacherOutputs) -> Figure:
@@ -140,7 +141,8 @@ def draw_outputs(table: TeacherOutputs) -> Figure:
     axes = figure.subplots(len(teachers), 3, squeeze=False)
     for row, (teacher, algo) in zip(axes, teachers.itertuples(index=False), strict=True):
         mine = table.outputs[table.outputs["teacher"] == teacher]
-        kind = "logit" if algo in ACTOR_CRITIC_ALGORITHMS else "Q-value"
+        named = {"Q-value": Q_ALGORITHMS, "logit": ACTOR_CRITIC_ALGORITHMS}
+        kind = next((name for name, those in named.items() if algo in those), "score")
         _draw_raw(row[0], mine, kind)
         row[0].set_title(f"{algorithm_name(algo)}: {_short(teacher)}", loc="left")
         softmax = table.softmax[table.softmax["teacher"] == teacher]

@@ -304,8 +304,10 @@ def _significands(evidence: LowPrecisionEvidence) -> Found:
             continue
         said.append(f"{task}: {', '.join(shown)}")
         many, six, five = (known[bits] for bits in (10, 6, 5))
-        if all(end is None for end in five.values()):
-            tests.append(ClaimTest(0.0, 1.0))
+        if _failed(many):
+            continue
+        if _failed(five):  # steep, unless 6 bits have lost as much
+            tests.append(ClaimTest(1.0, 0.0) if _failed(six) else ClaimTest(0.0, 1.0))
             continue
         # Of the seeds that all three have. What ended in NaN has lost all that 10 bits have.
         seeds = [seed for seed in five if seed in six and many.get(seed) is not None]
@@ -351,10 +353,14 @@ def _mean(seeds: Seeds) -> float | None:
 def _compared(mine: Seeds, base: Seeds, least: float) -> tuple[ClaimTest | None, str]:
     """Return the test of "mine is below base by more than -`least`" and its words.
 
-    None where there are too few seeds; an arm whose every training failed is below one that ended.
+    None where there are too few seeds; an arm whose every training failed is below one that ended,
+    and not told from one that failed as well.
     """
     if _failed(mine):
-        return ClaimTest(0.0, 1.0), f"NaN in all {len(mine)}"
+        if _failed(base):
+            return ClaimTest(1.0, 1.0), f"NaN in all {len(mine)}, as in the others"
+        is_known = len(base) >= _LEAST
+        return (ClaimTest(0.0, 1.0), f"NaN in all {len(mine)}") if is_known else (None, "")
     shares = _lost(mine, base)
     if len(shares) < _LEAST:
         return None, ""

@@ -50,7 +50,7 @@ def _code(first: PolicyGroup, second: PolicyGroup) -> str:
     one, other = set(first.runs), set(second.runs)
     if one <= other or other <= one:
         return ""
-    if any(name.endswith("+") for name in (*first.code, *second.code)):
+    if any("+" in name for name in (*first.code, *second.code)):
         return f"changes that no commit has: {_names(first)} against {_names(second)}"
     if first.code == second.code:
         return ""

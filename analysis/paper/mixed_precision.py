@@ -59,9 +59,10 @@ def judge(evidence: MixedEvidence) -> list[JudgedClaim]:
 
 
 def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
-    """Return (R - R_fp32) / |R_fp32| of students trained in `arithmetic`, float64 `[pairs]`.
+    """Return (R - R_fp32) / |mean R_fp32| of students trained in `arithmetic`, float64 `[pairs]`.
 
     Pairs have equal agent, environment, seed and phase; those of a seed count once, as their mean.
+    The mean is over seeds: a seed that returned 0 has no share of its own.
     """
     keys = ["env_id", "teacher", "seed", "policy", "size", "layer_bits", "settings"]
     played = rows[rows["returns"].map(len) > 0]
@@ -71,7 +72,9 @@ def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
         for each in ("fp32", arithmetic)
     )
     mine = mine[mine.index.isin(base.index)]
-    shares = (mine - base.reindex(mine.index)) / base.reindex(mine.index).abs()
+    span = base.groupby(level=[key for key in keys if key != "seed"]).transform("mean").abs()
+    shares = (mine - base.reindex(mine.index)) / span.reindex(mine.index)
+    shares = shares[np.isfinite(shares)]
     return shares.groupby(level=keys[:3]).mean().to_numpy(float)
 
 

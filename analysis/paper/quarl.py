@@ -145,7 +145,7 @@ def _some_get_better(evidence: QuarlEvidence) -> Found:
     frame, spots = evidence.frame, evidence.spots
     better = frame[(frame["difference"] > 0) & (frame["p_holm"] < ERROR_RATE)]
     apart = _most_apart(spots)
-    if len(spots) < 2:
+    if spots.empty or spots["agent"].nunique() < 2:
         return Found("needs 8 to 2 bits of two agents: qpd quantize --bits 8,7,6,5,4,3,2")
     names = ", ".join(dict.fromkeys(better["agent"])) or "none"
     said = f"significantly better than fp32 at some bits: {names}; "
@@ -282,27 +282,29 @@ CLAIMS: list[tuple[str, Callable[[QuarlEvidence], Found]]] = [
 
 
 def _eight_bits(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of 8-bit weights, the paper's own scheme if there are enough of it."""
+    """Return a row of 8-bit weights for each agent, of the paper's own scheme if it has enough."""
     weights = frame[(frame["bits"] == 8) & frame["activation_bits"].isna()]
     for scheme, per in (("affine-literal", "tensor"), ("affine", "tensor"), ("affine", "column")):
         mine = weights[(weights["scheme"] == scheme) & (weights["per"] == per)]
-        if len(mine) >= _LEAST:
+        if mine["agent"].nunique() >= _LEAST:
             return mine, f"{scheme}, {per}"
-    return weights, "8 bits"
+    return weights.iloc[:0], "8 bits"
 
 
 def _most_apart(spots: pd.DataFrame) -> str:
-    """Name two agents whose sweet spots have no number of bits in common; empty if none."""
-    if spots.empty:
-        return ""
-    low = spots.loc[spots["to_bits"].idxmin()]
-    high = spots.loc[spots["from_bits"].idxmax()]
-    if low["to_bits"] >= high["from_bits"]:
-        return ""
-    return (
-        f"{low['agent']} {low['from_bits']} to {low['to_bits']}, {high['agent']} "
-        f"{high['from_bits']} to {high['to_bits']}"
-    )
+    """Name two agents whose sweet spots, of one kind, have no bits in common; empty if none."""
+    best, said = 0, ""
+    for _, mine in [] if spots.empty else spots.groupby("kind", sort=False):
+        low = mine.loc[mine["to_bits"].idxmin()]
+        high = mine.loc[mine["from_bits"].idxmax()]
+        gap = high["from_bits"] - low["to_bits"]
+        if gap > best:
+            best = gap
+            said = (
+                f"{low['agent']} {low['from_bits']} to {low['to_bits']}, {high['agent']} "
+                f"{high['from_bits']} to {high['to_bits']}"
+            )
+    return said
 
 
 def _shares(evidence: QuarlEvidence, ours: str, theirs: str) -> list[tuple[str, float]]:

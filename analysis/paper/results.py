@@ -50,10 +50,10 @@ class ClaimResult:
 
     @property
     def fewest_runs(self) -> int:
-        """The smallest number of runs among the compared students; 0 if none were."""
+        """The smallest number of runs among the students that decide; 0 if none were compared."""
         sides = [
             side
-            for comparison in self.comparisons
+            for comparison in self.judged or self.comparisons
             for side in (comparison.pair.first, comparison.pair.second)
             if isinstance(side, PolicyGroup) and side.policy in ("distilled", "ptq", "qat")
         ]

@@ -99,7 +99,7 @@ def read_trainings(paths: Sequence[Path]) -> list[Training]:
                 run.recipe.precision,
                 _settings(run.recipe),
                 run.phase.timesteps,
-                None if games is None else float(np.mean(games["returns"])),
+                None if games is None else float(np.mean(games.get("returns") or games["mean"])),
                 run.phase.failed_at,
                 np.nan if skipped is None else skipped,
                 tuple(curve),

@@ -70,17 +70,14 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
 
 def _is_comparable(group: PolicyGroup, base: PolicyGroup) -> bool:
     """Tell whether both imitate one teacher, in one environment, and act alike."""
-    return (group.env_id, group.teacher_sha256, group.acting) == (
-        base.env_id,
-        base.teacher_sha256,
-        base.acting,
-    )
+    mine = (group.env_id, group.world, group.teacher_sha256, group.acting)
+    return mine == (base.env_id, base.world, base.teacher_sha256, base.acting)
 
 
 def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, Any]:
     ours, theirs = _by_seed(group, played), _by_seed(base, played)
     seeds = sorted(ours.keys() & theirs.keys())
-    changed = {key: group.settings[key] for key in differing_keys(group, base)}
+    changed = {key: group.settings.get(key, "not set") for key in differing_keys(group, base)}
     if group.students_sharing != base.students_sharing:
         changed["students that share the play"] = group.students_sharing
     if group.code != base.code:

@@ -12,6 +12,7 @@ from qpd.analysis.returns.environment_panels import panel_figure
 from qpd.analysis.returns.plot_series import SeriesStyle, with_series
 from qpd.analysis.returns.policy_returns import TEACHERS, final_students
 from qpd.bench.device_record import NATURE_CNN, BenchRow, DeviceRecord
+from qpd.bench.models import is_of_grid
 
 _LABEL_WIDTH, _MARK_WIDTH = 0.035, 0.012  # as shares of the page
 _PLACES = ("size", "parameters")  # students of custom widths differ in the latter alone
@@ -209,4 +210,6 @@ def _is_of(bench: BenchRow, policy: Series) -> bool:
     # Both are the fewest bits of any layer.
     if bench.weight_bits != policy["weight_bits"]:
         return False
-    return bench.size == policy["size"] or bench.model in policy["names"]
+    if bench.model in policy["names"]:
+        return True
+    return bench.size == policy["size"] and is_of_grid(bench.size, policy["parameters"])

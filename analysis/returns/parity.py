@@ -114,7 +114,9 @@ def _row(path: Path) -> dict[str, Any] | str:
         return "no games of a random policy in its manifest"
     random, architecture = float(first_games["random"]), run_architecture(run)
     file = run.quantized_file if final == "qat" else run.ptq_file
-    theirs, ours = (np.array(played[name]["returns"]) for name in ("teacher", final))
+    theirs, ours = (np.array(played[name].get("returns", [])) for name in ("teacher", final))
+    if not len(theirs) or not len(ours):
+        return "its manifest lacks the returns of single games"
     is_paired = _same_starts(run, played["teacher"], played[final])
     difference = float(ours.mean() - theirs.mean())
     low, high = bootstrap_interval(ours - theirs) if is_paired else _welch(ours, theirs)

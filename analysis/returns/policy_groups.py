@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MOST_NAMES = 2
+_NONE = object()  # of a key that a side lacks; None is a value
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class PolicyGroup:
     `qpd.analysis.runs.phase_metrics`, NaN left out. `seeds` are those of the rows of `scores`, none
     for a teacher, or where two students have one seed. `num_distinct_games` leaves out games that
     ended with the return and the length of another of the same evaluation: those of a greedy policy
-    that begins alike.
+    that begins alike; of a teacher, of any of its evaluations. `world` tells environments of one
+    name apart (see `qpd.analysis.runs.run_frame`).
     """
 
     env_id: str
@@ -57,6 +60,7 @@ class PolicyGroup:
     best_validations: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     num_distinct_games: int = 0
+    world: str = ""
 
     @property
     def num_runs(self) -> int:
@@ -93,8 +97,10 @@ def policy_groups(frame: DataFrame) -> list[PolicyGroup]:
     # Dictionaries are not hashable, so pandas groups by their text.
     settings = frame["settings"].map(lambda made_by: repr(sorted(made_by.items())))
     played = frame["returns"].map(len) > 0
-    keys = ["env_id", "teacher", "teacher_sha256", "policy", "acting", "settings_text", "played"]
-    keys.append("students_sharing")
+    keys = [
+        "env_id", "world", "teacher", "teacher_sha256", "policy", "acting", "settings_text",
+        "played", "students_sharing",
+    ]  # fmt: skip
     keyed = frame.assign(settings_text=settings, played=played)
     return [_group(rows) for _, rows in keyed.groupby(keys, sort=False)]
 
@@ -103,11 +109,22 @@ def differing_keys(one: PolicyGroup, other: PolicyGroup, free: tuple[str, ...] =
     """Return the settings that both depend on and that differ, sorted; prefixes `free` are ignored.
 
     An fp32 student depends on no quantizer, so it is compared with a quantized one by phase 1
-    alone.
+    alone. A key that only one of two equal sections has is a difference, too: an option that is off
+    has no keys.
     """
-    shared = one.settings.keys() & other.settings.keys()
-    different = (key for key in shared if one.settings[key] != other.settings[key])
+    shared = _sections(one) & _sections(other)
+    keys = {key for key in one.settings | other.settings if key.split(".")[0] in shared}
+    if {one.policy, other.policy} & {"distilled"}:
+        keys.discard("replay.refilled")  # what phases 2 and 3 saw
+    different = (
+        key for key in keys if one.settings.get(key, _NONE) != other.settings.get(key, _NONE)
+    )
     return sorted(key for key in different if not key.startswith(free))
+
+
+def _sections(group: PolicyGroup) -> set[str]:
+    """Return the sections of a student's settings; "environment" may have no key."""
+    return {key.split(".")[0] for key in group.settings} | {"environment", "method"}
 
 
 def _group(rows: DataFrame) -> PolicyGroup:
@@ -116,7 +133,7 @@ def _group(rows: DataFrame) -> PolicyGroup:
     return PolicyGroup(
         **{
             name: first[name]
-            for name in ("env_id", "teacher", "teacher_sha256", "policy", "acting", "size")
+            for name in ("env_id", "world", "teacher", "teacher_sha256", "policy", "acting", "size")
         },
         precision=precision_name(first),
         settings=first["settings"],
@@ -128,8 +145,19 @@ def _group(rows: DataFrame) -> PolicyGroup:
         students_sharing=int(first["students_sharing"]),
         best_validations=_best_validations(rows),
         seeds=_seeds(rows),
-        num_distinct_games=int(distinct_rows(rows)["distinct_games"].sum()),
+        num_distinct_games=_num_distinct_games(rows),
     )
+
+
+def _num_distinct_games(rows: DataFrame) -> int:
+    kept = distinct_rows(rows)
+    known = int(kept["distinct_games"].sum())
+    if rows.iloc[0]["policy"] not in TEACHERS:
+        return known
+    # One agent: what a greedy one plays with one seed it may play with each.
+    games = [zip(row.returns, row.lengths, strict=True) for row in kept.itertuples()]
+    has_lengths = all(row.lengths.any() for row in kept.itertuples())
+    return min(known, len(set(chain(*games)))) if has_lengths else known
 
 
 def _seeds(rows: DataFrame) -> tuple[int, ...]:

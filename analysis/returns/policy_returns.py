@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 TEACHERS = ("teacher", "teacher_sharpened")
-_GROUP = ["env_id", "teacher", "teacher_sha256", "policy", "recipe_key", "acting"]
+_GROUP = ["env_id", "world", "teacher", "teacher_sha256", "policy", "recipe_key", "acting"]
 _SHARED = (
     *_GROUP, "recipe", "recipe_key_but_lambda", "size", "parameters", "weight_bits", "layer_bits",
     "mean_bits", "activation_bits", "scheme", "lambda", "temperature",
 )  # fmt: skip
-_INTERNAL = ("names", "recipe_key", "recipe_key_but_lambda")
-_FIRST_GAMES = 10  # if equal, the longer evaluation holds the shorter one's
+_INTERNAL = ("world", "names", "recipe_key", "recipe_key_but_lambda")
 _POLICY_ORDER = ("teacher", "teacher_sharpened", "distilled", "ptq", "qat")
 
 
@@ -107,10 +106,9 @@ def distinct_games(group: DataFrame) -> list[np.ndarray]:
 def distinct_runs(group: DataFrame) -> list[tuple[int, np.ndarray]]:
     """Return seed and returns of each run that is no copy of another, by seed.
 
-    A teacher's evaluations are told apart by their seed and first games, as other versions or
-    numbers of environments play others from one seed; students by their seed and tensors: the same
-    recipe and seed make a different student on another machine. A run without the student's file
-    is taken to be the first of its seed.
+    A teacher's evaluations of one seed may share games: each counts once. Students are told apart
+    by their seed and tensors: the same recipe and seed make a different student on another machine.
+    A run without the student's file is taken to be the first of its seed.
     """
     kept = distinct_rows(group)
     seed = "evaluation_seed" if kept["policy"].iloc[0] in TEACHERS else "seed"
@@ -135,30 +133,36 @@ def distinct_rows(group: DataFrame) -> DataFrame:
 
 
 def _distinct_evaluations(group: DataFrame) -> DataFrame:
-    """Return the rows of evaluations that no longer one begins like."""
-    games = [np.asarray(returns) for returns in group["returns"]]
-    seeds = list(group["evaluation_seed"])
-    kept: list[int] = []
-    for place in sorted(range(len(games)), key=lambda place: -len(games[place])):
-        first = games[place][:_FIRST_GAMES]
-        if not any(
-            seeds[place] == seeds[other] and np.array_equal(first, games[other][: len(first)])
-            for other in kept
-        ):
-            kept.append(place)
-    return group.iloc[kept].sort_values("evaluation_seed", kind="stable")
+    """Return the rows with the games that no longer evaluation of their seed holds.
+
+    Game k of a seed begins in one state wherever it is played; another version or number of
+    environments may still go on otherwise.
+    """
+    seen: set[tuple[float, ...]] = set()
+    rows = []
+    for _, row in group.iloc[group["returns"].map(len).argsort(kind="stable")[::-1]].iterrows():
+        games = zip(row["returns"], row["lengths"], strict=True)
+        keys = [(row["evaluation_seed"], k, *game) for k, game in enumerate(games)]
+        new = np.array([key not in seen for key in keys], dtype=bool)
+        seen.update(keys)
+        if new.any():
+            fewest = min(row["distinct_games"], int(new.sum()))
+            rows.append(row.to_dict() | {"returns": row["returns"][new], "distinct_games": fewest})
+    kept = type(group)(rows, columns=group.columns)
+    return kept.sort_values("evaluation_seed", kind="stable")
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:
     """Return the scores that the policy `key` is compared with; None for the teacher itself."""
-    env_id, _, sha256, policy, _, acting = key
+    env_id, world, _, sha256, policy, _, acting = key
     if policy == "teacher":
         return None
-    for (env, _, sha, name, _, rule), matrix in scores.items():
-        same_rule = rule == acting or policy == "teacher_sharpened"
-        if (env, sha, name) == (env_id, sha256, "teacher") and same_rule:
-            return matrix
-    return None
+    plain = {
+        rule: matrix
+        for (env, place, _, sha, name, _, rule), matrix in scores.items()
+        if (env, place, sha, name) == (env_id, world, sha256, "teacher")
+    }
+    return plain.get("sampled" if policy == "teacher_sharpened" else acting)
 
 
 def _common(group: DataFrame) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def qat_curves(runs: Sequence[Path]) -> QatCurves:
         evaluations += _read_evaluations(run, curve)
     if not epochs:
         raise TargetError("no run has an epoch of phase 3 in its metrics.csv")
-    columns = ["run", "policy", "samples", "mean", "low", "high", "episodes"]
+    columns = ["run", "agent", "policy", "samples", "mean", "low", "high", "episodes"]
     return QatCurves(
         pd.concat(epochs, ignore_index=True),
         pd.DataFrame(evaluations, columns=columns),
@@ -111,7 +111,8 @@ def _read_epochs(run: RunDirectory) -> DataFrame:
 def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any]]:
     """Return the run's rows of `QatCurves.evaluations`, each student where its phase ended."""
     ends = curve.groupby("phase")["samples"].max()
-    rows = []
+    rows, teacher = [], run.manifest.teacher
+    agent = "" if teacher is None else f"{teacher.env_id} {teacher.sha256}"
     for policy, result in run.manifest.evaluations.items():
         if policy not in (*_EVALUATED, "teacher"):
             continue
@@ -119,7 +120,8 @@ def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any
         samples = float("nan") if phase is None else float(ends.get(phase, 0))
         low, high = result["interval"]
         score = {"mean": result["mean"], "low": low, "high": high, "episodes": result["episodes"]}
-        rows.append({"run": str(run.path), "policy": str(policy), "samples": samples} | score)
+        about = {"run": str(run.path), "agent": agent, "policy": str(policy), "samples": samples}
+        rows.append(about | score)
     return rows
 
 
@@ -145,10 +147,12 @@ def draw_curves(curves: QatCurves) -> Figure:
     teachers = curves.evaluations[curves.evaluations["policy"] == "teacher"]
     if len(teachers):
         # Runs of one teacher each evaluated it; one line is enough, that of the most games.
-        best_known = teachers.loc[teachers["episodes"].idxmax()]
-        returns.axhline(best_known["mean"], color=NEUTRAL, linewidth=0.8)
-        returns.annotate("teacher", (0.01, best_known["mean"]), xycoords=("axes fraction", "data"),
-                         va="bottom", fontsize=6, color=NEUTRAL)  # fmt: skip
+        by_agent = teachers.loc[teachers.groupby("agent", sort=False)["episodes"].idxmax()]
+        for _, known in by_agent.iterrows():
+            name = "teacher" if len(by_agent) == 1 else f"teacher of {Path(known['run']).name}"
+            returns.axhline(known["mean"], color=NEUTRAL, linewidth=0.8)
+            returns.annotate(name, (0.01, known["mean"]), xycoords=("axes fraction", "data"),
+                             va="bottom", fontsize=6, color=NEUTRAL)  # fmt: skip
     # The reward term's loss may be negative, which a log axis cannot show.
     if (curves.epochs["loss"] > 0).all():
         losses.set_yscale("log")

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 COLUMNS = (
-    "run", "name", "experiment", "recipe", "seed", "env_id", "teacher", "teacher_sha256", "size",
-    "policy", "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits",
+    "run", "name", "experiment", "recipe", "seed", "env_id", "world", "teacher", "teacher_sha256",
+    "size", "policy", "parameters", "size_bytes", "weight_bits", "layer_bits", "mean_bits",
     "activation_bits", "scheme", "lambda", "temperature", "acting", "evaluation_seed", "returns",
-    "distinct_games", "settings", "recipe_key", "recipe_key_but_lambda", "student_digest",
-    "code", "students_sharing", "best_validation",
+    "lengths", "distinct_games", "settings", "recipe_key", "recipe_key_but_lambda",
+    "student_digest", "code", "students_sharing", "best_validation",
 )  # fmt: skip
 _ACTOR_WEIGHTS = ("distill.actor_weight", "finetune.actor_weight")
 _FLOAT: dict[str, Any] = {
@@ -87,7 +87,8 @@ def distinct_names(runs: Sequence[Path]) -> dict[Path, str]:
 def run_frame(paths: Sequence[Path]) -> DataFrame:
     """Return the contents of the runs in `paths` (see `find_runs`), a row per run and policy.
 
-    Columns are `COLUMNS`. `policy` is teacher, teacher_sharpened, distilled, ptq or qat; `size` is
+    Columns are `COLUMNS`. `world` is a digest of what the recipe does to the environment, empty for
+    nothing. `policy` is teacher, teacher_sharpened, distilled, ptq or qat; `size` is
     the recipe's name for the student, `custom` or `teacher`. `size_bytes` is the size of the file
     (for a teacher 4 bytes per parameter), NaN if the file was left out. `name` is the run's folder,
     `experiment` the same without its seed. `weight_bits` is the fewest of any layer, `layer_bits`
@@ -95,7 +96,8 @@ def run_frame(paths: Sequence[Path]) -> DataFrame:
     file tells the layers' sizes; 32 in fp32.
     `lambda` and `temperature` are phase 1's, NaN for teachers; `lambda` also for students of a
     teacher without a critic. `returns` is float `[num_episodes]`, empty without an evaluation;
-    `distinct_games` is how many of them differ in return or length.
+    `lengths`, float `[num_episodes]`, are the games' steps, 0 where they were not written down;
+    `distinct_games` is how many of the games differ in return or length.
     `settings` are those of `qpd.analysis.runs.student_settings`, none for a teacher.
     `student_digest` is equal for files with the same tensors, empty without a file. `code` is the
     commit (7 digits, with a + if files were changed) or else QPD's version; `students_sharing` and
@@ -128,9 +130,9 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
         "recipe": manifest.name,
         "seed": manifest.seed,
         "env_id": manifest.teacher.env_id,
+        "world": _world(recipe),
         "teacher": manifest.teacher.algo,
         "teacher_sha256": manifest.teacher.sha256,
-        "code": _code(manifest),
     }
     evaluated = set(manifest.evaluations)
     rows: list[dict[str, Any]] = [
@@ -155,6 +157,7 @@ def _run_rows(path: Path, run: RunDirectory, metrics: Rows, sharing: int) -> lis
             )
             rows.append(about | fields | _bits(recipe, name, architecture) | shape)
     for row in rows:
+        row["code"] = _code(manifest, row["policy"])
         row |= _evaluation_fields(manifest.evaluations.get(row["policy"], {}))
     return rows
 
@@ -176,11 +179,19 @@ def _teacher_fields(parameters: int) -> dict[str, Any]:
     }
 
 
-def _code(manifest: Manifest) -> str:
-    """Return what names the code that made a run."""
-    if manifest.git_commit is None:
-        return manifest.versions.get("qpd", "")
-    return manifest.git_commit[:7] + ("+" if manifest.git_dirty else "")
+def _world(recipe: Recipe) -> str:
+    """Return a digest of what tells environments of one name apart, empty for the plain one."""
+    found = recipe.environment.model_dump(mode="json", exclude={"num_envs", "num_threads"})
+    changed = {key: value for key, value in found.items() if value not in (None, {}, [])}
+    return _digest(changed) if changed else ""
+
+
+def _code(manifest: Manifest, policy: str) -> str:
+    """Return what names the code that made a policy; of a fork's phase 1 it is the source's."""
+    own, first = manifest.code, manifest.first_code
+    if policy == "distilled":
+        return first
+    return own if first == own or policy.startswith("teacher") else f"{first} then {own}"
 
 
 def _tensor_digest(path: Path) -> str:
@@ -242,10 +253,12 @@ def _digest(settings: dict[str, Any]) -> str:
 
 def _evaluation_fields(evaluation: dict[str, Any]) -> dict[str, Any]:
     returns = np.array(evaluation.get("returns", []), dtype=float)
+    lengths = evaluation.get("lengths", [])
     return {
         "acting": evaluation.get("acting", ""),
-        "evaluation_seed": evaluation.get("seed", np.nan),
+        "evaluation_seed": evaluation.get("seed", 0 if evaluation else np.nan),
         "returns": returns,
+        "lengths": np.array(lengths if len(lengths) == len(returns) else [0] * len(returns), float),
         "distinct_games": evaluation.get("distinct_games")
         or len(returns),  # from before: not known
     }

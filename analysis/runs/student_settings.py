@@ -39,6 +39,7 @@ def student_settings(
     for name, settings in (("distill", recipe.distill), ("finetune", recipe.finetune)):
         if name in sections:
             phase = sections[name]
+            phase.pop("gradient_exponents")  # counting changes nothing
             # As qpd.phases.student_run resolves them; phase 3's last resort is phase 1's.
             last = None if chose_temperature else LEGACY_TEMPERATURE
             if name == "finetune":
@@ -56,6 +57,9 @@ def phase_samples(settings: dict[str, Any], phase: Literal["distill", "finetune"
     """Return how many samples a phase sees, by `student_settings`; 0 for a phase without keys."""
     if f"{phase}.epochs" not in settings:
         return 0
+    if f"{phase}.reward.rollout" in settings:
+        epoch = settings[f"{phase}.reward.rollout"] * settings[f"{phase}.reward.passes"]
+        return int(settings[f"{phase}.epochs"] * epoch)
     capacity = settings["replay.capacity"]
     epoch = min(settings[f"{phase}.samples_per_epoch"] or capacity, capacity)
     return int(settings[f"{phase}.epochs"] * epoch)

@@ -10,11 +10,13 @@ the float agent of the same seed meets at its end. And entropy, which says the s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from qpd.actions import ActingRule, Discrete
@@ -137,15 +139,17 @@ def exploration_table(paired: pd.DataFrame) -> ShownTable:
 def exploration_figure(table: pd.DataFrame) -> Figure:
     """Draw variance, entropy and return over a training, a row of panels for each task."""
     tasks = list(table.groupby(["algo", "env_id"]))
+    kinds = list(dict.fromkeys(table.sort_values("bits", kind="stable")["kind"]))
+    others = [kind for kind in kinds if kind != FLOAT]
+    looks = dict(zip(others, cycle(COLOURS), strict=False)) | {FLOAT: NEUTRAL}
     figure = new_figure(PAGE_WIDTH, 1.9 * len(tasks) + 0.3)
     axes = figure.subplots(len(tasks), len(_MEASURES), squeeze=False)
     for line, ((algo, env_id), mine) in zip(axes, tasks, strict=True):
         for axis, (column, label) in zip(line, _MEASURES.items(), strict=True):
-            kinds = mine.sort_values("bits").groupby("kind", sort=False)
-            for place, (kind, part) in enumerate(kinds):
+            for kind, part in mine.groupby("kind", sort=False):
                 by_steps = part.groupby("steps")[column]
                 steps = np.array(list(by_steps.groups), float)
-                colour = NEUTRAL if kind == FLOAT else COLOURS[place % len(COLOURS)]
+                colour = looks[kind]
                 low, high = by_steps.min().to_numpy(), by_steps.max().to_numpy()
                 axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
                 axis.plot(steps, by_steps.mean(), color=colour, linewidth=1.0, label=kind)
@@ -153,8 +157,8 @@ def exploration_figure(table: pd.DataFrame) -> Figure:
             axis.set_xlabel("agent steps")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         line[0].set_title(f"{algo} on {env_id}", loc="left")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
+    shown = [Line2D([], [], color=looks[kind], linewidth=1.0) for kind in kinds]
+    figure.legend(shown, kinds, loc="outside upper right", ncols=len(kinds))
     return figure
 
 

@@ -23,6 +23,7 @@ from qpd.students import SIZE_GRID, Student, StudentArchitecture, architecture_f
 
 BREAKOUT = ((4, 84, 84), 4)  # observation shape and number of actions of random students
 NUM_OBSERVATIONS = 8
+_OF_ACTIONS = 0.05  # of the parameters; sizes differ far more than numbers of actions (2 to 18)
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,17 @@ def size_name(architecture: StudentArchitecture) -> str | None:
         ):
             return name
     return None
+
+
+def is_of_grid(size: str | None, parameters: float) -> bool:
+    """Tell whether a student is the grid's for Atari frames, whatever its number of actions.
+
+    That is what `--sizes` measures; of other images or vectors a size is another network.
+    """
+    if size not in SIZE_GRID:
+        return False
+    usual = architecture_for(size, *BREAKOUT).num_parameters
+    return abs(parameters - usual) <= _OF_ACTIONS * usual
 
 
 def _random_student(integers: IntegerStudent) -> Student:

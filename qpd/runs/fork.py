@@ -54,6 +54,9 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     if source.manifest.teacher is not None:
         run.record_teacher(source.manifest.teacher)
     copy_file(source.distilled_file, run.distilled_file)
+    counted = source.exponents_file("distill")
+    if counted.is_file():
+        copy_file(counted, run.exponents_file("distill"))
     if source.metrics_file.is_file():
         kept = [
             line
@@ -86,4 +89,6 @@ def adopt_distilled(source: RunDirectory, run: RunDirectory, store: Path) -> Non
     known.pop("memory_refilled", None)  # a fork's own
     if is_renewed:
         known["memory_refilled"] = True
+    if source.manifest.first_code != run.manifest.code:
+        known["code"] = source.manifest.first_code
     run.set_phase("distill", "done", **{**known, "keeps_memory": keeps_memory})

@@ -87,6 +87,7 @@ class _PhaseMetrics(BaseModel):
 
     seconds: dict[str, _Seconds] = {}
     first_games: _FirstGames | None = None
+    code: str = Field("", max_length=100)
 
 
 def _check(model: type[BaseModel], found: Mapping[str, Any], writer: str) -> None:
@@ -192,6 +193,18 @@ class Manifest(RunOrigin):
     def is_agent(self) -> bool:
         """Tell whether the student is the agent itself, rounded: `qpd quantize AGENT` made it."""
         return self.phases["distill"].metrics.get("method") == "agent"
+
+    @property
+    def code(self) -> str:
+        """Name the code that made the run: its commit, 7 digits and a + for changes, or version."""
+        if self.git_commit is None:
+            return self.versions.get("qpd", "")
+        return self.git_commit[:7] + ("+" if self.git_dirty else "")
+
+    @property
+    def first_code(self) -> str:
+        """Name the code that made the distilled student, of a fork that of its source."""
+        return self.phases["distill"].metrics.get("code") or self.code
 
     @property
     def has_recipe(self) -> bool:

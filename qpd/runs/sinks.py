@@ -113,7 +113,8 @@ class TensorBoardSink:
         scalars: Mapping[str, float],
         histograms: Mapping[str, np.ndarray],
     ) -> None:
-        first_step = 0 if epoch == 1 else epoch
+        is_new = not any((self._folder / phase).glob("events.*"))
+        first_step = 0 if epoch == 1 or is_new else epoch
         writer = self._writer(phase, first_step)
         if first_step == 0:
             writer.add_text("recipe", _indented(self._recipe.to_yaml()), 0)

@@ -21,7 +21,13 @@ from qpd.machine.device import choose_device
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.recipe.schema import MAX_PARALLEL_GAMES
 from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, TeacherRecord, date_now
-from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
+from qpd.runs.played_environment import (
+    EnvironmentWish,
+    PlayedEnvironment,
+    environment_of,
+    recipe_wish,
+    without_zeros,
+)
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory, evaluation_seed
 from qpd.runs.training_run import TrainingRun, is_training
@@ -99,7 +105,7 @@ def load_target(
         )
     wish.allow_modules()
     teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
-    target = _from_teacher(teacher, wish, device)
+    target = _from_teacher(teacher, environment_of(teacher, wish), device)
     if is_training(source) and _as_trained(Path(source), wish) and vec_normalize is None:
         return replace(target, run_path=Path(source), episodes=TRAINED_EPISODES)
     return target
@@ -190,8 +196,7 @@ def _refuse_unfinished(path: Path) -> None:
         )
 
 
-def _from_teacher(teacher: Teacher, wish: EnvironmentWish, device: str) -> Target:
-    played = environment_of(teacher, wish)
+def _from_teacher(teacher: Teacher, played: PlayedEnvironment, device: str) -> Target:
     teacher.to(choose_device(device))
     return Target(
         "teacher",
@@ -234,7 +239,11 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
                 f"{path}: {teacher.source} is no longer the teacher of this run",
                 ErrorCode.RUN_OTHER_RECIPE,
             )
-        target = _from_teacher(teacher, recipe_wish(recipe), device)
+        played = environment_of(teacher, recipe_wish(recipe))
+        if not _recorded_environment(record).wrappers:  # as its student sees it
+            seeing, own = without_zeros(teacher, played)
+            teacher, played = seeing, replace(own, notes=played.notes)
+        target = _from_teacher(teacher, played, device)
     elif name not in made:
         there = ", ".join(["teacher", *made])
         hint = did_you_mean(name, ["teacher", *made])

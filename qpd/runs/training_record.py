@@ -66,6 +66,8 @@ class TrainingRecord:
             self._seconds_before = float(found.get("seconds", 0.0))
             self._returns = deque(map(float, found.get("returns", ())), maxlen=_WINDOW)
             monitor_bytes = int(found.get("monitor_bytes", 0))
+            # Of gradients, for the next row.
+            self._untold = {str(k): float(v) for k, v in dict(found.get("untold", {})).items()}
         except (TypeError, ValueError) as error:
             raise RunDirectoryError(
                 [f"{run.checkpoints_folder}: holds a checkpoint of something else"],
@@ -79,7 +81,6 @@ class TrainingRecord:
         # A training's bf16 is simulated, a student's is PyTorch's autocast.
         self._arithmetic = "e8m7" if known == "bf16" else known
         self._gradients: list[CountedGradients] = []
-        self._untold: dict[str, float] = {}  # of gradients, for the next row
         self._metrics = self._open_metrics(self._known_columns())
         self._monitor_began, self._monitor = self._open_monitor(monitor_bytes)
         self._events = None
@@ -182,6 +183,7 @@ class TrainingRecord:
             "seconds": self.seconds,
             "returns": list(self._returns),
             "monitor_bytes": self._monitor.tell(),
+            "untold": self._untold,
         }
 
     def saved(self, timesteps: int) -> None:

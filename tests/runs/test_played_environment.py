@@ -21,6 +21,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from qpd import api
+from qpd.analysis.networks.action_traces import action_traces
 from qpd.commands.environment_options import environment_overrides, environment_wish
 from qpd.environments import registry
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
@@ -182,17 +183,20 @@ def test_a_student_of_an_old_ant_sees_what_ant_shows(tmp_path: Path) -> None:
     student = load_target(str(done.path), "qat", None, "cpu")
     assert student.observation_shape == (27,) and not student.environment.wrappers
     teacher = load_target(str(done.path), "teacher", None, "cpu")
-    assert teacher.teacher is not None and teacher.observation_shape == (111,)
+    assert teacher.teacher is not None and teacher.observation_shape == (27,)
+    assert teacher.environment == student.environment
+    alone = load_target(str(agent), None, "Ant-v3", "cpu")
+    assert alone.teacher is not None and alone.observation_shape == (111,)
     shown = torch.randn(5, 27)
     padded = torch.cat([shown, torch.zeros(5, 84)], dim=1)
-    fewer = teacher.teacher.appending_zeros(84)
-    assert torch.equal(fewer(shown).labels, teacher.teacher(padded).labels)
-    assert fewer.actor_parameters == teacher.teacher.actor_parameters
-    # Both get equal noise, the zeros none.
+    assert torch.equal(teacher.teacher(shown).labels, alone.teacher(padded).labels)
+    assert teacher.teacher.actor_parameters == alone.teacher.actor_parameters
+    # Both get equal noise, and both are shown on one page.
     units = [with_deviations(each, SilentProgress()).deviations for each in (student, teacher)]
-    assert units[0] is not None and units[1] == (*units[0], *[0.0] * 84)
+    assert units[0] is not None and units[1] == units[0]
+    assert action_traces(done.path, steps=5).missing is None
     # Who names the wrapper, as the agent's card does, gets no second one.
-    own = teacher.environment
+    own = alone.environment
     named = load_target(str(agent), None, EnvironmentWish("Ant-v3", wrappers=own.wrappers), "cpu")
     assert named.environment == own
 

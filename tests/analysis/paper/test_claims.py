@@ -347,6 +347,10 @@ def test_only_matched_pairs_are_judged(tmp_path: Path) -> None:
     ]
     found = results(*runs)["critic-fp32"]
     assert (len(found.comparisons), len(found.judged)) == (2, 1)
+    more = make_run(tmp_path / "half-1", {"distilled": HIGH}, seed=1)
+    also = make_run(tmp_path / "one-1", {"distilled": LOW}, changes=LAMBDA_1, seed=1)
+    # The unmatched pair is of one run a side; those that decide are of two.
+    assert results(*runs, more, also)["critic-fp32"].fewest_runs == 2
     assert found.verdict == Verdict.held and found.ratio is not None and found.ratio.value == 2.0
 
 

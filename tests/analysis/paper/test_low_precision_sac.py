@@ -176,6 +176,11 @@ def test_significands() -> None:
     assert claims_of(arms | {"e5m5, six methods": arm(-161.0)})[7][0] == Verdict.failed
     failed: Seeds = dict.fromkeys(range(5))
     assert claims_of(arms | {"e5m5, six methods": failed})[7][0] == Verdict.held
+    # All that 10 bits have is lost at 6 already.
+    lost = {"e5m6, six methods": failed, "e5m5, six methods": failed}
+    assert claims_of(arms | lost)[7][0] == Verdict.failed
+    none = claims_of(arms | lost | {"fp16, six methods": failed})
+    assert none[7][0] == Verdict.unmeasured
 
 
 def test_arms_have_names() -> None:
@@ -231,3 +236,16 @@ def test_methods_are_counted_once_whatever_the_tasks() -> None:
     unmeasured = [claim.evidence for claim in found.values() if claim.verdict == Verdict.unmeasured]
     assert any("1 of 3 baselines" in text for text in unmeasured)
     assert any(f"2 of {len(METHODS)} methods" in text for text in unmeasured)
+
+
+def test_an_arm_in_nan_is_below_none_that_is_in_nan_or_was_not_measured() -> None:
+    failed: Seeds = dict.fromkeys(range(5))
+    without = {f"fp16, without {method}": failed for method in METHODS}
+    assert claims_of(without)[5][0] == Verdict.unmeasured
+    assert claims_of(without | {"fp16, six methods": failed})[5][0] != Verdict.held
+    assert claims_of(without | {"fp16, six methods": arm(500.0)})[5][0] == Verdict.held
+    baselines = {
+        f"fp16, {name}": failed for name in ("coercion", "loss scaling", "mixed precision")
+    }
+    assert claims_of(baselines | {"fp32": failed})[3][0] != Verdict.held
+    assert claims_of(baselines | {"fp32": arm(500.0)})[3][0] == Verdict.held

@@ -51,7 +51,9 @@ def counted(weights: dict[int, int], activations: dict[int, int]) -> PhaseGradie
 
 def test_seeds_are_paired_and_judged(runs: Path) -> None:
     rows = precision_rows([runs])
-    assert lost_shares(rows, "fp16, S dynamic") == pytest.approx([0.001, 0.003, 0.005, 0.007])
+    # 0.1, 0.33, 0.6 and 0.91 more than -100, -110, -120 and -130, whose mean is -115.
+    shares = np.array([0.1, 0.33, 0.6, 0.91]) / 115
+    assert lost_shares(rows, "fp16, S dynamic") == pytest.approx(shares)
     claims = judge(MixedEvidence.of([runs]))
     assert [claim.verdict for claim in claims] == [
         Verdict.held, Verdict.unmeasured, Verdict.held, Verdict.unmeasured, Verdict.unmeasured,
@@ -68,7 +70,14 @@ def test_two_runs_of_one_seed_count_once_as_their_mean(runs: Path) -> None:
     again["returns"] = again["returns"].map(lambda games: np.asarray(games) - 1.0)
     found = lost_shares(pd.concat([rows, again]), "fp16, S dynamic")
     # Of seed 0: -100 against -99.9, and -101 against -100.9: -100.5 against -100.4.
-    assert found == pytest.approx([0.1 / 100.5, 0.003, 0.005, 0.007])
+    assert found == pytest.approx(np.array([0.1, 0.33, 0.6, 0.91]) / 115.125)
+
+
+def test_a_seed_that_returned_nothing_spoils_no_claim(runs: Path) -> None:
+    rows = precision_rows([runs])
+    silent = (rows["seed"] == 0) & (rows["arithmetic"] == "fp32")
+    rows.loc[silent, "returns"] = rows.loc[silent, "returns"].map(lambda games: 0.0 * games)
+    assert np.isfinite(lost_shares(rows, "fp16, S dynamic")).all()
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,10 @@ def test_latency_takes_the_row_of_the_same_size_and_bits(returns: pd.DataFrame) 
     teacher = table[table["policy"] == "teacher"]
     assert sorted(teacher["runtime"]) == ["torch", "torch-compile"]
     assert list(table[table["on_front"]]["size"]) == ["XXS", "S"]
+    # An XXS student of larger pictures is another network.
+    larger = returns.assign(parameters=returns["parameters"] * 1.2)
+    shown = pareto_latency(larger, [record])
+    assert set(shown["size"]) == {"teacher"}
 
 
 def test_a_benchmark_named_after_a_run_belongs_to_it(returns: pd.DataFrame) -> None:

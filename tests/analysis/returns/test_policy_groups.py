@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys, policy_groups
 from qpd.analysis.runs.run_frame import run_frame
+from qpd.analysis.runs.student_settings import phase_samples
 from tests.analysis.made_up_runs import make_run
 
 TWO = {"distilled": [1.0, 3], "qat": [5.0]}
@@ -69,3 +71,38 @@ def test_copies_of_a_run_have_no_more_games_than_one(tmp_path: Path) -> None:
     for policy in ("teacher", "qat"):
         (group,) = [each for each in found if each.policy == policy]
         assert group.num_distinct_games == group.num_episodes == 4
+
+
+def test_an_option_that_only_one_side_has_on_is_a_difference(tmp_path: Path) -> None:
+    rewarded = "finetune.reward={rollout: 4096, passes: 2}"
+    found = groups(
+        make_run(tmp_path / "plain", TWO),
+        make_run(tmp_path / "rewarded", TWO, changes=[rewarded, "finetune.epochs=10"]),
+        make_run(tmp_path / "elsewhere", TWO, changes=["environment.kwargs={difficulty: 1}"]),
+    )
+    plain, more = (only(found, "qat", name) for name in ("plain", "rewarded"))
+    changed = differing_keys(plain, more)
+    assert {"finetune.reward", "finetune.reward.rollout", "finetune.epochs"} <= set(changed)
+    assert phase_samples(more.settings, "finetune") == 10 * 4096 * 2
+    # The fp32 student knows nothing of phase 3.
+    assert only(found, "distilled", "plain").num_runs == 1
+    elsewhere = only(found, "qat", "elsewhere")
+    assert differing_keys(plain, elsewhere) == ["environment.kwargs.difficulty"]
+
+
+def test_counting_gradients_makes_no_other_recipe(tmp_path: Path) -> None:
+    counting = ["distill.gradient_exponents=10", "finetune.gradient_exponents=10"]
+    found = groups(
+        make_run(tmp_path / "a", TWO), make_run(tmp_path / "b", TWO, changes=counting, seed=1)
+    )
+    assert only(found, "distilled", "a").num_runs == 2
+
+
+def test_a_greedy_teachers_games_are_different_once_whatever_the_seeds(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / f"s{seed}", {"teacher": [1.0, 2.0]}, seed=seed) for seed in (0, 1)]
+    for run in runs:
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["evaluations"]["teacher"] |= {"lengths": [10, 20], "distinct_games": 2}
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    (teacher,) = [each for each in groups(*runs) if each.policy == "teacher"]
+    assert (teacher.num_episodes, teacher.num_distinct_games) == (4, 2)

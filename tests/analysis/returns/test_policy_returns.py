@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,46 @@ def test_what_a_terminal_and_a_file_show(tmp_path: Path) -> None:
     assert f"{runs[0]};{runs[1]}" in set(csv["runs"])
     assert not {"recipe_key", "names"} & set(csv.columns)
     assert any("3 students" in note for note in returns_notes(frame, table))  # ptq of each run
+
+
+def test_games_that_two_evaluations_share_count_once(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "more", {"teacher": [9.0, 2, 3, 8]}),
+        make_run(tmp_path / "less", {"teacher": [1.0, 2, 3]}),
+    ]
+    for order in (runs, runs[::-1]):
+        found = row(policy_returns(run_frame(order)), "teacher")
+        assert (found["num_episodes"], found["mean"]) == (5, (9 + 2 + 3 + 8 + 1) / 5)
+
+
+def test_an_agent_in_another_environment_is_another_teacher(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "whole", {"teacher": [100.0], "qat": [100.0]}),
+        make_run(
+            tmp_path / "short",
+            {"teacher": [10.0], "qat": [10.0]},
+            changes=["environment.max_frames=400"],
+        ),
+    ]
+    table = policy_returns(run_frame(runs))
+    assert list(table[table["policy"] == "qat"]["relative"]) == [1.0, 1.0]
+
+
+def test_a_sharpened_teacher_is_never_compared_with_a_greedy_one(tmp_path: Path) -> None:
+    sharp = make_run(tmp_path / "sharp", {"teacher": [10.0], "teacher_sharpened": [20.0]})
+    greedy = make_run(tmp_path / "greedy", {"teacher": [40.0]}, acting="greedy")
+    manifest = json.loads((sharp / "manifest.json").read_text())
+    manifest["evaluations"]["teacher_sharpened"]["acting"] = "sampled from softmax(3 * logits)"
+    (sharp / "manifest.json").write_text(json.dumps(manifest))
+    for order in ([sharp, greedy], [greedy, sharp]):
+        table = policy_returns(run_frame(order))
+        assert row(table, "teacher_sharpened")["relative"] == 2.0
+
+
+def test_an_evaluation_that_names_no_seed_is_read(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "old")
+    manifest = json.loads((run / "manifest.json").read_text())
+    for evaluation in manifest["evaluations"].values():
+        del evaluation["seed"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert row(policy_returns(run_frame([run])), "qat")["mean"] == 15.0

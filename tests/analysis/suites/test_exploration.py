@@ -13,7 +13,7 @@ import torch
 import qpd
 from qpd.actions import Discrete
 from qpd.analysis.paper.quarl import QuarlEvidence, judge
-from qpd.analysis.suites.exploration import paired_with_float, spread
+from qpd.analysis.suites.exploration import exploration_figure, paired_with_float, spread
 from qpd.environments.policy import FunctionPolicy
 from tests.command_line import call
 
@@ -125,3 +125,19 @@ def test_trainings_are_played_at_every_checkpoint(
               overrides=settings | {"train.keep_checkpoints": False})  # fmt: skip
     code, _, err = call(capsys, "analyze", "exploration", str(tmp_path / "gone"))
     assert code == 2 and "keep_checkpoints=true" in err
+
+
+def test_a_kind_has_one_colour_on_every_task() -> None:
+    explored = made_up([-0.05])
+    few = explored.assign(env_id="Acrobot-v1")
+    few = few.replace({"kind": {"4 bits": "2 bits"}, "bits": {4: 2}})
+    figure = exploration_figure(pd.concat([explored, few]))
+    (legend,) = figure.legends
+    named = {
+        text.get_text(): line.get_color()
+        for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+    }
+    assert list(named) == ["2 bits", "4 bits", "float"] and len(set(named.values())) == 3
+    for axis in figure.axes:
+        for line in axis.get_lines():
+            assert named[str(line.get_label())] == line.get_color()

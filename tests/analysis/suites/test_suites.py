@@ -312,3 +312,18 @@ def test_a_suite_that_has_not_played_is_one_line(
     paper = ("--paper", "quarl") if command == "paper" else ()
     code, out, err = call(capsys, "analyze", command, *paper, str(suite))
     assert (code, out) == (2, "") and "no agent has played in few bits yet" in err
+
+
+def test_two_kinds_of_one_agent_are_not_two_agents() -> None:
+    def cells(per: str, best: int) -> list[Cell]:
+        each = {bits: 100.0 if bits == best else 1.0 for bits in (2, 4, 8)}
+        return [cell(f"W{bits}", games_of(mean), per=per) for bits, mean in each.items()]
+
+    alone = agent("ppo-A", "ppo", games_of(50.0), *cells("column", 2), *cells("tensor", 8))
+    claims = {
+        claim.number: claim
+        for claim in judge(QuarlEvidence(suite_frame([alone]), sweet_spots([alone]), {}))
+    }
+    assert len(sweet_spots([alone])) == 2
+    assert claims[3].verdict == "not measured" and "two agents" in claims[3].evidence
+    assert claims[2].verdict == "not measured" and "three agents" in claims[2].evidence
