@@ -146,10 +146,11 @@ def _distinct_evaluations(group: DataFrame) -> DataFrame:
         new = np.array([key not in seen for key in keys], dtype=bool)
         seen.update(keys)
         if new.any():
+            kept = {name: row[name][new] for name in ("returns", "lengths")}
             fewest = min(row["distinct_games"], int(new.sum()))
-            rows.append(row.to_dict() | {"returns": row["returns"][new], "distinct_games": fewest})
-    kept = type(group)(rows, columns=group.columns)
-    return kept.sort_values("evaluation_seed", kind="stable")
+            rows.append(row.to_dict() | kept | {"distinct_games": fewest})
+    found = type(group)(rows, columns=group.columns)
+    return found.sort_values("evaluation_seed", kind="stable")
 
 
 def _teacher_scores(scores: dict[Any, np.ndarray], key: tuple[str, ...]) -> np.ndarray | None:

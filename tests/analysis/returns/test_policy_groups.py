@@ -106,3 +106,10 @@ def test_a_greedy_teachers_games_are_different_once_whatever_the_seeds(tmp_path:
         (run / "manifest.json").write_text(json.dumps(manifest))
     (teacher,) = [each for each in groups(*runs) if each.policy == "teacher"]
     assert (teacher.num_episodes, teacher.num_distinct_games) == (4, 2)
+    # A third evaluation shares a game with the first.
+    again = make_run(tmp_path / "again", {"teacher": [1.0, 7.0, 8.0]})
+    manifest = json.loads((again / "manifest.json").read_text())
+    manifest["evaluations"]["teacher"] |= {"lengths": [10, 70, 80], "distinct_games": 3}
+    (again / "manifest.json").write_text(json.dumps(manifest))
+    (teacher,) = [each for each in groups(*runs, again) if each.policy == "teacher"]
+    assert (teacher.num_episodes, teacher.num_distinct_games) == (6, 4)
