@@ -34,8 +34,10 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         simulation.load_state_dict(load_calibrated(student.run, play))
         state.add_time("collect", play.fill(progress))
         # The head's logits are those of the acting policy, larger than phase 1's by this factor.
+        # PPO's steps must stay small in terms of that policy: there the head learns as the rest.
         fold = student.fold(student.temperature)
-        state.head_factor = student.output_scale(play.memory) * fold
+        if recipe.finetune.reward is None:
+            state.head_factor = student.output_scale(play.memory) * fold
         ptq = student.validation(
             IntegerEngine(exact_student(student, simulation)), student.temperature
         )
