@@ -39,7 +39,12 @@ from qpd.phases.quantize import quantize as quantize_phase
 from qpd.phases.student_run import open_student
 from qpd.phases.train import train as train_phase
 from qpd.phases.whole_run import run_all_phases
-from qpd.recipe.loading import load_recipe, override_lines, override_recipe
+from qpd.recipe.loading import (
+    load_recipe,
+    override_lines,
+    override_recipe,
+    refuse_repeated,
+)
 from qpd.recipe.schema import Recipe
 from qpd.recipe.train_schema import (
     TrainRecipe,
@@ -136,8 +141,9 @@ def train(
         OSError: A full disk, or a folder that may not be written.
     """
     changes = train_override_lines(overrides)
-    changes += [f"seed={seed}"] if seed is not None else []
-    changes += [f"device={device}"] if device is not None else []
+    own = _given(seed=seed, device=device)
+    refuse_repeated(own, changes)
+    changes += own
     if isinstance(algo_or_recipe, TrainRecipe):
         resolved = override_train_recipe(algo_or_recipe, changes)
     elif env is None:
@@ -408,11 +414,12 @@ def resolve_recipe(
     after it.
     """
     changes = override_lines(overrides)
-    changes += [f"seed={seed}"] if seed is not None else []
-    changes += [f"device={device}"] if device is not None else []
+    own = _given(seed=seed, device=device)
     named = [] if teacher is None else agent_lines(teacher, vecnormalize)
     if teacher is None and vecnormalize is not None:
         named = override_lines({"teacher.vecnormalize": os.path.abspath(vecnormalize)})
+    refuse_repeated([*own, *(line for line in named if not line.endswith("=null"))], changes)
+    changes += own
     if recipe is None:
         recipe, name = choose_recipe(named if teacher is not None else [], changes)
         changes = [*name, *changes]
@@ -428,6 +435,11 @@ def resolve_recipe(
         found = resolved([*named, *told_by_agent(teacher), *changes])
     recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
     return found
+
+
+def _given(**values: int | str | None) -> list[str]:
+    """Return the assignments of the keys that an argument gives a value."""
+    return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
 def default_output(recipe: Recipe) -> Path:

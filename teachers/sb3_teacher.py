@@ -329,6 +329,13 @@ def _build_teacher(
     )
     if normalization is not None and len(shape) == 1:
         normalization = normalization.flat
+    stacked = files.environment.frame_stack
+    if normalization is not None and stacked > 1 and normalization.mean.size * stacked == shape[-1]:
+        raise TeacherError(
+            f"{files.vec_normalize}: statistics of single observations, of which this agent sees "
+            f"{stacked} (frame_stack): QPD cannot stack what is normalized before",
+            ErrorCode.TEACHER_SETTINGS,
+        )
     if normalization is not None and normalization.mean.shape != shape:
         raise TeacherError(
             f"{files.vec_normalize}: statistics of shape {normalization.mean.shape};"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from qpd.actions.gaussian import (
 )
 from qpd.actions.space import ActionSpace
 
+_PRINTED = 1e-8  # NumPy prints 8 decimals; float32 has a relative precision of 6e-8
 _WIDE = 4096.0  # at its middle float32 has steps of 1/8192 beside a bound of so wide a range
 
 
@@ -210,11 +211,22 @@ class Box(ActionSpace):
     def _size(self) -> tuple[object, ...]:
         return self.low, self.high, self.shape
 
+    def differs_from(self, other: ActionSpace) -> bool:
+        """Tell whether the actions are others; bounds have the 8 decimals that SB3's zips print."""
+        if not isinstance(other, Box) or self.shape != other.shape:
+            return True
+        pairs = zip((*self.low, *self.high), (*other.low, *other.high), strict=True)
+        return not all(abs(one - two) <= _slack(two) for one, two in pairs)
+
     def outside(self, actions: np.ndarray) -> np.ndarray:
-        """Tell which of `actions`, float `[batch, *shape]`, are beyond the bounds, or NaN."""
+        """Tell which of `actions`, float `[batch, *shape]`, are beyond the bounds, or NaN.
+
+        By less than the bounds of an agent may be rounded they are not.
+        """
         low, high = self.bounds
         flat = actions.reshape(len(actions), -1)
-        outside: np.ndarray = ~((flat >= low) & (flat <= high))  # NaN compares false
+        # NaN compares false.
+        outside: np.ndarray = ~((flat >= low - _slack(low)) & (flat <= high + _slack(high)))
         return np.any(outside, axis=1)
 
     def divergence(
@@ -249,3 +261,8 @@ class Box(ActionSpace):
             return action_divergence(labels, outputs, self.squash)
         means, log_deviations = labels[:, :count], labels[:, count:]
         return kl_gaussian(means, log_deviations, outputs, temperature, self.squash)
+
+
+def _slack(bound: Any) -> Any:
+    """Return by how much a bound that was printed may be off."""
+    return _PRINTED + 1e-7 * abs(bound)

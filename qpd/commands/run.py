@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -77,13 +78,21 @@ def run(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=[*(set_ or ()), *environment_overrides(env, env_kwargs, wrapper, frame_stack)],
+        overrides=_overrides(set_, environment_overrides(env, env_kwargs, wrapper, frame_stack)),
         seed=seed,
         device=device,
         output=output,
         progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
+
+
+def _overrides(given: Sequence[str] | None, own: Sequence[str]) -> list[str]:
+    """Return what --set gives and what other options do. Raises RecipeError for one key of both."""
+    from qpd.recipe.loading import refuse_repeated
+
+    refuse_repeated(own, given or ())
+    return [*(given or ()), *own]
 
 
 def distill(
@@ -108,7 +117,7 @@ def distill(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=[*(set_ or ()), *environment_overrides(env, env_kwargs, wrapper, frame_stack)],
+        overrides=_overrides(set_, environment_overrides(env, env_kwargs, wrapper, frame_stack)),
         seed=seed,
         device=device,
         output=output,

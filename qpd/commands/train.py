@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -112,13 +111,13 @@ def train(
     The folder is a run directory and an agent: `qpd run --teacher FOLDER`. Needs the extra `train`.
     """
     from qpd import api
+    from qpd.recipe.loading import refuse_repeated
 
     if env is None and algo.lower() in _ALGORITHMS:
         raise TargetError(
             f"{algo}: name the environment, too: `qpd train {algo} ENV`", ErrorCode.COMMAND_LINE
         )
-    changes = list(set_ or ())
-    changes += environment_overrides(None, env_kwargs, wrapper, frame_stack)
+    changes = environment_overrides(None, env_kwargs, wrapper, frame_stack)
     changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
     quantization = _quantization(bits, quant_delay, per, scheme)
     if bits and "=" in bits and algo in _ALGORITHMS and algo not in _CONTROLLED:
@@ -127,8 +126,10 @@ def train(
             ErrorCode.COMMAND_LINE,
         )
     changes += quantization
-    changes += _precision(precision, plain, changes)
+    changes += _precision(precision, plain)
     changes += [f"train.start_from={json.dumps(from_)}"] if from_ is not None else []
+    refuse_repeated(changes, set_ or ())
+    changes = [*(set_ or ()), *changes]
     done = api.train(
         algo,
         env,
@@ -188,13 +189,8 @@ def _bits(text: str | None) -> dict[str, str | None]:
     return {**{f"{key}_bits": whole or "8" for key in _PARTS[:3]}, **found}
 
 
-def _precision(form: str | None, plain: bool, changes: Sequence[str]) -> list[str]:
-    """Return the assignments of --precision and --plain; `changes` are those of other options."""
-    twice = next((each for each in changes if each.startswith("precision.format=")), None)
-    if form is not None and twice is not None:
-        raise TargetError(
-            f"--precision {form} and --set {twice}: give one of them", ErrorCode.COMMAND_LINE
-        )
+def _precision(form: str | None, plain: bool) -> list[str]:
+    """Return the assignments of --precision and --plain."""
     if form is None and plain:
         raise TargetError("--plain: needs --precision", ErrorCode.COMMAND_LINE)
     if form is not None:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from qpd.actions import ActionSpace
+from qpd.actions import ActionSpace, Box
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 
 __all__ = [
@@ -160,6 +160,9 @@ def checked_actions(
     wrong = needed & space.outside(actions)
     if wrong.any():
         raise ValueError(f"actions must be in {space}, got {actions[wrong].tolist()}")
+    if isinstance(space, Box):  # an agent's bounds are rounded to what its zip prints
+        low, high = (each.reshape(space.shape) for each in space.bounds)
+        actions = np.clip(actions, low, high)
     return actions.astype(space.dtype)
 
 

@@ -46,7 +46,8 @@ def make_one(
     at it. Raises EnvironmentConfigError, one line, whatever a user's own code raises.
     """
     if source.maker is not None:
-        env, limit = _from_function(source), None
+        env = _from_function(source)
+        limit = None if env.spec is None else env.spec.max_episode_steps
         if max_frames is not None:
             env = gymnasium.wrappers.TimeLimit(env, max_frames)
     else:
@@ -60,6 +61,8 @@ def make_one(
         env = repeatable(_make(source, registered, options, most))
     for wrapper in source.wrappers:
         env = wrapped(env, wrapper, limit)
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            limit = env._max_episode_steps
     return env
 
 

@@ -12,11 +12,12 @@ from qpd.environments.source import EnvironmentSource, Wrapper
 from qpd.environments.wrappers import ZERO_CONTACT_FORCES
 
 _SIMULATOR = "the same inputs and rewards, in a later simulator"
+_PUSHER = "the same inputs, in a later simulator; rewards and masses are those of -v5"
 _FORCES = "contact forces, which were always 0 in the old one, are zeros; a later simulator"
-# Of MuJoCo's, -v4 alone keeps the inputs of -v2 and -v3: -v5 has others in Ant and Humanoid, and
-# other frictions and rewards elsewhere.
+# -v4 of Pusher runs on MuJoCo before 3 only. Of the others -v4 alone keeps the inputs of -v2 and
+# -v3: -v5 has others in Ant and Humanoid, and other frictions and rewards elsewhere.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum",
-           "InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d")  # fmt: skip
+           "InvertedPendulum", "Reacher", "Swimmer", "Walker2d")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ def _successors() -> dict[str, _Successor]:
         for version in (1, 2, 3)
     }
     for version in (1, 2, 3):
+        found[f"Pusher-v{version}"] = _Successor("Pusher-v5", _PUSHER)
         # use_contact_forces=True would show -v4's, which are real: TRPO's Ant-v3 agent of the RL
         # Zoo scores 76 with them, 5,030 with zeros.
         added = Wrapper(ZERO_CONTACT_FORCES)

@@ -314,6 +314,17 @@ def _no_yaml(label: str, mistake: str) -> CodedLine:
     return CodedLine(f"{label}: {mistake}", ErrorCode.RECIPE_NOT_YAML)
 
 
+def refuse_repeated(own: Sequence[str], overrides: Sequence[str]) -> None:
+    """Raise RecipeError for an override of a key that an option or argument, in `own`, sets too."""
+    keys = {line.partition("=")[0].strip() for line in own}
+    twice = [line for line in overrides if line.partition("=")[0].strip() in keys]
+    if twice:
+        raise RecipeError(
+            [f"--set {line}: an option sets this key, too; give one of them" for line in twice],
+            ErrorCode.COMMAND_LINE,
+        )
+
+
 def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
     """Return overrides as lines `key=value`; a mapping's values become JSON, which YAML reads.
 

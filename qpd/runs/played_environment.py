@@ -25,6 +25,23 @@ from qpd.teachers.sources.teacher_source import TeacherFiles
 from qpd.teachers.sources.training_environment import TrainingEnvironment
 
 _PACKAGE = re.compile(r"gymnasium(\.envs)?|ale_py")
+# What QPD's emulators do, by arguments of AtariWrapper and of ale-py's environments. Whole games
+# are played whether or not a lost life ended a training's episodes, and scores are never clipped.
+_ATARI: dict[str, tuple[object, ...]] = {
+    "noop_max": (30,),
+    "frame_skip": (4,),
+    "screen_size": (84,),
+    "terminal_on_life_loss": (True, False),
+    "clip_reward": (True, False),
+    "action_repeat_probability": (0.0,),
+    "frameskip": (1,),
+    "repeat_action_probability": (0.0,),
+    "full_action_space": (False,),
+    "obs_type": ("rgb",),
+    "mode": (0,),
+    "difficulty": (0,),
+    "max_num_frames_per_episode": (108_000,),
+}
 
 
 @dataclass(frozen=True)
@@ -152,6 +169,7 @@ def _with_files(teacher: Teacher, env_id: str, wish: EnvironmentWish) -> Environ
     """Return the environment with what the files say, as far as the user does not."""
     if atari_rom(env_id) is not None:
         # Their AtariWrapper and stack of four are what QPD's own emulators do.
+        _refuse_other_atari(teacher)
         return EnvironmentSource(env_id, wish.kwargs, wish.wrappers or (), wish.frame_stack or 1)
     told = teacher.files.environment
     kwargs = _played_kwargs(told)
@@ -166,6 +184,25 @@ def _with_files(teacher: Teacher, env_id: str, wish: EnvironmentWish) -> Environ
         for outer in told.vec_env_wrapper:
             stack *= _stack_of(teacher, outer.name, outer.kwargs)
     return EnvironmentSource(env_id, {**kwargs, **wish.kwargs}, wrappers, stack)
+
+
+def _refuse_other_atari(teacher: Teacher) -> None:
+    """Refuse an agent whose files ask for another Atari than QPD's emulators play."""
+    told = teacher.files.environment
+    asked = {key: value for key, value in told.env_kwargs.items() if key != "render_mode"}
+    for wrapper in told.env_wrapper:
+        if wrapper.name.endswith("AtariWrapper"):
+            asked |= wrapper.kwargs
+    other = [f"{key}={value!r:.40}" for key, value in asked.items() if not _is_usual(key, value)]
+    if other:
+        raise EnvironmentConfigError(
+            f"{teacher.source}: its files have Atari with {', '.join(other)}, which QPD's "
+            "emulators do not do: they play as AtariWrapper's defaults have it"
+        )
+
+
+def _is_usual(key: str, value: object) -> bool:
+    return value is None or value in _ATARI.get(key, ())
 
 
 def _stack_of(teacher: Teacher, name: str, kwargs: Mapping[str, Any]) -> int:

@@ -121,7 +121,8 @@ class TrainingRun(RunFolder):
                 run = cls(path, recipe, manifest, lock)
                 # First: it marks the folder as ours if we are killed here.
                 run._write_manifest(manifest)
-            if not run.recipe_file.exists():
+            # An edited or damaged one as well: the recipe is the one that the training began with.
+            if not run.recipe_file.exists() or run.recipe_file.read_bytes() != text.encode():
                 write_text(run.recipe_file, text)
             remove_leftovers(path)
         return run

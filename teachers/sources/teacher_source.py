@@ -143,6 +143,8 @@ def _archive_in(folder: Path) -> Path:
 def _side_folders(path: Path, archive: Path) -> list[Path]:
     """Return the folders that may hold args.yml, config.yml and vecnormalize.pkl, nearest first."""
     parent = archive.parent
+    if archive.is_dir():  # an unpacked agent; what lies beside it are others
+        return [archive, parent]
     folders = [parent / archive.stem]
     if path.is_dir() or archive.stem.startswith(("best_model", "rl_model_")):
         folders += [p.parent for p in sorted(parent.glob("*/args.yml"))]

@@ -123,6 +123,9 @@ class TrainingManager(ExperimentManager):
         if values.get("env_wrapper") is not None:
             given = wrappers_of(values["env_wrapper"])
             values["env_wrapper"] = [{each.name: each.arguments} for each in given]
+            # The zoo's Monitor sits below, and would never hear of an episode that is cut here.
+            if any(each.name.endswith(".TimeLimit") for each in given):
+                values["env_wrapper"].append({"stable_baselines3.common.monitor.Monitor": {}})
         return values, OrderedDict(self._saved)
 
     def _controllers_normalization(self, asked: Any) -> Any:

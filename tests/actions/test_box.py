@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qpd.actions import ActingRule, Box, Discrete
 from qpd.actions.gaussian import LEAST_DEVIATION, SATURATION, Squash
+from qpd.environments.interface import checked_actions
 
 ROWS = 60_000
 SAMPLE, GREEDY = ActingRule("sample"), ActingRule("greedy")
@@ -374,3 +375,17 @@ def test_means_are_clipped_before_the_tanh() -> None:
     np.testing.assert_allclose(found[:, 0], np.tanh([-2.0, 0.5, 2.0]), rtol=1e-6)
     with pytest.raises(ValueError, match="mean_bound of 0; expected a number above 0"):
         Box((-1.0,), (1.0,), "tanh", mean_bound=0.0)
+
+
+def test_bounds_that_a_zip_prints_are_the_environments() -> None:
+    """NumPy prints 8 decimals of pi."""
+    own, printed = Box((-math.pi,), (math.pi,)), Box((-3.14159265,), (3.14159265,))
+    assert not printed.differs_from(own) and not own.differs_from(printed)
+    assert printed.differs_from(Box((-3.1416,), (3.1416,)))
+    # Two thirds are rounded up: such an action is cut to the bound, and refused no farther out.
+    third = Box((-2.0 / 3.0,), (2.0 / 3.0,))
+    acting = np.ones(1, dtype=bool)
+    kept = checked_actions(np.array([[0.66666667]]), acting, third)
+    assert kept.tolist() == [[float(np.float32(2.0 / 3.0))]]
+    with pytest.raises(ValueError, match="actions must be in"):
+        checked_actions(np.array([[0.6667]]), acting, third)

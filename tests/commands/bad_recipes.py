@@ -144,6 +144,17 @@ OVERRIDES = [
     setting("distill.lr=*a", Code.RECIPE_OVERRIDE, "anchors and aliases are not allowed"),
     row("run ci --seed -1", Code.RECIPE_WRONG_VALUE, "seed: -1"),
     row("run ci --device cud", Code.RECIPE_WRONG_VALUE, "device: 'cud'", "did you mean cuda?"),
+    row("run ci --seed 2 --set seed=1", Code.COMMAND_LINE, "--set seed=1", "give one of them"),
+    row(
+        "run ci --frame-stack 2 --set environment.frame_stack=3",
+        Code.COMMAND_LINE,
+        "environment.frame_stack=3",
+    ),
+    row(
+        "train sac Pendulum-v1 --timesteps 100 --set train.timesteps=50",
+        Code.COMMAND_LINE,
+        "train.timesteps=50",
+    ),
     row("run ci --seed x", Code.COMMAND_LINE, "--seed", "'x'", "integer"),
     row("distill ci --set distill.lr=0", Code.RECIPE_WRONG_VALUE, "distill.lr: 0"),
     row("quantize half --set distill.lr=1", Code.RECIPE_OVERRIDE, "changes quantize.*, finetune.*"),

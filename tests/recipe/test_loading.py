@@ -285,3 +285,13 @@ def test_a_key_within_a_mapping_leaves_the_others(tmp_path: Path) -> None:
 def test_more_layers_than_files_hold_are_refused(form: str, problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         load_recipe("discrete/ppo-cartpole", [form])
+
+
+@pytest.mark.parametrize("text", ["08", "018", "1e5", "12e-4", "1E3", ".5e3", "on", "0x1f", "a: b"])
+def test_text_that_looks_like_a_number_reads_back_as_text(text: str, tmp_path: Path) -> None:
+    recipe = override_recipe(
+        load_recipe("quickstart"), ["name='08'", f"environment.kwargs={{mode: '{text}'}}"]
+    )
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    again = load_recipe(tmp_path / "recipe.yaml")
+    assert again == recipe and again.environment.kwargs == {"mode": text}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,9 @@ from qpd.analysis.networks.action_traces import action_traces
 from qpd.commands.environment_options import environment_overrides, environment_wish
 from qpd.environments import registry
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
-from qpd.environments.source import EnvironmentSource, Wrapper
+from qpd.environments.making import make_one
+from qpd.environments.older_ids import present_form
+from qpd.environments.source import EnvironmentSource, Wrapper, as_source
 from qpd.environments.wrappers import TIME_FEATURE, ZeroContactForces
 from qpd.errors.user_error import TargetError
 from qpd.phases.whole_run import run_all_phases
@@ -34,6 +37,7 @@ from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target, play
+from qpd.teachers import load_teacher
 from tests.environments.custom_environments import MODULE, Countdown
 from tests.tiny_run import Follower, recipe_of
 
@@ -59,6 +63,9 @@ def zoo_folder(
     (settings / "args.yml").write_text(yaml.safe_dump({"algo": "ppo", "env": env_id}))
     (settings / "config.yml").write_text(yaml.safe_dump(config))
     return settings.parent
+
+
+ATARI = "stable_baselines3.common.atari_wrappers.AtariWrapper"
 
 
 def cartpole() -> gymnasium.Env:
@@ -292,3 +299,48 @@ def test_a_runs_own_games_are_played_again_and_nobody_elses(
     for wish, statistics in (("CartPole-v0", None), (None, tmp_path / "vecnormalize.pkl")):
         with pytest.raises(TargetError, match="a run plays in the environment of its recipe"):
             load_target(tmp_path / "run", "qat", wish, "cpu", statistics)
+
+
+def test_time_is_a_share_of_the_limit_of_what_is_wrapped(tmp_path: Path) -> None:
+    """As sb3_contrib's wrapper has it: a function's own limit, or an inner wrapper's."""
+    limited = Wrapper("gymnasium.wrappers.TimeLimit", {"max_episode_steps": 50})
+    for wrappers, most in (((), 500), ((limited,), 50)):
+        source = replace(as_source(cartpole), wrappers=(*wrappers, Wrapper(TIME_FEATURE)))
+        inner = gymnasium.wrappers.TimeLimit(cartpole(), 50) if wrappers else cartpole()
+        ours, theirs = make_one(source), TimeFeatureWrapper(inner)
+        for env in (ours, theirs):
+            env.reset(seed=0)
+        for step in range(1, 6):
+            shown = [float(env.step(0)[0][-1]) for env in (ours, theirs)]
+            assert shown[0] == shown[1] == pytest.approx(1 - step / most)
+
+
+@pytest.mark.parametrize(
+    ("config", "refused"),
+    [
+        ({"env_wrapper": [{ATARI: {"terminal_on_life_loss": False}}], "frame_stack": 4}, None),
+        ({"env_kwargs": {"repeat_action_probability": 0.0, "mode": 0}}, None),
+        ({"env_wrapper": [{ATARI: {"frame_skip": 2}}]}, "frame_skip=2"),
+        ({"env_kwargs": {"repeat_action_probability": 0.25}}, "repeat_action_probability=0.25"),
+    ],
+)
+def test_atari_that_the_emulators_do_not_play_is_refused(
+    config: dict[str, object], refused: str | None, tmp_path: Path
+) -> None:
+    settings = tmp_path / "BreakoutNoFrameskip-v4"
+    settings.mkdir()
+    (settings / "args.yml").write_text("env: BreakoutNoFrameskip-v4\nalgo: ppo\n")
+    (settings / "config.yml").write_text(yaml.safe_dump(config))
+    embedded = load_teacher("embedded").files.archive
+    shutil.copy(embedded, tmp_path / "BreakoutNoFrameskip-v4.zip")
+    if refused is None:
+        found = load_target(str(tmp_path), None, None, "cpu")
+        assert found.environment == EnvironmentSource("BreakoutNoFrameskip-v4")
+        return
+    with pytest.raises(EnvironmentConfigError, match=refused):
+        load_target(str(tmp_path), None, None, "cpu")
+
+
+def test_pusher_is_played_in_the_version_that_is_there() -> None:
+    source, said = present_form(EnvironmentSource("Pusher-v2"))
+    assert source.env_id == "Pusher-v5" and said is not None and "rewards" in said

@@ -18,6 +18,7 @@ from qpd.analysis.precision.trainings import (
 )
 from qpd.recipe.train_schema import METHODS, TrainPrecision, load_train_recipe
 from qpd.runs.manifest import EvaluatedPolicy
+from qpd.runs.run_folder import RunDirectoryError
 from qpd.runs.training_run import TrainingRun
 from tests.command_line import call
 
@@ -140,3 +141,16 @@ def test_every_arm_has_a_name() -> None:
     assert TrainPrecision(format="fp16", methods=["kahan_actor"]).named() == (
         "fp16, plain and kahan_actor"
     )
+
+
+def test_a_trainings_recipe_that_was_edited_is_written_again(tmp_path: Path) -> None:
+    recipe = load_train_recipe(None, ["name='09'"], algo="sac", env="Pendulum-v1")
+    with TrainingRun.create(tmp_path / "run", recipe) as run:
+        file = run.recipe_file
+    assert TrainingRun.open(tmp_path / "run").recipe == recipe
+    file.write_text(file.read_text() + "# edited\n")
+    with pytest.raises(RunDirectoryError, match="goes on without it"):
+        TrainingRun.open(tmp_path / "run")
+    with TrainingRun.create(tmp_path / "run", recipe):
+        pass
+    assert TrainingRun.open(tmp_path / "run").recipe == recipe

@@ -1,6 +1,7 @@
 """Zoo folders, names and settings: found, understood, never executed."""
 
 import logging
+import zipfile
 from pathlib import Path
 
 import gymnasium
@@ -88,3 +89,18 @@ def test_renamed_environments_exist():
     # -v5 observes and rewards otherwise than what agents of -v3 were trained on.
     assert current_environment_id("HalfCheetah-v3") == "HalfCheetah-v4"
     assert current_environment_id("Ant-v2") == "Ant-v4"
+
+
+@pytest.mark.parametrize("name", ["run1.5", "run15"])
+def test_an_unpacked_agent_has_its_own_files_and_no_neighbours(name, tmp_path):
+    agent = tmp_path / name
+    A2C("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "a2c.zip")
+    with zipfile.ZipFile(tmp_path / "a2c.zip") as packed:
+        packed.extractall(agent)
+    (agent / "args.yml").write_text("env: CartPole-v1\nalgo: a2c\n")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "args.yml").write_text("env: Acrobot-v1\nalgo: ppo\n")
+    assert load_teacher(agent).env_id == "CartPole-v1"
+    (agent / "args.yml").unlink()
+    assert load_teacher(agent, algo="a2c").files.env_id is None

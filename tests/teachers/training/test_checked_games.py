@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+import qpd
 from qpd.environments.errors import EnvironmentRunError
 from qpd.errors.termination import Terminated
 from qpd.runs.training_run import TrainingRun
@@ -113,3 +114,18 @@ def test_a_training_goes_on_from_its_last_checkpoint(
     assert (code, err) == (0, "")
     phase = TrainingRun.open(folder).phase
     assert (phase.state, phase.resumed_at) == ("done", (200,))
+
+
+def test_episodes_that_a_wrapper_cuts_are_recorded(tmp_path: Path) -> None:
+    cut = {"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 7}}
+    overrides = {"environment.wrappers": [cut], "n_steps": 32, "batch_size": 32, "n_envs": 1}
+    done = qpd.train(
+        "ppo",
+        "Pendulum-v1",
+        overrides={**overrides, "train.timesteps": 64},
+        output=tmp_path / "run",
+    )
+    rows = (done.path / "0.monitor.csv").read_text().splitlines()[2:]
+    assert len(rows) >= 8 and {row.split(",")[1] for row in rows} == {"7"}
+    # The agent is played with the user's wrapper alone.
+    assert "Monitor" not in (done.path / "Pendulum-v1" / "config.yml").read_text()
