@@ -26,7 +26,12 @@ from qpd.files.atomic import write_safetensors
 from qpd.integer.integer_student import IntegerStudent, integer_student
 from qpd.machine.description import cxx_compiler
 from qpd.numerics.numerics_record import record_numerics
-from qpd.phases.agent_recipe import CONTINUOUS_RECIPE, IMAGE_RECIPE, VECTOR_RECIPE
+from qpd.phases.agent_recipe import (
+    CONTINUOUS_RECIPE,
+    IMAGE_RECIPE,
+    VECTOR_RECIPE,
+    from_root,
+)
 from qpd.phases.quantize import CALIBRATED_NAME, preprocessing_of, quantization_config
 from qpd.quantization.bias_correction import correct_biases
 from qpd.quantization.calibration import calibrate
@@ -115,7 +120,7 @@ def _recipe(
     settings: dict[str, Any] = {
         "name": agent_name(teacher.algo, teacher.env_id),
         "seed": seed,
-        "teacher.source": teacher.source,
+        "teacher.source": from_root(teacher.source),
         "teacher.algo": teacher.algo,
         "student.hidden": list(widths.hidden),
         "student.activation": widths.activation,

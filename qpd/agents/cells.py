@@ -142,7 +142,13 @@ def _integer_layers(agent: IntegerAgent) -> tuple[LayerNoise, ...]:
 
 def _integer_bytes(agent: IntegerAgent) -> int:
     layers, low = agent.integers.layers, agent.integers.input_low
-    found = constant_bytes([layer.shape for layer in layers], [layer.bits for layer in layers])
+    thresholds = agent.integers.action_thresholds
+    found = constant_bytes(
+        [layer.shape for layer in layers],
+        [layer.bits for layer in layers],
+        agent.integers.architecture.num_tables,
+        0 if thresholds is None else len(thresholds),
+    )
     return found + (0 if low is None else _RANGE_BYTES * len(low))
 
 

@@ -82,11 +82,11 @@ class PrecisionTable:
     def text_rows(self) -> list[list[str]]:
         """Return the rows as the terminal shows them, under `HEADER`."""
         found: list[list[str]] = []
-        last = ""
+        told: set[str] = set()
         for row in self.rows:
-            if row.agent != last and row.return_fp32 is not None:
+            if row.agent not in told and row.return_fp32 is not None:
                 found.append(_fp32_text(row))
-            last = row.agent
+                told.add(row.agent)
             found.append(_row_text(row))
         return found
 

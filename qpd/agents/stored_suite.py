@@ -29,8 +29,8 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
     """
     found: dict[tuple[str, str, tuple[float, ...]], AgentResult] = {}
     for folder in [each for given in folders for each in _suites(given)]:
-        for result in _results(folder):
-            key = (result.name, result.source, result.fp32.played.returns)
+        for digest, result in _results(folder):
+            key = (result.name, digest, result.fp32.played.returns)
             if key in found:
                 cells = {cell_key(cell): cell for cell in (*found[key].cells, *result.cells)}
                 result = AgentResult(
@@ -46,12 +46,12 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
     names: set[str] = set()
     agents: set[tuple[str, str]] = set()
     results = []
-    for name, source, games in found:
-        shown = f"{name} ({len(games)} games)" if (name, source) in agents else name
+    for name, digest, games in found:
+        shown = f"{name} ({len(games)} games)" if (name, digest) in agents else name
         shown = free_name(shown, names)
         names.add(shown)
-        agents.add((name, source))
-        results.append(replace(found[name, source, games], name=shown))
+        agents.add((name, digest))
+        results.append(replace(found[name, digest, games], name=shown))
     return results
 
 
@@ -71,7 +71,8 @@ def _suites(given: Path) -> list[Path]:
     return inside
 
 
-def _results(folder: Path) -> Iterator[AgentResult]:
+def _results(folder: Path) -> Iterator[tuple[str, AgentResult]]:
+    """Yield each agent with the digest of its file, by which it is the same at another place."""
     for file in sorted(folder.glob(f"*/{AGENT_FILE}")):
         agent = _read(file)
         fp32, random = (read_cell(file.parent / f"{key}.json") for key in (FP32.key, "random"))
@@ -86,14 +87,17 @@ def _results(folder: Path) -> Iterator[AgentResult]:
             if cell is not None and (cell.why_not or len(cell.played.returns) == episodes):
                 cells.append(cell)
         if len(random.played.returns) == episodes:
-            yield AgentResult(
-                str(agent["source"]),
-                file.parent.name,
-                str(agent["algo"]),
-                str(agent["environment"]["env_id"]),
-                fp32,
-                random.played,
-                tuple(cells),
+            yield (
+                str(agent.get("sha256", agent["source"])),
+                AgentResult(
+                    str(agent["source"]),
+                    file.parent.name,
+                    str(agent["algo"]),
+                    str(agent["environment"]["env_id"]),
+                    fp32,
+                    random.played,
+                    tuple(cells),
+                ),
             )
 
 

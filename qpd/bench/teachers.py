@@ -96,7 +96,13 @@ def _teacher_beside(model: BenchModel) -> tuple[BenchTeacher | None, str | None]
         why = "an agent that learned in integers has no teacher"
     else:
         try:
-            return teacher_of_run(model.path), None
+            found = teacher_of_run(model.path)
+            shown = model.student.architecture.observation_shape
+            if found.teacher.observation_shape == shown:
+                return found, None
+            why = (
+                f"its teacher sees {found.teacher.observation_shape} where the student sees {shown}"
+            )
         except UserError as error:
             why = f"its teacher cannot be timed: {error.lines[0]}"
     if not model.student.architecture.stacks_frames:  # all that the embedded teacher sees

@@ -100,7 +100,10 @@ def export(
     files = getattr(import_module(module), function)(
         source, golden_vectors(source.student), **options
     )
-    folder = output or (run if run.is_dir() else run.parent) / "exports" / target
+    # Of another student than the run's last, such as ptq.safetensors, in a folder of its own.
+    is_last = run.is_dir() or run.name == "quantized.safetensors"
+    name = target if is_last else f"{run.stem}-{target}"
+    folder = output or (run if run.is_dir() else run.parent) / "exports" / name
     write_bundle(folder, target, source, files)
     sizes = {name: (folder / name).stat().st_size for name in sorted([*files, MANIFEST])}
     if as_json:

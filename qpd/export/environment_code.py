@@ -17,13 +17,16 @@ def environment_code(source: EnvironmentSource) -> dict[str, str]:
     """Return the fields `environment_imports` and `make_environment`: lines of Python.
 
     The environment is `env` in the end: monitored, in its wrappers, its observations stacked by
-    Stable-Baselines3's VecFrameStack. `atari_kwargs` is what make_atari_env needs for an id of
-    ale-py's, which would skip frames and repeat actions by itself.
+    Stable-Baselines3's VecFrameStack. `atari_env` is the id as a literal, `atari_kwargs` what
+    make_atari_env needs for an id of ale-py's, which would skip frames and repeat actions by
+    itself.
     """
     lines = [f"env = gymnasium.make({_literal(source.env_id)}{_arguments(source.kwargs)})"]
     imports = []
     if source.env_id.startswith(CONTROL):
         imports.append("import shimmy  # registers dm_control's environments")
+    if source.env_id.startswith("qpd/"):
+        imports.append("import qpd.environments.making  # registers qpd's environments")
     for wrapper in source.wrappers:
         module, _, name = importable(wrapper.name).rpartition(".")
         imports.append(f"from {module} import {name}")
@@ -37,6 +40,7 @@ def environment_code(source: EnvironmentSource) -> dict[str, str]:
     return {
         "environment_imports": "".join(f"{line}\n" for line in dict.fromkeys(imports)),
         "make_environment": "\n".join(lines),
+        "atari_env": _literal(source.env_id),
         "atari_kwargs": _PLAIN_ALE * source.env_id.startswith("ALE/"),
     }
 

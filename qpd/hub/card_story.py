@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from qpd.environments.registry import atari_rom, default_max_frames
 from qpd.hub.contents import PushSource, published_source
@@ -26,7 +28,7 @@ def origin(source: PushSource) -> str:
     is_own = comes_with_qpd(named)
     agent = f"QPD's own agent, {code(named)}" if is_own else code(published_source(teacher.source))
     # Nobody else has a file of this machine: the command on the card asks readers for theirs.
-    needs_agent = not is_own and not is_hub_id(named)
+    needs_agent = not is_own and (not is_hub_id(named) or Path(named).exists())
     # A new folder: the published one is a finished run, and `qpd run` would find nothing to do.
     command = f"qpd run recipe.yaml -o again{' --teacher AGENT.zip' if needs_agent else ''}"
     if source.is_agent:
@@ -64,9 +66,19 @@ def _rounding(source: PushSource, agent: str) -> str:
     command = (
         f"qpd quantize {agent} --bits {settings.weight_bits} --activations "
         f"{settings.activation_bits} --scheme {settings.scheme}{shared} --seed {recipe.seed} "
-        f"--episodes {recipe.evaluation.episodes} -o again"
+        f"--episodes {recipe.evaluation.episodes}{_environment(source)} -o again"
     )
     return f"{command} && qpd finetune again/*/W*/" if source.policy == "qat" else command
+
+
+def _environment(source: PushSource) -> str:
+    """Return the options that name what an agent plays, which its own files may not."""
+    words = source.environment.options()
+    if "--env" not in words:
+        words = ["--env", source.environment.env_id, *words]
+    if source.run.recipe.teacher.vecnormalize is not None:
+        words += ["--vecnormalize", "vecnormalize.pkl"]
+    return f" {shlex.join(words)}"
 
 
 def _commit(source: PushSource) -> str:
@@ -107,9 +119,11 @@ def _number(value: object) -> str:
 def limits(source: PushSource, is_filmed: bool) -> str:
     """Return the section on what the numbers do not show."""
     measured, env_id = source.measured, code(source.teacher.env_id)
+    # Of a rounded agent the seed is that of its games; how it was trained is not known.
+    seed = "" if source.is_agent else f"seed {source.run.manifest.seed}, "
     lines = [
         f"- Returns are means over full games, all lives, unclipped score, with a 95% bootstrap "
-        f"interval over the games of one training run (seed {source.run.manifest.seed}, evaluation "
+        f"interval over the games of one training run ({seed}evaluation "
         f"seed {measured.seed}). The variation from one training run to another was not "
         "measured here.",
         *["- The epoch was chosen on games other than those reported."]
@@ -159,6 +173,7 @@ def files_table(source: PushSource, formats: Sequence[str], is_filmed: bool) -> 
     kept = source.run.distilled_file.is_file()
     rows = [
         ("quantized.safetensors", f"the {source.noun}: weights packed at their true bits", True),
+        ("ptq.safetensors", "the same, by the name of its phase", source.policy == "ptq"),
         ("distilled.safetensors", f"the {source.noun} in fp32, before it was rounded", kept),
         (source.zip_name if "sb3" in formats else "", "as an agent of Stable-Baselines3", True),
         ("onnx/", "for ONNX Runtime: int8 and fp32", "onnx" in formats),

@@ -219,6 +219,8 @@ def check_new(folder: Path) -> None:
 def _write_run_files(folder: Path, source: PushSource) -> None:
     run = source.run
     shutil.copyfile(run.quantized_file, folder / run.quantized_file.name)
+    if source.policy == "ptq":  # by this name a run knows them
+        shutil.copyfile(run.quantized_file, folder / run.ptq_file.name)
     # Runs kept for their results may have left it out, as it is the larger file.
     if run.distilled_file.is_file():
         shutil.copyfile(run.distilled_file, folder / run.distilled_file.name)

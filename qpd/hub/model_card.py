@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from qpd.actions import Box
 from qpd.environments.registry import atari_rom
+from qpd.environments.source import EnvironmentSource
+from qpd.environments.wrappers import is_known
 from qpd.export.action_texts import bin_texts, c_texts, onnx_texts, sb3_texts
 from qpd.export.environment_code import environment_code
 from qpd.export.observation_words import parts_words
@@ -19,7 +22,7 @@ from qpd.quantization.bit_widths import BitWidths, bit_widths
 from qpd.runs.manifest import EvaluatedPolicy
 from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers.archive.agent_identity import algorithm_name, library_name
-from qpd.teachers.archive.algorithm import CONTRIB_ALGORITHMS
+from qpd.teachers.archive.algorithm import CONTRIB_ALGORITHMS, SEARCH_ALGORITHM
 
 # In the order of the table, from what was imitated, or rounded, to what came of it.
 _ROWS: dict[EvaluatedPolicy, str] = {
@@ -90,8 +93,8 @@ def _metadata(source: PushSource, formats: Sequence[str]) -> Any:
     tags += ["sb3-contrib"] if source.teacher.algo in CONTRIB_ALGORITHMS else []
     tags += ["quantization", "int8" if _bits(source).by_layer == "8" else "low-bit"]
     if not source.is_agent:
-        tags += ["policy-distillation", "quantization-aware-training"]
-    elif source.policy == "qat":
+        tags += ["policy-distillation"]
+    if source.policy == "qat":
         tags += ["quantization-aware-training"]
     tags += ["qpd"]
     tags += [name for name in ("onnx", "litert") if name in formats]
@@ -202,7 +205,8 @@ def _results(source: PushSource) -> str:
     # Parameters compare the networks, bytes the files that have to be shipped.
     parameters_apart = _apart(teacher.num_parameters / architecture.num_parameters, "{:.1f}")
     bytes_apart = _apart(teacher_bytes / student_bytes, "{:.0f}")
-    critic = "" if source.export.student.actions.has_values else ", critic included"
+    has_none = source.export.student.actions.has_values or teacher.algo == SEARCH_ALGORITHM
+    critic = "" if has_none else ", critic included"
     bold, other, counted = "student", "its teacher", "the teacher"
     if source.is_agent:
         bold, other, counted = "network", "the agent", "the agent"
@@ -292,7 +296,7 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
         "algo": sb3_algorithm(export),
         "env_id": source.teacher.env_id,
         # Who names it lets its module be imported.
-        "env": f" --env {source.teacher.env_id}" if ":" in source.teacher.env_id else "",
+        "env": _named_modules(source.environment),
         # The snippet acts as the reported return was measured.
         "deterministic": str(source.measured.acting == "greedy"),
         "constant_bytes": f"{c_constant_bytes(export.student):,}",
@@ -309,3 +313,13 @@ def _how_to_run(source: PushSource, repo_id: str, formats: Sequence[str]) -> lis
     names = ["download"] + [f"sb3_{kind}"] * ("sb3" in formats)
     names += [name for name in ("onnx", "litert", "c", "bin") if name in formats]
     return [bundle_text(f"card_{name}.md", fields).decode() for name in names]
+
+
+def _named_modules(environment: EnvironmentSource) -> str:
+    """Return the options that let an environment's modules be imported; a run takes no others."""
+    asked = tuple(wrapper for wrapper in environment.wrappers if not is_known(wrapper))
+    named = environment.env_id if ":" in environment.env_id else ""
+    # A run's wrappers are given as a whole.
+    wrappers = environment.wrappers if asked else ()
+    words = EnvironmentSource(named, wrappers=wrappers).options()
+    return f" {shlex.join(words)}" if words else ""

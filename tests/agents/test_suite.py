@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from qpd.agents import agent_games, suite
 from qpd.agents.cells import action_changes, quantize_agent
 from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.precision import Precision, precisions_of
+from qpd.agents.precision_table import PrecisionRow, PrecisionTable
 from qpd.agents.quantized_agent import activation_ranges, agent_policy, quantized_actor
 from qpd.agents.results import AgentResult, Played, read_cell
 from qpd.agents.suite import Suite, run_suite
@@ -25,6 +28,7 @@ from qpd.runs.progress import SilentProgress
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target
 from qpd.student_files.predictor import load_student_policy
+from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.networks.actor import actor_of
 from tests.command_line import call
@@ -174,6 +178,9 @@ def test_an_agent_with_tanh_is_integers_too(teacher_zip: Path, tmp_path: Path) -
     (manifest,) = (tmp_path / "s").rglob("manifest.json")
     run = RunDirectory.open(manifest.parent, read_only=True)
     assert run.recipe.student.activation == "tanh"
+    # Its two tables are counted, 1,024 bytes each, beside the inputs' ranges.
+    (integers,) = [cell for cell in result.cells if cell.arithmetic == "integers"]
+    assert integers.num_bytes == stored_constant_bytes(run.quantized_file) + 4 * 8
 
 
 def test_columns_of_integers_without_relu_are_no_row_of_their_own(
@@ -329,7 +336,16 @@ def test_its_card_and_report_call_it_no_student(
     for wrong in ("imitates", "distillation", "student of", "qpd run", "epoch was chosen"):
         assert wrong not in card
     again = "qpd quantize AGENT.zip --bits 8 --activations 8 --scheme dorefa_scaled --per column"
-    assert f"{again} --seed 5 --episodes 10 -o again   # makes such integers again" in card
+    assert (
+        f"{again} --seed 5 --episodes 10 --env CartPole-v1 -o again   # makes such integers again"
+        in card
+    )
+    # What it tells readers to do works in that folder.
+    assert (
+        "`qpd evaluate . --policy ptq --episodes 20`" in card and "one training run (eval" in card
+    )
+    assert "quantization-aware-training" not in card
+    assert load_target(str(hub), "ptq", None, "cpu").label == "ptq"
     code, _, err = call(
         capsys, "report", path, "--no-video", "--no-umap", "-o", tmp_path / "r.html"
     )
@@ -343,3 +359,28 @@ def test_the_same_text_twice_is_one_agent_twice(dqn_zip: Path, tmp_path: Path) -
     name = str(dqn_zip)
     with pytest.raises(AgentQuantizationError, match="give it once"):
         played(Suite((name, name), ASKED, episodes=10), tmp_path / "suite")
+
+
+def test_an_agent_is_named_from_the_root(
+    dqn_zip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path of two parts would be a hub id in another folder."""
+    (tmp_path / "agents").mkdir()
+    shutil.copy(dqn_zip, tmp_path / "agents" / "dqn-CartPole-v1.zip")
+    monkeypatch.chdir(tmp_path)
+    asked = Suite(("agents/dqn-CartPole-v1",), precisions_of([8], 8), 4)
+    played(asked, tmp_path / "suite")
+    (recipe,) = (tmp_path / "suite").rglob("recipe.yaml")
+    source = RunDirectory.open(recipe.parent, read_only=True).recipe.teacher.source
+    assert source == str(tmp_path / "agents" / "dqn-CartPole-v1")
+
+
+def test_fp32_is_shown_where_the_first_precision_failed(dqn_zip: Path) -> None:
+    row = PrecisionRow("a", "E", "fp16", why_not="beyond 65,504")
+    numbers = dict.fromkeys(
+        ("return_fp32", "return_quantized", "low_quantized", "high_quantized", "error_percent",
+         "difference", "low", "high"), 1.0,
+    )  # fmt: skip
+    known = replace(row, precision="W8", why_not=None, bytes_fp32=9, bytes_quantized=3, **numbers)
+    shown = PrecisionTable((row, known), ()).text_rows()
+    assert [cells[1] for cells in shown] == ["fp16", "fp32", "W8"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -185,3 +186,13 @@ def test_the_table_names_every_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     first_words = {line.split()[0]: line.split() for line in said.splitlines() if line.strip()}
     for path in (tmp_path / "out").iterdir():
         assert first_words[path.name][-1] == f"{path.stat().st_size:,}"
+
+
+def test_another_student_of_a_run_has_a_folder_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("quantized.safetensors", "ptq.safetensors"):
+        shutil.copy(XXS / "quantized.safetensors", tmp_path / name)
+        code, _, err = call(capsys, "export", tmp_path / name, "--format", "bin")
+        assert code == 0, err
+    assert sorted(p.name for p in (tmp_path / "exports").iterdir()) == ["bin", "ptq-bin"]

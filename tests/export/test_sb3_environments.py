@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -23,6 +24,7 @@ from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource, wrappers_of
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors, load_export_source
 from qpd.export.environment_code import environment_code
+from qpd.export.runtime_files import bundle_text
 from qpd.export.sb3_zip import export_sb3
 from qpd.integer.integer_student import IntegerEngine
 from qpd.students import StudentArchitecture
@@ -162,3 +164,20 @@ def test_without_stable_baselines3_the_extra_is_named(monkeypatch: pytest.Monkey
     made = load_export_source(RUNS / "classic-ppo-cartpole")
     with pytest.raises(ExportError, match="sb3 export needs stable_baselines3: pip install"):
         export_sb3(made, golden_vectors(made.student, n=2))
+
+
+def test_code_that_readers_run_is_made_of_literals() -> None:
+    hostile = 'ALE/Pong-v5"); print("injected") #'
+    fields = environment_code(EnvironmentSource(hostile))
+    assert ast.literal_eval(fields["atari_env"]) == hostile
+    others = dict.fromkeys(("student", "env_id", "algo", "equal_outputs", "sampling"), "")
+    page = bundle_text("sb3_atari.md", others | fields).decode()
+    assert f"make_atari_env({fields['atari_env']}, " in page
+    # QPD's own environments are registered where they are imported.
+    fields = environment_code(EnvironmentSource("qpd/Navigation-v0"))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import gymnasium\nfrom stable_baselines3.common.monitor import "
+         f"Monitor\n{fields['environment_imports']}\n{fields['make_environment']}"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

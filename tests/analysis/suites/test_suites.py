@@ -161,7 +161,7 @@ def suite_on_disk(folder: Path, results: list[AgentResult]) -> Path:
     for result in results:
         place = folder / result.name
         place.mkdir(parents=True)
-        about = {"source": result.source, "sha256": "0", "algo": result.algo,
+        about = {"source": result.source, "sha256": Path(result.source).name, "algo": result.algo,
                  "environment": {"env_id": result.env_id}}  # fmt: skip
         write_json(place / "agent.json", sealed(about))
         write_cell(place / "fp32.json", result.fp32)
@@ -302,6 +302,12 @@ def test_two_agents_of_one_name_stay_apart(tmp_path: Path) -> None:
     results = suite_results([tmp_path / name for name in ("one", "two", "three")])
     assert [each.name for each in results] == ["ppo-Game", "ppo-Game-2", "ppo-Game (3 games)"]
     assert suite_frame(results)["return_fp32"].tolist() == [100.0, 50.0, 90.0]
+    # The first one's very games, measured at another place of its file.
+    (tmp_path / "moved").mkdir()
+    same = agent("ppo-Game", "ppo", [100.0, 100.0], cell("W4", [1.0, 1.0]))
+    suite_on_disk(tmp_path / "moved", [replace(same, source="elsewhere/one")])
+    (joined,) = suite_results([tmp_path / "one", tmp_path / "moved"])
+    assert [each.precision for each in joined.cells] == ["W8", "W4"]
 
 
 @pytest.mark.parametrize("command", ["errors", "losses", "bits", "paper"])

@@ -13,6 +13,11 @@
 
 #define MOST_OBSERVATIONS 512
 #define MOST_SAMPLES 100000
+#ifdef __APPLE__ /* ru_maxrss is in bytes there, elsewhere in KiB */
+#define RSS_UNIT 1
+#else
+#define RSS_UNIT 1024
+#endif
 
 static uint8_t observations[MOST_OBSERVATIONS][QPD_INPUT_BYTES];
 static uint32_t samples[MOST_SAMPLES];
@@ -114,6 +119,6 @@ int main(int argc, char **argv)
            "\"constant_bytes\": %d, \"arena_bytes\": %d}\n",
            device, QPD_NAME, qpd_kernel_name(), __VERSION__, (unsigned long)n, median,
            (unsigned long)samples[n - 1 - n / 100], median > 0 ? 1e9 / median : 0.0,
-           (unsigned long)usage.ru_maxrss * 1024, QPD_CONSTANT_BYTES, QPD_ARENA_BYTES);
+           (unsigned long)usage.ru_maxrss * RSS_UNIT, QPD_CONSTANT_BYTES, QPD_ARENA_BYTES);
     return 0;
 }
