@@ -53,6 +53,8 @@ COLUMNS = (
     "skipped_updates",
     "loss_scale",
     *GRADIENT_COLUMNS,
+    "approx_kl",
+    "clip_fraction",
 )
 
 
@@ -123,7 +125,9 @@ class _Observer:
             row["validation_return"] = report.validation.mean
             row["validation_low"], row["validation_high"] = report.validation.interval()
             row["validation_divergence"] = report.divergence
-        for name in ("rollout_return", "skipped_updates", "loss_scale"):
+        for name in (
+            "rollout_return", "skipped_updates", "loss_scale", "approx_kl", "clip_fraction",
+        ):  # fmt: skip
             row[name] = getattr(report, name)
         counted = self._counted
         if counted is not None:

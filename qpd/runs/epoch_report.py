@@ -26,7 +26,9 @@ class EpochReport:
 
     `divergence` is the validated student's from its teacher, in nats; `rollout_return` the mean
     return of the games that ended in the epoch's rollout, if any did. `skipped_updates`, of the
-    phase so far, and `loss_scale` are there where the loss is scaled or gradients are counted.
+    phase so far, and `loss_scale` are there where the loss is scaled or gradients are counted;
+    `approx_kl`, in nats, and `clip_fraction`, of the policy after the epoch beside the one that
+    played it, where it learns from rewards.
     """
 
     epoch: int
@@ -40,6 +42,8 @@ class EpochReport:
     rollout_return: float | None = None
     skipped_updates: int | None = None
     loss_scale: float | None = None
+    approx_kl: float | None = None
+    clip_fraction: float | None = None
 
 
 def epoch_scalars(report: EpochReport) -> dict[str, float]:
@@ -62,6 +66,9 @@ def epoch_scalars(report: EpochReport) -> dict[str, float]:
         scalars["divergence/validation"] = report.divergence
     if report.rollout_return is not None:
         scalars["rollout/return"] = report.rollout_return
+    if report.approx_kl is not None and report.clip_fraction is not None:
+        scalars["train/approx_kl"] = report.approx_kl
+        scalars["train/clip_fraction"] = report.clip_fraction
     if report.skipped_updates is not None:
         scalars["train/skipped_updates"] = report.skipped_updates
     if report.loss_scale is not None:

@@ -150,6 +150,8 @@ class TerminalProgress:
         )
         if report.rollout_return is not None:
             line += f", games played {report.rollout_return:.1f}"
+        if report.approx_kl is not None:
+            line += f", KL {report.approx_kl:.3f}"
         if report.validation is not None:
             low, high = report.validation.interval()
             line += f", return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"

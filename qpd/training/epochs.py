@@ -15,6 +15,7 @@ from torch import Tensor
 from qpd.environments.policy import Policy
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
+from qpd.losses.ppo import PolicyChange
 from qpd.machine.cores import usable_cores
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream, Rollout
@@ -157,7 +158,8 @@ def _one_epoch(
         trainee = active[number]
         _check_updates(trainee, trainee.skipped_updates - ago, len(batches))
         _check_epoch(trainee, loss_sums / count, updates.steps[number], sample, before)
-        _end_epoch(trainee, loss_sums / count, count / (trained - began), played)
+        change = updates.steps[number].policy_change(sample)
+        _end_epoch(trainee, loss_sums / count, count / (trained - began), played, change)
 
 
 def _check_updates(trainee: Trainee, skipped: int, tried: int) -> None:
@@ -212,7 +214,11 @@ def _check_epoch(
 
 
 def _end_epoch(
-    trainee: Trainee, losses: Tensor, samples_per_second: float, rollout_return: float | None
+    trainee: Trainee,
+    losses: Tensor,
+    samples_per_second: float,
+    rollout_return: float | None,
+    change: PolicyChange | None = None,
 ) -> None:
     """Validate where it is due, and report; `losses` are the epoch's means, `[3]`."""
     plan, state, began = trainee.plan, trainee.state, time.perf_counter()
@@ -243,6 +249,8 @@ def _end_epoch(
             rollout_return,
             None if state.scaling is None else trainee.skipped_updates,
             None if state.scaling is None else state.scaling.loss_scale.scale,
+            None if change is None else change.approx_kl,
+            None if change is None else change.clip_fraction,
         )
     )
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qpd.losses.objective import Objective
-from qpd.losses.ppo import clipped_objective
+from qpd.losses.ppo import PolicyChange, clipped_objective, policy_change
 from qpd.machine.compiled_graph import CompileError
 from qpd.numerics.precision import compute_precision
 from qpd.replay.sample import ReplaySample
@@ -112,6 +112,16 @@ class TrainStep:
         with torch.autocast(self.device.type, self._dtype, enabled=self._dtype != torch.float32):
             outputs = self._module(sample.inputs)
         return phase_losses(outputs, sample, self._plan)
+
+    @torch.no_grad()
+    def policy_change(self, sample: ReplaySample) -> PolicyChange | None:
+        """Return how far the student is from the one that played `sample`; without rewards None."""
+        reward = self._plan.reward
+        if reward is None:
+            return None
+        with torch.autocast(self.device.type, self._dtype, enabled=self._dtype != torch.float32):
+            logits = self._module(sample.inputs)[0]
+        return policy_change(logits, sample.actions, sample.log_probs, reward.clip)
 
     @torch.no_grad()
     def total(self, sample: ReplaySample) -> float:

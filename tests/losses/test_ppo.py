@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from qpd.losses.ppo import clipped_objective
+from qpd.losses.ppo import clipped_objective, policy_change
 from qpd.replay.advantages import PlayedStep, generalized_advantages
 
 
@@ -94,3 +94,12 @@ def test_clipped_objective_by_hand(
     loss.sum().backward()
     assert logits.grad is not None
     assert bool(logits.grad.abs().max() > 1e-6) == moves
+
+
+def test_how_far_a_policy_moved_by_hand() -> None:
+    # Probabilities are 1/4 and 3/4; the second action had 1/2, so its ratio is 3/2.
+    logits = torch.tensor([[0.0, math.log(3.0)]] * 2)
+    acted = torch.tensor([0.5, 0.25]).log()
+    change = policy_change(logits, torch.tensor([1, 0]), acted, clip=0.2)
+    assert change.approx_kl == pytest.approx((0.5 - math.log(1.5)) / 2)
+    assert change.clip_fraction == 0.5

@@ -269,10 +269,13 @@ def test_rewards_lead_past_a_teacher_that_knows_nothing(teacher_zip: Path, tmp_p
     best = max(float(row["validation_return"]) for row in rows if row["validation_return"])
     assert before < 100 and best > 150
     played = [float(row["rollout_return"]) for row in rows]
+    assert all(float(row["approx_kl"]) > 0 for row in rows)
     assert np.mean(played[-5:]) > 3 * np.mean(played[:3])
     # The student's own play resumes as exactly as the teacher's.
     with pytest.raises(Interrupt):
         work(path, recipe, Follower(lambda event, phase, epoch: (event, epoch) == ("batch", 7)))
+    # The head learns at the phase's rate: PPO's steps are small in terms of the acting policy.
+    assert saved_state(path)[1]["states"][""]["head_factor"] == 1.0
     work(path, recipe, Follower())
     assert outcome(path) == outcome(whole)
 
