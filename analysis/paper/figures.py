@@ -124,7 +124,7 @@ def _draw_claim(axes: Axes, result: ClaimResult, place: float) -> None:
         # An arrow at the edge, the number, and the visible part of the bar.
         axes.plot(0.985 * _WIDEST, place, ">", color=colour, markersize=4)
         axes.plot([min(ratio.low, _WIDEST), _WIDEST], [place] * 2, color=colour, linewidth=1)
-        beside: dict[str, Any] = {"ha": "right", "va": "center"}
+        beside: dict[str, Any] = {"ha": "right", "va": "bottom"}  # above the line
         beside |= {"color": colour, "fontsize": 7}
         axes.text(0.96 * _WIDEST, place, f"{ratio.value:.3g}", **beside)
     elif ratio is not None and not np.isnan(ratio.value):
