@@ -44,6 +44,7 @@ from qpd.recipe.loading import (
     override_lines,
     override_recipe,
     refuse_repeated,
+    with_arguments,
 )
 from qpd.recipe.schema import Recipe
 from qpd.recipe.train_schema import (
@@ -140,10 +141,7 @@ def train(
         UserError: RecipeError, TeacherError, EnvironmentConfigError, RunDirectoryError.
         OSError: A full disk, or a folder that may not be written.
     """
-    changes = train_override_lines(overrides)
-    own = _given(seed=seed, device=device)
-    refuse_repeated(own, changes)
-    changes += own
+    changes = with_arguments(train_override_lines(overrides), seed=seed, device=device)
     if isinstance(algo_or_recipe, TrainRecipe):
         resolved = override_train_recipe(algo_or_recipe, changes)
     elif env is None:
@@ -413,13 +411,11 @@ def resolve_recipe(
     teacher decides which of the shipped ones it is (then also TeacherError), and the run is named
     after it.
     """
-    changes = override_lines(overrides)
-    own = _given(seed=seed, device=device)
+    changes = with_arguments(override_lines(overrides), seed=seed, device=device)
     named = [] if teacher is None else agent_lines(teacher, vecnormalize)
     if teacher is None and vecnormalize is not None:
         named = override_lines({"teacher.vecnormalize": os.path.abspath(vecnormalize)})
-    refuse_repeated([*own, *(line for line in named if not line.endswith("=null"))], changes)
-    changes += own
+    refuse_repeated([line for line in named if not line.endswith("=null")], changes)
     if recipe is None:
         recipe, name = choose_recipe(named if teacher is not None else [], changes)
         changes = [*name, *changes]
@@ -435,11 +431,6 @@ def resolve_recipe(
         found = resolved([*named, *told_by_agent(teacher), *changes])
     recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
     return found
-
-
-def _given(**values: int | str | None) -> list[str]:
-    """Return the assignments of the keys that an argument gives a value."""
-    return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
 def default_output(recipe: Recipe) -> Path:

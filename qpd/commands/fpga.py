@@ -61,7 +61,9 @@ def fpga(
     from qpd.fpga.devices import DEVICES
     from qpd.fpga.flow import build_core, need_tools
     from qpd.fpga.simulation import played_observations
+    from qpd.runs.run_directory import RunDirectory
     from qpd.runs.target import load_target
+    from qpd.runs.training_run import is_training
 
     if device not in DEVICES:
         raise ExportError(
@@ -82,7 +84,9 @@ def fpga(
     refuse_foreign(folder, "systemverilog")
     display = progress(quiet)
     wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
-    target = load_target(run, "qat", wish, "cpu")
+    # What quantized.safetensors holds: a training's or phase 3's integers, else phase 2's.
+    is_rounded = not is_training(run) and RunDirectory.open(run, read_only=True).is_only_rounded
+    target = load_target(run, "ptq" if is_rounded else "qat", wish, "cpu")
     played = played_observations(target, observations, display)
     core = build_core(source, DEVICES[device], asked, place, played, folder, display.note)
     found = core.to_json()

@@ -325,6 +325,13 @@ def refuse_repeated(own: Sequence[str], overrides: Sequence[str]) -> None:
         )
 
 
+def with_arguments(overrides: Sequence[str], **values: int | str | None) -> list[str]:
+    """Add the keys that arguments give a value. Raises RecipeError for one of `overrides`."""
+    own = [f"{key}={value}" for key, value in values.items() if value is not None]
+    refuse_repeated(own, overrides)
+    return [*overrides, *own]
+
+
 def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
     """Return overrides as lines `key=value`; a mapping's values become JSON, which YAML reads.
 

@@ -43,7 +43,7 @@ class TrainingPhase(RecipeSection):
         None,
         ge=0,
         le=1,
-        description="lambda of Eq. 2; 1 = Eq. 1 alone; null = 1 for Q-values, 0.5 for logits",
+        description="lambda of Eq. 2; 1 = Eq. 1 alone; null = 1 without a critic, else 0.5",
     )
     loss: Literal["forward_kl", "reverse_kl"] = Field(
         "forward_kl", description="forward = KL(teacher || student), as in the paper"

@@ -218,6 +218,11 @@ class RunDirectory(RunFolder):
         """The students' files, whether or not they exist, in the order of `MADE_BY`."""
         return {"distilled": self.distilled_file, "ptq": self.ptq_file, "qat": self.quantized_file}
 
+    @property
+    def is_only_rounded(self) -> bool:
+        """Tell whether quantized.safetensors holds phase 2's student, as phase 3 is not done."""
+        return self.phase("quantize").state == "done" and self.phase("finetune").state != "done"
+
     def exponents_file(self, phase: str) -> Path:
         """Return the file of the gradients that a phase counted (`qpd.runs.counted_gradients`)."""
         return self.path / f"gradient_exponents.{phase}.json"
