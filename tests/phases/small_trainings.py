@@ -82,10 +82,11 @@ def small_training(
 def low_precision_training(
     output: Path, form: str = "fp16", progress: Any = None, **more: Any
 ) -> TrainingRun:
-    """Train SAC in the format `form`; `more` are overrides."""
+    """Train SAC in the format `form`; `more` are overrides, and the seed."""
     _, env, hyperparameters = TRAININGS["sac"]
+    own = SMALL | {name: more.pop(name) for name in ("seed",) if name in more}
     overrides = training_overrides(hyperparameters) | {"precision.format": form} | more
-    return qpd.train("sac", env, overrides=overrides, output=output, progress=progress, **SMALL)
+    return qpd.train("sac", env, overrides=overrides, output=output, progress=progress, **own)
 
 
 def agent_tensors(agent: Path) -> dict[str, np.ndarray]:
