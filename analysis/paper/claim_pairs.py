@@ -135,7 +135,7 @@ def pairs_between(
         Pair(one, other)
         for one in filter(first.holds, groups)
         for other in filter(second.holds, groups)
-        if _agent(one) == _agent(other)
+        if one.agent == other.agent
         if not from_scratch or _samples(one) == _samples(other)
     ]
     alike = [pair for pair in candidates if not _differences(pair, free)]
@@ -160,7 +160,7 @@ def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool)
     for student in students:
         policy, acting = _teachers_play(student, as_imitated)
         for group in groups:
-            same = _agent(group) == _agent(student)
+            same = group.agent == student.agent
             if same and student.num_runs and (group.policy, group.acting) == (policy, acting):
                 pairs.append(Pair(student, group))
     if pairs:
@@ -188,11 +188,6 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
     if students:
         return Found((), f"{students[0].folders}: {_evaluation(students[0])}")
     return Found((), f"needs {side.name}: {side.command(None)}")
-
-
-def _agent(group: PolicyGroup) -> tuple[str, str, str]:
-    """Return what tells agents, each in its environment, apart."""
-    return group.teacher_sha256, group.env_id, group.world
 
 
 def _at_the_papers(group: PolicyGroup) -> bool:

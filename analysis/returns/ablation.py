@@ -70,8 +70,7 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
 
 def _is_comparable(group: PolicyGroup, base: PolicyGroup) -> bool:
     """Tell whether both imitate one teacher, in one environment, and act alike."""
-    mine = (group.env_id, group.world, group.teacher_sha256, group.acting)
-    return mine == (base.env_id, base.world, base.teacher_sha256, base.acting)
+    return (group.agent, group.acting) == (base.agent, base.acting)
 
 
 def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, Any]:

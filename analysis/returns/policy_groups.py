@@ -63,6 +63,11 @@ class PolicyGroup:
     world: str = ""
 
     @property
+    def agent(self) -> tuple[str, str, str]:
+        """The agent and its environment: file, id, and what is done to it."""
+        return self.teacher_sha256, self.env_id, self.world
+
+    @property
     def num_runs(self) -> int:
         """The number of evaluated runs, copies left out; 0 if it was not evaluated."""
         return 0 if self.scores is None else len(self.scores)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class PolicyChange(NamedTuple):
-    """How far a policy is from the one that acted: as Stable-Baselines3's PPO logs it."""
+    """Hold how far a policy is from the one that acted, as Stable-Baselines3's PPO logs it."""
 
     approx_kl: float
     clip_fraction: float
