@@ -231,3 +231,20 @@ def test_null_is_not_unset_and_one_is_not_true() -> None:
         assert len(recipe_differences(before, now)) in (1, 2)
     said = recipe_differences(recipes[2], recipes[3])
     assert said == ["environment.kwargs.mode: was 1, now true"]
+
+
+@pytest.mark.parametrize("value", ["2", None, True])
+def test_a_sharpness_that_is_no_number(run: RunDirectory, value: Any) -> None:
+    with pytest.raises(qpd.UserError, match="--sharpness .*: must be a number"):
+        qpd.evaluate(run, sharpness=value)
+
+
+def test_whole_numbers_may_come_as_floats(run: RunDirectory) -> None:
+    whole = qpd.evaluate(run, episodes=2, seed=1)
+    floats = qpd.evaluate(run, episodes=2.0, seed=np.float64(1.0))  # type: ignore[arg-type]
+    assert floats.to_json()["returns"] == whole.to_json()["returns"]
+
+
+def test_a_hyperparameter_that_no_recipe_can_hold(tmp_path: Path) -> None:
+    with pytest.raises(qpd.UserError, match="n_steps: <object .*: must be a number, text, a list"):
+        qpd.train("ppo", "CartPole-v1", overrides={"n_steps": object()}, output=tmp_path / "run")

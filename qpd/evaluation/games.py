@@ -125,13 +125,15 @@ def evaluate(
     rule: ActingRule,
     seed: int,
     on_episode: Callable[[int], None] | None = None,
+    on_outputs: Callable[[np.ndarray, np.ndarray, np.ndarray], None] | None = None,
 ) -> EvaluationResult:
     """Play `num_episodes` full games in `env`; a game once started is always finished.
 
     Episodes are numbered as they start: one in every environment, then the next one wherever a
     game ends, until all are started; so long and short games count alike. `on_episode` is called
-    with the number finished. A policy that never ends its games, where nothing cuts them off, is
-    told. Raises ValueError for fewer than one episode.
+    with the number finished, `on_outputs` with the episodes that ask the policy, int64 `[n]`,
+    their observations and its outputs. A policy that never ends its games, where nothing cuts them
+    off, is told. Raises ValueError for fewer than one episode.
     """
     if num_episodes < 1:
         raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
@@ -152,8 +154,11 @@ def evaluate(
                 seen = env.observations[row]
                 starts[episode[row]] = hashlib.sha256(seen.tobytes()).digest()
         if len(rows):
-            outputs = policy(env.observations[rows])
+            observations = env.observations[rows]
+            outputs = policy(observations)
             actions[rows] = policy.actions.act(outputs, rule, rng)
+            if on_outputs is not None:
+                on_outputs(episode[rows], observations, outputs)
         step = env.step(actions, active)
         waited = 0 if (step.game_over & active).any() else waited + 1
         if waited == _ENDLESS:

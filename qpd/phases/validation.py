@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from qpd.actions import ActingRule
+from qpd.actions import ActingRule, ActionSpace
 from qpd.environments.interface import VectorEnvironment
 from qpd.environments.policy import Policy, network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import evaluate
-from qpd.evaluation.sampled_states import SampledStates
+from qpd.evaluation.states_of_games import StatesOfGames
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.preparation import Prepared
 from qpd.recipe.schema import MAX_PARALLEL_GAMES, Recipe
@@ -33,32 +33,36 @@ class Validation:
         count = self._recipe.evaluation.validation_episodes
         if self._env is None:  # emulators take a while to make, and many runs never validate
             self._env = make_env(self._recipe, self._prepared, min(count, MAX_PARALLEL_GAMES))
-        states = SampledStates(policy)
+        states = StatesOfGames(count)
         games = evaluate(
-            states,
+            policy,
             self._env,
             count,
             acting_rule(self._recipe, self._prepared),
             seed_for(self._recipe.seed, "validation"),
             lambda done: self._progress.episodes("validation", done, count),
+            states,
         )
-        return Validated(games, self._divergence(states, temperature))
+        return Validated(games, self._divergence(policy.actions, states, temperature))
 
-    def _divergence(self, states: SampledStates, temperature: float) -> float:
+    def _divergence(self, actions: ActionSpace, states: StatesOfGames, temperature: float) -> float:
         """Return Eq. 1 over the states that the student met, of the student that acts, in nats.
 
-        At Eq. 1's temperature: the divergence of the sharpened policies themselves is mostly that
-        of a few states, and tells two epochs apart a third as well.
+        Each game counts alike. `actions` are the student's. At Eq. 1's temperature: the divergence
+        of the sharpened policies themselves is mostly that of a few states, and tells two epochs
+        apart a third as well.
         """
         teacher = self._prepared.teacher
         # What acts has temperature and sharpness folded into its logits.
         folded = teacher.actions.fold(temperature, self._recipe.student.sharpness)
         labels = network_policy(teacher, teacher.actions)
         # In parts: the teacher's activations of all states would take a gigabyte.
-        parts = np.array_split(states.observations, -(-len(states.observations) // 256))
+        observations = states.observations
+        parts = np.array_split(observations, -(-len(observations) // 256))
         wanted = torch.from_numpy(np.concatenate([labels(part) for part in parts]))
-        acted = torch.from_numpy(teacher.actions.outputs_of(states.actions, states.outputs))
-        return float(teacher.actions.divergence(wanted, acted, temperature, folded).mean())
+        acted = torch.from_numpy(teacher.actions.outputs_of(actions, states.outputs))
+        found = teacher.actions.divergence(wanted, acted, temperature, folded)
+        return states.mean(found.double().numpy())
 
     def close(self) -> None:
         """Release the environments."""

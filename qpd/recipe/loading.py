@@ -343,7 +343,8 @@ def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[
         return [overrides]
     if not isinstance(overrides, Mapping):
         return list(overrides)
-    lines, mistakes = [], []
+    lines: list[str] = []
+    mistakes: list[str] = []
     for key, value in flat_settings(overrides, keeps_empty=True).items():
         field = recipe_field(tuple(key.split(".")))
         if value is None and field is not None and field.is_required():
@@ -351,13 +352,21 @@ def override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) -> list[
             mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
             continue
         try:
-            lines.append(f"{key}={value_text(value)}")
-        except (TypeError, ValueError):
-            line = f"{key}: {value!r:.40}: must be a number, text, a list or None"
-            mistakes.append(CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE))
+            lines.append(override_line(key, value))
+        except RecipeError as error:
+            mistakes += error.lines
     if mistakes:
         raise RecipeError(mistakes)
     return lines
+
+
+def override_line(key: str, value: Any) -> str:
+    """Return `key=value`. Raises RecipeError for a value that no recipe can hold."""
+    try:
+        return f"{key}={value_text(value)}"
+    except (TypeError, ValueError):
+        line = f"{key}: {value!r:.40}: must be a number, text, a list or None"
+        raise RecipeError([CodedLine(line, ErrorCode.RECIPE_WRONG_VALUE)]) from None
 
 
 def value_text(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from qpd.recipe.bounds import MAX_SAMPLES, MAX_SEED, MAX_TIMESTEPS
-from qpd.recipe.loading import load_typed_recipe, override_lines, value_text
+from qpd.recipe.loading import load_typed_recipe, override_line, override_lines
 from qpd.recipe.plain_values import Algorithm
 from qpd.recipe.section import RecipeSection
 from qpd.recipe.value_types import (
@@ -420,7 +420,7 @@ def train_override_lines(overrides: Mapping[str, Any] | Sequence[str] | None) ->
     """Return overrides as lines; values of a mapping are written as YAML, mappings among them."""
     if not isinstance(overrides, Mapping):
         return override_lines(overrides)
-    return [f"{key}={value_text(value)}" for key, value in overrides.items()]
+    return [override_line(key, value) for key, value in overrides.items()]
 
 
 def _name(text: str) -> str:

@@ -295,8 +295,7 @@ def play(
     ):
         if given is None:
             continue
-        if not isinstance(given, Real) or isinstance(given, bool):
-            raise TargetError(f"--{name} {given!r}: must be a number", ErrorCode.COMMAND_LINE)
+        _require_number(name, given)
         if not least <= given <= most:
             raise TargetError(
                 f"--{name} {given}: must be from {least:,} to {most:,}", ErrorCode.COMMAND_LINE
@@ -304,11 +303,16 @@ def play(
     for name, number in (("episodes", episodes), ("seed", seed), ("max-frames", max_frames)):
         if number is not None and int(number) != number:
             raise TargetError(f"--{name} {number}: must be a whole number", ErrorCode.COMMAND_LINE)
+    _require_number("sharpness", sharpness)
     if not 0.0 < sharpness <= MAX_SHARPNESS:
         raise TargetError(
             f"--sharpness {sharpness:g}: must be above 0 and at most {MAX_SHARPNESS:g}",
             ErrorCode.COMMAND_LINE,
         )
+    # Whole numbers may come as 2.0 or as NumPy's.
+    episodes, seed, max_frames = (
+        None if number is None else int(number) for number in (episodes, seed, max_frames)
+    )
     spec = environment_spec(target.environment)
     played = target.teacher.source if target.teacher is not None else target.run_path
     misfit = spec.misfit(target.observation_shape, target.policy.actions)
@@ -348,6 +352,11 @@ def play(
             seed,
             lambda done: progress.episodes(f"playing {target.label}", done, episodes),
         )
+
+
+def _require_number(name: str, given: object) -> None:
+    if not isinstance(given, Real) or isinstance(given, bool):
+        raise TargetError(f"--{name} {given!r:.40}: must be a number", ErrorCode.COMMAND_LINE)
 
 
 def play_randomly(

@@ -109,7 +109,8 @@ class TrainingRun(RunFolder):
         with claimed(path) as lock:
             text = recipe.to_yaml()
             if (path / "manifest.json").exists():
-                run = cls(path, recipe, _manifest_of(path), lock)
+                manifest = _manifest_of(path)
+                run = cls(path, recipe, manifest, lock)
             else:
                 origin = new_origin(recipe.name, recipe.seed, _PACKAGES)
                 manifest = TrainingManifest(
@@ -121,8 +122,10 @@ class TrainingRun(RunFolder):
                 run = cls(path, recipe, manifest, lock)
                 # First: it marks the folder as ours if we are killed here.
                 run._write_manifest(manifest)
-            # An edited or damaged one as well: the recipe is the one that the training began with.
-            if not run.recipe_file.exists() or run.recipe_file.read_bytes() != text.encode():
+            # The file that the training began with stays: a text with the keys in another order, or
+            # with keys that are newer, has another checksum. One that is edited or damaged is
+            # written again; `check_place` has seen that this text is then the right one.
+            if not _is_file_of(run.recipe_file, manifest):
                 write_text(run.recipe_file, text)
             remove_leftovers(path)
         return run
@@ -209,6 +212,13 @@ def check_place(path: Path, recipe: TrainRecipe) -> None:
     manifest = _manifest_of(path)
     if crc32_of(recipe.to_yaml().encode()) != manifest.recipe_crc32:
         refuse_differences(path, _recipe_of(path, manifest), recipe)
+
+
+def _is_file_of(recipe_file: Path, manifest: TrainingManifest) -> bool:
+    try:
+        return crc32_of(read_file(recipe_file, MAX_RECIPE_BYTES)) == manifest.recipe_crc32
+    except (OSError, ValueError):
+        return False
 
 
 def _manifest_of(path: Path) -> TrainingManifest:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -300,5 +300,6 @@ def _atari_source(recipe: TrainRecipe) -> EnvironmentSource:
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Swallow what the zoo prints: stdout belongs to this program's own table."""
-    with contextlib.redirect_stdout(io.StringIO()):
+    # To nowhere: an environment may print for millions of steps.
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield

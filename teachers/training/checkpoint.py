@@ -144,9 +144,11 @@ def restore_checkpoint(
 
 
 def _damaged(checkpoint: Path, problem: object) -> TeacherError:
+    others = [path for path in checkpoint.parent.glob("*/agent.zip") if path.parent != checkpoint]
+    way = "that folder to go on from an earlier one, or " if others else ""
     return TeacherError(
-        f"{checkpoint}: cannot be resumed ({one_line(problem)}); delete that folder to go on "
-        "from an earlier one, or the run directory to begin anew",
+        f"{checkpoint}: cannot be resumed ({one_line(problem)}); delete {way}the run directory to "
+        "begin anew",
         ErrorCode.TEACHER_TRAINING,
     )
 
@@ -200,7 +202,8 @@ def _restore_replay(folder: Path, model: BaseAlgorithm, place: Mapping[str, Any]
     if not isinstance(model, OffPolicyAlgorithm):
         return True
     buffer = model.replay_buffer
-    if place is None or buffer is None:
+    # Of checkpoints that are kept only the newest keeps its transitions.
+    if place is None or buffer is None or not folder.is_dir():
         return False
     rows = buffer.buffer_size if place["full"] else int(place["pos"])
     for name, array in _arrays(buffer).items():

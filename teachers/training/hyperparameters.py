@@ -30,6 +30,9 @@ _OF_NORMALIZE: dict[str, type] = {
     "norm_obs_keys": list,
 }
 _MOST_LAYERS, _MOST_UNITS = 16, 1 << 16
+# Which part of `net_arch` is a critic's; the others have no critic.
+_WITH_Q = ("SAC", "TQC", "TD3", "DDPG")
+_WITH_VALUE = ("PPO", "A2C", "TRPO")
 _NOISES = ("normal", "ornstein-uhlenbeck")
 _WORDS = {"true": True, "false": False, "none": None}
 # `lin_2.5e-4` falls linearly to 0; the zoo turns such text into a function.
@@ -58,7 +61,21 @@ def checked_hyperparameters(values: Mapping[str, Any], algorithm: type) -> dict[
             near = did_you_mean(name, list(wanted))
             raise _refused(name, value, f"{algorithm.__name__} has no such hyperparameter{near}")
         checked[name] = _value(name, value, wanted[name])
+    if isinstance(checked.get("net_arch"), dict):
+        _refuse_other_parts(checked["net_arch"], algorithm)
     return checked
+
+
+def _refuse_other_parts(widths: dict[str, list[int]], algorithm: type) -> None:
+    """Raise unless Stable-Baselines3 reads both: it passes over a part that it does not know."""
+    name = algorithm.__name__
+    critic = "qf" if name in _WITH_Q else "vf" if name in _WITH_VALUE else None
+    if critic is None:
+        raise _refused(
+            "net_arch", widths, f"{name} has one network: must be its widths, such as [64, 64]"
+        )
+    if set(widths) != {"pi", critic}:
+        raise _refused("net_arch", widths, f"{name} has pi and {critic}")
 
 
 def _value(name: str, value: Any, wanted: object) -> Any:
@@ -111,15 +128,18 @@ def _number(name: str, text: str, wanted: object) -> int | float:
 # With none of them nothing is learned, or the same for ever.
 _COUNTS = {
     "n_envs", "batch_size", "buffer_size", "n_steps", "n_epochs", "n_delta", "train_freq",
-    "policy_delay", "target_update_interval", "n_quantiles", "n_critics",
+    "policy_delay", "target_update_interval", "n_quantiles", "n_critics", "n_top",
 }  # fmt: skip
 
 
 # Least and most of what has no meaning beyond.
+_ABOVE_ZERO = ("max_grad_norm", "clip_range", "clip_range_vf")
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("gamma", "tau", "gae_lambda", "exploration_fraction"), (0.0, 1.0)),
     **dict.fromkeys(("exploration_initial_eps", "exploration_final_eps"), (0.0, 1.0)),
     **dict.fromkeys(("learning_rate", "noise_std", "target_policy_noise"), (0.0, math.inf)),
+    **dict.fromkeys(("vf_coef", "target_noise_clip"), (0.0, math.inf)),
+    "top_quantiles_to_drop_per_net": (0, 24),  # of a critic's 25
 }
 
 
@@ -133,6 +153,8 @@ def _bounded(name: str, value: int | float, wanted: object) -> int | float:
         raise _refused(name, value, "must be at least 1")
     if name == "gradient_steps" and value < 1 and value != -1:
         raise _refused(name, value, "must be at least 1, or -1 for as many as steps")
+    if name in _ABOVE_ZERO and value <= 0:
+        raise _refused(name, value, "must be above 0")
     least, most = _RANGES.get(name, (-math.inf, math.inf))
     if not least <= value <= most:
         limit = "at least 0" if most == math.inf else f"from {least:g} to {most:g}"

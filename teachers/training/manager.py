@@ -103,6 +103,12 @@ class TrainingManager(ExperimentManager):
                 del values[key]
         if "noise_type" not in values:
             values.pop("noise_std", None)
+            if "noise_std" in changed:
+                raise TeacherError(
+                    f"train.hyperparameters.noise_std={changed['noise_std']}: there is no noise to "
+                    "have it; set noise_type=normal or ornstein-uhlenbeck as well",
+                    ErrorCode.TEACHER_TRAINING,
+                )
         final = inspect.signature(ALGOS[self.algo]).parameters.get("exploration_final_eps")
         if self._recipe.train.start_from is not None and final is not None:
             # The agent's own play, as its training ended, not the random play of one that begins.

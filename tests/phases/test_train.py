@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 import qpd
+from qpd.files.tensors import crc32_of
 from qpd.recipe.train_schema import load_train_recipe
+from qpd.runs.run_folder import sealed, unsealed
 from qpd.runs.training_run import TrainingRun
 from qpd.teachers.training.manager import TrainingManager
 from tests.command_line import call
@@ -289,3 +292,58 @@ def test_a_damaged_list_of_episodes_is_told_and_the_training_goes_on(
     lines = file.read_text().splitlines()
     assert json.loads(lines[0][1:])["unit"] == "agent steps" and lines[1] == "r,l,t"
     assert all(line.count(",") == 2 for line in lines[1:]) and len(lines) > 2
+
+
+def test_a_recipe_of_other_words_goes_on_and_stays_readable(tmp_path: Path) -> None:
+    """Keys in another order, and a recipe from before a key was there: the file is not touched."""
+    folder = tmp_path / "run"
+    settings: dict[str, Any] = {"output": folder, **SMALL}
+    first = training_overrides({"n_steps": 16, "n_envs": 2, "batch_size": 16})
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("ppo", "CartPole-v1", overrides=first, progress=Interrupts(150), **settings)
+    file, manifest = folder / "recipe.yaml", folder / "manifest.json"
+    older = file.read_text().replace("  compile: auto\n", "")
+    assert older != file.read_text()
+    file.write_text(older)
+    found = {**unsealed(json.loads(manifest.read_text())), "recipe_crc32": crc32_of(older.encode())}
+    manifest.write_text(json.dumps(sealed(found)))
+    other = training_overrides({"batch_size": 16, "n_envs": 2, "n_steps": 16})
+    for _ in range(2):
+        run = qpd.train("ppo", "CartPole-v1", overrides=other, **settings)
+        assert run.phase.state == "done" and file.read_text() == older
+        assert TrainingRun.open(folder).recipe.train.hyperparameters["n_steps"] == 16
+    file.write_text("name: edited\n")
+    with pytest.raises(qpd.UserError, match="is damaged or was edited"):
+        TrainingRun.open(folder)
+
+
+def test_an_earlier_checkpoint_that_was_kept_can_be_gone_on_from(tmp_path: Path) -> None:
+    overrides = training_overrides(TRAININGS["dqn"][2], keep_checkpoints=True)
+    settings: dict[str, Any] = {"overrides": overrides, "output": tmp_path / "run", **SMALL}
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("dqn", "CartPole-v1", progress=Interrupts(280), **settings)
+    *earlier, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
+    assert earlier
+    (newest / "agent.zip").write_bytes(b"no zip")
+    with pytest.raises(qpd.UserError, match="delete that folder to go on from an earlier one"):
+        qpd.train("dqn", "CartPole-v1", **settings)
+    shutil.rmtree(newest)
+    run = qpd.train("dqn", "CartPole-v1", **settings)
+    assert run.phase.state == "done" and run.phase.refilled_at == (int(earlier[-1].name),)
+
+
+def test_the_only_checkpoint_is_no_reason_to_speak_of_earlier_ones(tmp_path: Path) -> None:
+    overrides = training_overrides(TRAININGS["ppo"][2])
+    settings: dict[str, Any] = {"overrides": overrides, "output": tmp_path / "run", **SMALL}
+    with pytest.raises(KeyboardInterrupt):
+        qpd.train("ppo", "CartPole-v1", progress=Interrupts(250), **settings)
+    (only,) = (tmp_path / "run" / "checkpoints").iterdir()
+    (only / "agent.zip").write_bytes(b"no zip")
+    with pytest.raises(qpd.UserError, match="; delete the run directory to begin anew"):
+        qpd.train("ppo", "CartPole-v1", **settings)
+
+
+def test_noise_that_nothing_would_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(qpd.UserError, match="noise_std=0.5: there is no noise to have it; set noi"):
+        qpd.train("sac", "Pendulum-v1", overrides={"noise_std": 0.5}, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from qpd.environments.policy import FunctionPolicy, network_policy
-from qpd.evaluation import sampled_states
+from qpd.evaluation import states_of_games
 from qpd.phases.preparation import prepare
 from qpd.phases.validation import Validation
 from qpd.runs.progress import SilentProgress
@@ -34,7 +34,7 @@ def test_a_student_as_sharp_as_it_should_be_diverges_by_nothing(validate) -> Non
     assert made(network_policy(teacher, teacher.actions, 1.0), 3.0).divergence > 1e-3
 
 
-def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
+def test_it_is_the_mean_over_games_of_the_mean_over_a_games_states(validate) -> None:
     made, teacher = validate
     met: list[np.ndarray] = []
 
@@ -46,11 +46,16 @@ def test_it_is_the_mean_over_all_states_of_the_games(validate) -> None:
     # Few enough games that every state is in the sample: KL(p || 1/2) = log 2 - H(p), where p is
     # Eq. 1's label, at a temperature of 3.
     states = np.concatenate(met)
-    assert len(states) < sampled_states.HELD_OUT_STATES
+    lengths = found.games.lengths
+    assert lengths.max() * len(lengths) < states_of_games.HELD_OUT_STATES
+    assert len(set(lengths.tolist())) > 1
     p = torch.softmax(teacher(torch.from_numpy(states)).labels / 3.0, 1)
-    by_hand = np.log(2.0) + (p * p.log()).sum(1).mean()
+    each = np.log(2.0) + (p * p.log()).sum(1).numpy()
+    # All games run side by side, so that those of a step are those that last longer.
+    game = np.concatenate([np.flatnonzero(lengths > step) for step in range(lengths.max())])
+    by_hand = np.mean([each[game == number].mean() for number in range(len(lengths))])
     assert found.divergence == pytest.approx(float(by_hand), rel=1e-4)
-    assert found.games.lengths.sum() == len(states)
+    assert found.divergence != pytest.approx(float(each.mean()), rel=1e-4)
 
 
 def test_a_larger_sample_is_uniform_and_changes_no_game(
@@ -58,7 +63,7 @@ def test_a_larger_sample_is_uniform_and_changes_no_game(
 ) -> None:
     made, teacher = validate
     whole = made(network_policy(teacher, teacher.actions, 1.0), 3.0)
-    monkeypatch.setattr(sampled_states, "HELD_OUT_STATES", 32)
+    monkeypatch.setattr(states_of_games, "HELD_OUT_STATES", 32)
     part = made(network_policy(teacher, teacher.actions, 1.0), 3.0)
     assert np.array_equal(part.games.returns, whole.games.returns)
     assert part.divergence == pytest.approx(whole.divergence, rel=0.6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sb3_contrib import ARS
+from sb3_contrib import ARS, TQC
 from stable_baselines3 import DQN, PPO, SAC, TD3
 
 from qpd.recipe.train_schema import load_train_recipe
@@ -91,12 +91,30 @@ def test_a_recipe_and_an_override_set_hyperparameters_side_by_side(tmp_path: Any
      ("gamma=2", "must be from 0 to 1"),
      ("tau=-0.1", "must be from 0 to 1"),
      ("exploration_final_eps=1.5", "must be from 0 to 1"),
+     ("max_grad_norm=-1", "must be above 0"),
+     ("net_arch={pi: [64], vf: [64]}", "DQN has one network: must be its widths, such as"),
      ("learning_rate=-1e-3", "must be at least 0")],
 )  # fmt: skip
 def test_what_is_refused(text: str, expected: str) -> None:
     name = text.partition("=")[0]
     with pytest.raises(TeacherError, match=rf"train.hyperparameters.{name}=.*: {expected}"):
         read(DQN, text)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text", "expected"),
+    [(PPO, "clip_range=0", "must be above 0"),
+     (PPO, "clip_range_vf=-0.1", "must be above 0"),
+     (PPO, "vf_coef=-5", "must be at least 0"),
+     (PPO, "net_arch={pi: [16], qf: [64, 64]}", "PPO has pi and vf"),
+     (TD3, "net_arch={pi: [16], vf: [64, 64]}", "TD3 has pi and qf"),
+     (TD3, "target_noise_clip=-1", "must be at least 0"),
+     (TQC, "top_quantiles_to_drop_per_net=25", "must be from 0 to 24"),
+     (ARS, "n_top=0", "must be at least 1")],
+)  # fmt: skip
+def test_what_other_algorithms_would_misread(algorithm: type, text: str, expected: str) -> None:
+    with pytest.raises(TeacherError, match=f"=.*: {expected}"):
+        read(algorithm, text)
 
 
 @pytest.mark.parametrize(
