@@ -129,9 +129,17 @@ def teacher_forward(observations: np.ndarray) -> Callable[[int], object]:
     return forward
 
 
-def litert_forward(source: ExportSource, observations: np.ndarray) -> Callable[[int], object]:
-    """Return the LiteRT export on row i, one thread; frames are in its layout beforehand."""
-    from ai_edge_litert.interpreter import Interpreter
+def litert_forward(
+    source: ExportSource, observations: np.ndarray
+) -> Callable[[int], object] | None:
+    """Return the LiteRT export on row i, one thread; None where LiteRT is not installed.
+
+    Frames are in its layout beforehand.
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        return None
 
     from qpd.export.litert_flatbuffer import export_litert
 
@@ -171,7 +179,8 @@ def cases(folder: Path, observations: np.ndarray) -> dict[str, Callable[[], floa
         found[f"{label}, noise"] = lambda built=built: c_nanoseconds(built, noise)  # type: ignore[misc]
         if name != "xl":
             litert = litert_forward(source, observations)
-            found[f"{name.upper()}, LiteRT"] = lambda litert=litert: timed(litert)  # type: ignore[misc]
+            if litert is not None:
+                found[f"{name.upper()}, LiteRT"] = lambda litert=litert: timed(litert)  # type: ignore[misc]
         found[f"{label} portable"] = lambda built=built: c_nanoseconds(built, real, "PORTABLE=1")  # type: ignore[misc]
     return found
 
@@ -235,16 +244,19 @@ def continuous_rows(rounds: int) -> list[list[str]]:
     student = random_student(StudentArchitecture((17,), 6, (), (64, 64)), actions=actions)
     with tempfile.TemporaryDirectory() as temporary:
         folder = write_export(Path(temporary) / "c", ExportSource(student, {}, "64-64"))
-        rows = []
-        for label, options in (("C", ()), ("C, portable", ("PORTABLE=1",))):
-            times = []
-            for _ in range(rounds):
+        ways: dict[str, tuple[str, ...]] = {"C": (), "C, portable": ("PORTABLE=1",)}
+        times: dict[str, list[float]] = {label: [] for label in ways}
+        for _ in range(rounds):
+            for label, options in ways.items():
                 command = ["make", "-s", "bench", "BENCH_ARGS=0.3", *options]
                 ran = subprocess.run(
                     command, cwd=folder, capture_output=True, text=True, check=True
                 )
-                times.append(float(json.loads(ran.stdout)["median_ns"]))
-            rows.append([f"{label}, ns an action", f"{statistics.median(times):,.0f}"])
+                times[label].append(float(json.loads(ran.stdout)["median_ns"]))
+        rows = [
+            [f"{label}, ns an action", f"{statistics.median(found):,.0f}"]
+            for label, found in times.items()
+        ]
         if shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm"):
             for cpu, board in [("cortex-m4", "mps2-an386"), ("cortex-m3", "mps2-an385")]:
                 count = _instructions(folder, cpu, board)

@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.random_students import random_student
 from qpd.actions import Box
+from qpd.errors.user_error import UserError
 from qpd.export.bundle import ExportSource
 from qpd.export.systemverilog.code import multipliers_of
 from qpd.fpga.devices import DEVICES
@@ -45,6 +46,13 @@ def main() -> None:
     parser.add_argument("--multipliers", default=None)
     parser.add_argument("--observations", type=int, default=1000)
     arguments = parser.parse_args()
+    tasks = arguments.tasks.split(",")
+    for task in tasks:
+        if task not in TASKS:
+            parser.error(f"--tasks {task}: one of {', '.join(TASKS)}")
+    asked = [None] if arguments.multipliers is None else arguments.multipliers.split(",")
+    if len(asked) not in (1, len(tasks)):
+        parser.error(f"--multipliers {arguments.multipliers}: one, or one for each task")
     device = DEVICES[arguments.device]
     print(f"{device.title}: {device.luts:,} LUTs, {device.block_rams} block RAMs\n")
     print(
@@ -53,8 +61,6 @@ def main() -> None:
         "| the paper's: cycles; LUTs, block RAMs, DSPs | seconds |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    tasks = arguments.tasks.split(",")
-    asked = [None] if arguments.multipliers is None else arguments.multipliers.split(",")
     for task, multipliers in zip(tasks, asked * (len(tasks) // len(asked)), strict=True):
         features, actions, width, core, inputs, paper = TASKS[task]
         box = Box((-1.0,) * actions, (1.0,) * actions, "tanh")
@@ -66,11 +72,15 @@ def main() -> None:
         observations = rng.normal(0.5, 1.0, (arguments.observations, features))
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
-            found = build_core(
-                ExportSource(student, {}, task), device, multipliers_of(multipliers),
-                "block-ram",
-                observations.astype(np.float32), Path(folder) / "core", lambda _: None,
-            ).to_json()  # fmt: skip
+            try:
+                found = build_core(
+                    ExportSource(student, {}, task), device, multipliers_of(multipliers),
+                    "block-ram",
+                    observations.astype(np.float32), Path(folder) / "core", lambda _: None,
+                ).to_json()  # fmt: skip
+            except UserError as error:
+                print(f"| {task} {width}, {core}, {inputs} | {error} |", flush=True)
+                continue
             seconds = time.perf_counter() - start
         fmax = "-" if found["fmax_mhz"] is None else f"{found['fmax_mhz']:.0f}"
         print(

@@ -1,16 +1,21 @@
-/* A network of float32 in plain C, timed as qpd_bench times integers: argv = seconds, observations.
- * network.h (made by benchmarks/device/navigation.py) holds the layers. One line of JSON on stdout. */
+/* A network in C, from floats to the best action: argv = seconds, observations. Of float32, whose
+ * layers network.h holds (made by benchmarks/device/navigation.py), or with -DINTEGERS of a C
+ * export, whose files are linked. One line of JSON on stdout. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
 #include "network.h"
+#ifdef INTEGERS
+#include "qpd.h"
+#endif
 
 #define MOST_SAMPLES 4000000
+#define MOST_OBSERVATIONS 512 /* as qpd_bench: they stay in the cache */
 
 static uint32_t samples[MOST_SAMPLES];
-static float observations[4096][INPUTS], first[WIDEST], second[WIDEST];
+static float observations[MOST_OBSERVATIONS][INPUTS];
 
 static uint64_t now_ns(void) {
     struct timespec t;
@@ -18,13 +23,27 @@ static uint64_t now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+#ifdef INTEGERS
+static int act(const float *seen) {
+    static uint8_t levels[INPUTS];
+    static int32_t logits[QPD_ACTIONS];
+    qpd_levels_from_floats(seen, levels);
+    return qpd_act(levels, logits);
+}
+#else
+#define BLOCK 64 /* sums at once: they stay in registers, and none waits for the one before */
+
+static float first[WIDEST], second[WIDEST];
+
+/* Weights are [inputs][outputs], in blocks of so many outputs, the last one filled up with 0. */
 static void layer(const float *weight, const float *bias, int inputs, int outputs, int relu,
                   const float *in, float *out) {
-    for (int o = 0; o < outputs; ++o) {
-        const float *row = weight + (size_t)o * (size_t)inputs;
-        float sum = bias[o];
-        for (int i = 0; i < inputs; ++i) sum += row[i] * in[i];
-        out[o] = relu && sum < 0.0f ? 0.0f : sum;
+    for (int o = 0; o < outputs; o += BLOCK) {
+        float sum[BLOCK];
+        for (int k = 0; k < BLOCK; ++k) sum[k] = bias[o + k];
+        for (int i = 0; i < inputs; ++i, weight += BLOCK)
+            for (int k = 0; k < BLOCK; ++k) sum[k] += weight[k] * in[i];
+        for (int k = 0; k < BLOCK; ++k) out[o + k] = relu && sum[k] < 0.0f ? 0.0f : sum[k];
     }
 }
 
@@ -41,6 +60,7 @@ static int act(const float *seen) {
         if (in[a] > in[best]) best = a;
     return best;
 }
+#endif
 
 static int ascending(const void *a, const void *b) {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -51,7 +71,7 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     FILE *file = fopen(argv[2], "rb");
     if (!file) return 2;
-    const size_t count = fread(observations, sizeof observations[0], 4096, file);
+    const size_t count = fread(observations, sizeof observations[0], MOST_OBSERVATIONS, file);
     fclose(file);
     if (count == 0) return 2;
     if (atof(argv[1]) == 0.0) { /* the actions alone, to compare */

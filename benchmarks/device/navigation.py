@@ -1,14 +1,17 @@
 """QuaRL's deployment: a navigation policy in C, 8-bit integers beside float32.
 
 python -m benchmarks.device.navigation AGENT... [--episodes 1000] [--results FILE]
+python -m benchmarks.device.navigation --shapes 64-64-64 256-256-256 [--results FILE]
 
 AGENT: DQN agents of `qpd/Navigation-v0` (docs/environments.md says how they are trained). For each:
 success and return of the agent in float32 and of its integers (weights and activations in 8 bits,
 `qpd quantize AGENT --bits 8 --activations 8`), from the same starts, and latency and constants of
-both in C. The float32 program is float_network.c, compiled with -O3 -march=native -ffast-math; the
-integers are `qpd export --format c` with SIMD. Programs take turns; medians of 7. Where
+both in C, from floats to the best action. The float32 program is float_network.c, whose weights are
+laid out for SIMD, compiled with -O3 -march=native -ffast-math; the integers are
+`qpd export --format c` with SIMD, in the same program. They take turns; medians of 7. Where
 aarch64-linux-gnu-gcc and QEMU are installed, the integers are also tested there. `--results` keeps
-the numbers as JSON, an entry for each agent.
+the numbers as JSON, an entry for each agent. `--shapes` times networks of random numbers instead,
+and plays no game; in FILE it replaces the latencies of policies of these shapes.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3 import DQN
 
 from qpd.agents.agent_run import integer_agent
 from qpd.agents.quantized_agent import agent_policy
@@ -44,16 +48,23 @@ from qpd.teachers.networks.actor import Actor, actor_of
 SOURCE = EnvironmentSource("qpd/Navigation-v0")
 FLOAT_PROGRAM = Path(__file__).with_name("float_network.c")
 TURNS, SECONDS, GAMES_AT_ONCE = 7, 0.3, 50
+BLOCK, TIMED = 64, 512  # of float_network.c: outputs at once, and observations
 
 
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("agent", nargs="+")
+    parser.add_argument("agent", nargs="*")
+    parser.add_argument("--shapes", nargs="+", default=[], help="of random numbers, 64-64-64")
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if bool(arguments.agent) == bool(arguments.shapes):
+        parser.error("give agents, or --shapes")
+    if arguments.shapes:
+        _time_shapes(arguments.shapes, arguments.results)
+        return
     print("| policy | arithmetic | bytes | latency in C, us | success | return |")
     print("|---|---|---|---|---|---|")
     for source in arguments.agent:
@@ -64,6 +75,43 @@ def main() -> None:
             file = arguments.results
             known = json.loads(file.read_text()) if file.exists() else {}
             write_json(file, known | {Path(source).name: found})
+
+
+def _time_shapes(shapes: list[str], results: Path | None) -> None:
+    print("| shape | bytes: float32, 8 bits | float32, us | 8 bits, us | times as fast |")
+    print("|---|---|---|---|---|")
+    known = {} if results is None or not results.exists() else json.loads(results.read_text())
+    for shape in shapes:
+        teacher = _random_agent([int(width) for width in shape.split("-")])
+        actor = actor_of(teacher.network, teacher.activation)
+        states = _played(agent_policy(teacher, actor), 8, 1)[2]
+        made = integer_agent(
+            teacher, states, WeightQuantizer("dorefa_scaled", 8, "column"), 8, 1, 0
+        )
+        with tempfile.TemporaryDirectory() as name:
+            times, sizes, _ = _in_c(actor, made.integers, states, Path(name))
+        print(
+            f"| {shape} | {sizes[0]:,}, {sizes[1]:,} | {times[0]:.2f} | {times[1]:.2f} "
+            f"| {times[0] / times[1]:.1f} |",
+            flush=True,
+        )
+        for each in known.values():
+            if each["policy"] == shape:
+                each |= {
+                    "machine": platform.machine(),
+                    "latency_us": [round(time, 3) for time in times],
+                }
+    if results is not None:
+        write_json(results, known)
+
+
+def _random_agent(widths: list[int]) -> Teacher:
+    with tempfile.TemporaryDirectory() as name:
+        options: dict[str, Any] = {"policy_kwargs": {"net_arch": widths}, "buffer_size": 1}
+        agent = DQN("MlpPolicy", make_one(SOURCE), seed=0, device="cpu", **options)
+        file = Path(name) / "dqn-qpd-Navigation-v0.zip"
+        agent.save(file)
+        return load_teacher(str(file))
 
 
 def _measured(teacher: Teacher, episodes: int) -> dict[str, Any]:
@@ -128,19 +176,20 @@ def _played(policy: Policy, episodes: int, seed: int) -> tuple[np.ndarray, ...]:
 def _in_c(
     actor: Actor, integers: IntegerStudent, states: np.ndarray, folder: Path
 ) -> tuple[list[float], list[int], str]:
+    states = states[:: max(1, len(states) // TIMED)][:TIMED]
     source = ExportSource(integers, {}, "navigation")
     for name, content in export_c(source, golden_vectors(integers)).items():
         (folder / name).write_bytes(content)
     levels, floats = folder / "levels.bin", folder / "floats.bin"
     levels.write_bytes(integers.encode(states).tobytes())
     floats.write_bytes(states.astype(np.float32).tobytes())
-    program = CProgram(folder, False, levels)
+    golden = CProgram(folder, False, levels)  # builds it, and runs its own test
     (folder / "network.h").write_text(_header(actor))
-    plain = folder / "float_network"
-    subprocess.run(
-        ["gcc", "-O3", "-march=native", "-ffast-math", f"-I{folder}", "-o", plain, FLOAT_PROGRAM],
-        check=True,
-    )
+    flags, library = ["gcc", "-O3", "-march=native", f"-I{folder}"], ("network", "encode")
+    plain, integer = folder / "float_network", folder / "integer_network"
+    parts = [folder / f"qpd_{name}.c" for name in library]
+    subprocess.run([*flags, "-ffast-math", "-o", plain, FLOAT_PROGRAM], check=True)
+    subprocess.run([*flags, "-DINTEGERS", "-o", integer, FLOAT_PROGRAM, *parts], check=True)
     with torch.no_grad():
         wanted = actor(torch.from_numpy(states.astype(np.float32))).argmax(1).numpy()
     said = subprocess.run([plain, "0", floats], capture_output=True, text=True, check=True).stdout
@@ -148,10 +197,10 @@ def _in_c(
     assert np.mean(np.array(said.split(), int) == wanted) > 0.99
     times: tuple[list[float], list[float]] = [], []
     for _ in range(TURNS):
-        ran = subprocess.run([plain, str(SECONDS), floats], capture_output=True, check=True)
-        times[0].append(json.loads(ran.stdout)["median_ns"] / 1e3)
-        times[1].append(program.turn(SECONDS).median_us)
-    bytes_of = [4 * actor.num_parameters, int(program.line["constant_bytes"])]
+        for program, found in zip((plain, integer), times, strict=True):
+            ran = subprocess.run([program, str(SECONDS), floats], capture_output=True, check=True)
+            found.append(json.loads(ran.stdout)["median_ns"] / 1e3)
+    bytes_of = [4 * actor.num_parameters, int(golden.line["constant_bytes"])]
     return [statistics.median(each) for each in times], bytes_of, _on_aarch64(folder)
 
 
@@ -169,17 +218,25 @@ def _on_aarch64(folder: Path) -> str:
     return f"aarch64: {ran.stdout.strip()}"
 
 
+def _filled_up(width: int) -> int:
+    return -(-width // BLOCK) * BLOCK
+
+
 def _header(actor: Actor) -> str:
     widths = [actor.layers[0].weight.shape[1], *(len(layer.bias) for layer in actor.layers)]
     lines = [
         f"#define INPUTS {widths[0]}",
-        f"#define WIDEST {max(widths)}",
+        f"#define WIDEST {max(map(_filled_up, widths))}",
         f"#define LAYERS {len(actor.layers)}",
         f"#define CONSTANT_BYTES {4 * actor.num_parameters}",
         f"static const int widths[] = {{{', '.join(map(str, widths))}}};",
     ]
     for position, layer in enumerate(actor.layers):
-        for kind, tensor in (("weight", layer.weight), ("bias", layer.bias)):
+        # Blocks of 64 outputs, in each of which all inputs follow each other.
+        more = _filled_up(len(layer.bias)) - len(layer.bias)
+        weight = torch.nn.functional.pad(layer.weight, (0, 0, 0, more)).unflatten(0, (-1, BLOCK))
+        bias = torch.nn.functional.pad(layer.bias, (0, more))
+        for kind, tensor in (("weight", weight.transpose(1, 2)), ("bias", bias)):
             numbers = ", ".join(f"{value!r}f" for value in tensor.detach().flatten().tolist())
             lines.append(f"static const float {kind}_{position}[] = {{{numbers}}};")
     for kind, array in (("weight", "weights"), ("bias", "biases")):

@@ -87,14 +87,17 @@ def sb3_policy(folder: Path) -> Outputs:
 def c_policy(folder: Path) -> Outputs:
     """Compile the C export with gcc -O3 -march=native, called one observation at a time.
 
-    Frames only: vectors are encoded outside the C code.
+    Of discrete actions; vectors come as floats, which it encodes.
     """
     library = folder / "libqpd.so"
     flags = ["-std=c99", "-O3", "-march=native", "-shared", "-fPIC", "-o", library.name]
     # A shared library: starting a program for each observation would take longer than the network.
-    subprocess.run(["gcc", *flags, "qpd_network.c", "qpd_sample.c"], cwd=folder, check=True)
+    parts = [f"qpd_{name}.c" for name in ("network", "actions", "sample", "encode")]
+    sources = [name for name in parts if (folder / name).exists()]
+    subprocess.run(["gcc", *flags, *sources], cwd=folder, check=True)
     # ctypes takes an int result by default, which qpd_act's is.
-    act = ctypes.CDLL(str(library)).qpd_act
+    functions = ctypes.CDLL(str(library))
+    act = functions.qpd_act
     manifest = json.loads((folder / MANIFEST).read_text())
     num_actions = int(manifest["architecture"]["num_actions"])
     scale = np.float32(manifest["logit_scale"])
@@ -102,6 +105,13 @@ def c_policy(folder: Path) -> Outputs:
     def policy(observations: np.ndarray) -> np.ndarray:
         observations = np.ascontiguousarray(observations)
         logits = np.zeros((len(observations), num_actions), np.int32)
+        if "qpd_encode.c" in sources:
+            levels = np.empty(observations.shape, np.uint8)
+            for values, row in zip(observations.astype(np.float32), levels, strict=True):
+                functions.qpd_levels_from_floats(
+                    values.ctypes.data_as(ctypes.c_void_p), row.ctypes.data_as(ctypes.c_void_p)
+                )
+            observations = levels
         for observation, row in zip(observations, logits, strict=True):
             act(observation.ctypes.data_as(ctypes.c_void_p), row.ctypes.data_as(ctypes.c_void_p))
         return logits.astype(np.float32) * scale

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.device.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
-from qpd.actions import ActingRule
+from qpd.actions import ActingRule, Discrete
 from qpd.commands.export import EXPORTERS
 from qpd.environments.policy import FunctionPolicy, Policy
 from qpd.environments.registry import environment_spec, make_vector_env
@@ -95,6 +95,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parse_arguments(parser)
     source = load_export_source(arguments.run)
+    if not isinstance(source.student.actions, Discrete):
+        parser.error(f"{arguments.run}: has {source.student.actions}; this compares discrete ones")
     engine, scale = IntegerEngine(source.student), source.student.output_scale
     env_id = str(source.about["env_id"])
     rule = engine.actions.rule(

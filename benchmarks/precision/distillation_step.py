@@ -6,6 +6,7 @@ Two hidden layers of 256, a batch of 256, 17 features, 6 outputs; one thread.
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 
 import torch
@@ -25,6 +26,7 @@ BATCH, FEATURES, OUTPUTS = 256, 17, 6
 
 def main() -> None:
     """Print a table: a row a precision."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     none = torch.zeros(0)

@@ -5,6 +5,7 @@ One thread. `python -m benchmarks.precision.rounding`
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +34,7 @@ def _round_trip(x: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     """Print a table: a row a format, a column a size."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     numbers = {size: torch.randn(size) for size in SIZES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from qpd.actions.gaussian import (
     kl_gaussian,
 )
 from qpd.actions.space import ActionSpace
+
+Labels = Literal["gaussian", "deterministic"]
 
 _PRINTED = 1e-8  # NumPy prints 8 decimals; float32 has a relative precision of 6e-8
 _WIDE = 4096.0  # at its middle float32 has steps of 1/8192 beside a bound of so wide a range
@@ -44,7 +46,7 @@ class Box(ActionSpace):
     low: tuple[float, ...]
     high: tuple[float, ...]
     squash: Squash = "clip"
-    labels: Literal["gaussian", "deterministic"] = "gaussian"
+    labels: Labels = "gaussian"
     shape: tuple[int, ...] = ()
     mean_bound: float | None = None
     coded: bool = False
@@ -59,6 +61,9 @@ class Box(ActionSpace):
                 f"bounds of {len(self.low)} and {len(self.high)} numbers for actions of shape "
                 f"{self.shape}"
             )
+        for name, known in (("squash", get_args(Squash)), ("labels", get_args(Labels))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r:.40}: one of {', '.join(known)}")
         if self.mean_bound is not None and not 0.0 < self.mean_bound < math.inf:
             raise ValueError(f"a mean_bound of {self.mean_bound:g}; expected a number above 0")
         # As float32, what actions are: a width beyond it would make them NaN.

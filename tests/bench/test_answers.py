@@ -79,13 +79,9 @@ def test_what_sb3_returns_becomes_the_action(kind: Any, tmp_path: Path) -> None:
 def test_a_run_of_continuous_actions_is_timed_beside_its_teacher(tmp_path: Path) -> None:
     run = continuous_run(tmp_path)
     model, teacher = run_model(run), teacher_of_run(run)
-    runtimes = ["torch"]
-    for package, names in (("onnxruntime", ["onnx-int8"]), ("ai_edge_litert", ["litert-int8"])):
-        try:
-            __import__(package)
-        except ImportError:
-            continue
-        runtimes += names
+    for package in ("onnxruntime", "ai_edge_litert"):
+        pytest.importorskip(package)
+    runtimes = ["torch", "onnx-int8", "litert-int8"]
     started = [
         start_student(name, model, 1, tmp_path / name, model.observations) for name in runtimes
     ]

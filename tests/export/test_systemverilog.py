@@ -1,5 +1,6 @@
 """The SystemVerilog core: thresholds equal the engine, and Verilator plays the golden vectors."""
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -269,7 +270,7 @@ def test_accumulators_narrower_than_a_product_lint(
     features: int, bits: int, tmp_path: Path
 ) -> None:
     architecture = StudentArchitecture((features,), 1, (), (8, 8))
-    actions = Box((-1.0,), (1.0,), (1,), "tanh")
+    actions = Box((-1.0,), (1.0,), "tanh")
     student = random_student(architecture, bits, 1, 4, actions, input_bits=4)
     done = played(tmp_path, exported(student, 8))
     assert done.returncode == 0 and passes(student) in done.stdout, done.stdout + done.stderr
@@ -314,3 +315,21 @@ def test_a_core_that_never_answers_fails(tmp_path: Path) -> None:
     assert mute != files["qpd_core.sv"] and core != files["qpd_test.sv"]
     done = played(tmp_path, files | {"qpd_test.sv": core, "qpd_core.sv": mute})
     assert done.returncode != 0 and "no answer" in done.stdout + done.stderr
+
+
+def test_constants_fit_their_widths_where_a_neuron_has_no_weights() -> None:
+    """Its product is 0, whatever its multiplier: a large one needs a width of its own."""
+    student = random_student(StudentArchitecture((3,), 2, (), (4, 4)), 4)
+    layers = list(student.layers)
+    for place in (0, 1):
+        one = layers[place]
+        made = {
+            name: getattr(one, name).copy() for name in ("weight", "bias", "multiplier", "shift")
+        }
+        for name, value in zip(made, (0, 0, 2**30 + 5, 20), strict=True):
+            made[name][1] = value
+        layers[place] = replace(one, **made)
+    text = unrolled_network(replace(student, layers=tuple(layers)))
+    assert "sd1073741829" in text
+    for bits, value in re.findall(r"(\d+)'sd(\d+)", text):
+        assert int(value) < 2 ** (int(bits) - 1), f"{bits}'sd{value}"

@@ -261,7 +261,8 @@ def _by_multiplier(layer: IntegerLayer, neuron: int, total: _Sum, name: str) -> 
     multiplier, shift = int(layer.multiplier[neuron]), int(layer.shift[neuron])
     bias, bits = int(layer.bias[neuron]), layer.levels.bit_length()
     ends = [(each + bias) * multiplier + (1 << (shift - 1)) for each in (total.low, total.high)]
-    wide = max(_signed_bits(min(ends), max(ends)), bits + 2)
+    # The multiplier itself, too: of a sum that is always 0 the product is narrower.
+    wide = max(_signed_bits(min(ends), max(ends)), bits + 2, _signed_bits(0, multiplier))
     product, rounded = f"p_{name}", f"r_{name}"
     return [
         f"  logic signed [{wide - 1}:0] {product}, {rounded};",
