@@ -99,7 +99,7 @@ def integer_agent(
         student.move_input_range(*(end.float() for end in wide))
     try:
         integers = integer_student(simulation, student_actions_of(teacher))
-    except ValueError as error:  # a layer of zeros, or of far too large weights
+    except ValueError as error:  # a layer of far too many inputs
         raise AgentQuantizationError(f"{teacher.source}: no integers hold it: {error}") from error
     return IntegerAgent(recipe, student, simulation, integers, quantizer.per)
 

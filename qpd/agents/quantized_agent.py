@@ -94,10 +94,12 @@ def input_range(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the range of each of a network's inputs, float32 `[n, features]`, with a margin.
 
     One value in 2,000 may lie beyond either end, as in distillation; a constant feature has a
-    range so narrow that no layer sees it move.
+    range so narrow that no layer sees it move. A flag, which is 0 or 1 however rarely, has both.
     """
     ends = np.quantile(inputs.double().numpy(), [0.0005, 0.9995], axis=0)
-    low, high = torch.from_numpy(ends[0]), torch.from_numpy(ends[1])
+    is_flag = ((inputs == 0) | (inputs == 1)).all(0)
+    low = torch.from_numpy(ends[0]).masked_fill(is_flag, 0.0)
+    high = torch.from_numpy(ends[1]).masked_fill(is_flag, 1.0)
     margin = torch.maximum(0.05 * (high - low), 1e-5 * low.abs().clamp(min=1.0))
     return (low - margin).float(), (high + margin).float()
 

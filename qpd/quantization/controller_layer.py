@@ -16,8 +16,10 @@ from torch.nn import functional as F
 
 from qpd.numerics.rounded_arithmetic import unrounded
 from qpd.quantization.integer_grid import (
+    LEAST_SCALE,
     IntegerGrid,
     WeightGrid,
+    largest_magnitude,
     quantize,
     quantize_weights,
     signed_grid,
@@ -28,7 +30,6 @@ from qpd.quantization.integer_grid import (
 # Batches that are learned from before a scale is learned itself, and the weight of each of them.
 WARM_UP, MOMENTUM = 300, 0.1
 _PERCENTILE = 0.99999
-_LEAST_SCALE = 1e-6
 _MOST_BIAS = 2.0**31 - 1.0
 
 
@@ -76,7 +77,7 @@ class LearnedScale:
     def clamp(self) -> None:
         """Keep the scale above 0."""
         with torch.no_grad():
-            self.value.clamp_(min=_LEAST_SCALE)
+            self.value.clamp_(min=LEAST_SCALE)
 
     @torch.no_grad()
     def _watch(self, x: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ class LearnedScale:
         rank = math.floor(_PERCENTILE * magnitudes.numel() + 0.5)
         is_most = rank >= magnitudes.numel()
         found = magnitudes.max() if is_most else magnitudes.kthvalue(rank).values
-        found = found.clamp(min=_LEAST_SCALE)
+        found = found.clamp(min=LEAST_SCALE)
         with unrounded():  # few bits of floating point would lose a tenth of a small difference
             self.value.lerp_(found.to(self.value.dtype), MOMENTUM if self.calls else 1.0)
         self.calls += 1
@@ -150,7 +151,7 @@ class ControllerLinear(nn.Linear):
             return F.linear(inputs, self.weight, self.bias)
         inputs = quantizers.learned[self.position].quantized(inputs)
         weight = quantize_weights(self.weight, quantizers.weights)
-        scale = self.weight.detach().abs().max()
+        scale = largest_magnitude(self.weight.detach())
         sums = F.linear(inputs, weight, quantizers.bias(self.bias, self.position, scale))
         return _output(quantizers, self.position, sums)
 
@@ -189,7 +190,7 @@ def attach_frozen_controller(layers: Sequence[nn.Module], quantizers: Controller
     for position, layer in enumerate(layers):
         weight, bias = layer.weight, layer.bias
         assert isinstance(weight, Tensor) and isinstance(bias, Tensor)
-        scale = weight.abs().max()
+        scale = largest_magnitude(weight)
         rounded = quantizers.bias(bias, position, scale)
         layer.weight = nn.Parameter(quantize_weights(weight, quantizers.weights), False)
         layer.bias = nn.Parameter(rounded, requires_grad=False)

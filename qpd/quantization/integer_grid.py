@@ -15,6 +15,7 @@ from torch import Tensor
 from qpd.numerics.rounded_arithmetic import unrounded
 
 WeightGrid = Literal["narrow", "full", "odd"]
+LEAST_SCALE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,16 @@ def quantize(x: Tensor, scale: Tensor, grid: IntegerGrid) -> Tensor:
     return found
 
 
+def largest_magnitude(weights: Tensor) -> Tensor:
+    """Return the largest |weight|, shape `[]`; of zeros a number to divide by."""
+    return weights.abs().max().clamp(min=LEAST_SCALE)
+
+
 def quantize_weights(weights: Tensor, grid: IntegerGrid) -> Tensor:
     """Return weights on a grid whose scale is their largest magnitude, which gets its gradient.
 
     Weights that a `full` grid clips get theirs, too, or they would stay where they are.
     """
-    scale = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)
+    scale = largest_magnitude(weights)
     found: Tensor = _Quantize.apply(weights, scale, grid, True)
     return found

@@ -313,6 +313,9 @@ class LayerQuantizer:
         """Return what features may be beyond what was seen, float64 `[features]`."""
         assert self.inputs is not None
         low, high = self.inputs.low.double(), self.inputs.high.double()
+        # All that was seen is 0, or 1: a flag, or a category of several, which may come yet.
+        is_flag = ((low == 0) | (low == 1)) & ((high == 0) | (high == 1))
+        low, high = low.masked_fill(is_flag, 0.0), high.masked_fill(is_flag, 1.0)
         margin = torch.maximum(_MARGIN * (high - low), _NARROWEST * low.abs().clamp(min=1.0))
         return low - margin, high + margin
 

@@ -28,6 +28,7 @@ from qpd.students.shared_background import SharedFrames
 from qpd.students.student import FIRST_LINEAR, HiddenHook, LayerMap, apply_layer, compute_dtype
 
 MIN_RANGE = 1e-2  # far below any useful range of activations
+LEAST_SHARE_OF_BIAS = 2.0**-14  # of weights' scale: 2^14 * 255 * 255 fits an int32
 MIN_SCALE = 1e-3  # of weights, in units of the layer's largest at first, or of 1
 
 
@@ -73,12 +74,15 @@ class QuantizedStudent(nn.Module):
         self.keep_ranges_positive()
 
     def _fitted_scale(self, layer: str, bits: int, per_channel: bool) -> Tensor:
-        return least_squares_scale(
+        found = least_squares_scale(
             self.student.layer(layer).weight,
             bits,
             per_channel,
             has_zero=self.config.has_zero_weight,
         )
+        # Of weights that are all 0, or tiny beside their bias: it must fit an int32 in their unit.
+        bias = self.student.bias(layer).detach().abs().float()
+        return found.maximum((bias if per_channel else bias.max()) * LEAST_SHARE_OF_BIAS)
 
     def extra_repr(self) -> str:
         """Describe bits, rounding and scheme, for `repr`."""

@@ -19,7 +19,12 @@ from qpd.agents.cells import action_changes, quantize_agent
 from qpd.agents.errors import AgentQuantizationError
 from qpd.agents.precision import Precision, precisions_of
 from qpd.agents.precision_table import PrecisionRow, PrecisionTable
-from qpd.agents.quantized_agent import activation_ranges, agent_policy, quantized_actor
+from qpd.agents.quantized_agent import (
+    activation_ranges,
+    agent_policy,
+    input_range,
+    quantized_actor,
+)
 from qpd.agents.results import AgentResult, Played, read_cell
 from qpd.agents.suite import Suite, run_suite
 from qpd.analysis.runs.run_table import run_summary, summary_caption
@@ -384,3 +389,12 @@ def test_fp32_is_shown_where_the_first_precision_failed(dqn_zip: Path) -> None:
     known = replace(row, precision="W8", why_not=None, bytes_fp32=9, bytes_quantized=3, **numbers)
     shown = PrecisionTable((row, known), ()).text_rows()
     assert [cells[1] for cells in shown] == ["fp16", "fp32", "W8"]
+
+
+def test_flags_have_both_values_in_their_range_however_rare_they_are() -> None:
+    states = torch.zeros(4096, 4)
+    states[0, 0], states[::2, 1], states[:, 2] = 1.0, 1.0, 1.0
+    states[:, 3] = 0.5
+    low, high = input_range(states)
+    assert (low[:3] < 0).all() and (high[:3] > 1).all()
+    assert high[3] - low[3] < 1e-3  # constant, and no flag

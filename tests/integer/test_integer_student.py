@@ -324,3 +324,17 @@ def test_images_of_any_size_are_exact(shape: tuple[int, ...]) -> None:
     # A gain in float32 may round a level to its neighbour.
     atol = 0.02 * float(np.abs(expected).max())
     np.testing.assert_allclose(IntegerEngine(integers)(images.numpy()), expected, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["linear1", "actor"])
+def test_biases_of_weights_that_are_all_zero_are_not_clipped(name: str) -> None:
+    student = Student(architecture_for("mlp-16", (4,), 2), 0)
+    with torch.no_grad():
+        student.layer(name).weight.zero_()
+        student.bias(name).copy_(torch.linspace(-0.4, 0.3, len(student.bias(name))))
+        simulation = QuantizedStudent(student, QuantizationConfig())
+        calibrate(simulation, torch.from_numpy(vectors(8, seed=4)[:, :4]))
+        seen = vectors(32)[:, :4]
+        expected = simulation(torch.from_numpy(seen)).actor.numpy()
+    logits = IntegerEngine(integer_student(simulation, Discrete(2)))(seen)
+    assert np.abs(logits - expected).max() < 0.01 * np.abs(expected).max()

@@ -15,6 +15,7 @@ from qpd.quantization.controller_layer import (
     attach_frozen_controller,
 )
 from qpd.quantization.integer_grid import (
+    LEAST_SCALE,
     quantize,
     quantize_weights,
     signed_grid,
@@ -182,3 +183,10 @@ def test_weights_that_a_full_grid_clips_learn() -> None:
     found[0].backward()
     # 1 of its own, and (1 - 2) / 2 as the scale.
     assert weights.grad.tolist() == pytest.approx([0.5, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("kind", ["narrow", "full", "odd"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_that_are_all_zero_stay_finite(kind, bits):
+    found = quantize_weights(torch.zeros(2, 2), weight_grid(kind, bits))
+    assert torch.isfinite(found).all() and found.abs().max() <= LEAST_SCALE

@@ -12,6 +12,7 @@ from torch import nn
 from qpd.quantization.layer_quantizer import (
     AffineGrid,
     LayerQuantizer,
+    LayerScheme,
     Range,
     attach,
     attach_frozen,
@@ -147,3 +148,13 @@ def test_columns_share_a_channels_scale_on_the_grid_of_integers() -> None:
     assert quantizer.per == "channel" and quantizer.weights is not None
     torch.testing.assert_close(quantizer.weights.high, torch.tensor([3.0, 0.3]))
     torch.testing.assert_close(quantizer.quantized_weight(weight), weight)
+
+
+@pytest.mark.parametrize("scheme", ["affine", "dorefa_scaled"])
+def test_a_category_that_comes_later_is_seen(scheme: LayerScheme) -> None:
+    """One-hot: the last one was not met while ranges were watched."""
+    quantizer = LayerQuantizer("linear1", 8, columns=4, scheme=scheme, input_kind="features")
+    quantizer.watch(torch.eye(4)[[0, 1, 2, 0]])
+    quantizer.fix(torch.ones(2, 4))
+    seen = quantizer.quantized_inputs(torch.eye(4))
+    assert (seen - torch.eye(4)).abs().max() < 0.01

@@ -5,7 +5,7 @@
 
 #include "qpd_layer.h"
 
-#if !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_DOTPROD)
+#if !defined(QPD_PORTABLE) && defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #include "qpd_dot_neon.h"
 #elif !defined(QPD_PORTABLE) && defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__) && \
     defined(__OPTIMIZE__) && !defined(__ARM_BIG_ENDIAN) /* -O0 has too few registers for it */
