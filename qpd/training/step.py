@@ -18,6 +18,7 @@ from qpd.training.compiled_backward import CompiledBackward, can_compile
 from qpd.training.gradient_scaling import GradientScaling
 from qpd.training.mixed_precision import MixedPrecision
 from qpd.training.plan import PhasePlan
+from qpd.training.relative_steps import RelativeSteps
 
 Losses = Callable[[ReplaySample], tuple[Tensor, Tensor, Tensor]]
 
@@ -79,6 +80,7 @@ class TrainStep:
     ) -> None:
         self._plan, self._module, self.optimizer = plan, module, optimizer
         self._parameters = list(module.parameters())
+        self._steps = RelativeSteps(optimizer)
         self.device = self._parameters[0].device
         self._dtype = compute_precision(plan.settings.precision, self.device)
         scaling = GradientScaling.of(plan.settings) if scaling is None else scaling
@@ -136,7 +138,7 @@ class TrainStep:
             return losses
         if self._plan.settings.max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self._plan.settings.max_grad_norm)
-        self.optimizer.step()
+        self._steps.step()
         if self._plan.after_update is not None:
             self._plan.after_update()
         self._mixed.end()

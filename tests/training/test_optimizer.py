@@ -11,11 +11,10 @@ from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.recipe.training_phases import DistillSettings, FinetuneSettings
 from qpd.students import Student, architecture_for
-from qpd.training.optimizer import make_optimizer
+from qpd.training.optimizer import QUANTIZER_FACTOR, make_optimizer
 
 
-def test_the_heads_scale_learns_at_the_rate_of_scales() -> None:
-    """At the head's larger one it ran away from the weights, which then saturated."""
+def test_the_heads_scale_learns_as_all_scales_do() -> None:
     simulation = QuantizedStudent(Student(architecture_for("mlp-8", (3,), 2)), QuantizationConfig())
     names = {id(parameter): name for name, parameter in simulation.named_parameters()}
     optimizer = make_optimizer(simulation, FinetuneSettings(), head_factor=9.0)
@@ -25,7 +24,9 @@ def test_the_heads_scale_learns_at_the_rate_of_scales() -> None:
     }
     assert groups["head"] == ({"student.actor.weight", "student.actor.bias"}, 9.0)
     scales = {"activation_ranges", "weight_scales.linear1", "weight_scales.actor"}
-    assert groups["quantizers"] == (scales, 1.0)
+    assert groups["quantizers"] == (scales, QUANTIZER_FACTOR)
+    relative = [group["name"] for group in optimizer.param_groups if group.get("is_relative")]
+    assert relative == ["quantizers"]
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
