@@ -100,9 +100,9 @@ def test_validation_and_evaluation_play_other_games(
     for module, name in ((validation, "validation"), (evaluate, "evaluation")):
         real = module.evaluate
 
-        def spy(policy, env, count, rule, seed, on=None, real=real, name=name):
+        def spy(policy, env, count, rule, seed, *on, real=real, name=name):
             seeds[name].add(seed)
-            return real(policy, env, count, rule, seed, on)
+            return real(policy, env, count, rule, seed, *on)
 
         monkeypatch.setattr(module, "evaluate", spy)
     short = {"distill": {"epochs": 1}, "finetune": {"epochs": 1}}
