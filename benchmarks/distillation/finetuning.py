@@ -28,7 +28,6 @@ from benchmarks.distillation.training import training_plan
 from benchmarks.timing import parse_arguments
 from qpd.actions import Discrete
 from qpd.phases.quantize import quantization_config
-from qpd.phases.student_run import LEGACY_TEMPERATURE
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.dorefa import largest_integer
 from qpd.quantization.equalization import equalize
@@ -42,7 +41,7 @@ from qpd.training.optimizer import QUANTIZER_FACTOR, learning_rate, make_optimiz
 from qpd.training.step import TrainStep
 
 HELD_OUT = 6000
-ACTIONS = Discrete(4)
+ACTIONS, TAU = Discrete(4), 3.0
 # As in runs-reference: few bits move in large steps.
 RATES = {8: 3e-4, 6: 3e-4, 4: 1e-3, 3: 2e-3, 2: 2e-3}
 
@@ -77,7 +76,7 @@ def _trained(
     samples: int,
 ) -> None:
     settings = recipe.finetune
-    tau = recipe.distill.temperature or LEGACY_TEMPERATURE
+    tau = recipe.distill.temperature or TAU
     fold = ACTIONS.fold(tau, recipe.student.sharpness)
     factor = ACTIONS.output_scale(memory.labels(), tau) * fold
     optimizer = make_optimizer(simulation, settings, factor)
@@ -110,7 +109,7 @@ def _judged(
     simulation: QuantizedStudent, recipe: Recipe, memory: ReplayMemory, rows: np.ndarray
 ) -> list[str]:
     sample, sharpness = memory.gather(torch.from_numpy(rows)), recipe.student.sharpness
-    tau = recipe.distill.temperature or LEGACY_TEMPERATURE
+    tau = recipe.distill.temperature or TAU
     logits, _ = simulation(sample.observations)
     found = ACTIONS.divergence(sample.labels, logits, tau, ACTIONS.fold(tau, sharpness)).mean()
     acting = ACTIONS.divergence(sharpness * sample.labels, logits, 1.0, 1.0).mean()

@@ -244,7 +244,9 @@ def _difference(before: object, now: object) -> str:
     if isinstance(before, list) and isinstance(now, list) and set(before) != set(now):
         gone, new = ([each for each in one if each not in other]
                      for one, other in ((before, now), (now, before)))  # fmt: skip
-        return f"{_short(gone) or 'all of these'}, now {_short(new) or 'not these'}"
+        if not gone:
+            return f"without {_short(new)}"
+        return f"{_short(gone)}, now {_short(new) or 'without'}"
     return f"{_short(before)}, now {_short(now)}"
 
 

@@ -139,7 +139,10 @@ def read_device_record(path: Path) -> DeviceRecord:
         objects = _json_objects(_read_text(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise BenchError(f"{path}: {reason}", ErrorCode.FILE_SYSTEM) from error
+        raise BenchError(
+            f"{path}: {reason}; expected JSON from `qpd bench` or `make bench`",
+            ErrorCode.FILE_SYSTEM,
+        ) from error
     except ValueError as error:
         raise BenchError(
             f"{path}: is not JSON from `qpd bench` or `make bench`: {error}"

@@ -72,6 +72,10 @@ def evaluate(
             help="what `--noise --json` printed for another policy, to have equal noise",
         ),
     ] = None,
+    teacher: Annotated[
+        str | None,
+        typer.Option(help="where the agent of a run is now, with --policy teacher"),
+    ] = None,
     env: EnvOption = None,
     env_kwargs: EnvKwargs = None,
     wrapper: WrapperOption = None,
@@ -115,7 +119,8 @@ def evaluate(
     if gif is not None and noise is not None:
         raise TargetError("--gif: films a policy without noise", ErrorCode.COMMAND_LINE)
     wish = environment_wish(env, env_kwargs, wrapper, frame_stack)
-    loaded = load_target(target, policy, wish, "auto" if device is None else device, vecnormalize)
+    on = "auto" if device is None else device
+    loaded = load_target(target, policy, wish, on, vecnormalize, teacher)
     if noise is not None:
         loaded = with_deviations(loaded, progress(quiet), noise_like)
     if gif is not None:

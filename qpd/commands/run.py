@@ -23,6 +23,7 @@ from qpd.commands.output import (
     print_run,
     progress,
 )
+from qpd.recipe.bounds import MAX_SEED
 
 Overrides = Annotated[
     list[str] | None,
@@ -38,7 +39,9 @@ FinetuneOverrides = Annotated[
         autocompletion=complete_setting,
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="root of all randomness")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", min=0, max=MAX_SEED, help="root of all randomness")
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="run directory; default runs/NAME")
 ]

@@ -13,10 +13,11 @@ from qpd.phases.play import Play
 from qpd.phases.preparation import prepare
 from qpd.phases.student_run import StudentRun, open_student
 from qpd.recipe.loading import override_recipe
-from qpd.recipe.schema import Recipe, RecipeError
+from qpd.recipe.schema import RecipeError
 from qpd.runs.fork import fork_run
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError, at_same_place
+from qpd.runs.target import GONE, found_beside
 from qpd.student_files.distilled import load_student
 from qpd.teachers import TeacherError
 
@@ -57,12 +58,11 @@ def open_later(
         changed = override_recipe(opened.recipe, lines)
         is_told = any(line.startswith("teacher.source=") for line in lines)
         if is_told:
-            changed = _found_beside(changed)
+            changed = changed.model_copy(update={"teacher": found_beside(changed.teacher)})
         try:
             prepared = prepare(changed, device or changed.device)
         except TeacherError as error:
-            gone = (ErrorCode.TEACHER_NOT_FOUND, ErrorCode.HUB_UNREACHABLE)
-            if is_told or error.code not in gone:
+            if is_told or error.code not in GONE:
                 raise
             raise TeacherError(
                 f"{path}: its agent is no longer found at {changed.teacher.source}: "
@@ -86,15 +86,6 @@ def open_later(
         opened.replace_recipe(changed)
         with open_student(opened, prepared, progress) as parts:
             yield parts
-
-
-def _found_beside(recipe: Recipe) -> Recipe:
-    """Let statistics that are no longer at their place be looked for beside the moved agent."""
-    known = recipe.teacher.vecnormalize
-    if known is None or Path(known).is_file():
-        return recipe
-    teacher = recipe.teacher.model_copy(update={"vecnormalize": None})
-    return recipe.model_copy(update={"teacher": teacher})
 
 
 def _opened(path: Path, is_forked: bool) -> RunDirectory:

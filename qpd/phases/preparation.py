@@ -171,8 +171,12 @@ def recipe_architecture(recipe: Recipe, spec: EnvironmentSpec) -> StudentArchite
                 spec.image_shape,
             )
     except ValueError as error:
+        given = "" if student.size is None else f"size={student.size}: "
+        agent = recipe.teacher.source
+        of = " (those of `embedded`, Breakout's agent; `--teacher AGENT` names another)"
         raise PreparationError(
-            f"recipe {recipe.name}: student: {error}", ErrorCode.STUDENT_MISFIT
+            f"recipe {recipe.name}: student: {given}{error}{of if agent == 'embedded' else ''}",
+            ErrorCode.STUDENT_MISFIT,
         ) from error
     if found.image_shape is not None and recipe.quantize.input_bits != 8:
         raise PreparationError(

@@ -138,7 +138,11 @@ def _check_kind(path: Path, merged: Mapping[str, Any], model: type[RecipeSection
     # One of the two is in every recipe, and the other in none of its kind.
     for own, other in (("train", "student"), ("student", "train")):
         if own in model.model_fields and own not in merged and other in merged:
-            line = f"{file_label(path)}: is a recipe of another kind: it has {other}, not {own}"
+            command = "train" if other == "train" else "run"
+            line = (
+                f"{file_label(path)}: is a recipe of another kind: it has {other}, not {own}: "
+                f"`qpd {command} {path}`"
+            )
             raise RecipeError([CodedLine(line, ErrorCode.RECIPE_UNKNOWN_KEY)])
 
 
@@ -193,6 +197,10 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
     close = [each for each in names if each.rpartition("/")[2] == short]
     close = close or difflib.get_close_matches(short, names, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
+    if os.path.isdir(name):
+        hint = f"; of an agent: `qpd run --teacher {name}`"
+        if os.path.isfile(os.path.join(name, "recipe.yaml")):
+            hint = f"; to go on with a run: `qpd run {name}/recipe.yaml -o {name}`"
     what = f"base: {name!r}" if asked_by != name else "this"
     line = f"{asked_by}: {what} is neither a recipe file nor a shipped recipe{hint}"
     mistakes.append(CodedLine(line, ErrorCode.RECIPE_NOT_FOUND))
@@ -298,7 +306,9 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
         mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
         return None
     except TooLargeError:
-        mistakes.append(_no_yaml(label, "is larger than 64 KiB; this is not a recipe"))
+        mistakes.append(
+            _no_yaml(label, "is larger than 64 KiB; this is not a recipe (of an agent: --teacher)")
+        )
         return None
     except UnicodeDecodeError:
         mistakes.append(_no_yaml(label, "is not UTF-8 text; this is not a recipe"))

@@ -17,7 +17,7 @@ KeyPath = tuple[str, ...]
 
 _MAX_FINDINGS = 50  # to look for the nearest key takes a millisecond
 _RIGHT = {
-    "int_type": "must be a whole number",
+    "int_type": "must be a whole number, without point or exponent",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "string_type": "must be text; put it in quotes",

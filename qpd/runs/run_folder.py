@@ -165,6 +165,8 @@ def require_manifest(path: Path) -> None:
     """Raise RunDirectoryError where `path` is no run directory."""
     if not (path / "manifest.json").is_file():
         what = "has no manifest.json" if path.is_dir() else "is no folder"
+        if (path / "suite.json").is_file():
+            what = f"holds quantized agents: `qpd analyze errors {path}`"
         raise RunDirectoryError(
             [f"{path}: is not a run directory: it {what}"], ErrorCode.RUN_NOT_A_RUN
         )

@@ -19,7 +19,7 @@ from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.integer.integer_student import IntegerEngine
 from qpd.machine.device import choose_device
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
-from qpd.recipe.schema import MAX_PARALLEL_GAMES
+from qpd.recipe.schema import MAX_PARALLEL_GAMES, TeacherSettings
 from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, TeacherRecord, date_now
 from qpd.runs.played_environment import (
     EnvironmentWish,
@@ -34,8 +34,9 @@ from qpd.runs.training_run import TrainingRun, is_training
 from qpd.student_files.distilled import load_student, stored_architecture
 from qpd.student_files.origin import student_actions, student_environment, student_origin
 from qpd.student_files.quantized import load_integer_student
-from qpd.teachers import Teacher, load_recipe_teacher, load_teacher
+from qpd.teachers import Teacher, TeacherError, load_recipe_teacher, load_teacher
 
+GONE = (ErrorCode.TEACHER_NOT_FOUND, ErrorCode.HUB_UNREACHABLE)
 TRAINED_EPISODES = 100  # of a training's agent, unless another number is asked for
 
 
@@ -74,10 +75,12 @@ def load_target(
     env: str | EnvironmentWish | None,
     device: str,
     vec_normalize: str | Path | None = None,
+    teacher: str | Path | None = None,
 ) -> Target:
     """Load a run directory's `policy` (default: the last one made), or else a teacher.
 
-    A Path is never taken for a hub id. `env` and `vec_normalize` belong to a teacher.
+    A Path is never taken for a hub id. `env` and `vec_normalize` belong to a teacher; `teacher` is
+    where a run's is now, if it was moved.
 
     Raises TargetError, TeacherError, RunDirectoryError, StudentFileError or DeviceError, one line
     each.
@@ -95,7 +98,11 @@ def load_target(
             return _controller(Path(source), wish)
     elif (Path(source) / "manifest.json").is_file():
         _allow_its_own(Path(source), wish, vec_normalize is not None)
-        return _from_run(Path(source), policy, device)
+        return _from_run(Path(source), policy, device, teacher)
+    if teacher is not None:
+        raise TargetError(
+            f"--teacher {teacher}: {source} is no run of a student", ErrorCode.COMMAND_LINE
+        )
     if policy not in (None, "teacher"):
         raise TargetError(
             f"--policy {policy}: {source} is a training; expected teacher, or qat, its integers"
@@ -104,8 +111,8 @@ def load_target(
             ErrorCode.STUDENT_MISSING,
         )
     wish.allow_modules()
-    teacher = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
-    target = _from_teacher(teacher, environment_of(teacher, wish), device)
+    agent = load_teacher(source, env_id=wish.env_id, vec_normalize=vec_normalize)
+    target = _from_teacher(agent, environment_of(agent, wish), device)
     if is_training(source) and _as_trained(Path(source), wish) and vec_normalize is None:
         return replace(target, run_path=Path(source), episodes=TRAINED_EPISODES)
     return target
@@ -134,6 +141,29 @@ def _allow_its_own(path: Path, wish: EnvironmentWish, has_statistics: bool) -> N
             ErrorCode.COMMAND_LINE,
         )
     wish.allow_modules()
+
+
+def _teacher_of(path: Path, settings: TeacherSettings, moved_to: str | Path | None) -> Teacher:
+    if moved_to is not None:
+        settings = found_beside(settings.model_copy(update={"source": str(moved_to)}))
+    try:
+        return load_recipe_teacher(settings)
+    except TeacherError as error:
+        if moved_to is not None or error.code not in GONE:
+            raise
+        raise TeacherError(
+            f"{path}: its agent is no longer found at {settings.source}: "
+            f"`qpd evaluate {path} --policy teacher --teacher PATH` says where it is now",
+            error.code,
+        ) from error
+
+
+def found_beside(settings: TeacherSettings) -> TeacherSettings:
+    """Let statistics no longer at their place be looked for beside the agent, which has moved."""
+    known = settings.vecnormalize
+    if known is None or Path(known).is_file():
+        return settings
+    return settings.model_copy(update={"vecnormalize": None})
 
 
 def _recorded_environment(record: TeacherRecord) -> EnvironmentSource:
@@ -217,7 +247,7 @@ def _deviations(teacher: Teacher) -> tuple[float, ...] | None:
     return tuple(np.sqrt(statistics.var + statistics.epsilon).tolist())
 
 
-def _from_run(path: Path, policy: str | None, device: str) -> Target:
+def _from_run(path: Path, policy: str | None, device: str, moved_to: str | Path | None) -> Target:
     run = RunDirectory.open(path, read_only=True)
     record, recipe = run.manifest.teacher, run.recipe
     if record is None:
@@ -231,8 +261,13 @@ def _from_run(path: Path, policy: str | None, device: str) -> Target:
         if run.phase(phase).state == "done"
     }
     name = ([*made][-1] if made else "teacher") if policy is None else policy
+    if moved_to is not None and name != "teacher":
+        raise TargetError(
+            f"--teacher {moved_to}: {name} plays without it; --policy teacher plays the teacher",
+            ErrorCode.COMMAND_LINE,
+        )
     if name == "teacher":
-        teacher = load_recipe_teacher(recipe.teacher)
+        teacher = _teacher_of(path, recipe.teacher, moved_to)
         # A path may hold another agent by now: its return must not be booked as this run's.
         if teacher.sha256 != record.sha256:
             raise TargetError(

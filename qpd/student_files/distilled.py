@@ -216,7 +216,10 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
             return dict(file.metadata() or {}), {}
     except FileNotFoundError as error:
         raise StudentFileError(
-            f"{path}: no such file; run the phase that writes it", ErrorCode.STUDENT_MISSING
+            f"{path}: no such file; run the phase that writes it"
+            if path.suffix == ".safetensors"
+            else f"{path}: no such file or folder; give a run directory, or a student's file",
+            ErrorCode.STUDENT_MISSING,
         ) from error
     except (safetensors.SafetensorError, DamagedFileError, TooLargeError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]

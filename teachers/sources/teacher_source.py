@@ -135,7 +135,7 @@ def _archive_in(folder: Path) -> Path:
         )
     found = ", ".join(p.name for p in zips) or "no zip file"
     raise TeacherError(
-        f"{folder}: contains {found}; expected one agent, such as {env_name}.zip or best_model.zip",
+        f"{folder}: contains {found}; expected one agent, such as {env_name or 'AGENT'}.zip or best_model.zip",
         ErrorCode.TEACHER_NOT_FOUND,
     )
 

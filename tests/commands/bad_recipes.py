@@ -142,7 +142,7 @@ OVERRIDES = [
     setting("base=ci", Code.RECIPE_OVERRIDE, "base can be set in a file only"),
     setting("distill.lr=[1", Code.RECIPE_OVERRIDE, "--set distill.lr=[1", "not valid YAML"),
     setting("distill.lr=*a", Code.RECIPE_OVERRIDE, "anchors and aliases are not allowed"),
-    row("run ci --seed -1", Code.RECIPE_WRONG_VALUE, "seed: -1"),
+    row("run ci --seed -1", Code.COMMAND_LINE, "--seed", "-1"),
     row("run ci --device cud", Code.RECIPE_WRONG_VALUE, "device: 'cud'", "did you mean cuda?"),
     row("run ci --seed 2 --set seed=1", Code.COMMAND_LINE, "--set seed=1", "give one of them"),
     row(

@@ -105,7 +105,7 @@ def test_a_suite_of_before_is_still_the_same_suite(
     code, _, err = call(capsys, *asked, "--frame-stack", 1)
     assert code == 2 and "was made with other settings" in err
     code, _, err = call(capsys, *(word if word != "8" else "8,6" for word in asked))
-    assert code == 2 and "other precisions: all of these, now W6-affine-column; choose" in err
+    assert code == 2 and "other precisions: without W6-affine-column; choose" in err
     code, out, err = call(capsys, "analyze", "bits", "suite")
     assert code == 0 and "no sweet spot of fewer than three numbers of bits: ppo-CartPole" in out
 

@@ -14,7 +14,7 @@ from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target
 from qpd.teachers import TeacherError
 from tests.command_line import call
-from tests.tiny_run import recipe_of, write_teacher
+from tests.tiny_run import recipe_of, write_dqn, write_teacher
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +154,22 @@ def test_forks_tell_whose_memory_they_have(copied: Path) -> None:
     finished = qpd.finetune(first.path, overrides=["finetune.epochs=2"])
     renewed = qpd.quantize(finished.path, output=copied / "renewed", weight_bits=3)
     assert renewed.memory_refilled  # by phase 3
+
+
+def test_the_moved_agent_of_a_run_can_be_played(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, agent = str(copied / "run"), str(copied / "new" / "mine.zip")
+    asked = ("evaluate", run, "--policy", "teacher", "--episodes", "1")
+    code, _, err = call(capsys, *asked)
+    assert code == 2 and "no longer found at /gone/a.zip: `qpd evaluate" in err
+    code, _, err = call(capsys, *asked, "--teacher", agent)
+    assert code == 0, err
+    other = copied / "new" / "other.zip"
+    write_dqn(other)
+    code, _, err = call(capsys, *asked, "--teacher", str(other))
+    assert code == 2 and "an agent of dqn, not of ppo" in err
+    code, _, err = call(capsys, "evaluate", run, "--teacher", agent)
+    assert code == 2 and "distilled plays without it" in err
+    code, _, err = call(capsys, "evaluate", agent, "--teacher", agent)
+    assert code == 2 and "is no run of a student" in err
