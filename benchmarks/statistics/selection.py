@@ -2,9 +2,10 @@
 
 python -m benchmarks.statistics.selection RUN [--games 16] [--seed 77]
 
-Prints, for each student of a run, the mean return and the mean divergence from its teacher (Eq. 1
-at the recipe's temperature, and of the policies that act) over all states of so many games, with
-the standard error over games. Baseline: the return, by which the QPD paper chooses an epoch.
+Prints, for each student of a run, the mean return and the mean divergence from its teacher, with
+the standard error over so many games: Eq. 1 at the recipe's temperature and the divergence of the
+policies that act, each a mean over games of a game's mean, and Eq. 1 over all states alike, where
+games that last long count more. Baseline: the return, by which the QPD paper chooses an epoch.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def main() -> None:
     scales = {"Eq. 1": (temperature, folded), "acting": (1.0 / recipe.student.sharpness, 1.0)}
     for name in ("distilled", "ptq", "qat"):
         target = load_target(options.run, name, None, "cpu")
-        returns, found = _play(target, teacher, scales, options.games, options.seed)
+        returns, found, states = _play(target, teacher, scales, options.games, options.seed)
         parts = [f"return {_with_error(returns)}"]
         parts += [f"divergence ({key}) {_with_error(found[key])}" for key in scales]
-        print(f"{name}: {', '.join(parts)}")
+        parts.append(f"over states (Eq. 1) {_over_states(found['Eq. 1'], states)}")
+        print(f"{name}: {', '.join(parts)}", flush=True)
 
 
 def _play(
@@ -51,8 +53,8 @@ def _play(
     scales: dict[str, tuple[float, float]],
     games: int,
     seed: int,
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Play one game in each environment; return its return and its mean divergences, `[games]`."""
+) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Play one game in each environment; return returns, mean divergences and states, `[games]`."""
     env = make_vector_env(target.env_id, games, max_frames=target.max_frames)
     rule = target.policy.actions.rule(
         target.acting,
@@ -82,7 +84,15 @@ def _play(
         returns[over] = step.game_returns[over]
         alive &= ~over
     env.close()
-    return returns, {key: total / states for key, total in sums.items()}
+    return returns, {key: total / states for key, total in sums.items()}, states
+
+
+def _over_states(values: np.ndarray, states: np.ndarray) -> str:
+    mean = np.average(values, weights=states)
+    # Of a ratio of two means over games.
+    count, residuals = len(values), states * (values - mean)
+    error = residuals.std(ddof=1) / np.sqrt(count) / states.mean()
+    return f"{mean:.4g} +- {error:.2g} ({error / abs(mean):.1%})"
 
 
 def _with_error(values: np.ndarray) -> str:
