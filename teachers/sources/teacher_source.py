@@ -134,8 +134,9 @@ def _archive_in(folder: Path) -> Path:
             ErrorCode.TEACHER_NOT_FOUND,
         )
     found = ", ".join(p.name for p in zips) or "no zip file"
+    wanted = f"{env_name or 'AGENT'}.zip"
     raise TeacherError(
-        f"{folder}: contains {found}; expected one agent, such as {env_name or 'AGENT'}.zip or best_model.zip",
+        f"{folder}: contains {found}; expected one agent, such as {wanted} or best_model.zip",
         ErrorCode.TEACHER_NOT_FOUND,
     )
 

@@ -67,3 +67,20 @@ def test_adams_first_step_is_the_rate() -> None:
     RelativeSteps(optimizer).step()
     found = simulation.activation_ranges.item()
     assert found == pytest.approx(30.0 * math.exp(-1e-3 * QUANTIZER_FACTOR), rel=1e-5)
+
+
+def test_two_optimizers_of_one_network_take_turns() -> None:
+    """Each makes its parameters views of a tensor of its own, and sees where they are now."""
+    ranges = nn.ParameterList(
+        [nn.Parameter(torch.tensor([2.0])), nn.Parameter(torch.tensor([3.0]))]
+    )
+    steps = [
+        RelativeSteps(torch.optim.SGD([{"params": list(ranges), "is_relative": True}], lr=0.1))
+        for _ in range(2)
+    ]
+    for turn in range(4):
+        before = [each.item() for each in ranges]
+        ranges[0].grad, ranges[1].grad = torch.tensor([1.0]), None
+        steps[turn % 2].step()
+        assert ranges[0].item() == pytest.approx(before[0] * math.exp(-0.1 * before[0]))
+        assert ranges[1].item() == before[1]
