@@ -3,7 +3,8 @@
 recipe.yaml             the resolved recipe
 manifest.json           versions, teacher, state of each phase, evaluations
 distilled.safetensors   the student after phase 1
-quantized.safetensors   the k-bit student
+ptq.safetensors         the k-bit student after phase 2
+quantized.safetensors   the k-bit student, of phase 3 once it is done
 gradient_exponents.distill.json, gradient_exponents.finetune.json   where they are counted
 metrics.csv, tensorboard/, wandb/, checkpoint/, exports/, report/
 """

@@ -7,6 +7,7 @@ vecnormalize.pkl beside it, where the training normalizes: for those two
 statistics.npz   the same statistics, for resuming
 replay/*.npy     the replay buffer, if it is small enough
 quantization.json  ranges, where the training is one of quantizers
+scale_moments.json of an integer controller: the moments of its scales
 state.json       counters, the last games, and the marks of whoever keeps the run directory
 
 Nothing here is unpickled when a training resumes. Random states are not stored: at every checkpoint
