@@ -19,6 +19,7 @@ import torch
 from qpd.environments.policy import network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.phases.student_run import LEGACY_TEMPERATURE
+from qpd.runs.manifest import MADE_BY
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import Target, load_target
 from qpd.teachers import Teacher, load_recipe_teacher
@@ -38,7 +39,9 @@ def main() -> None:
     temperature = chosen or run.phase("distill").metrics.get("temperature", LEGACY_TEMPERATURE)
     folded = teacher.actions.fold(temperature, recipe.student.sharpness)
     scales = {"Eq. 1": (temperature, folded), "acting": (1.0 / recipe.student.sharpness, 1.0)}
-    for name in ("distilled", "ptq", "qat"):
+    for name, phase in MADE_BY.items():
+        if run.phase(phase).state != "done":
+            continue
         target = load_target(options.run, name, None, "cpu")
         returns, found, states = _play(target, teacher, scales, options.games, options.seed)
         parts = [f"return {_with_error(returns)}"]
