@@ -11,8 +11,8 @@ class StatesOfGames:
     """Keeps states of `num_games` games and a policy's outputs there; `evaluate` hands them over.
 
     Of all games together at most as many as `SampledStates` keeps. A game of Breakout in which the
-    ball goes round and round lasts ten times as long as others: of a sample of all states it would
-    be half.
+    ball goes round and round lasts seven times as long as others: of all states of 16 games it
+    would be a third.
     """
 
     def __init__(self, num_games: int) -> None:
