@@ -144,7 +144,7 @@ def test_the_c_export_of_an_image_speaks_of_no_frames() -> None:
 @needs_gcc
 def test_codes_of_continuous_actions_are_compared_by_make_test(tmp_path: Path) -> None:
     architecture = StudentArchitecture((3, 40, 48), 2, (4, 4, 4), (8,))
-    student = random_student(architecture, actions=Box((-1.0, 0.0), (1.0, 5.0), (2,), "clip"))
+    student = random_student(architecture, actions=Box((-1.0, 0.0), (1.0, 5.0)))
     folder = write_c(tmp_path / "out", student, 8)
     done = subprocess.run(["make", "test"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0 and "ok: 8" in done.stdout, done.stdout + done.stderr

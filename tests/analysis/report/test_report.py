@@ -161,7 +161,7 @@ def test_a_game_outside_atari_without_its_teacher(
     code, out, err = call(capsys, run, "--video-seconds", 1, "-o", "x.html")
     assert code == 0, err
     page = Page(Path("x.html").read_text())
-    assert "cannot be loaded: gone.zip" in page.text
+    assert "no longer found at gone.zip" in page.text
     data = page.player_data()
     assert data["actions"] == ["action 0", "action 1"]
     assert len(data["games"][0]["taken"]) == 50  # CartPole shows 50 pictures a second
