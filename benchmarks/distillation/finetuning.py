@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from benchmarks.breakout_play import RECIPE_MEMORY, teacher_play
+from benchmarks.distillation.settings import HELD_OUT, take_steps
 from benchmarks.distillation.training import training_plan
 from benchmarks.timing import parse_arguments
 from qpd.actions import Discrete
@@ -37,10 +38,9 @@ from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.runs.results import distilled_student
 from qpd.runs.run_directory import RunDirectory
-from qpd.training.optimizer import QUANTIZER_FACTOR, learning_rate, make_optimizer
+from qpd.training.optimizer import QUANTIZER_FACTOR, make_optimizer
 from qpd.training.step import TrainStep
 
-HELD_OUT = 6000
 ACTIONS, TAU = Discrete(4), 3.0
 # As in runs-reference: few bits move in large steps.
 RATES = {8: 3e-4, 6: 3e-4, 4: 1e-3, 3: 2e-3, 2: 2e-3}
@@ -91,17 +91,7 @@ def _trained(
         student_temperature=fold,
         after_update=simulation.keep_ranges_positive,
     )
-    update = TrainStep(plan, simulation, optimizer)
-    rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
-    draw = memory.start_drawing(shared=update.reads_shared_frames)
-    while step < steps:
-        for batch in memory.shuffled(settings.batch_size, rng, rows=rows):
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
-            update(draw(batch))
-            step += 1
-            if step == steps:
-                break
+    take_steps(TrainStep(plan, simulation, optimizer), settings, memory, rows, samples)
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from qpd.losses.distillation import critic_huber
 from qpd.phases.preparation import recipe_architecture
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import Recipe
+from qpd.recipe.training_phases import TrainingPhase
 from qpd.replay.memory import ReplayMemory
 from qpd.students import Student
 from qpd.training.dormant_units import dormant_units, recycle_dormant_units
@@ -46,25 +48,42 @@ def train(recipe: Recipe, memory: ReplayMemory, rows: np.ndarray, samples: int) 
     tau = settings.temperature or 3.0
     optimizer = make_optimizer(student, settings, Discrete(4).output_scale(memory.labels(), tau))
     update = TrainStep(training_plan(settings, tau), student, optimizer)
-    rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     # Only in the first half, as in training: units that start anew need time to learn.
-    every = max(1, steps // (2 * RECYCLINGS))
+    every = max(1, samples // settings.batch_size // (2 * RECYCLINGS))
+
+    def recycle(step: int, steps: int, rng: np.random.Generator) -> None:
+        if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
+            some = torch.from_numpy(rng.choice(rows, 4096, replace=False))
+            observations = memory.gather(some).observations
+            hidden = student.hidden_activations(observations)
+            recycle_dormant_units(student, optimizer, hidden, step)
+
+    take_steps(update, settings, memory, rows, samples, recycle)
+    return student
+
+
+def take_steps(
+    update: TrainStep,
+    settings: TrainingPhase,
+    memory: ReplayMemory,
+    rows: np.ndarray,
+    samples: int,
+    after: Callable[[int, int, np.random.Generator], object] | None = None,
+) -> None:
+    """Train on the transitions at `rows`; `after` hears of each step, of how many, and draws."""
+    rng, steps, step = np.random.default_rng(0), samples // settings.batch_size, 0
     draw = memory.start_drawing(shared=update.reads_shared_frames)
     while step < steps:
         for batch in memory.shuffled(settings.batch_size, rng, rows=rows):
-            for group in optimizer.param_groups:
+            for group in update.optimizer.param_groups:
                 # The schedule runs over these samples, however few, as it does over a whole phase.
                 group["lr"] = learning_rate(settings, step / steps) * group["lr_factor"]
             update(draw(batch))
             step += 1
-            if settings.recycle_dormant and step % every == 0 and 2 * step <= steps:
-                some = torch.from_numpy(rng.choice(rows, 4096, replace=False))
-                observations = memory.gather(some).observations
-                hidden = student.hidden_activations(observations)
-                recycle_dormant_units(student, optimizer, hidden, step)
+            if after is not None:
+                after(step, steps, rng)
             if step == steps:
                 break
-    return student
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 Adam's steps are as long as the learning rate. Ranges of activations are 5 to 40, the scale of a
 head 0.05: at one rate a range hardly moves in a phase, and such a scale jumps. So the optimizer
-moves their logarithms, as Jain et al. train thresholds (arXiv 1903.08066, section 4): their
+moves their logarithms, as Jain et al. train thresholds (arXiv 1903.08066, appendix B): their
 gradients come from the chain rule, d/d log x = x d/dx.
 """
 
