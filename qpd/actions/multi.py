@@ -65,8 +65,15 @@ class MultiDiscrete(ActionSpace):
 
     def act(self, outputs: np.ndarray, rule: ActingRule, rng: np.random.Generator) -> np.ndarray:
         """Choose actions, int64 `[batch, parts]`, by logits `[batch, sum(nvec)]`."""
+        # Exploring is one coin for all parts of a row, so the parts must not toss their own.
+        own_rule = ActingRule("greedy") if rule.kind == "epsilon" else rule
         chosen = zip(self.parts, self._split(outputs), strict=True)
-        return np.stack([part.act(own, rule, rng) for part, own in chosen], axis=1)
+        best = np.stack([part.act(own, own_rule, rng) for part, own in chosen], axis=1)
+        if rule.kind == "epsilon":
+            explore = rng.random(len(outputs)) < rule.epsilon
+            uniform = rng.integers(self.nvec, size=best.shape)
+            best = np.where(explore[:, None], uniform, best)
+        return best
 
     def probabilities(self, outputs: np.ndarray, rule: ActingRule) -> np.ndarray:
         """Return each action's probability within its part, float64 `[batch, sum(nvec)]`."""

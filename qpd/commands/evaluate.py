@@ -137,7 +137,7 @@ def evaluate(
             sharpness=sharpness,
             noise=sigma,
             max_frames=max_frames,
-            progress=not quiet,
+            progress=progress(quiet),
         )
         for place, sigma in enumerate(sigmas)
     ]

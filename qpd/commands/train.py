@@ -21,6 +21,7 @@ from qpd.commands.output import (
     print_table,
     print_text,
     print_warnings,
+    progress,
 )
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
@@ -137,7 +138,7 @@ def train(
         seed=seed,
         device=device,
         output=output,
-        progress=not quiet,
+        progress=progress(quiet),
     )
     print_training(done.path, as_json, quiet)
 

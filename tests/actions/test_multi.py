@@ -85,8 +85,9 @@ def test_epsilon_explores_uniformly() -> None:
     switched = drawn(SWITCHES, np.array([[4.0, -4.0]], np.float32), rule)
     assert_shares(switched[:, 0], [0.15, 0.85])
     assert_shares(switched[:, 1], [0.85, 0.15])
-    # An environment explores with one coin, where all its switches are drawn: the two differ from
-    # the likeliest together in 0.3 / 4 of the rows.
+    # An environment explores with one coin, where all its parts are drawn: the two differ from
+    # the likeliest together in 0.3 / 2 * 2 / 3 of the rows, of the switches in 0.3 / 4.
+    assert_shares(((taken[:, 0] == 0) & (taken[:, 1] != 2)).astype(int), [0.9, 0.1])
     assert_shares(((switched[:, 0] == 0) & (switched[:, 1] == 1)).astype(int), [0.925, 0.075])
 
 

@@ -34,3 +34,14 @@ def test_a_quiet_life_of_a_run(
     assert (code, err) == (0, "") and json.loads(out)["return"]["episodes"] == 2
     code, out, err = call(capsys, "quantize", "absent", "--quiet")
     assert (code, out) == (2, "") and err.startswith("error: absent: is not a run directory")
+
+
+def test_a_quiet_training_still_warns(
+    capsys: pytest.CaptureFixture[str], in_an_empty_folder: None
+) -> None:
+    # Checkpoints abandon all episodes, and no game of CartPole ends within 8 steps.
+    words = "train ppo CartPole-v1 --timesteps 64 -o agent --set n_envs=1 --set n_steps=8"
+    words += " --set batch_size=8 --set train.checkpoint_every=8 --quiet"
+    code, out, err = call(capsys, *words.split())
+    assert (code, out) == (0, "")
+    assert "warning: " in err and "no episode has ended between two checkpoints" in err
