@@ -30,6 +30,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
+from qpd.phases import agent_recipe
 from qpd.phases.agent_recipe import AgentSource, agent_lines, choose_recipe, told_by_agent
 from qpd.phases.distill import distill as distill_phase
 from qpd.phases.finetune import finetune as finetune_phase
@@ -90,7 +91,7 @@ def run(
         overrides: Recipe keys and values, `{"distill.lr": 1e-3}`, or lines `"distill.lr=1e-3"`.
         seed: Root of all randomness.
         device: auto, cpu, cuda or cuda:N.
-        output: The run directory; default `runs/<recipe name>`.
+        output: The run directory; default `runs/<recipe name>` (`default_output`).
         progress: True for what the terminal shows, on stderr; or an object of your own.
 
     Returns:
@@ -105,7 +106,7 @@ def run(
     resolved = resolve_recipe(
         recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
     )
-    folder = default_output(resolved) if output is None else Path(output)
+    folder = agent_recipe.default_output(resolved) if output is None else Path(output)
     with _shown(progress) as display:
         run_all_phases(resolved, folder, display)
     return open_run(folder)
@@ -174,7 +175,7 @@ def distill(
     resolved = resolve_recipe(
         recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
     )
-    folder = default_output(resolved) if output is None else Path(output)
+    folder = agent_recipe.default_output(resolved) if output is None else Path(output)
     prepared = prepare(resolved, resolved.device)  # what does not fit leaves no directory behind
     with (
         _shown(progress) as display,
@@ -431,11 +432,6 @@ def resolve_recipe(
         found = resolved([*named, *told_by_agent(teacher), *changes])
     recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
     return found
-
-
-def default_output(recipe: Recipe) -> Path:
-    """Return the default output directory."""
-    return Path("runs") / recipe.name
 
 
 @contextmanager

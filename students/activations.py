@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +40,12 @@ class Activation:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the function to a tensor of any shape."""
-        result: Tensor = self.module()(x)
+        result: Tensor = self._function(x)
         return result
+
+    @cached_property
+    def _function(self) -> nn.Module:
+        return self.module()
 
     def lowest(self, high: Tensor) -> Tensor:
         """Return the low end of the range whose high end is `high`, in its shape and dtype."""

@@ -19,6 +19,8 @@ from qpd.teachers.archive.sb3_archive import Sb3Archive
 from qpd.teachers.archive.stored_actions import StoredActions
 from qpd.teachers.networks.build import squash
 
+IN_PYTHON = ", or num_actions in Python"
+
 
 def choose_actions(
     archive: Sb3Archive, algo: str, env_id: str | None, num_actions: int | None, num_outputs: int
@@ -140,11 +142,11 @@ def _num_actions(
             if quantiles:
                 actions = num_outputs // quantiles
             else:
-                found = _needed_space("the number of actions is", env_id, "give num_actions")
+                found = _needed_space("the number of actions is", env_id, IN_PYTHON)
                 actions = found.n if isinstance(found, Discrete) else None
     if actions is None:
         raise TeacherError(
-            "the number of actions is not stored; give num_actions or env_id",
+            f"the number of actions is not stored; give --env{IN_PYTHON}",
             ErrorCode.TEACHER_UNCLEAR,
         )
     for name, expected in (("num_actions", asked), ("the archive's action space", stored)):
@@ -166,16 +168,16 @@ def _int_option(archive: Sb3Archive, name: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-def _needed_space(what: str, env_id: str | None, otherwise: str = "give env_id") -> ActionSpace:
+def _needed_space(what: str, env_id: str | None, otherwise: str = "") -> ActionSpace:
     """Return the actions of the environment; TeacherError, which says `what` is not stored."""
     if env_id is None:
-        hint = otherwise if "env_id" in otherwise else f"{otherwise} or env_id"
-        raise TeacherError(f"{what} not stored; {hint}", ErrorCode.TEACHER_UNCLEAR)
+        raise TeacherError(f"{what} not stored; give --env{otherwise}", ErrorCode.TEACHER_UNCLEAR)
     try:
         return _made_space(env_id)
     except EnvironmentConfigError as error:
         raise TeacherError(
-            f"{what} not stored and {env_id} cannot be made ({one_line(error)}); {otherwise}",
+            f"{what} not stored and {env_id} cannot be made ({one_line(error)}); give --env"
+            f"{otherwise}",
             ErrorCode.TEACHER_UNCLEAR,
         ) from error
 

@@ -69,7 +69,6 @@ class ClaimTest:
 
 def mean_of_ratios(
     pairs: Sequence[ScorePair],
-    confidence: float = 1.0 - ERROR_RATE,
     seeds: Sequence[tuple[Seeds, Seeds]] = (),
 ) -> Estimate:
     """Estimate the mean over `pairs` of mean(first) / mean(second), with its interval.
@@ -82,7 +81,7 @@ def mean_of_ratios(
     # itself.
     if found is None:
         return Estimate(np.nan, np.nan, np.nan)
-    return Estimate(found.value, *found.interval(confidence))
+    return Estimate(found.value, *found.interval())
 
 
 def mean_return(scores: np.ndarray) -> Estimate:

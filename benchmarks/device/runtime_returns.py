@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -61,10 +61,8 @@ def batched(policy: Policy, observations: np.ndarray) -> np.ndarray:
 def exported_policy(source: ExportSource, runtime: str, folder: Path) -> Policy:
     """Export for `runtime` into `folder` (once per format), and load it."""
     target, load = RUNTIMES[runtime]
-    module, function = EXPORTERS[target].split(":")
     if not (folder / target).exists():
-        export = getattr(import_module(module), function)
-        files = export(source, golden_vectors(source.student))
+        files = resolve_name(EXPORTERS[target])(source, golden_vectors(source.student))
         write_bundle(folder / target, target, source, files)
     return FunctionPolicy(load(folder / target), source.student.actions)
 

@@ -11,6 +11,7 @@ games that last long count more. Baseline: the return, by which the QPD paper ch
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 
 from qpd.environments.policy import network_policy
 from qpd.environments.registry import environment_spec, make_vector_env
+from qpd.evaluation.games import evaluate
 from qpd.phases.student_run import LEGACY_TEMPERATURE
 from qpd.runs.manifest import MADE_BY
 from qpd.runs.run_directory import RunDirectory
@@ -57,37 +59,24 @@ def _play(
     games: int,
     seed: int,
 ) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Play one game in each environment; return returns, mean divergences and states, `[games]`."""
-    env = make_vector_env(target.env_id, games, max_frames=target.max_frames)
-    rule = target.policy.actions.rule(
-        target.acting,
-        on_atari=environment_spec(target.env_id).is_atari,
-        epsilon=target.epsilon,
-        sharpness=1.0,
-    )
-    labels, rng = network_policy(teacher, teacher.actions), np.random.default_rng(seed)
-    env.reset(seed)
-    returns, states = np.zeros(games), np.zeros(games)
+    """Play `games` at once; return returns, mean divergences and states of each, `[games]`."""
+    actions, labels = target.policy.actions, network_policy(teacher, teacher.actions)
+    states = np.zeros(games)
     sums = {key: np.zeros(games) for key in scales}
-    alive = np.ones(games, bool)
-    while alive.any():
-        rows, actions = np.flatnonzero(alive & env.acting), env.spec.actions.empty(games)
-        if len(rows):
-            observations = env.observations[rows]
-            outputs = target.policy(observations)
-            actions[rows] = target.policy.actions.act(outputs, rule, rng)
-            wanted = torch.from_numpy(labels(observations))
-            acted = torch.from_numpy(teacher.actions.outputs_of(target.policy.actions, outputs))
-            states[rows] += 1
-            for key, (of_teacher, of_student) in scales.items():
-                each = teacher.actions.divergence(wanted, acted, of_teacher, of_student)
-                sums[key][rows] += each.numpy()
-        step = env.step(actions, alive)
-        over = step.game_over & alive
-        returns[over] = step.game_returns[over]
-        alive &= ~over
-    env.close()
-    return returns, {key: total / states for key, total in sums.items()}, states
+
+    def compare(rows: np.ndarray, observations: np.ndarray, outputs: np.ndarray) -> None:
+        wanted = torch.from_numpy(labels(observations))
+        acted = torch.from_numpy(teacher.actions.outputs_of(actions, outputs))
+        states[rows] += 1
+        for key, (of_teacher, of_student) in scales.items():
+            each = teacher.actions.divergence(wanted, acted, of_teacher, of_student)
+            sums[key][rows] += each.numpy()
+
+    is_atari = environment_spec(target.environment).is_atari
+    rule = actions.rule(target.acting, on_atari=is_atari, epsilon=target.epsilon, sharpness=1.0)
+    with closing(make_vector_env(target.environment, games, max_frames=target.max_frames)) as env:
+        result = evaluate(target.policy, env, games, rule, seed, on_outputs=compare)
+    return result.returns, {key: total / states for key, total in sums.items()}, states
 
 
 def _over_states(values: np.ndarray, states: np.ndarray) -> str:

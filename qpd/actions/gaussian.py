@@ -11,7 +11,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from qpd.actions.bernoulli import kl_bernoulli
 
 Squash = Literal["clip", "tanh"]
 
@@ -69,7 +70,6 @@ def action_divergence(
     if squash == "clip":
         error = effective_error(teacher_means, student_means, squash)
         return 0.5 * error.square().sum(-1), error
-    share = torch.sigmoid(2.0 * teacher_means)  # (tanh(x) + 1) / 2
-    yes = share * (F.logsigmoid(2.0 * teacher_means) - F.logsigmoid(2.0 * student_means))
-    no = (1.0 - share) * (F.logsigmoid(-2.0 * teacher_means) - F.logsigmoid(-2.0 * student_means))
-    return (yes + no).sum(-1), torch.tanh(student_means) - torch.tanh(teacher_means)
+    # The logit of (tanh(x) + 1) / 2 is 2 x.
+    divergence = kl_bernoulli(2.0 * teacher_means, 2.0 * student_means)
+    return divergence, torch.tanh(student_means) - torch.tanh(teacher_means)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -95,11 +95,8 @@ def export(
             "systemverilog",
             ErrorCode.COMMAND_LINE,
         )
-    module, function = exporter.split(":")
     source = load_export_source(run)
-    files = getattr(import_module(module), function)(
-        source, golden_vectors(source.student), **options
-    )
+    files = resolve_name(exporter)(source, golden_vectors(source.student), **options)
     # Of another student than the run's last, such as ptq.safetensors, in a folder of its own.
     is_last = run.is_dir() or run.name == "quantized.safetensors"
     name = target if is_last else f"{run.stem}-{target}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -98,11 +98,7 @@ def _exporters(formats: str | None) -> dict[str, Any]:
                 f"{did_you_mean(name, _NEEDS)}",
                 ErrorCode.COMMAND_LINE,
             )
-    found = {}
-    for name in chosen:
-        module, function = EXPORTERS[name].split(":")
-        found[name] = getattr(import_module(module), function)
-    return found
+    return {name: resolve_name(EXPORTERS[name]) for name in chosen}
 
 
 def _print(folder: Path, repo: str, address: str | None, is_kept: bool, as_json: bool) -> None:

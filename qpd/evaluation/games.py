@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,14 @@ class EvaluationResult:
         """Return the mean return."""
         return float(self.returns.mean())
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the bootstrap interval of the mean (`bootstrap_interval`)."""
-        return bootstrap_interval(self.returns, confidence)
+    def interval(self) -> tuple[float, float]:
+        """Return the 95% bootstrap interval of the mean (`bootstrap_interval`)."""
+        return self._interval
+
+    @cached_property
+    def _interval(self) -> tuple[float, float]:
+        # Metrics, sinks, progress and selection each ask, and it takes 10,000 resamples.
+        return bootstrap_interval(self.returns)
 
     def shown_interval(self) -> str:
         """Return the interval as text; of one game, which tells of no other, a dash."""

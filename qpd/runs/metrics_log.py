@@ -1,7 +1,6 @@
 """One row of metrics per epoch, in metrics.csv."""
 
 import csv
-import difflib
 import io
 import math
 import os
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from qpd.errors.codes import ErrorCode
+from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import errors_name, write_text
 from qpd.files.bounded_read import TooLargeError, read_file
@@ -122,8 +122,7 @@ class MetricsLog:
         """
         for name in values:
             if name not in self._columns[len(KEY_COLUMNS) :]:
-                close = difflib.get_close_matches(name, self._columns, n=1)
-                hint = f"; did you mean {close[0]}?" if close else ""
+                hint = did_you_mean(name, self._columns)
                 raise MetricsLogError(f"{self._file.name}: no column {name!r}{hint}")
         row: dict[str, Any] = {"phase": self._phase, "epoch": epoch, **values}
         with errors_name(self._path):

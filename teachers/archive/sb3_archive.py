@@ -57,7 +57,6 @@ class Sb3Archive:
     observation_space: ObservationSpace
     gamma: float | None
     num_timesteps: int | None
-    exploration_rate: float | None
     sb3_version: str | None
     log_ent_coef: float | None = None
 
@@ -99,7 +98,6 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
         observation_space=read_observation_space(data),
         gamma=read_float(data, "gamma"),
         num_timesteps=read_int(data, "num_timesteps"),
-        exploration_rate=read_float(data, "exploration_rate"),
         sb3_version=version.decode("utf-8", "replace").strip() if version else None,
         log_ent_coef=_log_ent_coef(members),
     )

@@ -10,8 +10,9 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import qpd
-from qpd.api import default_output, resolve_recipe
+from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
+from qpd.phases.agent_recipe import default_output
 from qpd.recipe.loading import list_recipes
 from tests.command_line import call
 from tests.phases.own_environments import Camera
@@ -64,3 +65,12 @@ def test_neither_recipe_nor_teacher(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(qpd.UserError) as caught:
         qpd.distill(overrides={"distill.lr": "high"}, teacher="embedded")
     assert caught.value.code is ErrorCode.RECIPE_WRONG_TYPE
+
+
+@pytest.mark.usefixtures("in_an_empty_folder")
+def test_a_student_is_made_beside_the_training_of_its_agent() -> None:
+    few = ("n_steps=8", "batch_size=8", "n_envs=1")
+    trained = qpd.train("ppo", "CartPole-v1", overrides=["train.timesteps=8", *few])
+    assert trained.path == Path("runs/ppo-CartPole-v1")
+    recipe = resolve_recipe(None, teacher=trained.path)
+    assert default_output(recipe) == Path("runs/ppo-CartPole-v1-student")

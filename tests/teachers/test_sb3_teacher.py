@@ -237,7 +237,7 @@ def test_quantile_network_needs_a_number_of_actions(tmp_path):
         del data["action_space"], data["n_quantiles"]
         new.writestr("data", json.dumps(data))
         new.writestr("policy.pth", old.read("policy.pth"))
-    with pytest.raises(TeacherError, match="give num_actions or env_id"):
+    with pytest.raises(TeacherError, match="give --env, or num_actions in Python"):
         load_teacher(tmp_path / "agent.zip")
     assert_equals_sb3(load_teacher(tmp_path / "agent.zip", num_actions=2), model)
     assert_equals_sb3(load_teacher(tmp_path / "agent.zip", env_id="CartPole-v1"), model)
