@@ -2,7 +2,7 @@
 
     import qpd
 
-    run = qpd.distill(teacher="agent.zip", overrides={"distill.epochs": 10})
+    run = qpd.distill(teacher="ppo-CartPole-v1.zip", overrides={"distill.epochs": 10})
     run = qpd.quantize(run, weight_bits=4)
     run = qpd.finetune(run)
     print(qpd.evaluate(run, episodes=50))
