@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
+from qpd.actions import ActionSpace, Box
+from qpd.environments.action_spaces import space_of
 from qpd.errors.codes import ErrorCode
 from qpd.teachers.archive.algorithm import (
     ACTOR_CRITIC_ALGORITHMS,
@@ -249,7 +250,7 @@ def _arguments(teacher: Teacher, tensors: Mapping[str, Tensor], extractor: str) 
     )
     arguments: dict[str, Any] = {
         "observation_space": seen,
-        "action_space": _action_space(teacher.actions),
+        "action_space": space_of(teacher.actions),
         "lr_schedule": lambda progress: 0.0,
         "activation_fn": ACTIVATIONS[teacher.activation],
         "normalize_images": teacher.scales_images,
@@ -300,22 +301,6 @@ def sb3_observations(
 def _combined_features(teacher: Teacher) -> CombinedFeatures | None:
     """Return the first extractor of a Dict with images, which is the actor's; None without."""
     return next((m for m in teacher.network.modules() if isinstance(m, CombinedFeatures)), None)
-
-
-def _action_space(actions: ActionSpace) -> Any:
-    """Return the same space as gymnasium has it."""
-    from gymnasium import spaces
-
-    if isinstance(actions, Box):
-        low, high = (
-            np.array(b, np.float32).reshape(actions.shape) for b in (actions.low, actions.high)
-        )
-        return spaces.Box(low, high, dtype=np.float32)
-    if isinstance(actions, MultiDiscrete):
-        return spaces.MultiDiscrete(list(actions.nvec))
-    if isinstance(actions, MultiBinary):
-        return spaces.MultiBinary(actions.n)
-    return spaces.Discrete(actions.num_outputs)
 
 
 def _widths(tensors: Mapping[str, Tensor], prefix: str) -> list[int]:

@@ -122,9 +122,8 @@ class Teacher(nn.Module):
             self._mean = self._deviation = self._clip = None
             return
         # Once here instead of at every step.
-        deviation = (normalization.var + normalization.epsilon) ** 0.5
         self.register_buffer("_mean", torch.from_numpy(normalization.mean.copy()))
-        self.register_buffer("_deviation", torch.from_numpy(deviation))
+        self.register_buffer("_deviation", torch.from_numpy(normalization.deviation))
         self.register_buffer("_clip", torch.as_tensor(normalization.clip_obs, dtype=torch.float64))
 
     @property

@@ -18,6 +18,7 @@ from qpd.analysis.networks.action_labels import action_labels, action_parts
 from qpd.analysis.networks.run_players import run_players
 from qpd.environments.registry import make_vector_env
 from qpd.evaluation.decisions import Player, decide
+from qpd.evaluation.games import evaluation_rng
 from qpd.machine.torch_threads import torch_threads
 from qpd.runs.target import Target
 
@@ -75,7 +76,7 @@ def action_traces(run: Path, student: str | None = None, steps: int = STEPS) -> 
 
 def _play(target: Target, players: list[Player], steps: int) -> np.ndarray:
     """Return decisions, float64 `[players, steps, numbers]`."""
-    rng = np.random.default_rng([target.seed, 0xE7A1])  # the evaluation's stream of draws
+    rng = evaluation_rng(target.seed)
     told: list[np.ndarray] = []
     ended = False
     with closing(make_vector_env(target.environment, 1, max_frames=target.max_frames)) as env:
@@ -178,7 +179,7 @@ def _draw_lines(figure: Figure, traces: ActionTraces, columns: int) -> None:
         lowest = max(r for r in range(rows) if r * columns + column < _panels(traces))
         axes[lowest, column].set_xlabel("step")
         axes[lowest, column].tick_params(labelbottom=True)
-    _legend(figure, axes[0, 0], traces)
+    _legend(figure, axes[0, 0])
 
 
 def _draw_shares(figure: Figure, traces: ActionTraces) -> None:
@@ -201,10 +202,10 @@ def _draw_shares(figure: Figure, traces: ActionTraces) -> None:
     of = "on, share of steps" if isinstance(traces.actions, MultiBinary) else "share of steps"
     ax.set(xlim=(0, 1), xlabel=of)
     ax.grid(axis="y", visible=False)
-    _legend(figure, ax, traces)
+    _legend(figure, ax)
 
 
-def _legend(figure: Figure, ax: Any, traces: ActionTraces) -> None:
+def _legend(figure: Figure, ax: Any) -> None:
     handles, labels = ax.get_legend_handles_labels()
     # In the game that is the student's, the teacher only says what it would do.
     told = [

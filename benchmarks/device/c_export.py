@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,9 @@ import torch
 from benchmarks.device.onnx_baseline import onnx_fp32_forward
 from benchmarks.random_students import random_student
 from benchmarks.timing import print_rates
-from qpd.actions import Box
+from qpd.actions import ActingRule, Box
 from qpd.environments.registry import make_vector_env
+from qpd.evaluation.played_observations import played_observations
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
 from qpd.export.c.sizes import arena_bytes, c_constant_bytes, weight_bytes
@@ -72,17 +74,8 @@ def size_rows() -> list[list[str]]:
 def real_observations(count: int = 16) -> np.ndarray:
     """Return observations of the XXS student's play, 20 steps apart: uint8 `[count, 4, 84, 84]`."""
     engine = IntegerEngine(load_export_source(RUNS / "breakout-ppo-xxs").student)
-    env, rng = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0)
-    seen: list[np.ndarray] = []
-    env.reset(0)
-    while len(seen) < 20 * count:
-        if env.acting[0]:
-            seen.append(env.observations[0].copy())
-        logits = engine(env.observations)
-        # The Gumbel trick: the largest of logit plus Gumbel noise is a sample from the softmax.
-        env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
-    env.close()
-    return np.stack(seen[::20])
+    with closing(make_vector_env("BreakoutNoFrameskip-v4", 1)) as env:
+        return played_observations(engine, env, count, ActingRule("sample"), 0, every=20)
 
 
 def write_export(folder: Path, source: ExportSource) -> Path:

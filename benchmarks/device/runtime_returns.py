@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -19,36 +20,16 @@ import numpy as np
 
 from benchmarks.device.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
-from qpd.actions import ActingRule, Discrete
+from qpd.actions import Discrete
 from qpd.commands.export import EXPORTERS
 from qpd.environments.policy import FunctionPolicy, Policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import EvaluationResult, evaluate
+from qpd.evaluation.played_observations import played_observations
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
 from qpd.integer.integer_student import IntegerEngine
 
 NUM_ENVS, BATCH = 50, 100
-
-
-def played_observations(
-    policy: Policy, env_id: str, count: int, rule: ActingRule, seed: int
-) -> np.ndarray:
-    """Return `count` observations of the policy's play in `NUM_ENVS` games, every other step."""
-    env, rng = make_vector_env(env_id, NUM_ENVS), np.random.default_rng(seed)
-    env.reset(seed)
-    seen: list[np.ndarray] = []
-    step = 0
-    while sum(map(len, seen)) < count:
-        rows, actions = np.flatnonzero(env.acting), env.spec.actions.empty(NUM_ENVS)
-        if len(rows):
-            observations = env.observations[rows].copy()
-            actions[rows] = policy.actions.act(policy(observations), rule, rng)
-            # Every other step, as neighbouring observations share three of four frames.
-            seen += [observations] if step % 2 == 0 else []
-        env.step(actions)
-        step += 1
-    env.close()
-    return np.concatenate(seen)[:count]
 
 
 def batched(policy: Policy, observations: np.ndarray) -> np.ndarray:
@@ -101,7 +82,8 @@ def main() -> None:
         "auto", on_atari=environment_spec(env_id).is_atari, epsilon=0.01, sharpness=1.0
     )
     seed, count = arguments.seed, arguments.observations
-    observations = played_observations(engine, env_id, count, rule, seed)
+    with closing(make_vector_env(env_id, NUM_ENVS)) as played_in:
+        observations = played_observations(engine, played_in, count, rule, seed, every=2)
     # As many environments as games: each plays one, by the same seed in every runtime.
     env = make_vector_env(env_id, min(arguments.episodes, NUM_ENVS))
     wanted = batched(engine, observations)

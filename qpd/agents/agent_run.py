@@ -32,7 +32,7 @@ from qpd.phases.agent_recipe import (
     VECTOR_RECIPE,
     from_root,
 )
-from qpd.phases.quantize import CALIBRATED_NAME, preprocessing_of, quantization_config
+from qpd.phases.quantize import CALIBRATED_NAME, quantization_config
 from qpd.quantization.bias_correction import correct_biases
 from qpd.quantization.calibration import calibrate
 from qpd.quantization.equalization import balance
@@ -44,7 +44,7 @@ from qpd.runs.manifest import EvaluatedPolicy, TeacherRecord
 from qpd.runs.results import metrics_checksum
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import MAX_PARAMETERS, save_student
-from qpd.student_files.origin import environment_origin
+from qpd.student_files.origin import integer_origin
 from qpd.student_files.quantized import save_integer_student
 from qpd.students import Student
 from qpd.teachers import Teacher
@@ -156,14 +156,10 @@ def write_agent_run(
         actions = agent.integers.actions
         save_student(run.distilled_file, agent.student, actions, {**about, "phase": "distill"})
         run.set_phase("distill", "done", method="agent", epochs=0)
-        origin = {
-            **about,
-            "phase": "ptq",
-            "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
-            "preprocessing": preprocessing_of(agent.student.architecture),
-            "scheme": agent.recipe.quantize.scheme,
-            **environment_origin(environment),
-        }
+        scheme = agent.recipe.quantize.scheme
+        origin = integer_origin(
+            about, "ptq", teacher, agent.student.architecture, scheme, environment
+        )
         for file in (run.ptq_file, run.quantized_file):
             save_integer_student(file, agent.integers, origin)
         # What `qpd finetune` starts from.

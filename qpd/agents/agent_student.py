@@ -158,8 +158,7 @@ def within_clip(
 
 def _moments(statistics: ObservationNormalization) -> tuple[Tensor, Tensor]:
     """Return VecNormalize's means and deviations, float64 `[features]`."""
-    deviation = (statistics.var + statistics.epsilon) ** 0.5
-    return torch.from_numpy(statistics.mean), torch.from_numpy(deviation)
+    return torch.from_numpy(statistics.mean), torch.from_numpy(statistics.deviation)
 
 
 def _in_the_actions_units(student: Student, teacher: Teacher) -> Student:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -16,7 +14,6 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.integer.controller_student import controller_student
 from qpd.integer.integer_student import IntegerStudent, bias_room, integer_student
-from qpd.phases.quantize import preprocessing_of
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.controller_layer import FrozenControllerLinear
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -24,7 +21,7 @@ from qpd.recipe.train_schema import TrainRecipe
 from qpd.runs.played_environment import EnvironmentWish, environment_of
 from qpd.runs.training_run import TrainingRun
 from qpd.student_files.distilled import MAX_PARAMETERS
-from qpd.student_files.origin import environment_origin
+from qpd.student_files.origin import integer_origin
 from qpd.student_files.quantized import save_integer_student
 from qpd.teachers import Teacher, TeacherError, load_teacher
 from qpd.teachers.archive.stored_controller import StoredController
@@ -58,16 +55,9 @@ def write_trained_integers(run: TrainingRun) -> None:
         raise TeacherError(
             f"{run.path}: no integers hold this agent: {error}", ErrorCode.TEACHER_SETTINGS
         ) from error
-    about: dict[str, Any] = {
-        "recipe": run.recipe.name,
-        "env_id": run.manifest.env_id,
-        "phase": "train",
-        "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
-        "preprocessing": preprocessing_of(student.architecture),
-        "scheme": scheme,
-        **({} if source is None else environment_origin(source)),
-    }
-    save_integer_student(run.quantized_file, student, about)
+    about = {"recipe": run.recipe.name, "env_id": run.manifest.env_id}
+    origin = integer_origin(about, "train", teacher, student.architecture, scheme, source)
+    save_integer_student(run.quantized_file, student, origin)
 
 
 @torch.no_grad()
@@ -90,7 +80,7 @@ def trained_integers(teacher: Teacher, source: EnvironmentSource | None = None) 
         assert layers[0].inputs is not None
         low, high = layers[0].inputs.low, layers[0].inputs.high
         if (statistics := teacher.normalization) is not None:
-            deviation = torch.from_numpy((statistics.var + statistics.epsilon) ** 0.5)
+            deviation = torch.from_numpy(statistics.deviation)
             mean = torch.from_numpy(statistics.mean)
             low, high = ((mean + deviation * end.double()).float() for end in (low, high))
     stacks = None
@@ -165,7 +155,7 @@ def _controller(teacher: Teacher, stored: StoredController) -> IntegerStudent:
     (width,) = teacher.observation_shape
     mean, deviation = np.zeros(width), np.ones(width)
     if (statistics := teacher.normalization) is not None:
-        mean, deviation = statistics.mean, np.sqrt(statistics.var + statistics.epsilon)
+        mean, deviation = statistics.mean, statistics.deviation
     return controller_student(layers, stored.quantizers(), mean, deviation, actions)
 
 

@@ -7,11 +7,14 @@ picture: real play is what counts, noise is the worst case.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import numpy as np
 
+from qpd.actions import ActingRule
 from qpd.environments.policy import network_policy
 from qpd.environments.registry import make_vector_env
+from qpd.evaluation.played_observations import played_observations
 from qpd.teachers import load_teacher
 
 COUNT = 16  # 28 KB each: together they fit a second-level cache, as an agent's newest frames do
@@ -22,18 +25,8 @@ def breakout_frames() -> np.ndarray:
     """Return frames of a game of the embedded teacher, always the same: uint8 `[16, 4, 84, 84]`."""
     teacher = load_teacher("embedded")
     policy = network_policy(teacher, teacher.actions)
-    env, rng = make_vector_env("BreakoutNoFrameskip-v4", 1), np.random.default_rng(0)
-    env.reset(0)
-    seen: list[np.ndarray] = []
-    while len(seen) < STEPS_APART * COUNT:
-        # Forced steps show stacks of frames that no agent acts on.
-        if env.acting[0]:
-            seen.append(env.observations[0].copy())
-        logits = policy(env.observations)
-        # The Gumbel trick: the largest of logit plus Gumbel noise is a sample from the softmax.
-        env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
-    env.close()
-    return np.stack(seen[::STEPS_APART])
+    with closing(make_vector_env("BreakoutNoFrameskip-v4", 1)) as env:
+        return played_observations(policy, env, COUNT, ActingRule("sample"), 0, STEPS_APART)
 
 
 def noise_frames() -> np.ndarray:

@@ -55,3 +55,16 @@ def actions_of(space: gymnasium.Space[object], env_id: str) -> ActionSpace:
         f"{env_id} has actions {space}: expected Discrete, MultiDiscrete or MultiBinary, flat and "
         "counted from 0, or Box"
     )
+
+
+def space_of(actions: ActionSpace) -> gymnasium.Space[Any]:
+    """Return gymnasium's space of the same actions, the inverse of `actions_of`."""
+    spaces = gymnasium.spaces
+    if isinstance(actions, Box):
+        low, high = (bound.reshape(actions.shape) for bound in actions.bounds)
+        return spaces.Box(low, high, actions.shape, np.float32)
+    if isinstance(actions, MultiDiscrete):
+        return spaces.MultiDiscrete(list(actions.nvec))
+    if isinstance(actions, MultiBinary):
+        return spaces.MultiBinary(actions.n)
+    return spaces.Discrete(actions.num_outputs)

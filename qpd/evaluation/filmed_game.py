@@ -29,6 +29,7 @@ from qpd.environments.registry import (
 from qpd.environments.source import EnvironmentSource, as_source
 from qpd.errors.termination import Terminated
 from qpd.evaluation.decisions import Player, decide, undecided
+from qpd.evaluation.games import evaluation_rng
 from qpd.machine.torch_threads import torch_threads
 
 SCREEN = (210, 160)  # of the Atari 2600, in pixels
@@ -83,7 +84,7 @@ def _film_atari(
     env.reset(seed)
     # The evaluation's stream of draws, which there all parallel games share: a greedy policy, or
     # one that plays alone, acts as it does there.
-    rng = np.random.default_rng([seed, 0xE7A1])
+    rng = evaluation_rng(seed)
     asked: list[np.ndarray] = []
     scores, ended = [0.0], False
     # Steps that the environment forces (no-ops, FIRE after a lost life) are nobody's decision.
@@ -162,7 +163,7 @@ def _film_gym(
     shown.push(observation, seen[0])
     frames = [picture]
     rate = _rate(env)
-    rng = np.random.default_rng([seed, 0xE7A1])
+    rng = evaluation_rng(seed)
     stride = max(1, -(-round(rate) // MAX_PICTURES_PER_SECOND))
     asked: list[np.ndarray] = []
     taken: list[np.ndarray] = []

@@ -124,6 +124,11 @@ def bootstrap_estimate(
     return StudentizedEstimate(mean, error, draws, count - 1.0)
 
 
+def evaluation_rng(seed: int) -> np.random.Generator:
+    """Return the stream of an evaluation's draws, apart from its environments'."""
+    return np.random.default_rng([seed, 0xE7A1])
+
+
 def evaluate(
     policy: Policy,
     env: VectorEnvironment,
@@ -143,8 +148,7 @@ def evaluate(
     """
     if num_episodes < 1:
         raise ValueError(f"evaluation needs at least 1 episode, got {num_episodes}")
-    # A stream apart from the environments'.
-    rng = np.random.default_rng([seed, 0xE7A1])
+    rng = evaluation_rng(seed)
     env.reset(seed)
     returns, lengths = np.zeros(num_episodes), np.zeros(num_episodes, np.int64)
     episode = np.arange(env.num_envs)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 
-from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
+from qpd.actions import Discrete
+from qpd.environments.action_spaces import space_of
 from qpd.errors.codes import ErrorCode
 from qpd.export.action_texts import sb3_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
@@ -70,7 +70,7 @@ def sb3_zip(source: ExportSource) -> bytes:
         # The default buffer of a million observations would be allocated at once.
         model = DQN(buffer_size=1, **common)
     model.observation_space = seen
-    model.action_space = action_space(source.student.actions)
+    model.action_space = space_of(source.student.actions)
     model.n_envs = 1
     model._setup_model()
     if sb3_algorithm(source) == "DQN":
@@ -114,18 +114,6 @@ def _policy_name(source: ExportSource, seen: spaces.Space[Any]) -> str:
     if isinstance(seen, spaces.Dict):
         return "MultiInputPolicy"
     return "CnnPolicy" if source.student.architecture.is_image else "MlpPolicy"
-
-
-def action_space(actions: ActionSpace) -> spaces.Space[Any]:
-    """Return gymnasium's space of the same actions."""
-    if isinstance(actions, Box):
-        low, high = (bound.reshape(actions.shape) for bound in actions.bounds)
-        return spaces.Box(low, high, actions.shape, np.float32)
-    if isinstance(actions, MultiDiscrete):
-        return spaces.MultiDiscrete(list(actions.nvec))
-    if isinstance(actions, MultiBinary):
-        return spaces.MultiBinary(actions.n)
-    return spaces.Discrete(actions.num_outputs)
 
 
 @torch.no_grad()

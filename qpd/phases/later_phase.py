@@ -17,7 +17,7 @@ from qpd.recipe.schema import RecipeError
 from qpd.runs.fork import fork_run
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory, RunDirectoryError, at_same_place
-from qpd.runs.target import GONE, found_beside
+from qpd.runs.target import GONE, agent_gone, found_beside
 from qpd.student_files.distilled import load_student
 from qpd.teachers import TeacherError
 
@@ -64,11 +64,7 @@ def open_later(
         except TeacherError as error:
             if is_told or error.code not in GONE:
                 raise
-            raise TeacherError(
-                f"{path}: its agent is no longer found at {changed.teacher.source}: "
-                f"`qpd {phase} {path} --teacher PATH` says where it is now",
-                error.code,
-            ) from error
+            raise agent_gone(path, changed.teacher, f"{phase} {path}", error) from error
         opened.refuse_another_teacher(prepared.teacher.source, prepared.teacher.sha256)
         if output is not None:
             with (

@@ -27,23 +27,13 @@ from qpd.runs.checkpoint import CheckpointError
 from qpd.runs.progress import Progress
 from qpd.runs.results import distilled_student
 from qpd.runs.run_directory import RunDirectory
-from qpd.student_files.origin import environment_origin, student_actions
+from qpd.student_files.origin import integer_origin, student_actions
 from qpd.student_files.quantized import save_integer_student
-from qpd.students.architecture import StudentArchitecture
 
 CALIBRATED_NAME = "calibrated.safetensors"
+
+
 # What a device must do before it may ask a student for an action.
-PREPROCESSING = (
-    "every 4th frame, maximum of the last two, grey, area-resized to 84x84, last 4 stacked, "
-    "oldest first, zeros before an episode; uint8"
-)
-
-
-def preprocessing_of(architecture: StudentArchitecture) -> str:
-    """Return what a student's file says of how its observations are made."""
-    return PREPROCESSING if architecture.stacks_frames else "none"
-
-
 def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
     """Run phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
     run, recipe = student.run, student.recipe
@@ -106,17 +96,16 @@ def save_quantized(
     """Write quantized.safetensors, and where `kind` is `ptq` ptq.safetensors too."""
     prepared, run = student.prepared, student.run
     quantized = exact_student(student, simulation)
-    origin = {
+    about = {
         "recipe": student.recipe.name,
         **({"method": "agent"} if run.manifest.is_agent else {}),
         "env_id": prepared.env_id,
         **feature_origin(prepared.environment),
-        "phase": kind,
-        "teacher": {"algo": prepared.teacher.algo, "sha256": prepared.teacher.sha256},
-        "preprocessing": preprocessing_of(prepared.architecture),
-        "scheme": student.recipe.quantize.scheme,
-        **environment_origin(prepared.environment),
     }
+    scheme = student.recipe.quantize.scheme
+    origin = integer_origin(
+        about, kind, prepared.teacher, prepared.architecture, scheme, prepared.environment
+    )
     if kind == "ptq":
         save_integer_student(run.ptq_file, quantized, origin)
     save_integer_student(run.quantized_file, quantized, origin)

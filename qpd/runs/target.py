@@ -151,11 +151,18 @@ def _teacher_of(path: Path, settings: TeacherSettings, moved_to: str | Path | No
     except TeacherError as error:
         if moved_to is not None or error.code not in GONE:
             raise
-        raise TeacherError(
-            f"{path}: its agent is no longer found at {settings.source}: "
-            f"`qpd evaluate {path} --policy teacher --teacher PATH` says where it is now",
-            error.code,
-        ) from error
+        raise agent_gone(path, settings, f"evaluate {path} --policy teacher", error) from error
+
+
+def agent_gone(
+    path: str | Path, settings: TeacherSettings, command: str, error: TeacherError
+) -> TeacherError:
+    """Return the error of a run whose agent is gone; `command` takes its new place."""
+    return TeacherError(
+        f"{path}: its agent is no longer found at {settings.source}: "
+        f"`qpd {command} --teacher PATH` says where it is now",
+        error.code,
+    )
 
 
 def found_beside(settings: TeacherSettings) -> TeacherSettings:
@@ -244,7 +251,7 @@ def _deviations(teacher: Teacher) -> tuple[float, ...] | None:
     statistics = teacher.normalization
     if statistics is None or not np.isfinite(statistics.clip_obs).all():
         return None  # of a Dict's keys that are not normalized it says nothing
-    return tuple(np.sqrt(statistics.var + statistics.epsilon).tolist())
+    return tuple(statistics.deviation.tolist())
 
 
 def _from_run(path: Path, policy: str | None, device: str, moved_to: str | Path | None) -> Target:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qpd.actions import ActionSpace, Box, MultiBinary, MultiDiscrete
 from qpd.environments.source import EnvironmentSource
@@ -14,7 +14,17 @@ from qpd.student_files.distilled import (
     stored_actions,
     stored_architecture,
 )
+from qpd.students import StudentArchitecture
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
+
+if TYPE_CHECKING:
+    from qpd.teachers import Teacher
+
+# How a student's file says that its observations are made.
+PREPROCESSING = (
+    "every 4th frame, maximum of the last two, grey, area-resized to 84x84, last 4 stacked, "
+    "oldest first, zeros before an episode; uint8"
+)
 
 
 def student_origin(file: Path) -> dict[str, Any]:
@@ -52,6 +62,25 @@ def _recorded_teacher(manifest: Path) -> dict[str, Any]:
 def environment_origin(environment: EnvironmentSource) -> dict[str, Any]:
     """Return what a student's file says of its environment beside the id, if it is not plain."""
     return {"environment": environment.to_json()} if environment.additions() else {}
+
+
+def integer_origin(
+    about: dict[str, Any],
+    phase: str,
+    teacher: Teacher,
+    architecture: StudentArchitecture,
+    scheme: str,
+    environment: EnvironmentSource | None,
+) -> dict[str, Any]:
+    """Return what an integer student's file says of its origin: `about`, and what made it."""
+    return {
+        **about,
+        "phase": phase,
+        "teacher": {"algo": teacher.algo, "sha256": teacher.sha256},
+        "preprocessing": PREPROCESSING if architecture.stacks_frames else "none",
+        "scheme": scheme,
+        **({} if environment is None else environment_origin(environment)),
+    }
 
 
 def student_environment(about: dict[str, Any]) -> EnvironmentSource:

@@ -31,6 +31,11 @@ class ObservationNormalization:
     clip_obs: float | NDArray[np.float64]
 
     @property
+    def deviation(self) -> NDArray[np.float64]:
+        """What observations less their mean are divided by, of the observation's shape."""
+        return np.sqrt(self.var + self.epsilon)
+
+    @property
     def flat(self) -> ObservationNormalization:
         """The same for observations of one axis, as environments show those of several."""
         clip = self.clip_obs
@@ -39,7 +44,7 @@ class ObservationNormalization:
 
     def apply(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Normalize observations [..., *shape] and return float32 of the same shape."""
-        scaled = (observations - self.mean) / np.sqrt(self.var + self.epsilon)
+        scaled = (observations - self.mean) / self.deviation
         return np.clip(scaled, -self.clip_obs, self.clip_obs).astype(np.float32)
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.random_students import random_student
-from qpd.actions import Discrete
+from qpd.actions import ActingRule, Discrete
 from qpd.environments.registry import make_vector_env
+from qpd.evaluation.played_observations import played_observations
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
 from qpd.export.c.golden import run_lengths
@@ -40,15 +42,8 @@ def play() -> Callable[[int], np.ndarray]:
 
     def collect(n: int) -> np.ndarray:
         engine = IntegerEngine(load_export_source(RUNS / "breakout-ppo-xxs").student)
-        env, rng = make_vector_env("BreakoutNoFrameskip-v4", 4), np.random.default_rng(0)
-        env.reset(0)
-        seen: list[np.ndarray] = []
-        while len(seen) < n:
-            seen += [row.copy() for row in env.observations[env.acting]]
-            logits = engine(env.observations)
-            env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
-        env.close()
-        return np.stack(seen[:n])
+        with closing(make_vector_env("BreakoutNoFrameskip-v4", 4)) as env:
+            return played_observations(engine, env, n, ActingRule("sample"), 0)
 
     return collect
 

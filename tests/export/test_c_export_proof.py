@@ -1,12 +1,15 @@
 """The C export on 10,000 real observations: x86-64, aarch64 and armhf programs, and a Cortex-M4."""
 
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from qpd.actions import ActingRule
 from qpd.environments.registry import make_vector_env
+from qpd.evaluation.played_observations import played_observations
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source
 from qpd.export.c.code import export_c
 from qpd.integer.integer_student import IntegerEngine, reference_outputs
@@ -32,15 +35,8 @@ pytestmark = pytest.mark.slow
 def play() -> np.ndarray:
     """10,000 observations of the XXS student's own play."""
     engine = IntegerEngine(load_export_source(ROOT / "runs-reference/breakout-ppo-xxs").student)
-    env, rng = make_vector_env("BreakoutNoFrameskip-v4", 8), np.random.default_rng(0)
-    env.reset(0)
-    seen: list[np.ndarray] = []
-    while len(seen) < 10_000:
-        seen += [row.copy() for row in env.observations[env.acting]]
-        logits = engine(env.observations)
-        env.step((logits + rng.gumbel(size=logits.shape)).argmax(1))
-    env.close()
-    return np.stack(seen[:10_000])
+    with closing(make_vector_env("BreakoutNoFrameskip-v4", 8)) as env:
+        return played_observations(engine, env, 10_000, ActingRule("sample"), 0)
 
 
 def exported(folder: Path, name: str) -> ExportSource:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from benchmarks.device.runtime_policies import (
     onnx_policy,
     sb3_policy,
 )
-from qpd.actions import Discrete
+from qpd.actions import ActingRule, Discrete
 from qpd.cli import main
 from qpd.environments.registry import make_vector_env
+from qpd.evaluation.played_observations import played_observations
 from qpd.export.bundle import (
     ExportError,
     ExportSource,
@@ -109,15 +111,8 @@ def real_observations(run: str, count: int = 96) -> np.ndarray:
         return real_observations("breakout-ppo-xxs")
     source = load_export_source(RUNS / run)
     engine = IntegerEngine(source.student)
-    env = make_vector_env(str(source.about["env_id"]), 8)
-    env.reset(3)
-    seen = []
-    while sum(map(len, seen)) < count:
-        actions = engine(env.observations).argmax(1)
-        seen += [env.observations[env.acting].copy()]
-        env.step(actions)
-    env.close()
-    observations = np.concatenate(seen)[:count]
+    with closing(make_vector_env(str(source.about["env_id"]), 8)) as env:
+        observations = played_observations(engine, env, count, ActingRule("greedy"), 3)
     if source.student.input_low is not None:
         observations = np.concatenate([observations, observations * 50])
     return observations

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 from qpd.actions import ActionSpace, Box, Discrete, MultiBinary, MultiDiscrete
 from qpd.integer.integer_student import IntegerEngine, IntegerStudent, integer_student
-from qpd.phases.quantize import PREPROCESSING
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.student_files.distilled import StudentFileError, load_student, save_student
-from qpd.student_files.origin import student_actions
+from qpd.student_files.origin import PREPROCESSING, student_actions
 from qpd.student_files.quantized import (
     load_integer_student,
     pack_levels,
