@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from qpd.actions import ActingRule
 from qpd.analysis.paper.matching import mismatches
 from qpd.analysis.returns.mean_bootstrap import ScorePair, Seeds
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
-from qpd.analysis.runs.student_settings import phase_samples
+from qpd.analysis.runs.student_settings import phase_samples, setting_text
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 
 _TEMPERATURE = "distill.temperature"
@@ -229,12 +230,10 @@ def _first_training(alone: PolicyGroup, phases: PolicyGroup) -> tuple[str, ...]:
         ours = alone.settings.get(f"finetune.{key}", missing)
         theirs = phases.settings.get(f"distill.{key}", missing)
         if ours != theirs:
-            found.append(f"{key} of the first training {_plain(ours)} against {_plain(theirs)}")
+            found.append(
+                f"{key} of the first training {setting_text(ours)} against {setting_text(theirs)}"
+            )
     return tuple(found)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def _samples(group: PolicyGroup) -> int:
@@ -245,7 +244,7 @@ def _teachers_play(student: PolicyGroup, as_imitated: bool) -> tuple[str, str]:
     """Return policy and acting rule of the teacher that `student` is compared with."""
     sharpness = student.settings["student.sharpness"]
     if as_imitated and sharpness != 1.0 and student.acting == "sampled":
-        return "teacher_sharpened", f"sampled from softmax({sharpness:g} * logits)"
+        return "teacher_sharpened", str(ActingRule("sample", sharpness=sharpness))
     return "teacher", student.acting
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys, policy_groups
 from qpd.analysis.returns.policy_returns import TEACHERS, distinct_runs
 from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.runs.student_settings import setting_text
 from qpd.errors.codes import ErrorCode
 from qpd.evaluation.holm import holm
 from qpd.evaluation.studentized import student_t_quantile, student_t_survival
@@ -85,7 +86,7 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
         changed["runs"] = group.folders
     row: dict[str, Any] = {
         "policy": group.policy,
-        "changed": ", ".join(f"{key}={_plain(value)}" for key, value in changed.items()),
+        "changed": ", ".join(f"{key}={setting_text(value)}" for key, value in changed.items()),
         "seeds": tuple(seeds),
         "games": sum(len(ours[seed]) for seed in seeds),
         "means": tuple(float(ours[seed].mean()) for seed in seeds),
@@ -121,10 +122,6 @@ def _by_seed(group: PolicyGroup, played: DataFrame) -> dict[int, np.ndarray]:
     for seed, games in distinct_runs(mine):
         found.setdefault(seed, []).append(games)
     return {seed: np.concatenate(games) for seed, games in found.items()}
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def ablation_tables(table: DataFrame) -> list[ShownTable]:

@@ -53,6 +53,11 @@ def student_settings(
     return flat_settings(sections)
 
 
+def setting_text(value: Any) -> str:
+    """Return a setting's value as recipes write it: `0.001`, `true`."""
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
 def phase_samples(settings: dict[str, Any], phase: Literal["distill", "finetune"]) -> int:
     """Return how many samples a phase sees, by `student_settings`; 0 for a phase without keys."""
     if f"{phase}.epochs" not in settings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from qpd.agents.precision_table import number_cell, percent_cell, weights_cell
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.analysis.suites.loss_predictors import NO_REPLAY, REPLAY
 from qpd.evaluation.games import bootstrap_interval
@@ -65,12 +66,12 @@ def errors_tables(table: pd.DataFrame, means: pd.DataFrame) -> list[ShownTable]:
         [
             row.agent,
             row.precision,
-            _weights(row),
-            _number(row.return_fp32),
-            _number(row.return_quantized),
-            _percent(row.error_percent),
-            _percent(row.lost_percent),
-            f"{_number(row.difference, '+')} [{_number(row.low)}, {_number(row.high)}]"
+            weights_cell(row),
+            number_cell(row.return_fp32),
+            number_cell(row.return_quantized),
+            percent_cell(row.error_percent),
+            percent_cell(row.lost_percent),
+            f"{number_cell(row.difference, '+')} [{number_cell(row.low)}, {number_cell(row.high)}]"
             + ("*" if row.p_holm < 0.05 else ""),
             str(row.episodes),
         ]
@@ -80,12 +81,12 @@ def errors_tables(table: pd.DataFrame, means: pd.DataFrame) -> list[ShownTable]:
         [
             row.algo,
             row.precision,
-            _weights(row),
+            weights_cell(row),
             str(row.agents),
-            _percent(row.mean_error),
-            _percent(row.mean_absolute),
+            percent_cell(row.mean_error),
+            percent_cell(row.mean_absolute),
             str(row.num_e),
-            f"{_percent(row.mean_lost)} [{_percent(row.low)}, {_percent(row.high)}]",
+            f"{percent_cell(row.mean_lost)} [{percent_cell(row.low)}, {percent_cell(row.high)}]",
         ]
         for row in means.itertuples()
     ]
@@ -101,16 +102,3 @@ NOTES = [
     "difference: mean over paired games; * where it is not 0 at 5% for all rows together (Holm)",
     "by algorithm: signed errors cancel, so the mean of |E| stands beside; `of` counts its agents",
 ]
-
-
-def _weights(row: object) -> str:
-    scheme, per = getattr(row, "scheme", ""), getattr(row, "per", "")
-    return f"{scheme}, {per}" if scheme else ""
-
-
-def _number(value: float, sign: str = "") -> str:
-    return f"{value:{sign},.{0 if abs(value) >= 1000 else 1}f}"
-
-
-def _percent(value: float) -> str:
-    return "-" if pd.isna(value) else f"{round(value, 1) + 0.0:.1f}"

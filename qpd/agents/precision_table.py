@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -206,25 +207,25 @@ def _paired(differences: np.ndarray) -> tuple[float, float, float]:
 
 def _fp32_text(row: PrecisionRow) -> list[str]:
     assert row.return_fp32 is not None and row.bytes_fp32 is not None
-    mean, size = _number(row.return_fp32), f"{row.bytes_fp32:,}"
+    mean, size = number_cell(row.return_fp32), f"{row.bytes_fp32:,}"
     return [row.agent, "fp32", "", "float", mean, "", "", "", size, ""]
 
 
 def _row_text(row: PrecisionRow) -> list[str]:
     if row.return_quantized is None or row.difference is None:
-        return [row.agent, row.precision, _weights(row), "not measured", *[""] * 6]
+        return [row.agent, row.precision, weights_cell(row), "not measured", *[""] * 6]
     assert row.low is not None and row.high is not None
-    interval = f"[{_number(row.low)}, {_number(row.high)}]"
-    difference = f"{_number(row.difference, '+')} {interval if row.episodes > 1 else '-'}"
+    interval = f"[{number_cell(row.low)}, {number_cell(row.high)}]"
+    difference = f"{number_cell(row.difference, '+')} {interval if row.episodes > 1 else '-'}"
     changed = row.action_flips if row.action_error is None else row.action_error
     return [
         row.agent,
         row.precision,
-        _weights(row),
+        weights_cell(row),
         row.arithmetic,
-        _number(row.return_quantized),
-        _percent(row.error_percent),
-        _percent(row.lost_percent),
+        number_cell(row.return_quantized),
+        percent_cell(row.error_percent),
+        percent_cell(row.lost_percent),
         difference + ("*" if row.is_significant else ""),
         f"{row.bytes_quantized:,}",
         "" if changed is None else f"{changed:.1%}",
@@ -237,13 +238,19 @@ def _reason(row: PrecisionRow) -> str:
     return text if text.startswith(place) else f"{place}: {text}"
 
 
-def _weights(row: PrecisionRow) -> str:
-    return f"{row.scheme}, {row.per}" if row.scheme else ""
+def weights_cell(row: object) -> str:
+    """Return scheme and granularity of a row; empty where weights have neither."""
+    scheme, per = getattr(row, "scheme", ""), getattr(row, "per", "")
+    return f"{scheme}, {per}" if scheme else ""
 
 
-def _number(value: float, sign: str = "") -> str:
+def number_cell(value: float, sign: str = "") -> str:
+    """Return a return with one decimal, from 1,000 on with none."""
     return f"{value:{sign},.{0 if abs(value) >= 1000 else 1}f}"
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{round(value, 1) + 0.0:.1f}"  # no -0.0
+def percent_cell(value: float | None) -> str:
+    """Return a percentage with one decimal; a dash for None or NaN."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{round(value, 1) + 0.0:.1f}"  # no -0.0

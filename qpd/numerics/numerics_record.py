@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from qpd.machine.description import cpu_model
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ def record_numerics(device: torch.device, compiler: bool | None = None) -> Numer
 
     from qpd.numerics.precision import has_bfloat16_units
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
     # A sum over n threads has n partial sums, so its last bits depend on their number.
     threads = torch.get_num_threads()
     return NumericsRecord(
@@ -60,12 +60,3 @@ def record_numerics(device: torch.device, compiler: bool | None = None) -> Numer
         threads=threads,
         compiler=compiler,
     )
-
-
-def _processor() -> str:
-    try:
-        # platform.processor() is empty or just x86_64 on most Linux systems.
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration, IndexError):
-        return platform.processor() or platform.machine()
