@@ -124,16 +124,18 @@ def _plan(
     # back in.
     fold, actions = student.fold(student.temperature), student.prepared.teacher.actions
     return PhasePlan(
-        "distill",
-        student.recipe.distill,
-        actions,
-        student.recipe.distill.actor_weight_for(student.prepared.teacher.has_critic),
-        student.temperature,
-        1.0,
-        student.recipe.evaluation.validate_every,
-        lambda: network_policy(copy.deepcopy(network), actions, fold),
-        lambda: student.validation(network_policy(network, actions, fold), student.temperature),
-        student.recipe.evaluation.select,
+        name="distill",
+        settings=student.recipe.distill,
+        actions=actions,
+        actor_weight=student.recipe.distill.actor_weight_for(student.prepared.teacher.has_critic),
+        teacher_temperature=student.temperature,
+        student_temperature=1.0,
+        validate_every=student.recipe.evaluation.validate_every,
+        acting_policy=lambda: network_policy(copy.deepcopy(network), actions, fold),
+        validate=lambda: student.validation(
+            network_policy(network, actions, fold), student.temperature
+        ),
+        select=student.recipe.evaluation.select,
         after_early_epoch=recycler(
             student, network, student.recipe.distill.recycle_dormant, state, play, progress
         ),

@@ -54,21 +54,25 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         dtype = compute_precision(recipe.finetune.precision, device)
     temperature = student.finetune_temperature
     plan = PhasePlan(
-        "finetune",
-        recipe.finetune,
-        teacher.actions,
-        recipe.finetune.actor_weight_for(teacher.has_critic),
-        temperature,
-        student.fold(temperature),
-        recipe.evaluation.validate_every,
-        lambda: network_policy(copy.deepcopy(simulation), teacher.actions, dtype=dtype),
-        lambda: student.validation(
+        name="finetune",
+        settings=recipe.finetune,
+        actions=teacher.actions,
+        actor_weight=recipe.finetune.actor_weight_for(teacher.has_critic),
+        teacher_temperature=temperature,
+        student_temperature=student.fold(temperature),
+        validate_every=recipe.evaluation.validate_every,
+        acting_policy=lambda: network_policy(
+            copy.deepcopy(simulation), teacher.actions, dtype=dtype
+        ),
+        validate=lambda: student.validation(
             IntegerEngine(exact_student(student, simulation)), student.temperature
         ),
-        select,
-        recipe.finetune.reward,
-        simulation.keep_ranges_positive,
-        recycler(student, simulation, recipe.finetune.recycle_dormant, state, play, progress),
+        select=select,
+        reward=recipe.finetune.reward,
+        after_update=simulation.keep_ranges_positive,
+        after_early_epoch=recycler(
+            student, simulation, recipe.finetune.recycle_dormant, state, play, progress
+        ),
     )
     run_phase([(student, plan, state)], play, progress)
     if state.best:

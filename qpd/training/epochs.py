@@ -238,19 +238,19 @@ def _end_epoch(
     lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
     trainee.observer.epoch_done(
         EpochReport(
-            state.epoch,
-            total,
-            actor,
-            critic,
-            lr,
-            samples_per_second,
-            None if validation is None else validation.games,
-            None if validation is None else validation.divergence,
-            rollout_return,
-            None if state.scaling is None else trainee.skipped_updates,
-            None if state.scaling is None else state.scaling.loss_scale.scale,
-            None if change is None else change.approx_kl,
-            None if change is None else change.clip_fraction,
+            epoch=state.epoch,
+            loss=total,
+            actor_loss=actor,
+            critic_loss=critic,
+            lr=lr,
+            samples_per_second=samples_per_second,
+            validation=None if validation is None else validation.games,
+            divergence=None if validation is None else validation.divergence,
+            rollout_return=rollout_return,
+            skipped_updates=None if state.scaling is None else trainee.skipped_updates,
+            loss_scale=None if state.scaling is None else state.scaling.loss_scale.scale,
+            approx_kl=None if change is None else change.approx_kl,
+            clip_fraction=None if change is None else change.clip_fraction,
         )
     )
 
