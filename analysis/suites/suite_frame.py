@@ -15,10 +15,6 @@ from qpd.agents.results import AgentResult
 from qpd.agents.stored_suite import read_suites
 from qpd.errors.codes import ErrorCode
 
-# E divides by R_fp32: it says nothing where that is negative, or no more than this share of the
-# span between random play and the agent.
-_NEAR_ZERO = 0.1
-
 
 def suite_results(folders: Sequence[Path]) -> list[AgentResult]:
     """Return the agents of suites. Raises AgentQuantizationError, also where none has played."""
@@ -35,7 +31,7 @@ def suite_results(folders: Sequence[Path]) -> list[AgentResult]:
 def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
     """Return the rows of `PrecisionRow`, with `algo`, weight and activation bits, and noise.
 
-    `error_percent` is NaN where E means nothing. `bits` is 16 of fp16; `activation_bits` is None
+    `error_percent` is NaN where there is none. `bits` is 16 of fp16; `activation_bits` is None
     of weights alone. `worst_sqnr_db` and `widest_range_per_sigma` are of the worst layer.
     """
     rows = []
@@ -46,9 +42,6 @@ def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
         if row.return_quantized is None:
             continue
         result = by_name[row.agent]
-        assert row.return_fp32 is not None and row.return_random is not None
-        span = row.return_fp32 - row.return_random
-        is_fit = row.return_fp32 > _NEAR_ZERO * abs(span) and row.return_fp32 > 0.0
         mine = noise[
             (noise["agent"] == row.agent)
             & (noise["precision"] == row.precision)
@@ -63,7 +56,7 @@ def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
                 "algo": result.algo,
                 "bits": weight_bits,
                 "activation_bits": activation_bits,
-                "error_percent": row.error_percent if is_fit else np.nan,
+                "error_percent": np.nan if row.error_percent is None else row.error_percent,
                 "worst_sqnr_db": mine["sqnr_db"].min() if len(mine) else np.nan,
                 "widest_range_per_sigma": fp32["range_per_sigma"].max() if len(fp32) else np.nan,
             }

@@ -19,6 +19,7 @@ from qpd.evaluation.holm import ERROR_RATE, holm
 from qpd.files.atomic import to_plain, write_json, write_text
 from qpd.runs.progress import Progress
 
+_NEAR_ZERO = 0.1  # of R_fp32 - R_random: nearer to 0, a share of R_fp32 means nothing
 HEADER = ["agent", "precision", "weights", "arithmetic", "return", "E %", "lost %",
           "difference [95%]", "bytes", "actions"]  # fmt: skip
 
@@ -27,7 +28,8 @@ HEADER = ["agent", "precision", "weights", "arithmetic", "return", "E %", "lost 
 class PrecisionRow:
     """An agent at one precision, beside itself in fp32.
 
-    `error_percent` is E = 100 (R_fp32 - R) / R_fp32 of mean returns, None where R_fp32 is 0;
+    `error_percent` is E = 100 (R_fp32 - R) / R_fp32 of mean returns, None where R_fp32 is
+    negative, or near 0: below a tenth of its distance from R_random;
     `lost_percent` the same over R_fp32 - R_random, None where random actions do as well.
     `difference` is the mean of R - R_fp32 over games from the same start, `low` and `high` its 95%
     interval, `p` the two-sided p-value of no difference, `p_holm` corrected for all rows. Of what
@@ -103,7 +105,8 @@ class PrecisionTable:
         games = "1 game" if measured[0].episodes == 1 else f"{measured[0].episodes} games"
         return (
             f"{games} each, from the same starts. E = 100 (R_fp32 - R) / "
-            "R_fp32; lost: 100 (R_fp32 - R) / (R_fp32 - R_random). Difference: mean of R - "
+            "R_fp32, a dash where that is negative or near 0; lost: 100 (R_fp32 - R) / "
+            "(R_fp32 - R_random). Difference: mean of R - "
             f"R_fp32 over pairs; * where it is not 0 at {ERROR_RATE:.0%} for all {len(measured)} "
             "together (Holm). Actions: share of states with another best action, or mean error as "
             "a share of the range"
@@ -182,7 +185,7 @@ def _row(result: AgentResult, cell: Cell) -> PrecisionRow:
         theirs,
         *ends,
         random,
-        100.0 * (mine - theirs) / mine if mine else None,
+        100.0 * (mine - theirs) / mine if mine > _NEAR_ZERO * abs(mine - random) else None,
         100.0 * (mine - theirs) / (mine - random) if mine > random else None,
         theirs - mine,
         low,

@@ -37,6 +37,17 @@ def test_errors_by_hand() -> None:
     assert (row.bytes_fp32, row.bytes_quantized, row.action_flips) == (400, 110, 0.25)
 
 
+def test_a_share_of_a_negative_return_is_not_told() -> None:
+    """Pendulum: E of -150 and -200 would be 100 (-150 + 200) / -150 = -33, as if it had gained."""
+    (row,) = precision_table([result(played(-150), played(-1200), w8(-200))]).rows
+    assert row.error_percent is None and row.lost_percent == pytest.approx(100 * 50 / 1050)
+    # Near 0: a tenth of the 50 to random play and no more.
+    (row,) = precision_table([result(played(5), played(-45), w8(4))]).rows
+    assert row.error_percent is None
+    (row,) = precision_table([result(played(6), played(-44), w8(3))]).rows
+    assert row.error_percent == 50.0
+
+
 def test_pairs_tell_more_than_two_means() -> None:
     """Games differ by hundreds, pairs by 1 and a little: clear of 0 all the same."""
     rng = np.random.default_rng(0)
