@@ -112,7 +112,7 @@ class GymEnvironment:
         rewards = np.where(active, arrays["rewards"], 0.0)
         terminated, truncated = active & arrays["terminated"], active & arrays["truncated"]
         game_over = terminated | truncated
-        self._returns += rewards
+        self._returns += np.where(active, arrays["scores"], 0.0)
         for row in np.flatnonzero(active).tolist():
             self._logs[row].append(actions[row])
         result = VectorStep(

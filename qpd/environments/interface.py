@@ -81,7 +81,8 @@ class VectorStep:
     terminates); always False where the step was forced, as no transition exists there.
     ``game_over`` bool: a whole game ended, in a forced step or not, truncation included.
     ``game_returns`` float64, ``game_lengths`` int64 (agent steps, i.e. transitions): of the
-    game so far, forced steps' rewards included; final where ``game_over``.
+    game so far, forced steps' rewards included, before wrappers change them, as SB3's Monitor has
+    them in the RL Zoo; final where ``game_over``.
     """
 
     rewards: NDArray[np.float32]

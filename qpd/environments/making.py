@@ -15,7 +15,7 @@ import gymnasium
 from qpd.environments.errors import EnvironmentConfigError, one_line
 from qpd.environments.named_modules import import_named
 from qpd.environments.source import EnvironmentSource
-from qpd.environments.wrappers import Environment, repeatable, wrapped
+from qpd.environments.wrappers import Environment, Score, repeatable, wrapped
 from qpd.errors.codes import ErrorCode
 from qpd.errors.termination import Terminated
 from qpd.version import pip_install
@@ -59,6 +59,8 @@ def make_one(
             options["render_mode"] = render_mode
         most = max_frames if max_frames is not None else limit
         env = repeatable(_make(source, registered, options, most))
+    if source.wrappers:
+        env = Score(env)
     for wrapper in source.wrappers:
         env = wrapped(env, wrapper, limit)
         if isinstance(env, gymnasium.wrappers.TimeLimit):

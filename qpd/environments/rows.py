@@ -17,6 +17,7 @@ from qpd.environments.games import find_not_finite, game_failure
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
 from qpd.environments.source import EnvironmentSource
+from qpd.environments.wrappers import score_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Layout:
             "observations": ((n, *self.observation_shape), self.observation_dtype),
             "actions": ((n, *self.action_shape), self.action_dtype),
             "rewards": ((n,), "float64"),
+            "scores": ((n,), "float64"),  # rewards as they are below wrappers
             "seeds": ((n,), "int64"),  # of each environment's next episode
             "terminated": ((n,), "bool"),
             "truncated": ((n,), "bool"),
@@ -72,6 +74,7 @@ class Rows:
         """Make an environment for each row. Raises EnvironmentConfigError."""
         self._name, self._arrays = str(source), arrays
         self._envs = {row: make_one(source, max_frames) for row in rows}
+        self._scores = {row: score_of(env) for row, env in self._envs.items()}
         first = self._envs[rows[0]]
         self._show = ShownObservations(first.observation_space, source.env_id)
         self._action_space = first.action_space
@@ -97,7 +100,8 @@ class Rows:
         with np.errstate(over="ignore", invalid="ignore"):
             for row in mine:
                 self._step(row)
-        self._check(mine, self._arrays["rewards"][mine])
+        # Their sum is finite only if both are.
+        self._check(mine, self._arrays["rewards"][mine] + self._arrays["scores"][mine])
 
     def _step(self, row: int) -> None:
         arrays = self._arrays
@@ -108,7 +112,9 @@ class Rows:
         try:
             observation, reward, terminated, truncated, _ = self._envs[row].step(action)
             self._show.push(observation, self._arrays["observations"][row])
+            score = self._scores[row]
             arrays["rewards"][row] = float(reward)
+            arrays["scores"][row] = float(reward) if score is None else score.take()
             arrays["terminated"][row], arrays["truncated"][row] = terminated, truncated
         except BaseException as error:  # of a user's own class: it may raise anything
             raise game_failure(self._name, self._steps[row], error) from error

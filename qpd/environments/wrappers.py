@@ -47,6 +47,42 @@ def importable(name: str) -> str:
     return TIME_FEATURE if name in _TIME_FEATURES else name
 
 
+class Score(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Sums an environment's own rewards, below an agent's wrappers.
+
+    SB3's Monitor sits there in the RL Zoo: returns are those of rewards that no wrapper clips.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._sum = 0.0
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Forget what was not taken."""
+        self._sum = 0.0
+        return super().reset(**options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Add a step's reward."""
+        found = super().step(action)
+        self._sum += float(found[1])
+        return found
+
+    def take(self) -> float:
+        """Return the sum since it was last taken."""
+        taken, self._sum = self._sum, 0.0
+        return taken
+
+
+def score_of(env: Environment) -> Score | None:
+    """Return the `Score` below an environment's wrappers; None where it has none."""
+    while not isinstance(env, Score):
+        if not isinstance(env, gymnasium.Wrapper):
+            return None
+        env = env.env
+    return env
+
+
 class TimeFeature(gymnasium.ObservationWrapper[Any, Any, Any]):
     """One more input, the share of an episode's steps that is left: 1 - t/T.
 

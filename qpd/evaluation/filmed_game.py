@@ -27,6 +27,7 @@ from qpd.environments.registry import (
     make_vector_env,
 )
 from qpd.environments.source import EnvironmentSource, as_source
+from qpd.environments.wrappers import score_of
 from qpd.errors.termination import Terminated
 from qpd.evaluation.decisions import Player, decide, undecided
 from qpd.evaluation.games import evaluation_rng
@@ -162,7 +163,7 @@ def _film_gym(
     seen = np.zeros((1, *shown.stacked(source.frame_stack)), shown.dtype)
     shown.push(observation, seen[0])
     frames = [picture]
-    rate = _rate(env)
+    rate, score = _rate(env), score_of(env)
     rng = evaluation_rng(seed)
     stride = max(1, -(-round(rate) // MAX_PICTURES_PER_SECOND))
     asked: list[np.ndarray] = []
@@ -178,7 +179,7 @@ def _film_gym(
         with _drawn(source):
             observation, reward, terminated, truncated, _ = env.step(given)
         shown.push(observation, seen[0])
-        scores.append(scores[-1] + float(reward))
+        scores.append(scores[-1] + (float(reward) if score is None else score.take()))
         ended = bool(terminated or truncated)
         is_last = ended or len(taken) == steps
         if is_last or len(taken) % stride == 0:

@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 import torch
 from sb3_contrib.common.wrappers import TimeFeatureWrapper
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import preprocess_obs
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 from qpd.environments.action_spaces import within_space
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.feature_names import part_names
+from qpd.environments.gymnasium_vector import episode_seed
 from qpd.environments.making import make_one
 from qpd.environments.registry import environment_spec, feature_origin, make_vector_env
 from qpd.environments.source import EnvironmentSource, Wrapper, as_source
-from qpd.environments.wrappers import TIME_FEATURE
+from qpd.environments.wrappers import TIME_FEATURE, wrapped
 from qpd.errors.termination import Terminated
 from tests.environments.custom_environments import MODULE, Broken, Countdown, Sensors, Unbounded
 from tests.environments.environment_record import (
@@ -404,3 +406,33 @@ def test_an_action_has_the_shape_of_its_space(dtype: type) -> None:
     given = within_space(np.zeros(1, np.float32), single)
     assert (given.shape, given.dtype) == ((), dtype)
     assert within_space(np.zeros(4, np.float32), square).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("gymnasium.wrappers.ClipReward",),
+        # Five steps of the environment in one of the agent's, and their rewards at the end.
+        ("rl_zoo3.wrappers.FrameSkip", "rl_zoo3.wrappers.DelayedRewardWrapper"),
+    ],
+)
+def test_returns_are_those_of_a_monitor_below_the_wrappers(names: tuple[str, ...]) -> None:
+    arguments = {"gymnasium.wrappers.ClipReward": {"min_reward": -1.0, "max_reward": 0.0}}
+    wrappers = tuple(Wrapper(name, arguments.get(name, {})) for name in names)
+    source = EnvironmentSource("Pendulum-v1", wrappers=wrappers)
+    ours = make_vector_env(source, 1)
+    ours.reset(5)
+    theirs = monitor = Monitor(gymnasium.make("Pendulum-v1"))
+    for wrapper in wrappers:
+        theirs = wrapped(theirs, wrapper, 200)
+    rng = np.random.default_rng(0)
+    for episode in range(2):
+        theirs.reset(seed=episode_seed(5, 0, episode))
+        over = False
+        while not over:
+            actions = random_actions(ours, rng)
+            step = ours.step(actions)
+            over = bool(step.game_over[0])
+            theirs.step(actions[0])
+        assert step.game_returns[0] == pytest.approx(monitor.get_episode_rewards()[-1])
+    assert step.game_returns[0] < -200  # no reward of Pendulum is below -1 after the clip
