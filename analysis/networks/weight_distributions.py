@@ -221,7 +221,7 @@ def _histogram(layer: LayerWeights) -> dict[str, Any]:
 
 def draw_distributions(tables: WeightTables, runs: Sequence[str]) -> Figure:
     """Draw histograms, one row per run and one column per layer; inside `paper_style()`."""
-    layers = list(dict.fromkeys(tables.errors["layer"]))
+    layers = sorted(set(tables.errors["layer"]), key=_depth)
     figure = new_figure(PAGE_WIDTH, 1.25 * len(runs) + 0.5)
     axes = figure.subplots(len(runs), len(layers), squeeze=False)
     for row, run in zip(axes, runs, strict=True):
@@ -235,9 +235,17 @@ def draw_distributions(tables: WeightTables, runs: Sequence[str]) -> Figure:
             error = errors.loc[layer]
             ax.set_title(f"{layer}, {error['bits']} bit\n{error['sqnr_db']:.1f} dB", fontsize=7)
         row[0].set_ylabel(f"{Path(run).name}\nshare of weights", fontsize=6)
+    figure.supxlabel("weight", fontsize=7)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=2, loc="outside lower center")
     return figure
+
+
+def _depth(layer: str) -> tuple[int, int]:
+    """Return what sorts layers from the input to the head: conv1, linear1, linear2, actor."""
+    kind = layer.rstrip("0123456789")
+    order = ("conv", "linear", "actor")
+    return order.index(kind) if kind in order else len(order), int(layer[len(kind) :] or 0)
 
 
 def _draw_histogram(ax: Any, bins: DataFrame) -> None:
@@ -258,6 +266,7 @@ def draw_errors(errors: DataFrame) -> Figure:
     schemes = list(dict.fromkeys(errors["scheme"]))
     runs = {run: Path(run).name for run in errors["run"]}
     places = {run: place for place, run in enumerate(runs)}  # the legend is one for all columns
+    depths = {name: x for x, name in enumerate(sorted(set(errors["layer"]), key=_depth))}
     figure = new_figure(PAGE_WIDTH, 3.6 + 0.15 * len(runs) / 4)
     axes = figure.subplots(2, len(schemes), squeeze=False, sharex="col")
     for (upper, lower), scheme in zip(axes.T, schemes, strict=True):
@@ -266,9 +275,11 @@ def draw_errors(errors: DataFrame) -> Figure:
         mine = errors[errors["scheme"] == scheme]
         for run, layers in mine.groupby("run", sort=False):
             look = series_look(places[run])
-            upper.plot(layers["layer"], layers["sqnr_db"], label=as_label(runs[run]), **look)
-            lower.plot(layers["layer"], layers["max_error_steps"], **look)
+            x = layers["layer"].map(depths)
+            upper.plot(x, layers["sqnr_db"], label=as_label(runs[run]), **look)
+            lower.plot(x, layers["max_error_steps"], **look)
         upper.set_title(scheme)
+        lower.set_xticks(list(depths.values()), list(depths))
         lower.set_yscale("log")
     axes[0, 0].set_ylabel("SQNR (dB)")
     axes[1, 0].set_ylabel("largest error (steps)")

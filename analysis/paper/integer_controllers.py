@@ -59,6 +59,8 @@ def _at_parity(core: Callable[[str], int]) -> Callable[[ControllerEvidence], Fou
             tasks.add(task_of(found))
         if tasks:
             said.insert(0, f"{len(tasks)} of {len(TASKS)} tasks")
+        if len(tasks) < len(TASKS):  # a claim on all of them: some show at most that it fails
+            tests = [replace(test, held=1.0) for test in tests]
         return found_by_every(tests, said, "qpd sweep recipes/controllers-grid.yaml")
 
     return find

@@ -113,8 +113,8 @@ def _unused_range(evidence: MixedEvidence) -> Found:
 
 
 def _of_all(values: Mapping[str, float], holds: Callable[[float], bool], form: str) -> Found:
-    if not values:
-        return Found(f"needs fp32 runs that count: {_RUN}")
+    if len(values) < _LEAST:
+        return Found(f"needs {_LEAST} phases of fp32 runs that count: {_RUN}")
     held = [holds(value) for value in values.values()]
     verdict = Verdict.held if all(held) else Verdict.undecided if any(held) else Verdict.failed
     ends = f"{form.format(min(values.values()))} to {form.format(max(values.values()))}"
@@ -124,8 +124,9 @@ def _of_all(values: Mapping[str, float], holds: Callable[[float], bool], form: s
 def _skips_suffice(evidence: MixedEvidence) -> Found:
     rows = evidence.rows
     skipped = rows[rows["skipped"] > 0] if len(rows) else rows
-    if not len(skipped):
-        return Found(f"needs runs that skip updates: {_RUN} {_BOTH.format('precision=fp16')}")
+    if len(skipped) < _LEAST:
+        by = f"{_RUN} {_BOTH.format('precision=fp16')}"
+        return Found(f"needs {_LEAST} phases that skip updates: {by}")
     finite = int(skipped["divergence"].map(np.isfinite).sum())
     verdict = Verdict.held if finite == len(skipped) else Verdict.failed
     said = f"{finite} of {len(skipped)} phases with {skipped['skipped'].sum():.0f} skips in all"

@@ -151,7 +151,7 @@ def _some_get_better(evidence: QuarlEvidence) -> Found:
     said = f"significantly better than fp32 at some bits: {names}; "
     said += f"sweet spots apart: {apart}" if apart else "sweet spots all meet"
     is_held = len(better) > 0 and apart != ""
-    # Each half is a corrected test of its own; that none was found shows nothing.
+    # Each half is corrected for all agents; that none was found shows nothing.
     return Found(said, verdict=Verdict.held if is_held else Verdict.undecided)
 
 

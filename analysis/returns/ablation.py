@@ -47,15 +47,12 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
             [f"{baseline}: --baseline names no evaluated run among those given"],
             ErrorCode.NOTHING_MEASURED,
         )
-    groups = policy_groups(played)
+    groups = [group for group in policy_groups(played) if _is_trained(group)]
     base = {group.policy: group for group in groups if own["run"].iloc[0] in group.runs}
     rows = [
         _row(group, base[group.policy], played)
         for group in groups
         if group.policy in base and _is_comparable(group, base[group.policy])
-        if group.policy == "qat"
-        or group.settings.get("distill.epochs") != 0
-        or group.settings.get("method") == "agent"
     ]
     if not rows:
         raise RunDirectoryError(
@@ -67,6 +64,22 @@ def ablation_table(frame: DataFrame, baseline: Path) -> DataFrame:
     table.loc[known, "p"] = holm(list(table.loc[known, "p"]))
     turn = table["policy"].map(list(_NAMES).index)
     return table.assign(turn=turn).sort_values("turn", kind="stable").drop(columns="turn")
+
+
+def left_out(frame: DataFrame, table: DataFrame) -> list[str]:
+    """Return a note on the runs of `frame` of which `table` has no row; none where it has all."""
+    missing = sorted(set(frame["run"]) - {run for runs in table["runs"] for run in runs})
+    if not missing:
+        return []
+    reason = "no trained network that played the baseline's games, for its teacher, by its rule"
+    return [f"left out, {reason}: {', '.join(missing)}"]
+
+
+def _is_trained(group: PolicyGroup) -> bool:
+    """Tell whether any phase trained it: phase 3 alone begins with random networks."""
+    settings = group.settings
+    is_agent = settings.get("method") == "agent"
+    return group.policy == "qat" or settings.get("distill.epochs") != 0 or is_agent
 
 
 def _is_comparable(group: PolicyGroup, base: PolicyGroup) -> bool:
@@ -86,6 +99,7 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
         changed["runs"] = group.folders
     row: dict[str, Any] = {
         "policy": group.policy,
+        "runs": tuple(group.runs),
         "changed": ", ".join(f"{key}={setting_text(value)}" for key, value in changed.items()),
         "seeds": tuple(seeds),
         "games": sum(len(ours[seed]) for seed in seeds),
@@ -99,6 +113,8 @@ def _row(group: PolicyGroup, base: PolicyGroup, played: DataFrame) -> dict[str, 
     row["difference"] = float(each.mean())
     if len(each) > 1:
         error = _error(each, [(ours[seed], theirs[seed]) for seed in seeds])
+        if error == 0.0:  # nothing varies: no interval, and no p-value of 0
+            return row
         far = student_t_quantile(0.975, len(each) - 1) * error
         row |= {
             "difference_low": row["difference"] - far,
@@ -112,7 +128,7 @@ def _error(each: np.ndarray, games: Sequence[tuple[np.ndarray, np.ndarray]]) -> 
     """Return the standard error of the mean of `each`, the differences of pairs of `games`."""
     of_means = [side.var(ddof=1) / len(side) for pair in games for side in pair if len(side) > 1]
     floor = float(np.sum(of_means)) / len(each) ** 2
-    return float(max(each.var(ddof=1) / len(each), floor, 1e-24)) ** 0.5
+    return float(max(each.var(ddof=1) / len(each), floor)) ** 0.5
 
 
 def _by_seed(group: PolicyGroup, played: DataFrame) -> dict[int, np.ndarray]:

@@ -71,7 +71,18 @@ def smallest_at_parity(table: DataFrame, share: float) -> DataFrame:
 
 def parity_tables(table: DataFrame, share: float) -> list[ShownTable]:
     """Tabulate `parity_table`: all students, and the smallest at parity of each agent."""
-    header = ["size", "bits", "policy", "bytes", "of the actor", "return", "difference", "kept", ""]
+    header = [
+        "run",
+        "size",
+        "bits",
+        "policy",
+        "bytes",
+        "of the actor",
+        "return",
+        "difference",
+        "kept",
+        "",
+    ]
     shown = []
     for agent, mine in table.groupby("agent", sort=False):
         first = mine.iloc[0]
@@ -108,7 +119,7 @@ def _row(path: Path) -> dict[str, Any] | str:
     played = run.manifest.evaluations
     final = next((name for name in _FINAL if name in played), None)
     if run.manifest.teacher is None or final is None or "teacher" not in played:
-        return "its student and its agent have not both been played"
+        return "no integer student of it has played, or its agent has not"
     first_games = run.phase("distill").metrics.get("first_games")
     if not first_games:
         return "no games of a random policy in its manifest"
@@ -171,6 +182,8 @@ def _same_starts(run: RunDirectory, one: dict[str, Any], other: dict[str, Any]) 
 
 def _welch(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """Return the 95% interval of a difference of independent means (Welch 1947)."""
+    if min(len(one), len(other)) < 2:
+        return np.nan, np.nan
     parts = np.array([games.var(ddof=1) / len(games) for games in (one, other)])
     difference, error = float(one.mean() - other.mean()), float(np.sqrt(parts.sum()))
     if error == 0.0:
@@ -185,12 +198,15 @@ def _cells(row: Any) -> list[str]:
     def interval(form: str, name: str) -> str:
         if np.isnan(row[name]):
             return "-"
+        if np.isnan(row[f"{name}_low"]):
+            return f"{form.format(row[name])} [-]"  # one game tells of no other
         low, high = (form.format(row[f"{name}_{end}"]) for end in ("low", "high"))
         return f"{form.format(row[name])} [{low}, {high}]"
 
     size = "-" if np.isnan(row["constant_bytes"]) else f"{int(row['constant_bytes']):,}"
     share = row["parameters"] / row["actor_parameters"]
     return [
+        Path(row["run"]).name,
         row["size"],
         str(row["bits"]),
         row["policy"].upper(),

@@ -18,6 +18,7 @@ from qpd.analysis.figure_style import (
     new_figure,
     series_look,
 )
+from qpd.analysis.runs.run_frame import evaluation_interval
 from qpd.errors.codes import ErrorCode
 from qpd.runs.metrics_log import read_metrics
 from qpd.runs.run_directory import RunDirectory
@@ -118,7 +119,7 @@ def _read_evaluations(run: RunDirectory, curve: DataFrame) -> list[dict[str, Any
             continue
         phase = _EVALUATED.get(policy)
         samples = float("nan") if phase is None else float(ends.get(phase, 0))
-        low, high = result["interval"]
+        low, high = evaluation_interval(result)
         score = {"mean": result["mean"], "low": low, "high": high, "episodes": result["episodes"]}
         about = {"run": str(run.path), "agent": agent, "policy": str(policy), "samples": samples}
         rows.append(about | score)

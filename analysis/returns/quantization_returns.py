@@ -23,7 +23,7 @@ from qpd.analysis.runs.distilled_student import (
     distilled_settings,
     student_label,
 )
-from qpd.analysis.runs.run_frame import distinct_names
+from qpd.analysis.runs.run_frame import distinct_names, evaluation_interval
 from qpd.analysis.runs.run_identity import agent_title
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.recipe.schema import QuantizeSettings
@@ -169,7 +169,7 @@ def quantizer_label(settings: QuantizeSettings) -> str:
 
 
 def _score(result: dict[str, Any]) -> dict[str, Any]:
-    low, high = result["interval"]
+    low, high = evaluation_interval(result)
     return {"mean": result["mean"], "low": low, "high": high, "episodes": result["episodes"]}
 
 

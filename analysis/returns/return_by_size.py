@@ -16,7 +16,7 @@ from qpd.analysis.returns.policy_returns import TEACHERS, final_students, size_p
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 _SPREAD = 0.6  # of the width of a size, shared by the series side by side in it
 
@@ -47,7 +47,7 @@ def draw_returns_by_size(
     offsets = _offsets(rows, series)
     for name in series:
         mine = rows[rows["series"] == name]
-        x = mine["size"].map(place) + offsets[name]
+        x = mine["size"].map(place) + offsets[mine.index]
         y, low, high = (percent * mine[f"{value}{end}"] for end in ("", "_low", "_high"))
         # Marks at a return of 0 would be cut in half by the axis otherwise.
         style = styles[name].line() | {"capsize": 2, "clip_on": False}
@@ -77,15 +77,11 @@ def returns_figure(table: DataFrame, value: str = "mean") -> Figure:
     )
 
 
-def _offsets(rows: DataFrame, series: list[str]) -> dict[str, float]:
-    """Return each series' offset from the x of its size; all 0 if no two share a size."""
-    is_teacher = rows["policy"].isin(TEACHERS)
-    offsets: dict[str, float] = {}
+def _offsets(rows: DataFrame, series: list[str]) -> Series:
+    """Return each row's offset from the x of its size, where several share one."""
+    turns = rows["series"].map(series.index)
     # Apart, as teachers have a column of their own and take no room from the students.
-    for mine in (rows[~is_teacher], rows[is_teacher]):
-        names = [name for name in series if name in set(mine["series"])]
-        crowd = mine.groupby("size")["series"].nunique().max() if len(mine) else 1
-        step = _SPREAD / (len(names) - 1) if crowd > 1 else 0.0
-        start = -step * (len(names) - 1) / 2
-        offsets |= {name: start + step * place for place, name in enumerate(names)}
-    return offsets
+    of_teachers = rows["policy"].isin(TEACHERS)
+    place = turns.groupby([rows["size"], of_teachers]).rank(method="dense") - 1
+    most = place.groupby([rows["size"], of_teachers]).transform("max")
+    return (_SPREAD * (place - most / 2) / most.clip(lower=2)).fillna(0.0)

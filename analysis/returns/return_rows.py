@@ -66,8 +66,10 @@ def returns_notes(frame: DataFrame, table: DataFrame) -> list[str]:
         "beats teacher: probability that a game ends above one of the teacher's"
     ]
     # The interval looks the same with one run and with five; only this line tells the reader.
-    if (table["num_runs"] == 1).all():
-        notes.append("one seed of each recipe: the intervals say nothing about other seeds")
+    alone = table[(table["num_runs"] == 1) & ~table["policy"].isin(TEACHERS)]
+    if len(alone):
+        whose = "each recipe" if (table["num_runs"] == 1).all() else f"{len(alone)} students"
+        notes.append(f"one seed of {whose}: their intervals say nothing about other seeds")
     missing = frame[frame["returns"].map(len) == 0]
     students = missing[~missing["policy"].isin(TEACHERS)]
     if len(students):
@@ -115,4 +117,6 @@ def _with_interval(row: Any, name: str, form: str) -> str:
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if np.isnan(value):
         return "-"
+    if row["num_runs"] == 1 and row["num_episodes"] == 1:
+        return f"{form.format(value)} [-]"  # one game tells of no other
     return f"{form.format(value)} [{form.format(low)}, {form.format(high)}]"

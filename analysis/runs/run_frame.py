@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from qpd.analysis.runs.run_identity import experiment_name, run_name
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
 from qpd.analysis.runs.student_settings import student_settings
 from qpd.errors.codes import ErrorCode
+from qpd.evaluation.games import bootstrap_interval
 from qpd.files.bounded_read import read_file
 from qpd.quantization.bit_widths import FLOAT_BITS
 from qpd.recipe.schema import Recipe
@@ -71,6 +72,16 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
         for run in runs:
             found.setdefault(run.resolve(), run)
     return list(found.values())
+
+
+def evaluation_interval(result: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the 95% interval of a manifest's evaluation, by its games.
+
+    Manifests of earlier versions hold percentile intervals, which are too narrow.
+    """
+    returns = np.array(result.get("returns", []))
+    low, high = bootstrap_interval(returns) if len(returns) else result["interval"]
+    return low, high
 
 
 def distinct_names(runs: Sequence[Path]) -> dict[Path, str]:

@@ -2,13 +2,14 @@
 
 One agent's best number of bits is luck as much as cause: 100 games tell neighbours apart rarely. So
 the sweet spot is every number of bits whose paired games are not worse than the best one's, at 5%
-for all comparisons of the agent together (Holm). Beside it stands the fewest bits that keep 95% of
-R_fp32 - R_random, and from which on all higher numbers keep it, too.
+for all pairs of the agent's numbers of bits together (Holm). Beside it stands the fewest bits that
+keep 95% of R_fp32 - R_random, and from which on all higher numbers keep it, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,48 +60,64 @@ def returns_by_bits(results: Sequence[AgentResult]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def sweet_spots(results: Sequence[AgentResult]) -> pd.DataFrame:
+def sweet_spots(results: Sequence[AgentResult], *, over_agents: bool = False) -> pd.DataFrame:
     """Return for each agent and kind the best number of bits, the sweet spot, the fewest that do.
 
     `from_bits` and `to_bits` are the sweet spot's ends; `is_whole` says whether all numbers between
-    them belong to it. `fewest` is None where no number of bits keeps 95%.
+    them belong to it. `fewest` is None where no number of bits keeps 95%. Comparisons are corrected
+    for all of an agent's, or with `over_agents` for all of a kind's, as what compares agents needs.
     """
-    rows = []
-    for result in results:
-        random = float(np.mean(result.random.returns))
-        own = float(np.mean(result.fp32.played.returns))
-        for kind, cells in _kinds(result).items():
-            if len(cells) < 3:
-                continue
-            games = {bits: np.array(cell.played.returns) for bits, cell in cells}
-            best = max(games, key=lambda bits: (games[bits].mean(), bits))
-            others = [bits for bits in games if bits != best]
-            p_values = holm([_p_worse(games[bits] - games[best]) for bits in others])
-            inside = sorted(
-                [best, *(b for b, p in zip(others, p_values, strict=True) if p >= ERROR_RATE)]
-            )
-            ends = [bits for bits in sorted(games) if inside[0] <= bits <= inside[-1]]
-            keeps = {
-                bits: own > random and (each.mean() - random) >= KEPT * (own - random)
-                for bits, each in games.items()
-            }
-            fewest = None
-            for bits in sorted(games, reverse=True):
-                if not keeps[bits]:
-                    break
-                fewest = bits
-            rows.append(
-                {
-                    "agent": result.name,
-                    "kind": kind,
-                    "best": best,
-                    "from_bits": inside[0],
-                    "to_bits": inside[-1],
-                    "is_whole": ends == inside,
-                    "fewest": fewest,
-                }
-            )
+    found = [
+        (result, kind, {bits: np.array(cell.played.returns) for bits, cell in cells})
+        for result in results
+        for kind, cells in _kinds(result).items()
+        if len(cells) >= 3
+    ]
+    # Which number is best is itself chosen by these games, so that all pairs are tested, not those
+    # with the best one alone.
+    each = [_p_of_pairs(games) for _, _, games in found]
+    families = [kind if over_agents else place for place, (_, kind, _) in enumerate(found)]
+    corrected: list[dict[tuple[int, int], float]] = [{} for _ in found]
+    for family in dict.fromkeys(families):
+        mine = [
+            (place, pair)
+            for place, of in enumerate(families)
+            if of == family
+            for pair in each[place]
+        ]
+        values = holm([each[place][pair] for place, pair in mine])
+        for (place, pair), p in zip(mine, values, strict=True):
+            corrected[place][pair] = p
+    rows = [_spot(*one, p) for one, p in zip(found, corrected, strict=True)]
     return pd.DataFrame(rows)
+
+
+def _spot(
+    result: AgentResult,
+    kind: str,
+    games: dict[int, np.ndarray],
+    p_values: dict[tuple[int, int], float],
+) -> dict[str, Any]:
+    random = float(np.mean(result.random.returns))
+    own = float(np.mean(result.fp32.played.returns))
+    best = max(games, key=lambda bits: (games[bits].mean(), bits))
+    others = [bits for bits in games if bits != best]
+    inside = sorted([best, *(b for b in others if p_values[_pair(b, best)] >= ERROR_RATE)])
+    ends = [bits for bits in sorted(games) if inside[0] <= bits <= inside[-1]]
+    fewest = None
+    for bits in sorted(games, reverse=True):
+        if own <= random or games[bits].mean() - random < KEPT * (own - random):
+            break
+        fewest = bits
+    return {
+        "agent": result.name,
+        "kind": kind,
+        "best": best,
+        "from_bits": inside[0],
+        "to_bits": inside[-1],
+        "is_whole": ends == inside,
+        "fewest": fewest,
+    }
 
 
 def sweet_spot_table(table: pd.DataFrame) -> ShownTable:
@@ -166,6 +183,14 @@ def _kinds(result: AgentResult) -> dict[str, list[tuple[int, Cell]]]:
     return {kind: [*half, *sorted(cells, key=lambda c: -c[0])] for kind, cells in found.items()}
 
 
-def _p_worse(differences: np.ndarray) -> float:
-    """Return the one-sided p-value of "not worse"."""
-    return float(bootstrap_estimate(differences).p_below(0.0))
+def _pair(one: int, other: int) -> tuple[int, int]:
+    return min(one, other), max(one, other)
+
+
+def _p_of_pairs(games: dict[int, np.ndarray]) -> dict[tuple[int, int], float]:
+    """Return the two-sided p-value of "equally good" for each pair of bits, of paired games."""
+    found = {}
+    for one, other in combinations(sorted(games), 2):
+        estimate = bootstrap_estimate(games[one] - games[other])
+        found[one, other] = min(1.0, 2.0 * min(estimate.p_below(0.0), estimate.p_above(0.0)))
+    return found

@@ -109,12 +109,20 @@ def analyze_ablation(
 ) -> None:
     """Print what each change of settings costs or gains, beside a baseline with the same seeds."""
     with analysis_extra():
-        from qpd.analysis.returns.ablation import NOTES, ablation_table, ablation_tables
+        from qpd.analysis.returns.ablation import (
+            NOTES,
+            ablation_table,
+            ablation_tables,
+            left_out,
+        )
         from qpd.analysis.runs.run_frame import run_frame
 
-        table = ablation_table(run_frame(runs), baseline)
+        frame = run_frame(runs)
+        table = ablation_table(frame, baseline)
+        notes = [*NOTES, *left_out(frame, table)]
+        table = table.drop(columns="runs")
         written = save_analysis({"ablation": table}, {}, output)
-    print_analysis({"ablation": table}, ablation_tables(table), NOTES, written, as_json)
+    print_analysis({"ablation": table}, ablation_tables(table), notes, written, as_json)
 
 
 @analyze_app.command("sizes")

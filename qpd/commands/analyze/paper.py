@@ -143,7 +143,7 @@ def _quarl(
         results = suite_results(suites)
         evidence = QuarlEvidence(
             suite_frame(results),
-            sweet_spots(results),
+            sweet_spots(results, over_agents=True),
             read_trained(trained),
             read_explored(explored),
             read_benchmarks(benchmarks),

@@ -73,7 +73,7 @@ def analyze_bits(suites: Suites, output: Output = None, as_json: AsJson = False)
         written = save_analysis(tables, figures, output)
     notes = [
         "sweet spot: numbers of bits whose paired games are not worse than the best one's, at 5% "
-        "for all of an agent's together (Holm); fewest: it and all higher ones keep 95% of "
+        "for all pairs of an agent's together (Holm); fewest: it and all higher ones keep 95% of "
         "R_fp32 - R_random"
     ]
     if few := sorted({each.name for each in results} - set(spots["agent"] if len(spots) else [])):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qpd.analysis.returns.ablation import ablation_table, ablation_tables
+from qpd.analysis.returns.ablation import ablation_table, ablation_tables, left_out
 from qpd.analysis.runs.run_frame import run_frame
 from qpd.runs.run_directory import RunDirectoryError
 from tests.analysis.made_up_runs import make_run
@@ -73,8 +73,22 @@ def test_networks_that_nothing_trained_have_no_row(tmp_path: Path) -> None:
         make_run(tmp_path / name, games, changes=changes)
         for name, changes in (("base", ()), ("scratch", ("distill.epochs=0",)))
     ]
-    table = ablation_table(run_frame(runs), runs[0])
+    frame = run_frame(runs)
+    table = ablation_table(frame, runs[0])
     assert list(table[table["changed"] != ""]["policy"]) == ["qat"]
+    assert left_out(frame, table) == []
+    # Nor do trained ones differ from random ones.
+    table = ablation_table(frame, runs[1])
+    assert list(table["policy"]) == ["qat", "qat"]
+
+
+def test_runs_without_a_row_are_named(tmp_path: Path) -> None:
+    runs = runs_of_three_seeds(tmp_path)
+    frame = run_frame(runs)
+    strange = frame["run"] == str(runs[-1])
+    frame.loc[strange, "env_id"] = "Acrobot-v1"
+    (note,) = left_out(frame, ablation_table(frame, runs[0]))
+    assert note.startswith("left out, ") and note.endswith(f": {runs[-1]}")
 
 
 def test_only_seeds_that_both_have_count(tmp_path: Path) -> None:

@@ -91,6 +91,21 @@ def test_the_sweet_spot_is_what_games_cannot_tell_from_the_best() -> None:
     assert curve["share"].iloc[0] == 1.0
 
 
+def test_equal_bits_are_left_out_of_few_sweet_spots() -> None:
+    """Five numbers of bits of one true mean: 5% of agents may lose one; the best is chosen, too."""
+    rng = np.random.default_rng(5)
+    found = []
+    for number in range(60):
+        fp32 = rng.normal(100.0, 20.0, 20)
+        cells = [cell(f"W{bits}", fp32 + rng.normal(0.0, 5.0, 20)) for bits in (8, 6, 5, 4, 2)]
+        found.append(agent(f"dqn-Game{number}", "dqn", fp32, *cells))
+    spots = sweet_spots(found)
+    assert (~((spots["from_bits"] == 2) & (spots["to_bits"] == 8))).sum() <= 5
+    # All 600 pairs together: none.
+    together = sweet_spots(found, over_agents=True)
+    assert (together["from_bits"] == 2).all() and (together["to_bits"] == 8).all()
+
+
 def test_gaps_are_said_and_nothing_kept_is_nothing() -> None:
     fp32 = np.linspace(90.0, 110.0, 40)
     result = agent("dqn-Game", "dqn", fp32, cell("W8", fp32 - 50), cell("W4", fp32 - 90),
