@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpd.analysis.returns.mean_bootstrap import mean_estimate, mean_of_ratios_estimate
+from qpd.analysis.returns.mean_bootstrap import (
+    FEW_RUNS,
+    mean_estimate,
+    mean_of_ratios_estimate,
+)
 from qpd.analysis.returns.return_statistics import (
     Statistic,
     bootstrap_interval,
@@ -40,7 +44,8 @@ def policy_returns(frame: DataFrame, seed: int = 0) -> DataFrame:
     joins its evaluations with different seeds or games. Besides what the runs have in common, the
     columns are: `mean`, `iqm` (interquartile mean), `relative` (the mean as a multiple of the
     teacher's; NaN if that may not be positive), `improvement` (the probability that a game ends
-    above the teacher's), each with `_low` and `_high`, the ends of a 95% bootstrap interval. The
+    above the teacher's), each with `_low` and `_high`, the ends of a 95% bootstrap interval (NaN
+    for `iqm` and `improvement` of two to five runs, which are too few to be resampled). The
     teacher is the same file, in the same environment, acting by the same rule (a sharpened teacher
     is compared with the plain one); NaN if it was not evaluated, and for the teacher itself.
 
@@ -217,5 +222,7 @@ def _statistics(
         if len(known) == len(inputs):
             low, high = bootstrap_interval(statistic, *known, rng=rng)
             value = np.nan if np.isnan(low) else float(statistic(*known))
+            # Resampled, two to five runs would have an interval that covers 75 to 90%.
+            low, high = (np.nan, np.nan) if 2 <= len(scores) <= FEW_RUNS else (low, high)
         found |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return found

@@ -117,6 +117,7 @@ def _with_interval(row: Any, name: str, form: str) -> str:
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if np.isnan(value):
         return "-"
-    if row["num_runs"] == 1 and row["num_episodes"] == 1:
-        return f"{form.format(value)} [-]"  # one game tells of no other
+    # One game tells of no other, nor do two to five runs of some statistics.
+    if np.isnan(low) or (row["num_runs"] == 1 and row["num_episodes"] == 1):
+        return f"{form.format(value)} [-]"
     return f"{form.format(value)} [{form.format(low)}, {form.format(high)}]"
