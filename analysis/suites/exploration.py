@@ -10,7 +10,6 @@ the float agent of the same seed meets at its end. And entropy, which says the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from matplotlib.ticker import EngFormatter
 
 from qpd.actions import ActingRule, Discrete
 from qpd.agents.quantized_agent import agent_policy
-from qpd.analysis.figure_style import COLOURS, NEUTRAL, PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, new_figure, series_look
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.environments.policy import Policy
 from qpd.environments.registry import make_vector_env
@@ -141,7 +140,8 @@ def exploration_figure(table: pd.DataFrame) -> Figure:
     tasks = list(table.groupby(["algo", "env_id"]))
     kinds = list(dict.fromkeys(table.sort_values("bits", kind="stable")["kind"]))
     others = [kind for kind in kinds if kind != FLOAT]
-    looks = dict(zip(others, cycle(COLOURS), strict=False)) | {FLOAT: NEUTRAL}
+    looks = {kind: series_look(place) for place, kind in enumerate(others)}
+    looks[FLOAT] = {"color": NEUTRAL, "linestyle": "--"}
     figure = new_figure(PAGE_WIDTH, 1.9 * len(tasks) + 0.3)
     axes = figure.subplots(len(tasks), len(_MEASURES), squeeze=False)
     for line, ((algo, env_id), mine) in zip(axes, tasks, strict=True):
@@ -149,15 +149,16 @@ def exploration_figure(table: pd.DataFrame) -> Figure:
             for kind, part in mine.groupby("kind", sort=False):
                 by_steps = part.groupby("steps")[column]
                 steps = np.array(list(by_steps.groups), float)
-                colour = looks[kind]
+                look = {"markersize": 3, "markevery": 0.25, "linewidth": 1.0, **looks[kind]}
                 low, high = by_steps.min().to_numpy(), by_steps.max().to_numpy()
-                axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-                axis.plot(steps, by_steps.mean(), color=colour, linewidth=1.0, label=kind)
+                axis.fill_between(steps, low, high, color=look["color"], alpha=0.15, linewidth=0)
+                axis.plot(steps, by_steps.mean(), label=kind, **look)
             axis.set_ylabel(label)
             axis.set_xlabel("agent steps")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         line[0].set_title(f"{algo} on {env_id}", loc="left")
-    shown = [Line2D([], [], color=looks[kind], linewidth=1.0) for kind in kinds]
+    figure.supxlabel("lines: means over seeds; bands: least to most of them", fontsize=7)
+    shown = [Line2D([], [], linewidth=1.0, markersize=3, **looks[kind]) for kind in kinds]
     figure.legend(shown, kinds, loc="outside upper right", ncols=len(kinds))
     return figure
 
