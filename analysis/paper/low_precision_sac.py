@@ -242,7 +242,7 @@ def _removal_hurts(evidence: LowPrecisionEvidence) -> Found:
     if len(known) < len(METHODS):
         by = "python -m benchmarks.precision.sac --arms six,without-METHOD"
         return Found("; ".join([*said, f"{len(known)} of {len(METHODS)} methods: {by}"]))
-    return _every(tests, said, "")
+    return _every(tests, ["without a method minus all six", *said], "")
 
 
 def _baselines_fail(evidence: LowPrecisionEvidence) -> Found:
@@ -284,7 +284,7 @@ def _ladder_rises(evidence: LowPrecisionEvidence) -> Found:
     if len(known) < len(METHODS):
         by = "python -m benchmarks.precision.sac --arms plain,hadam,hadam+softplus,..."
         return Found("; ".join([*said, f"{len(known)} of {len(METHODS)} methods: {by}"]))
-    return _every(tests, said, "")
+    return _every(tests, ["before a method minus with it", *said], "")
 
 
 def _significands(evidence: LowPrecisionEvidence) -> Found:
