@@ -61,7 +61,9 @@ def _published(name: str) -> Curve:
     ]
     values = (BITS, WIDTHS, BITS)
     steps = {
-        step: [(value, share, np.nan, np.nan) for value, share in zip(each, share_of, strict=True)]
+        step: [
+            (value, share, np.nan, np.nan, 10) for value, share in zip(each, share_of, strict=True)
+        ]
         for step, each, share_of in zip(STEPS, values, shares, strict=True)
     }
     return Curve(f"{name}-v4, the paper", steps, is_published=True)

@@ -27,10 +27,10 @@ _AXES = {"core": "bits of the core", "width": "width", "inputs": "bits of an inp
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: `steps[name]` are value, share of the float's return, and its interval's ends."""
+    """One line: `steps[name]` are value, share of the float's return, its interval, and seeds."""
 
     label: str
-    steps: Mapping[str, Sequence[tuple[int, float, float, float]]]
+    steps: Mapping[str, Sequence[tuple[int, float, float, float, int]]]
     is_published: bool = False  # drawn hollow and dashed, without intervals
 
 
@@ -39,7 +39,7 @@ def curve_of(label: str, cells: DataFrame) -> Curve:
     literal = cells[cells["rule"] == "paper"]
     steps = {
         name: [
-            (int(row[name]), row["ratio"], row["ratio_low"], row["ratio_high"])
+            (int(row[name]), row["ratio"], row["ratio_low"], row["ratio_high"], row["seeds"])
             for _, row in literal[literal["step"] == name].iterrows()
         ]
         for name in STEPS
@@ -62,18 +62,27 @@ def steps_figure(curves: Sequence[Curve]) -> Figure:
             # Widths double, bits do not; lines stand a little aside of each other.
             aside = 0.06 * (place - 0.5 * (len(curves) - 1))
             x = _place(name, np.array([value for value, *_ in points], float)) + aside
-            ratio, low, high = np.array([rest for _, *rest in points], float).T
+            ratio, low, high, seeds = np.array([rest for _, *rest in points], float).T
             look = {**series_look(place), "label": curve.label, "linewidth": 0.9, "markersize": 3.5}
             if curve.is_published:
                 axes.plot(x, ratio, linestyle="--", markerfacecolor="white", **look)
             else:
-                errors = np.nan_to_num(error_lengths(ratio, low, high))
+                # One training's interval is of its games: beside those of several trainings it
+                # would make the least certain point look the surest.
+                alone = seeds < 2
+                errors = np.where(alone, np.nan, error_lengths(ratio, low, high))
                 axes.errorbar(x, ratio, errors, capsize=1.5, elinewidth=0.8, **look)
+                hollow = {"color": look["color"], "marker": look["marker"], "markersize": 3.5}
+                hollow |= {"markerfacecolor": "white", "zorder": 3}
+                axes.plot(x[alone], ratio[alone], linestyle="", **hollow)
         ticks = sorted(values)
         axes.set_xticks(_place(name, np.array(ticks, float)), [str(each) for each in ticks])
         axes.set_xlabel(_AXES[name])
         axes.set_ylim(bottom=0.0)
     panels[0].set_ylabel("return / the float's")
+    panels[0].set_title(
+        "hollow, on a solid line: one training; bars: 95% over trainings", loc="left", fontsize=7
+    )
     named: dict[str, Artist] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
