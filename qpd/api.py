@@ -91,7 +91,7 @@ def run(
         overrides: Recipe keys and values, `{"distill.lr": 1e-3}`, or lines `"distill.lr=1e-3"`.
         seed: Root of all randomness.
         device: auto, cpu, cuda or cuda:N.
-        output: The run directory; default `runs/<recipe name>` (`default_output`).
+        output: The run directory; default `runs/NAME`, or `runs/NAME-student` beside its agent.
         progress: True for what the terminal shows, on stderr; or an object of your own.
 
     Returns:

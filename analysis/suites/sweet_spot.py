@@ -65,7 +65,7 @@ def sweet_spots(results: Sequence[AgentResult], *, over_agents: bool = False) ->
 
     `from_bits` and `to_bits` are the sweet spot's ends; `is_whole` says whether all numbers between
     them belong to it. `fewest` is None where no number of bits keeps 95%. Comparisons are corrected
-    for all of an agent's, or with `over_agents` for all of a kind's, as what compares agents needs.
+    for all of an agent's, or with `over_agents` for all there are, as what compares agents needs.
     """
     found = [
         (result, kind, {bits: np.array(cell.played.returns) for bits, cell in cells})
@@ -76,7 +76,7 @@ def sweet_spots(results: Sequence[AgentResult], *, over_agents: bool = False) ->
     # Which number is best is itself chosen by these games, so that all pairs are tested, not those
     # with the best one alone.
     each = [_p_of_pairs(games) for _, _, games in found]
-    families = [kind if over_agents else place for place, (_, kind, _) in enumerate(found)]
+    families = [0 if over_agents else place for place in range(len(found))]
     corrected: list[dict[tuple[int, int], float]] = [{} for _ in found]
     for family in dict.fromkeys(families):
         mine = [
