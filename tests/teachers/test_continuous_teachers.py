@@ -273,7 +273,7 @@ def test_bounds_that_only_the_environment_tells(tmp_path: Path) -> None:
     path = changed(agent, tmp_path / "agent.zip", without_bounds)
     assert load_teacher(path, env_id="Pendulum-v1").actions == Box((-2.0,), (2.0,))
     for env_id, said in (
-        (None, "the bounds of its actions are not stored; give env_id"),
+        (None, "the bounds of its actions are not stored; give --env"),
         ("Nowhere-v0", r"not stored and Nowhere-v0 cannot be made \(gymnasium knows no"),
         ("antigravity:X-v0", "gymnasium knows no environment antigravity:X-v0"),
         ("CartPole-v1", "has continuous actions, CartPole-v1 has 2 actions"),
