@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from qpd.environments.errors import EnvironmentConfigError
+from qpd.environments.errors import EnvironmentConfigError, one_line
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
-from qpd.export.bundle import ExportSource, GoldenVectors, golden_vectors
+from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, golden_vectors
 from qpd.student_files.origin import student_environment
 
 Space = gymnasium.Space[Any]
@@ -22,14 +22,19 @@ def observation_space(source: ExportSource) -> Space:
 
     SB3 compares it with that of the environment that a user passes to `load`. Where the environment
     cannot be made here, or shows something else than the student reads, it is what the student
-    reads: a flat Box of float32, or images of uint8.
+    reads: a flat Box of float32, or images of uint8. Raises ExportError for a Dict's parts then.
     """
     shape = source.student.architecture.observation_shape
     is_image, found = source.student.architecture.is_image, None
     try:
         found = None if source.student.architecture.stacks_frames else _shown_space(source)
         fits = found is not None and ShownObservations(found, source.name).shape == shape
-    except EnvironmentConfigError:
+    except EnvironmentConfigError as error:
+        if source.about.get("features"):  # a flat Box in a Dict's place could not be played
+            raise ExportError(
+                f"{source.name}: its observations are a Dict, which only its environment tells: "
+                f"{one_line(error)}"
+            ) from error
         fits = False
     if found is not None and fits and (not is_image or isinstance(found, spaces.Dict)):
         return found

@@ -130,6 +130,16 @@ def test_an_environment_that_cannot_be_made_leaves_a_flat_box(tmp_path: Path) ->
     assert model.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (5,), np.float32)
 
 
+def test_a_dict_that_cannot_be_known_is_refused() -> None:
+    """A flat Box in its place could not be played in the environment."""
+    architecture = StudentArchitecture((5,), 2, (), (8,))
+    student = random_student(architecture, actions=Discrete(2))
+    about = {"env_id": "nowhere:Gone-v0", "algo": "ppo", "features": [["arm", 2], ["wind", 3]]}
+    source = ExportSource(student, about, "gone")
+    with pytest.raises(ExportError, match="gone: its observations are a Dict, .* nowhere:Gone-v0"):
+        export_sb3(source, golden_vectors(student))
+
+
 def test_the_code_names_what_can_be_imported_and_gives_tuples() -> None:
     told = [
         {"gymnasium.wrappers.ResizeObservation": {"shape": [36, 40]}},
