@@ -30,7 +30,6 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.evaluation.games import EvaluationResult
 from qpd.machine.allocator import keep_freed_memory
-from qpd.phases import agent_recipe
 from qpd.phases.agent_recipe import AgentSource, agent_lines, choose_recipe, told_by_agent
 from qpd.phases.distill import distill as distill_phase
 from qpd.phases.finetune import finetune as finetune_phase
@@ -39,7 +38,7 @@ from qpd.phases.preparation import prepare
 from qpd.phases.quantize import quantize as quantize_phase
 from qpd.phases.student_run import open_student
 from qpd.phases.train import train as train_phase
-from qpd.phases.whole_run import run_all_phases
+from qpd.phases.whole_run import default_output, run_all_phases
 from qpd.recipe.loading import (
     load_recipe,
     override_lines,
@@ -106,7 +105,7 @@ def run(
     resolved = resolve_recipe(
         recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
     )
-    folder = agent_recipe.default_output(resolved) if output is None else Path(output)
+    folder = default_output(resolved) if output is None else Path(output)
     with _shown(progress) as display:
         run_all_phases(resolved, folder, display)
     return open_run(folder)
@@ -175,7 +174,7 @@ def distill(
     resolved = resolve_recipe(
         recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
     )
-    folder = agent_recipe.default_output(resolved) if output is None else Path(output)
+    folder = default_output(resolved) if output is None else Path(output)
     prepared = prepare(resolved, resolved.device)  # what does not fit leaves no directory behind
     with (
         _shown(progress) as display,

@@ -222,7 +222,7 @@ def _statistics(
         if len(known) == len(inputs):
             low, high = bootstrap_interval(statistic, *known, rng=rng)
             value = np.nan if np.isnan(low) else float(statistic(*known))
-            # Resampled, two to five runs would have an interval that covers 75 to 90%.
+            # Resampled, two to five runs would have far too narrow an interval.
             low, high = (np.nan, np.nan) if 2 <= len(scores) <= FEW_RUNS else (low, high)
         found |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return found

@@ -50,7 +50,8 @@ def importable(name: str) -> str:
 class Score(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sums an environment's own rewards, below an agent's wrappers.
 
-    SB3's Monitor sits there in the RL Zoo: returns are those of rewards that no wrapper clips.
+    SB3's Monitor sits there in the RL Zoo: returns are those of rewards that no wrapper clips. In
+    float64; gymnasium's RecordEpisodeStatistics sums in the rewards' own type, as float32.
     """
 
     def __init__(self, env: Environment) -> None:

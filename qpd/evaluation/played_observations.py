@@ -1,4 +1,4 @@
-"""What a policy is asked about while it plays: real observations, for timing and comparing."""
+"""Real observations, those of a policy's own play, for timing and comparing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from qpd.errors.user_error import UserError
 from qpd.recipe.loading import load_recipe, override_lines
 from qpd.recipe.schema import Recipe, RecipeError
 from qpd.runs.played_environment import environment_of, recipe_wish
-from qpd.runs.training_run import is_training
 from qpd.teachers import Teacher, TeacherError, load_recipe_teacher
 from qpd.teachers.archive.agent_identity import agent_name
 from qpd.teachers.sources.teacher_source import comes_with_qpd, find_teacher_files
@@ -68,12 +67,6 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
     if agent.image_shape is not None or _shows_image(agent, recipe):
         return IMAGE_RECIPE, [name]
     return CONTINUOUS_RECIPE if isinstance(agent.actions, Box) else VECTOR_RECIPE, [name]
-
-
-def default_output(recipe: Recipe) -> Path:
-    """Return `runs/NAME`, or `runs/NAME-student` where `qpd train` left an agent of this name."""
-    folder = Path("runs") / recipe.name
-    return folder.with_name(f"{folder.name}-student") if is_training(folder) else folder
 
 
 def _shows_image(agent: Teacher, recipe: Recipe) -> bool:

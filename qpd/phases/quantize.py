@@ -33,7 +33,6 @@ from qpd.student_files.quantized import save_integer_student
 CALIBRATED_NAME = "calibrated.safetensors"
 
 
-# What a device must do before it may ask a student for an action.
 def quantize(student: StudentRun, play: Play, progress: Progress) -> None:
     """Run phase 2; writes ptq.safetensors, and quantized.safetensors until phase 3 replaces it."""
     run, recipe = student.run, student.recipe

@@ -20,6 +20,7 @@ from qpd.runs.fork import adopt_distilled
 from qpd.runs.progress import Progress
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.time_left import HearsWork, WorkAhead
+from qpd.runs.training_run import is_training
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class DistilledElsewhere:
 
     run: Path
     store: Path
+
+
+def default_output(recipe: Recipe) -> Path:
+    """Return `runs/NAME`, or `runs/NAME-student` where `qpd train` left an agent of this name."""
+    folder = Path("runs") / recipe.name
+    return folder.with_name(f"{folder.name}-student") if is_training(folder) else folder
 
 
 def run_all_phases(

@@ -20,7 +20,7 @@ from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 if TYPE_CHECKING:
     from qpd.teachers import Teacher
 
-# How a student's file says that its observations are made.
+# What a device must do before it may ask a student for an action, as its file says it.
 PREPROCESSING = (
     "every 4th frame, maximum of the last two, grey, area-resized to 84x84, last 4 stacked, "
     "oldest first, zeros before an episode; uint8"

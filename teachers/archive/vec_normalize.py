@@ -32,7 +32,7 @@ class ObservationNormalization:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """What observations less their mean are divided by, of the observation's shape."""
+        """The divisor of observations less their mean, float64 of the observation's shape."""
         return np.sqrt(self.var + self.epsilon)
 
     @property

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import qpd
 from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
-from qpd.phases.agent_recipe import default_output
+from qpd.phases.whole_run import default_output
 from qpd.recipe.loading import list_recipes
 from tests.command_line import call
 from tests.phases.own_environments import Camera
