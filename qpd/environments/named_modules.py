@@ -40,7 +40,8 @@ def import_named(module: str, place: str, *, is_known: bool = False) -> Any:
     if not is_known and module not in _allowed():
         raise EnvironmentConfigError(
             f"{place}: a file names it, and its module {module} would be imported: if you trust "
-            f"it, name it yourself (--env, --wrapper) or set {IMPORT_VARIABLE}={module}"
+            f"it, set {IMPORT_VARIABLE}={module} before the command, whichever it is, or name it "
+            "yourself where there is --env or --wrapper"
         )
     # Last, so that no installed package is shadowed; for good, as the module may import later.
     if not is_known and "" not in sys.path:

@@ -19,6 +19,7 @@ EMBEDDED_NAME = "ppo-BreakoutNoFrameskip-v4"
 # A folder for each agent, as the hub has them.
 _PRETRAINED = Path(__file__).parents[1] / "pretrained"
 NORMALIZATION_NAMES = ("vecnormalize.pkl", "vec_normalize.pkl")  # the zoo's, the hub's
+_CHECKPOINT = re.compile(r"(?P<prefix>.+)_(?P<steps>\d+)_steps")  # SB3's CheckpointCallback
 _ACCEPTED = "give an SB3 zip, an RL Zoo folder, 'embedded', or a hub id like sb3/ppo-CartPole-v1"
 
 
@@ -27,6 +28,7 @@ class TeacherFiles:
     """A teacher's files, and what their names and settings say about it.
 
     `seed`, `hyperparameters` (the RL Zoo's config.yml) and `environment` are those of its training.
+    `notes` say what was chosen among several files, one line each.
     """
 
     source: str
@@ -39,6 +41,7 @@ class TeacherFiles:
     seed: int | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     environment: TrainingEnvironment = field(default_factory=TrainingEnvironment)
+    notes: tuple[str, ...] = ()
 
 
 def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = None) -> TeacherFiles:
@@ -47,6 +50,7 @@ def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = No
     `vec_normalize` is used in place of what lies beside the agent. Raises TeacherError if nothing
     fits.
     """
+    refuse_object(source)
     given = Path(vec_normalize).expanduser() if vec_normalize is not None else None
     if given is not None and not given.is_file():
         raise TeacherError(
@@ -55,6 +59,16 @@ def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = No
         )
     files = _find(source, given)
     return files if given is None else replace(files, vec_normalize=given)
+
+
+def refuse_object(source: object) -> None:
+    """Raise TeacherError for a model in memory, or whatever else is given in place of a file."""
+    if not isinstance(source, str | os.PathLike):
+        raise TeacherError(
+            f"an object of class {type(source).__name__} in place of an agent's file: save it with "
+            "`model.save('agent.zip')`, and give that path",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
 
 
 def _find(source: str | Path, given: Path | None) -> TeacherFiles:
@@ -73,7 +87,8 @@ def _find(source: str | Path, given: Path | None) -> TeacherFiles:
         )
     if path.exists():
         archive = _archive_in(path) if path.is_dir() else path
-        return _with_side_files(text, archive, _side_folders(path, archive), given)
+        found = _with_side_files(text, archive, _side_folders(path, archive), given)
+        return replace(found, notes=(*_choice_of_agent(path, archive), *found.notes))
     # A Path is never a hub id, and a mistyped pretrained/NAME should not ask the network.
     if isinstance(source, str) and is_hub_id(source) and not text.startswith("pretrained/"):
         agent = download_agent(source)
@@ -120,8 +135,7 @@ def _archive_in(folder: Path) -> Path:
     # The zoo's layout: ppo/CartPole-v1_1/CartPole-v1.zip, its settings in
     # ppo/CartPole-v1_1/CartPole-v1/.
     env_name = re.sub(r"_\d+$", "", folder.name)
-    # rl_model_*_steps.zip are the zoo's checkpoints, not the agent.
-    zips = sorted(p for p in folder.glob("*.zip") if not re.match(r"rl_model_\d+_steps", p.stem))
+    zips = _agents_in(folder)
     by_stem = {p.stem: p for p in zips}
     named = [p for p in zips if environment_id_from_name(p.stem)]
     for choice in (by_stem.get(env_name), named[0] if len(named) == 1 else None,
@@ -139,6 +153,24 @@ def _archive_in(folder: Path) -> Path:
         f"{folder}: contains {found}; expected one agent, such as {wanted} or best_model.zip",
         ErrorCode.TEACHER_NOT_FOUND,
     )
+
+
+def _agents_in(folder: Path) -> list[Path]:
+    """Return the zips of a folder, without the zoo's checkpoints, which are of the same agent."""
+    return sorted(p for p in folder.glob("*.zip") if not re.match(r"rl_model_\d+_steps", p.stem))
+
+
+def _choice_of_agent(path: Path, archive: Path) -> list[str]:
+    """Say which zip of a folder was taken, where there are several."""
+    if not path.is_dir() or archive.is_dir():
+        return []
+    others = [p.name for p in _agents_in(path) if p != archive]
+    return [f"of {path} {archive.name} is taken, not {_some(others)}"] if others else []
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} or {len(names) - 3} others" if len(names) > 3 else shown
 
 
 def _side_folders(path: Path, archive: Path) -> list[Path]:
@@ -161,7 +193,8 @@ def _with_side_files(
     names = [name] if name else [_stem(absolute), absolute.parent.name, absolute.parent.parent.name]
     env_ids = [environment_id_from_name(n) for n in names[:2]]
     algos = [algorithm_from_name(n) for n in names]
-    vec_normalize = given or _first_file(folders, NORMALIZATION_NAMES)
+    own = _normalization_of_checkpoint(archive)
+    vec_normalize = given or own or _first_file(folders, NORMALIZATION_NAMES)
     environment = training_environment(args, config, archive)
     if vec_normalize is None and environment.normalize:
         raise TeacherError(
@@ -180,6 +213,35 @@ def _with_side_files(
         seed=args["seed"] if type(args.get("seed")) is int else None,
         hyperparameters=config,
         environment=environment,
+        notes=() if given or own else _shared_normalization(archive, vec_normalize),
+    )
+
+
+def _normalization_of_checkpoint(archive: Path) -> Path | None:
+    """Return the statistics that CheckpointCallback saves beside PREFIX_N_steps.zip, if any."""
+    found = _CHECKPOINT.fullmatch(archive.stem)
+    if found is None:
+        return None
+    name = "{prefix}_vecnormalize_{steps}_steps.pkl".format(**found.groupdict())
+    path = archive.with_name(name)
+    return path if path.is_file() else None
+
+
+def _shared_normalization(archive: Path, vec_normalize: Path | None) -> tuple[str, ...]:
+    """Say that statistics lie beside several agents, of which one was trained with them."""
+    if vec_normalize is None or archive.is_dir() or vec_normalize.parent != archive.parent:
+        return ()
+    of_one_training = ("best_model", "rl_model_")
+    others = [
+        p.name
+        for p in _agents_in(archive.parent)
+        if p != archive and not p.stem.startswith(of_one_training)
+    ]
+    if not others or archive.stem.startswith(of_one_training):
+        return ()
+    return (
+        f"{vec_normalize.name} lies beside {_some(others)}, too: if it is not "
+        f"{archive.name}'s, give --vecnormalize FILE",
     )
 
 

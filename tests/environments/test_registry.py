@@ -161,7 +161,7 @@ def test_gym_truncation_and_no_fake_transitions() -> None:
         ("qpd.no_such:Env-v0", "qpd.no_such:Env-v0: its module qpd.no_such cannot be imported"),
         (
             "antigravity:Env-v0",
-            "if you trust it, name it yourself .*or set QPD_IMPORT=antigravity",
+            "if you trust it, set QPD_IMPORT=antigravity before the command",
         ),
         ("json:Env-v0", "module json registers no environment 'Env-v0' with gymnasium"),
         ("AntBulletEnv-v0", "it is pybullet_envs_gymnasium:AntBulletEnv-v0"),

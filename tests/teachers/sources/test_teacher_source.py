@@ -7,7 +7,10 @@ from pathlib import Path
 import gymnasium
 import pytest
 from stable_baselines3 import A2C
+from stable_baselines3.common.callbacks import CheckpointCallback
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from qpd.runs.target import load_target
 from qpd.teachers import TeacherError, load_teacher
 from qpd.teachers.sources import environment_ids
 from qpd.teachers.sources.environment_ids import (
@@ -16,6 +19,7 @@ from qpd.teachers.sources.environment_ids import (
     current_environment_id,
     environment_id_from_name,
 )
+from qpd.teachers.sources.teacher_source import find_teacher_files
 from qpd.teachers.sources.zoo_yaml import read_zoo_yaml
 
 
@@ -104,3 +108,40 @@ def test_an_unpacked_agent_has_its_own_files_and_no_neighbours(name, tmp_path):
     assert load_teacher(agent).env_id == "CartPole-v1"
     (agent / "args.yml").unlink()
     assert load_teacher(agent, algo="a2c").files.env_id is None
+
+
+def test_a_checkpoint_has_the_statistics_of_its_own_step(tmp_path):
+    env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
+    saving = CheckpointCallback(8, str(tmp_path), save_vecnormalize=True)
+    A2C("MlpPolicy", env, n_steps=4, device="cpu").learn(16, callback=saving)
+    env.save(str(tmp_path / "vecnormalize.pkl"))
+    first = find_teacher_files(tmp_path / "rl_model_8_steps.zip")
+    assert first.vec_normalize == tmp_path / "rl_model_vecnormalize_8_steps.pkl"
+    assert first.notes == ()
+    (tmp_path / "rl_model_vecnormalize_8_steps.pkl").unlink()
+    last = find_teacher_files(tmp_path / "rl_model_8_steps.zip")
+    assert last.vec_normalize == tmp_path / "vecnormalize.pkl"
+    target = load_target(tmp_path / "rl_model_16_steps.zip", None, "CartPole-v1", "cpu")
+    assert target.notes == (
+        f"observations are normalized by {tmp_path}/rl_model_vecnormalize_16_steps.pkl",
+    )
+
+
+def test_what_is_chosen_among_several_files_is_said(tmp_path):
+    agent = A2C("MlpPolicy", "CartPole-v1", device="cpu")
+    agent.save(tmp_path / "a2c-CartPole-v1.zip")
+    agent.save(tmp_path / "best_model.zip")
+    agent.save(tmp_path / "rl_model_8_steps.zip")
+    assert find_teacher_files(tmp_path).notes == (
+        f"of {tmp_path} a2c-CartPole-v1.zip is taken, not best_model.zip",
+    )
+    assert find_teacher_files(tmp_path / "best_model.zip").notes == ()
+    (tmp_path / "vecnormalize.pkl").touch()
+    assert find_teacher_files(tmp_path / "a2c-CartPole-v1.zip").notes == ()
+    agent.save(tmp_path / "mine.zip")  # of another training, perhaps
+    assert find_teacher_files(tmp_path / "mine.zip").notes == (
+        "vecnormalize.pkl lies beside a2c-CartPole-v1.zip, too: if it is not mine.zip's, give "
+        "--vecnormalize FILE",
+    )
+    named = find_teacher_files(tmp_path / "mine.zip", tmp_path / "vecnormalize.pkl")
+    assert named.notes == ()
