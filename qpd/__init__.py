@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from qpd.version import __version__
 
 if TYPE_CHECKING:
-    from qpd.api import distill, evaluate, finetune, open_run, quantize, quantize_agents, run, train
+    from qpd.api import (
+        distill,
+        evaluate,
+        export_student,
+        finetune,
+        open_run,
+        quantize,
+        quantize_agents,
+        run,
+        train,
+    )
     from qpd.errors.user_error import UserError
     from qpd.recipe.loading import load_recipe
     from qpd.runs.progress import TerminalProgress
@@ -23,6 +33,7 @@ __all__ = [
     "__version__",
     "distill",
     "evaluate",
+    "export_student",
     "finetune",
     "load_recipe",
     "load_student_policy",
@@ -56,6 +67,7 @@ _LAZY = {
     "UserError": "qpd.errors.user_error",
     "distill": "qpd.api",
     "evaluate": "qpd.api",
+    "export_student": "qpd.api",
     "finetune": "qpd.api",
     "load_recipe": "qpd.recipe.loading",
     "load_student_policy": "qpd.student_files.predictor",

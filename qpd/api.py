@@ -8,7 +8,8 @@
     print(qpd.evaluate(run, episodes=50))
     student = qpd.load_student_policy(run)
 
-Nothing is printed unless `progress` asks for it. Whatever a user can mend raises a `qpd.UserError`:
+Nothing is printed unless `progress` asks for it; without it, what is probably wrong is a Python
+warning. Whatever a user can mend raises a `qpd.UserError`:
 `lines` say what is wrong, where and what would be right; `code` is an entry of the error reference.
 A run that was interrupted, or killed, resumes when the same function is called again.
 """
@@ -16,8 +17,7 @@ A run that was interrupted, or killed, resumes when the same function is called 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,20 @@ from qpd.agents.precision import DEFAULT_BITS, precisions_of
 from qpd.agents.precision_table import PrecisionTable, measure
 from qpd.agents.suite import DEFAULT_SUITE, Suite
 from qpd.agents.trained_integers import write_trained_integers
-from qpd.environments.source import EnvironmentSource, Maker, wrappers_of
+from qpd.environments.source import EnvironmentSource, Maker
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.evaluation.games import EvaluationResult
+from qpd.export.formats import write_export
 from qpd.machine.allocator import keep_freed_memory
-from qpd.phases.agent_recipe import AgentSource, agent_lines, choose_recipe, told_by_agent
+from qpd.phases.agent_recipe import (
+    AgentSource,
+    Overrides,
+    RecipeSource,
+    agent_lines,
+    environment_lines,
+    resolve_recipe,
+)
 from qpd.phases.distill import distill as distill_phase
 from qpd.phases.finetune import finetune as finetune_phase
 from qpd.phases.later_phase import open_later
@@ -39,14 +47,7 @@ from qpd.phases.quantize import quantize as quantize_phase
 from qpd.phases.student_run import open_student
 from qpd.phases.train import train as train_phase
 from qpd.phases.whole_run import default_output, run_all_phases
-from qpd.recipe.loading import (
-    load_recipe,
-    override_lines,
-    override_recipe,
-    refuse_repeated,
-    with_arguments,
-)
-from qpd.recipe.schema import Recipe
+from qpd.recipe.loading import override_lines, refuse_repeated, with_arguments
 from qpd.recipe.train_schema import (
     TrainRecipe,
     load_train_recipe,
@@ -54,17 +55,15 @@ from qpd.recipe.train_schema import (
     train_override_lines,
 )
 from qpd.runs.observation_noise import with_deviations, with_noise
-from qpd.runs.played_environment import EnvironmentWish, recipe_wish
-from qpd.runs.progress import Progress, SilentProgress, TerminalProgress
+from qpd.runs.played_environment import wish_of
+from qpd.runs.progress import ProgressChoice, shown
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import Target, load_target, play, record
 from qpd.runs.training_run import TrainingRun
+from qpd.teachers.sources.teacher_source import refuse_object
 from qpd.teachers.training.algorithms import check_algorithm
 
-RecipeSource = Recipe | str | os.PathLike[str]
 RunSource = str | os.PathLike[str]  # a RunDirectory is a path, too
-Overrides = Mapping[str, Any] | Sequence[str] | None
-ProgressChoice = Progress | bool | None
 
 
 def run(
@@ -72,6 +71,10 @@ def run(
     *,
     teacher: AgentSource | None = None,
     vecnormalize: AgentSource | None = None,
+    env: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None = None,
+    frame_stack: int | None = None,
     overrides: Overrides = None,
     seed: int | None = None,
     device: str | None = None,
@@ -87,6 +90,8 @@ def run(
             the shipped one that fits the teacher.
         teacher: SB3 zip, RL Zoo folder or hub id to imitate in place of the recipe's.
         vecnormalize: VecNormalize's statistics, if they do not lie beside the teacher.
+        env: Environment id, or `module:id`, if the teacher's files don't name it. It,
+            `env_kwargs`, `wrappers` and `frame_stack` are as in `evaluate`, and stored.
         overrides: Recipe keys and values, `{"distill.lr": 1e-3}`, or lines `"distill.lr=1e-3"`.
         seed: Root of all randomness.
         device: auto, cpu, cuda or cuda:N.
@@ -102,11 +107,13 @@ def run(
         OSError: A full disk, or a folder that may not be written.
     """
     keep_freed_memory()
+    wish = wish_of(env, env_kwargs, wrappers, frame_stack)
     resolved = resolve_recipe(
-        recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
-    )
+        recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize,
+        wish=wish,
+    )  # fmt: skip
     folder = default_output(resolved) if output is None else Path(output)
-    with _shown(progress) as display:
+    with shown(progress) as display:
         run_all_phases(resolved, folder, display)
     return open_run(folder)
 
@@ -115,6 +122,9 @@ def train(
     algo_or_recipe: str | os.PathLike[str] | TrainRecipe,
     env: str | None = None,
     *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None = None,
+    frame_stack: int | None = None,
     overrides: Overrides = None,
     seed: int | None = None,
     device: str | None = None,
@@ -126,7 +136,8 @@ def train(
     Args:
         algo_or_recipe: ppo, a2c, trpo, ars, dqn, qrdqn, sac, tqc, ddpg or td3, and `env` beside
             it; or alone a training's recipe, as a file or a `TrainRecipe`.
-        env: Environment id, or `module:id`.
+        env: Environment id, or `module:id`. `env_kwargs`, `wrappers` and `frame_stack` are as in
+            `evaluate`, in place of the RL Zoo's.
         overrides: Recipe keys and values, `{"train.timesteps": 50_000}`; other keys are
             hyperparameters, `{"n_steps": 3}`.
         seed: Root of all randomness.
@@ -141,7 +152,10 @@ def train(
         UserError: RecipeError, TeacherError, EnvironmentConfigError, RunDirectoryError.
         OSError: A full disk, or a folder that may not be written.
     """
+    told = environment_lines(wish_of(None, env_kwargs, wrappers, frame_stack))
     changes = with_arguments(train_override_lines(overrides), seed=seed, device=device)
+    refuse_repeated(told, changes)
+    changes = [*changes, *told]
     if isinstance(algo_or_recipe, TrainRecipe):
         resolved = override_train_recipe(algo_or_recipe, changes)
     elif env is None:
@@ -151,7 +165,7 @@ def train(
         check_algorithm(algo)
         resolved = load_train_recipe(None, changes, algo=algo, env=env)
     folder = Path("runs") / resolved.name if output is None else Path(output)
-    with _shown(progress) as display:
+    with shown(progress) as display:
         train_phase(resolved, folder, display)
     run = TrainingRun.open(folder)
     write_trained_integers(run)
@@ -163,6 +177,10 @@ def distill(
     *,
     teacher: AgentSource | None = None,
     vecnormalize: AgentSource | None = None,
+    env: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None = None,
+    frame_stack: int | None = None,
     overrides: Overrides = None,
     seed: int | None = None,
     device: str | None = None,
@@ -171,13 +189,15 @@ def distill(
 ) -> RunDirectory:
     """Run phase 1, full-precision distillation. Arguments, result and errors as `run`."""
     keep_freed_memory()
+    wish = wish_of(env, env_kwargs, wrappers, frame_stack)
     resolved = resolve_recipe(
-        recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize
-    )
+        recipe, overrides, seed=seed, device=device, teacher=teacher, vecnormalize=vecnormalize,
+        wish=wish,
+    )  # fmt: skip
     folder = default_output(resolved) if output is None else Path(output)
     prepared = prepare(resolved, resolved.device)  # what does not fit leaves no directory behind
     with (
-        _shown(progress) as display,
+        shown(progress) as display,
         RunDirectory.create(folder, resolved) as opened,
         open_student(opened, prepared, display) as (student, own_play),
     ):
@@ -206,7 +226,7 @@ def quantize(
     bits = {"quantize.weight_bits": weight_bits, "quantize.activation_bits": activation_bits}
     lines = override_lines({key: value for key, value in bits.items() if value is not None})
     lines = [*lines, *override_lines(overrides), *_place_of(teacher)]
-    with _shown(progress) as display:
+    with shown(progress) as display:
         with open_later(Path(run), "quantize", lines, device, output, display) as (
             student,
             own_play,
@@ -251,14 +271,16 @@ def quantize_agents(
     """
     if isinstance(agents, str | os.PathLike):
         agents = [agents]
+    for agent in agents:
+        refuse_object(agent)
     asked = precisions_of(
         [bits] if isinstance(bits, int | str) else bits, activations, schemes, per
     )
     names = tuple(os.fspath(agent) for agent in agents)
-    wish = _wish(env, env_kwargs, wrappers, frame_stack)
+    wish = wish_of(env, env_kwargs, wrappers, frame_stack)
     statistics = None if vecnormalize is None else os.path.abspath(vecnormalize)
     suite = Suite(names, asked, episodes, seed, wish, statistics)
-    with _shown(progress) as display:
+    with shown(progress) as display:
         return measure(suite, Path(output), display)
 
 
@@ -277,7 +299,7 @@ def finetune(
     """
     keep_freed_memory()
     lines = [*override_lines(overrides), *_place_of(teacher)]
-    with _shown(progress) as display:
+    with shown(progress) as display:
         with open_later(Path(run), "finetune", lines, device, None, display) as (
             student,
             own_play,
@@ -337,11 +359,12 @@ def evaluate(
         UserError: TargetError, TeacherError, RunDirectoryError, StudentFileError, DeviceError.
     """
     if not isinstance(target, Target):
+        refuse_object(target)
         source = target if isinstance(target, str) else Path(target)
         statistics = None if vecnormalize is None else Path(vecnormalize)
-        wish = _wish(env, env_kwargs, wrappers, frame_stack)
+        wish = wish_of(env, env_kwargs, wrappers, frame_stack)
         target = load_target(source, policy, wish, device, statistics)
-    with _shown(progress) as display:
+    with shown(progress) as display:
         for line in target.notes:
             display.note(line)
         if noise is not None:
@@ -372,14 +395,42 @@ def evaluate(
     return result
 
 
-def _wish(
-    env: str | EnvironmentSource | Maker | None,
-    env_kwargs: Mapping[str, Any] | None,
-    wrappers: Sequence[str | Mapping[str, Any]] | None,
-    frame_stack: int | None,
-) -> EnvironmentWish:
-    named = None if wrappers is None else wrappers_of(list(wrappers))
-    return EnvironmentWish(env, env_kwargs or {}, named, frame_stack)
+def export_student(
+    run: RunSource,
+    format: str,  # noqa: A002 - the command's word
+    *,
+    output: str | os.PathLike[str] | None = None,
+    layout: str | None = None,
+    multipliers: int | str | None = None,
+    constants: str | None = None,
+    progress: ProgressChoice = False,
+) -> Path:
+    """Write a quantized student as files that run without QPD, with golden vectors.
+
+    Args:
+        run: A run directory, or a student's file, such as its `ptq.safetensors`.
+        format: c, onnx, litert, sb3, bin or systemverilog.
+        output: The folder; default `RUN/exports/FORMAT`.
+        layout: Of c: `arduino`, a library for Arduino and PlatformIO.
+        multipliers: Of systemverilog: how many work at once, or `all`; default: one a neuron.
+        constants: Of systemverilog, what lies in block RAM: block-ram (all), weights, fabric.
+        progress: As in `run`.
+
+    Returns:
+        The folder. Its README.md says how to test and use the files.
+
+    Raises:
+        UserError: ExportError, StudentFileError.
+    """
+    place = None if output is None else Path(output)
+    asked = None if multipliers is None else str(multipliers)
+    done = write_export(
+        Path(run), format, place, layout=layout, multipliers=asked, constants=constants
+    )
+    with shown(progress) as display:
+        for line in done.warnings:
+            display.warning(line)
+    return done.folder
 
 
 def _place_of(teacher: AgentSource | None) -> list[str]:
@@ -392,54 +443,3 @@ def open_run(path: RunSource) -> RunDirectory:
     Raises RunDirectoryError where there is none, or a damaged one.
     """
     return RunDirectory.open(Path(path), read_only=True)
-
-
-def resolve_recipe(
-    recipe: RecipeSource | None,
-    overrides: Overrides = None,
-    *,
-    seed: int | None = None,
-    device: str | None = None,
-    teacher: AgentSource | None = None,
-    vecnormalize: AgentSource | None = None,
-) -> Recipe:
-    """Return the recipe with all that the arguments change in it. Raises RecipeError.
-
-    If another teacher's files name its algorithm or its environment, `teacher.algo` or
-    `teacher.env` of the recipe, which belong to its own teacher, become null; `overrides` may set
-    them again. A `teacher` that is a Path is never taken for a hub id. Without a recipe, the
-    teacher decides which of the shipped ones it is (then also TeacherError), and the run is named
-    after it.
-    """
-    changes = with_arguments(override_lines(overrides), seed=seed, device=device)
-    named = [] if teacher is None else agent_lines(teacher, vecnormalize)
-    if teacher is None and vecnormalize is not None:
-        named = override_lines({"teacher.vecnormalize": os.path.abspath(vecnormalize)})
-    refuse_repeated([line for line in named if not line.endswith("=null")], changes)
-    if recipe is None:
-        recipe, name = choose_recipe(named if teacher is not None else [], changes)
-        changes = [*name, *changes]
-
-    def resolved(lines: list[str]) -> Recipe:
-        if isinstance(recipe, Recipe):
-            return override_recipe(recipe, lines)
-        assert recipe is not None
-        return load_recipe(os.fspath(recipe), lines)
-
-    found = resolved([*named, *changes])  # every mistake is told before anything is fetched
-    if teacher is not None:
-        found = resolved([*named, *told_by_agent(teacher), *changes])
-    recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
-    return found
-
-
-@contextmanager
-def _shown(progress: ProgressChoice) -> Iterator[Progress]:
-    """Give the progress object that was chosen; the terminal's is started and stopped here."""
-    if progress is True:
-        progress = TerminalProgress()
-    if isinstance(progress, TerminalProgress):
-        with progress:
-            yield progress
-    else:
-        yield progress or SilentProgress()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from stable_baselines3 import A2C
+from stable_baselines3 import A2C, PPO
 
 import qpd
 from qpd.api import resolve_recipe
@@ -90,6 +93,55 @@ def test_the_student_acts(run: RunDirectory) -> None:
     student = qpd.load_student_policy(run)
     action, _ = student.predict([0.0, 0.0, 0.0, 0.0], deterministic=True)
     assert int(action) in (0, 1)
+
+
+def test_an_export_says_where_it_is_and_what_it_is_of(run: RunDirectory, tmp_path: Path) -> None:
+    assert qpd.export_student(run, "bin") == run.path / "exports" / "bin"
+    folder = qpd.export_student(run.ptq_file, "c", output=tmp_path / "c", layout="arduino")
+    assert folder == tmp_path / "c" and (folder / "library.properties").is_file()
+    with pytest.raises(qpd.UserError, match="did you mean onnx"):
+        qpd.export_student(run, "onxn")
+    halted = tmp_path / "halted"
+    shutil.copytree(run.path, halted)
+    with RunDirectory.open(halted) as opened:
+        opened.set_phase("finetune", "running")
+    with pytest.warns(UserWarning, match=r"phase 3 has begun and is not done.*qpd finetune"):
+        qpd.export_student(halted, "bin")
+
+
+@pytest.mark.filterwarnings("ignore:.*do not tell this teacher")  # of few games
+def test_the_environment_is_named_in_the_call(recipe: Recipe, tmp_path: Path) -> None:
+    agent = tmp_path / "mine.zip"  # a name that says nothing
+    PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu").save(agent)
+    found = qpd.distill(
+        recipe,
+        teacher=agent,
+        env="CartPole-v1",
+        env_kwargs={"sutton_barto_reward": True},
+        wrappers=[],
+        overrides={"teacher.algo": "ppo"},
+        output=tmp_path / "run",
+    ).recipe
+    assert found.teacher.env == "CartPole-v1"
+    assert found.environment.kwargs == {"sutton_barto_reward": True}
+    with pytest.raises(qpd.UserError, match="an option sets this key"):
+        qpd.run(recipe, env="CartPole-v1", overrides={"teacher.env": "CartPole-v1"})
+    made: Any = lambda: gymnasium.make("CartPole-v1")  # noqa: E731
+    with pytest.raises(qpd.UserError, match="register the environment with gymnasium"):
+        qpd.distill(recipe, teacher=agent, env=made)
+
+
+def test_a_model_in_memory_is_no_file(recipe: Recipe) -> None:
+    model: Any = A2C("MlpPolicy", "CartPole-v1", n_steps=2, device="cpu")
+    calls: list[Callable[[], object]] = [
+        lambda: qpd.run(recipe, teacher=model),
+        lambda: qpd.evaluate(model),
+        lambda: qpd.quantize_agents([model]),
+        lambda: qpd.load_teacher(model),
+    ]
+    for asked in calls:
+        with pytest.raises(qpd.UserError, match="class A2C in place of an agent's file: save it"):
+            asked()
 
 
 def test_a_new_run_from_the_same_distilled_student(run: RunDirectory, tmp_path: Path) -> None:

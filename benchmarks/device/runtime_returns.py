@@ -21,12 +21,12 @@ import numpy as np
 from benchmarks.device.runtime_policies import RUNTIMES
 from benchmarks.timing import parse_arguments, print_rates
 from qpd.actions import Discrete
-from qpd.commands.export import EXPORTERS
 from qpd.environments.policy import FunctionPolicy, Policy
 from qpd.environments.registry import environment_spec, make_vector_env
 from qpd.evaluation.games import EvaluationResult, evaluate
 from qpd.evaluation.played_observations import played_observations
 from qpd.export.bundle import ExportSource, golden_vectors, load_export_source, write_bundle
+from qpd.export.formats import EXPORTERS
 from qpd.integer.integer_student import IntegerEngine
 
 NUM_ENVS, BATCH = 50, 100

@@ -1,4 +1,4 @@
-"""`--env`, `--env-kwargs`, `--wrapper`, `--frame-stack`: a wish, or settings of a recipe."""
+"""`--env`, `--env-kwargs`, `--wrapper` and `--frame-stack`, read."""
 
 from __future__ import annotations
 
@@ -19,38 +19,18 @@ def environment_wish(
     frame_stack: int | None,
 ) -> EnvironmentWish:
     """Return what the options ask for. Raises TargetError or EnvironmentConfigError."""
-    from qpd.environments.source import check_plain, wrappers_of
-    from qpd.runs.played_environment import EnvironmentWish
+    from qpd.runs.played_environment import wish_of
 
-    kwargs = _arguments(env_kwargs)
-    check_plain(kwargs, "--env-kwargs")
-    named = None if wrappers is None else wrappers_of(_values(wrappers))
-    return EnvironmentWish(env, kwargs, named, frame_stack)
+    kwargs = environment_kwargs(env_kwargs)
+    return wish_of(env, kwargs, environment_wrappers(wrappers), frame_stack)
 
 
-def environment_overrides(
-    env: str | None,
-    env_kwargs: Sequence[str] | None,
-    wrappers: Sequence[str] | None,
-    frame_stack: int | None,
-) -> list[str]:
-    """Return the options as assignments of a recipe's keys. Raises TargetError."""
+def environment_kwargs(found: Sequence[str] | None) -> dict[str, Any]:
+    """Read KEY:VALUE as the RL Zoo spells it; the value is YAML, never Python.
+
+    Raises TargetError or EnvironmentConfigError.
+    """
     from qpd.environments.source import check_plain
-    from qpd.recipe.loading import value_text
-
-    check_plain(_arguments(env_kwargs), "--env-kwargs")
-    lines = [] if env is None else [f"teacher.env={value_text(env)}"]
-    lines += [
-        f"environment.kwargs.{key}={value_text(value)}"
-        for key, value in _arguments(env_kwargs).items()
-    ]
-    if wrappers is not None:
-        lines.append(f"environment.wrappers={value_text(_values(wrappers))}")
-    return lines if frame_stack is None else [*lines, f"environment.frame_stack={frame_stack}"]
-
-
-def _arguments(found: Sequence[str] | None) -> dict[str, Any]:
-    """Read KEY:VALUE as the RL Zoo spells it; the value is YAML, never Python."""
     from qpd.recipe.yaml_text import parse_value
 
     arguments = {}
@@ -65,12 +45,16 @@ def _arguments(found: Sequence[str] | None) -> dict[str, Any]:
             arguments[key.strip()] = parse_value(value.strip())
         except ValueError as error:
             raise TargetError(f"--env-kwargs {text}: {error}", ErrorCode.COMMAND_LINE) from error
+    check_plain(arguments, "--env-kwargs")
     return arguments
 
 
-def _values(wrappers: Sequence[str]) -> list[Any]:
+def environment_wrappers(wrappers: Sequence[str] | None) -> list[Any] | None:
+    """Read --wrapper, a name or {name: {KEY: VALUE}} as YAML. Raises TargetError."""
     from qpd.recipe.yaml_text import parse_value
 
+    if wrappers is None:
+        return None
     try:
         return [parse_value(text) for text in wrappers]
     except ValueError as error:

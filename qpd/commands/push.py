@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from qpd.commands.export import EXPORTERS
 from qpd.commands.output import AsJson, Quiet, print_json, print_table
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
+from qpd.export.formats import EXPORTERS
 
 # What each format's exporter imports beyond QPD's own dependencies.
 _NEEDS = {

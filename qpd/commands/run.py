@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from qpd.commands.completion import complete_recipe, complete_setting
-from qpd.commands.environment_options import environment_overrides
+from qpd.commands.environment_options import environment_kwargs, environment_wrappers
 from qpd.commands.output import (
     AsJson,
     Device,
@@ -81,21 +80,17 @@ def run(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=_overrides(set_, environment_overrides(env, env_kwargs, wrapper, frame_stack)),
+        env=env,
+        env_kwargs=environment_kwargs(env_kwargs),
+        wrappers=environment_wrappers(wrapper),
+        frame_stack=frame_stack,
+        overrides=set_,
         seed=seed,
         device=device,
         output=output,
         progress=progress(quiet),
     )
     print_run(done.path, as_json, quiet)
-
-
-def _overrides(given: Sequence[str] | None, own: Sequence[str]) -> list[str]:
-    """Return what --set gives and what other options do. Raises RecipeError for one key of both."""
-    from qpd.recipe.loading import refuse_repeated
-
-    refuse_repeated(own, given or ())
-    return [*(given or ()), *own]
 
 
 def distill(
@@ -120,7 +115,11 @@ def distill(
         recipe,
         teacher=teacher,
         vecnormalize=vecnormalize,
-        overrides=_overrides(set_, environment_overrides(env, env_kwargs, wrapper, frame_stack)),
+        env=env,
+        env_kwargs=environment_kwargs(env_kwargs),
+        wrappers=environment_wrappers(wrapper),
+        frame_stack=frame_stack,
+        overrides=set_,
         seed=seed,
         device=device,
         output=output,

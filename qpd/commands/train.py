@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from qpd.commands.environment_options import environment_overrides
+from qpd.commands.environment_options import environment_kwargs, environment_wrappers
 from qpd.commands.output import (
     AsJson,
     Device,
@@ -118,8 +118,7 @@ def train(
         raise TargetError(
             f"{algo}: name the environment, too: `qpd train {algo} ENV`", ErrorCode.COMMAND_LINE
         )
-    changes = environment_overrides(None, env_kwargs, wrapper, frame_stack)
-    changes += [f"train.timesteps={timesteps}"] if timesteps is not None else []
+    changes = [f"train.timesteps={timesteps}"] if timesteps is not None else []
     quantization = _quantization(bits, quant_delay, per, scheme)
     if bits and "=" in bits and algo in _ALGORITHMS and algo not in _CONTROLLED:
         raise TargetError(
@@ -134,6 +133,9 @@ def train(
     done = api.train(
         algo,
         env,
+        env_kwargs=environment_kwargs(env_kwargs),
+        wrappers=environment_wrappers(wrapper),
+        frame_stack=frame_stack,
         overrides=changes,
         seed=seed,
         device=device,

@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from qpd.actions import Box
 from qpd.environments.registry import environment_spec
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
-from qpd.recipe.loading import load_recipe, override_lines
+from qpd.recipe.loading import (
+    load_recipe,
+    override_lines,
+    override_recipe,
+    refuse_repeated,
+    with_arguments,
+)
 from qpd.recipe.schema import Recipe, RecipeError
-from qpd.runs.played_environment import environment_of, recipe_wish
+from qpd.runs.played_environment import EnvironmentWish, environment_of, recipe_wish
 from qpd.teachers import Teacher, TeacherError, load_recipe_teacher
 from qpd.teachers.archive.agent_identity import agent_name
-from qpd.teachers.sources.teacher_source import comes_with_qpd, find_teacher_files
+from qpd.teachers.sources.teacher_source import (
+    comes_with_qpd,
+    find_teacher_files,
+    refuse_object,
+)
 
 IMAGE_RECIPE, VECTOR_RECIPE = "agent/atari", "agent/vector"
 CONTINUOUS_RECIPE = "agent/continuous"
 
 AgentSource = str | os.PathLike[str]
+RecipeSource = Recipe | str | os.PathLike[str]
+Overrides = Mapping[str, Any] | Sequence[str] | None
 
 
 def agent_lines(teacher: AgentSource, vec_normalize: AgentSource | None) -> list[str]:
     """Return the overrides that name an agent in a recipe; a Path is never taken for a hub id.
 
     Files and folders are named from the root: a run is gone on with from other folders, too.
+    Raises TeacherError for an agent that is no file.
     """
+    refuse_object(teacher)
     source = os.path.abspath(teacher) if isinstance(teacher, os.PathLike) else from_root(teacher)
     statistics = None if vec_normalize is None else os.path.abspath(vec_normalize)
     return override_lines({"teacher.source": source, "teacher.vecnormalize": statistics})
+
+
+def environment_lines(wish: EnvironmentWish) -> list[str]:
+    """Return the overrides that say in a recipe what the user says of the environment.
+
+    Raises RecipeError for a function that makes one, which no recipe can hold.
+    """
+    if wish.env is not None and not isinstance(wish.env, str):
+        raise RecipeError(
+            [
+                f"env: {wish.env!r:.80}: a recipe holds an environment's id: register the "
+                "environment with gymnasium, and give 'module:id'"
+            ],
+            ErrorCode.RECIPE_WRONG_VALUE,
+        )
+    return override_lines(wish.recipe_values())
 
 
 def from_root(source: str) -> str:
@@ -78,3 +109,46 @@ def _shows_image(agent: Teacher, recipe: Recipe) -> bool:
         return environment_spec(played.source).image_shape is not None
     except UserError:  # raised again by `prepare`
         return False
+
+
+def resolve_recipe(
+    recipe: RecipeSource | None,
+    overrides: Overrides = None,
+    *,
+    seed: int | None = None,
+    device: str | None = None,
+    teacher: AgentSource | None = None,
+    vecnormalize: AgentSource | None = None,
+    wish: EnvironmentWish | None = None,
+) -> Recipe:
+    """Return the recipe with all that the arguments change in it. Raises RecipeError.
+
+    If another teacher's files name its algorithm or its environment, `teacher.algo` or
+    `teacher.env` of the recipe, which belong to its own teacher, become null; `overrides` may set
+    them again. A `teacher` that is a Path is never taken for a hub id. Without a recipe, the
+    teacher decides which of the shipped ones it is (then also TeacherError), and the run is named
+    after it.
+    """
+    changes = with_arguments(override_lines(overrides), seed=seed, device=device)
+    told = environment_lines(wish or EnvironmentWish())
+    refuse_repeated(told, changes)
+    changes = [*changes, *told]
+    named = [] if teacher is None else agent_lines(teacher, vecnormalize)
+    if teacher is None and vecnormalize is not None:
+        named = override_lines({"teacher.vecnormalize": os.path.abspath(vecnormalize)})
+    refuse_repeated([line for line in named if not line.endswith("=null")], changes)
+    if recipe is None:
+        recipe, name = choose_recipe(named if teacher is not None else [], changes)
+        changes = [*name, *changes]
+
+    def resolved(lines: list[str]) -> Recipe:
+        if isinstance(recipe, Recipe):
+            return override_recipe(recipe, lines)
+        assert recipe is not None
+        return load_recipe(os.fspath(recipe), lines)
+
+    found = resolved([*named, *changes])  # every mistake is told before anything is fetched
+    if teacher is not None:
+        found = resolved([*named, *told_by_agent(teacher), *changes])
+    recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
+    return found

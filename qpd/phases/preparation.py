@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,13 +16,15 @@ from qpd.errors.user_error import UserError
 from qpd.machine.description import total_memory
 from qpd.machine.device import choose_device
 from qpd.recipe.schema import Recipe
-from qpd.replay.memory import column_bytes
+from qpd.replay.memory import column_bytes, stored_row
 from qpd.runs.played_environment import environment_of, recipe_wish, without_zeros
 from qpd.runs.sinks import check_sinks
 from qpd.student_files.distilled import MAX_LAYERS, MAX_PARAMETERS, MAX_WIDTH
 from qpd.students import StudentArchitecture, architecture_for
 from qpd.teachers import Teacher, load_recipe_teacher
 from qpd.teachers.archive.vec_normalize import normalizes_rewards
+
+LARGE_FILE = 4 * 2**30  # bytes; a run writes them without being asked
 
 
 class PreparationError(UserError, ValueError):
@@ -74,8 +77,20 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     _check_memory(recipe, spec.frame_stack, teacher.actions)
     architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
-    notes = (*played.notes, *_unused_settings(recipe))
+    notes = (*played.notes, *_large_file(recipe, spec), *_unused_settings(recipe))
     return Prepared(teacher, played.source, architecture, chosen, notes)
+
+
+def _large_file(recipe: Recipe, spec: EnvironmentSpec) -> tuple[str, ...]:
+    """Say how large the file of observations is that the run directory will hold, if it is."""
+    shape, dtype = stored_row(spec.observation_shape, spec.frame_stack, spec.pixels)
+    size = recipe.replay.capacity * math.prod(shape) * dtype.itemsize
+    if size < LARGE_FILE:
+        return ()
+    return (
+        f"the memory of {recipe.replay.capacity:,} observations takes {size / 2**30:.1f} GiB on "
+        "the disk while the run goes on: replay.capacity",
+    )
 
 
 def _unused_settings(recipe: Recipe) -> tuple[str, ...]:

@@ -38,6 +38,18 @@ def column_bytes(frame_stack: int, actions: ActionSpace) -> int:
     return 4 * floats + action + 4 * frame_stack + 4  # rows of the stack; checksum
 
 
+def stored_row(
+    observation_shape: tuple[int, ...], frame_stack: int, pixels: int = 0
+) -> tuple[tuple[int, ...], np.dtype]:
+    """Return shape and dtype of what is stored of one observation; see `ReplayMemory`."""
+    if frame_stack > 1:
+        return BLOCKED_FRAME, np.dtype(np.uint8)
+    if pixels:
+        return (pixels + 4 * (observation_shape[0] - pixels),), np.dtype(np.uint8)
+    is_image = len(observation_shape) == 3
+    return tuple(observation_shape), np.dtype(np.uint8 if is_image else np.float32)
+
+
 class ReplayMemory:
     """A ring of `capacity` transitions from `num_envs` streams.
 
@@ -67,16 +79,12 @@ class ReplayMemory:
             raise ValueError(f"replay of {capacity} transitions from {num_envs} environments")
         self.capacity, self.num_envs = capacity, num_envs
         self.actions = actions
-        is_image = len(observation_shape) == 3
         self.frame_stack, self.stacks_frames = frame_stack, frame_stack > 1
         # The oldest transition kept may be stacked upon frames of up to three vector steps before.
         margin = num_envs * self.frame_stack if self.stacks_frames else 0
         self._ring_rows = capacity + margin + spare
-        row_shape = BLOCKED_FRAME if self.stacks_frames else tuple(observation_shape)
         self._pixels = pixels
-        if pixels:
-            row_shape = (pixels + 4 * (observation_shape[0] - pixels),)
-        dtype = np.dtype(np.uint8 if is_image or pixels else np.float32)
+        row_shape, dtype = stored_row(observation_shape, frame_stack, pixels)
         count = self._ring_rows + 1  # and the empty frame
         shape = (count, *row_shape)
         self.frame_file = frame_file

@@ -7,7 +7,7 @@ anyone, is applied only where it is harmless (`qpd.environments.wrappers.is_know
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,6 +93,17 @@ class EnvironmentWish:
         return found
 
 
+def wish_of(
+    env: str | EnvironmentSource | Maker | None,
+    env_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[str | Mapping[str, Any]] | None,
+    frame_stack: int | None,
+) -> EnvironmentWish:
+    """Return what arguments of a function say. Raises EnvironmentConfigError for a wrapper."""
+    named = None if wrappers is None else wrappers_of(list(wrappers))
+    return EnvironmentWish(env, env_kwargs or {}, named, frame_stack)
+
+
 @dataclass(frozen=True)
 class PlayedEnvironment:
     """The environment, and what a user should know of it, one line each."""
@@ -109,15 +120,18 @@ def recipe_wish(recipe: Recipe) -> EnvironmentWish:
 
 
 def environment_of(teacher: Teacher, wish: EnvironmentWish) -> PlayedEnvironment:
-    """Return what `teacher` plays; the notes also say if it plays in few bits.
+    """Return what `teacher` plays; the notes also say of which files it is, and if in few bits.
 
     Raises EnvironmentConfigError where its files ask for what only the user may, and TargetError
     where nothing names its environment.
     """
     played = _environment_of(teacher, wish)
-    if teacher.quantization is None:
-        return played
-    return replace(played, notes=(f"the agent was {teacher.quantization}", *played.notes))
+    notes = list(teacher.files.notes)
+    if teacher.normalization is not None:
+        notes.append(f"observations are normalized by {teacher.files.vec_normalize}")
+    if teacher.quantization is not None:
+        notes.append(f"the agent was {teacher.quantization}")
+    return replace(played, notes=(*notes, *played.notes))
 
 
 def without_zeros(teacher: Teacher, played: PlayedEnvironment) -> tuple[Teacher, PlayedEnvironment]:

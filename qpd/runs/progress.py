@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
 
 from rich.console import Console
@@ -55,7 +57,7 @@ class HearsSteps(Protocol):
 
 
 class SilentProgress:
-    """Says nothing: the default of the Python API."""
+    """Says nothing but warnings, as Python's: the default of the Python API."""
 
     def phase(self, name: str, total_epochs: int, first_epoch: int) -> None:
         """Ignore it."""
@@ -76,7 +78,8 @@ class SilentProgress:
         """Ignore it."""
 
     def warning(self, text: str) -> None:
-        """Ignore it."""
+        """Warn of it, as Python code is used to: it can be filtered, or made an error."""
+        warnings.warn(text, stacklevel=2)
 
 
 class TerminalProgress:
@@ -232,3 +235,21 @@ def _clock(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+ProgressChoice = Progress | bool | None
+
+
+@contextmanager
+def shown(choice: ProgressChoice) -> Iterator[Progress]:
+    """Give the progress that was chosen; the terminal's is started and stopped here.
+
+    True is the terminal's, False or None a silent one.
+    """
+    if choice is True:
+        choice = TerminalProgress()
+    if isinstance(choice, TerminalProgress):
+        with choice:
+            yield choice
+    else:
+        yield choice or SilentProgress()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qpd.commands.export import EXPORTERS
+from qpd.export.formats import EXPORTERS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,9 +16,9 @@ from benchmarks.random_students import random_student
 from qpd.actions import Box, Discrete
 from qpd.bench.models import run_model, size_name
 from qpd.bench.teachers import group_by_teacher
-from qpd.commands.export import EXPORTERS
 from qpd.export.bundle import ExportError, ExportSource, golden_vectors, write_bundle
 from qpd.export.c.code import export_c
+from qpd.export.formats import EXPORTERS
 from qpd.export.litert_flatbuffer import export_litert
 from qpd.export.onnx_graph import export_onnx
 from qpd.export.systemverilog.code import check_student

@@ -17,6 +17,7 @@ from stable_baselines3 import DDPG, DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from qpd.actions import Discrete
+from qpd.api import resolve_recipe
 from qpd.environments.errors import EnvironmentRunError
 from qpd.environments.transition import TransitionBatch
 from qpd.phases.distill import input_range
@@ -369,6 +370,15 @@ def test_the_students_share_of_play_is_not_rounded_away(teacher_zip: Path) -> No
     idle = {"collection": {"student_fraction": 0.5}, "replay": {"refresh_fraction": 0}}
     (note,) = prepare(recipe_of(teacher_zip, **idle), "cpu").notes
     assert note.startswith("collection.student_fraction=0.5 does nothing")
+
+
+def test_a_memory_of_gibibytes_is_said_before_it_is_written() -> None:
+    recipe = resolve_recipe("quickstart", ["replay.capacity=1000000"])
+    assert prepare(recipe, "cpu").notes == (
+        "the memory of 1,000,000 observations takes 6.6 GiB on the disk while the run goes on: "
+        "replay.capacity",
+    )
+    assert prepare(resolve_recipe("quickstart"), "cpu").notes == ()
 
 
 def test_rewards_need_a_policy_and_a_critic_in_their_units(

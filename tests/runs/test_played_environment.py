@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from qpd import api
 from qpd.analysis.networks.action_traces import action_traces
-from qpd.commands.environment_options import environment_overrides, environment_wish
+from qpd.commands.environment_options import environment_wish
 from qpd.environments import registry
 from qpd.environments.errors import EnvironmentConfigError, EnvironmentRunError
 from qpd.environments.making import make_one
@@ -31,6 +31,7 @@ from qpd.environments.older_ids import present_form
 from qpd.environments.source import EnvironmentSource, Wrapper, as_source
 from qpd.environments.wrappers import TIME_FEATURE, ZeroContactForces
 from qpd.errors.user_error import TargetError
+from qpd.phases.agent_recipe import environment_lines
 from qpd.phases.whole_run import run_all_phases
 from qpd.runs.observation_noise import with_deviations
 from qpd.runs.played_environment import EnvironmentWish
@@ -137,6 +138,7 @@ def test_the_users_arguments_reach_the_game(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made.returns, returns[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*do not tell this teacher")  # of few games
 def test_a_run_plays_what_its_recipe_says_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +159,7 @@ def test_a_run_plays_what_its_recipe_says_to_the_end(
     monkeypatch.setenv("QPD_IMPORT", "")
     registry._spec.cache_clear()
     strange = load_target(str(done.path), "distilled", None, "cpu")
-    with pytest.raises(EnvironmentConfigError, match=f"or set QPD_IMPORT={MODULE}"):
+    with pytest.raises(EnvironmentConfigError, match=f"set QPD_IMPORT={MODULE} before"):
         api.evaluate(strange, episodes=2)
     own = strange.environment  # its user may name it
     named = EnvironmentWish(own.env_id, wrappers=own.wrappers)
@@ -208,6 +210,7 @@ def test_a_student_of_an_old_ant_sees_what_ant_shows(tmp_path: Path) -> None:
     assert named.environment == own
 
 
+@pytest.mark.filterwarnings("ignore:.*do not tell this teacher")  # of few games
 def test_a_run_whose_environment_fails_goes_on_once_it_is_mended(tmp_path: Path) -> None:
     zoo_folder(tmp_path, DummyVecEnv([Countdown]), COUNTDOWN)
     agent = tmp_path / "Countdown-v0_1" / "Countdown-v0.zip"
@@ -234,7 +237,7 @@ def test_options_are_the_zoos_spelling_and_plain_yaml() -> None:
     }  # fmt: skip
     assert wish.wrappers is not None
     assert [each.to_json() for each in wish.wrappers] == ["a.B", {"c.D": {"x": 1}}]
-    lines = environment_overrides("m:Own-v0", ["g:1e-3"], ["a.B"], 4)
+    lines = environment_lines(environment_wish("m:Own-v0", ["g:1e-3"], ["a.B"], 4))
     assert lines == [
         'teacher.env="m:Own-v0"', "environment.kwargs.g=0.001",
         'environment.wrappers=["a.B"]', "environment.frame_stack=4",
