@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from qpd.actions import ActingRule
+from qpd.environments.observation import ShownObservations
 from qpd.environments.policy import Policy, network_policy
 from qpd.integer.integer_student import IntegerEngine
 from qpd.student_files.distilled import (
@@ -32,10 +34,28 @@ class StudentPredictor:
     """
 
     def __init__(
-        self, policy: Policy, architecture: StudentArchitecture, rule: ActingRule, seed: int = 0
+        self,
+        policy: Policy,
+        architecture: StudentArchitecture,
+        rule: ActingRule,
+        seed: int = 0,
+        observation_space: spaces.Space[Any] | None = None,
     ) -> None:
+        """Act with `policy`; of a Dict, numbers or arrays `observation_space` is the environment's.
+
+        Raises StudentFileError for a space that shows something else than the student sees.
+        """
         self.policy, self.architecture, self.rule = policy, architecture, rule
         self._rng = np.random.default_rng(seed)
+        self._space = observation_space
+        self._shown: ShownObservations | None = None
+        if observation_space is not None:
+            self._shown = ShownObservations(observation_space, "observation_space")
+            if self._shown.shape != architecture.observation_shape:
+                raise StudentFileError(
+                    f"observation_space: {observation_space} shows {self._shown.shape}; this "
+                    f"student sees {architecture.observation_shape}"
+                )
 
     def set_random_seed(self, seed: int) -> None:
         """Restart the random numbers behind the actions."""
@@ -43,7 +63,7 @@ class StudentPredictor:
 
     def predict(
         self,
-        observation: np.ndarray,
+        observation: Any,
         state: Any = None,
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
@@ -51,8 +71,10 @@ class StudentPredictor:
         """Return actions `[batch, ...]`, or one for a single observation, and `state` unchanged.
 
         Images are uint8, channels first `[4, 84, 84]` or last `[84, 84, 4]`; vectors are
-        `[features]`; each alone or in a batch. `episode_start` is ignored: students have no memory.
-        Raises ValueError for other shapes, and for frames that are not uint8.
+        `[features]`; each alone or in a batch. With an `observation_space` they are the
+        environment's own: a Dict, a whole number, an array of any shape. `episode_start` is
+        ignored: students have no memory. Raises ValueError for other shapes, and for frames that
+        are not uint8.
         """
         batch, is_single = self._batch(observation)
         rule = ActingRule("greedy") if deterministic else self.rule
@@ -61,16 +83,18 @@ class StudentPredictor:
         # SB3 returns a 0-d array for a single choice, which gymnasium's step takes as an int.
         return (actions[0].reshape(space.shape) if is_single else actions), state
 
-    def outputs(self, observation: np.ndarray) -> np.ndarray:
+    def outputs(self, observation: Any) -> np.ndarray:
         """Return outputs (logits) float32 `[batch, num_outputs]`; observations as in `predict`."""
         return self.policy(self._batch(observation)[0])
 
-    def _batch(self, observation: np.ndarray) -> tuple[np.ndarray, bool]:
+    def _batch(self, observation: Any) -> tuple[np.ndarray, bool]:
+        if self._shown is not None:
+            return self._shown_batch(self._shown, observation)
         shape = self.architecture.observation_shape
         if isinstance(observation, Mapping):
             raise ValueError(
-                f"a Dict: this student sees its parts as one vector {shape}, in the order that its "
-                "exports tell; an exported agent (--format sb3) takes the Dict itself"
+                f"a Dict: this student sees its parts as one array {shape}: load it with "
+                "load_student_policy(..., observation_space=env.observation_space)"
             )
         observation = np.asarray(observation)
         accepted = [shape]
@@ -84,7 +108,8 @@ class StudentPredictor:
         if batch.shape[1:] not in accepted:
             raise ValueError(
                 f"observation of shape {observation.shape}: this student sees "
-                f"{' or '.join(map(str, accepted))}, alone or in a batch"
+                f"{' or '.join(map(str, accepted))}, alone or in a batch; to show it the "
+                "environment's own, load it with observation_space=env.observation_space"
             )
         if batch.shape[1:] != shape:
             batch = batch.transpose(0, 3, 1, 2)
@@ -92,13 +117,49 @@ class StudentPredictor:
         dtype = np.uint8 if self.architecture.is_image else np.float32
         return np.ascontiguousarray(batch, dtype), is_single
 
+    def _shown_batch(self, shown: ShownObservations, observation: Any) -> tuple[np.ndarray, bool]:
+        """Write one of the environment's observations, or a batch, as the student sees them."""
+        ones, is_single = _apart(self._space, observation)
+        batch = np.zeros((len(ones), *shown.shape), shown.dtype)
+        for one, into in zip(ones, batch, strict=True):
+            shown.push(one, into)
+        return batch, is_single
 
-def load_student_policy(path: str | os.PathLike[str], seed: int = 0) -> StudentPredictor:
+
+def _apart(space: spaces.Space[Any] | None, observation: Any) -> tuple[list[Any], bool]:
+    """Return the observations of a batch one by one, and whether it is none, but one alone."""
+    assert space is not None
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
+            raise ValueError(f"observation: expected a Dict with {', '.join(space.spaces)}")
+        parts = {key: _apart(part, observation[key]) for key, part in space.spaces.items()}
+        if len({(len(ones), is_single) for ones, is_single in parts.values()}) > 1:
+            raise ValueError("observation: a Dict whose parts are batches of unlike lengths")
+        rows = zip(*(ones for ones, _ in parts.values()), strict=True)
+        is_single = all(is_one for _, is_one in parts.values())
+        return [dict(zip(parts, row, strict=True)) for row in rows], is_single
+    found = np.asarray(observation)
+    if found.shape == space.shape:
+        return [found], True
+    if found.shape[1:] == space.shape and found.ndim:
+        return list(found), False
+    raise ValueError(
+        f"observation: of shape {found.shape}: expected one of {space}, or a batch of them"
+    )
+
+
+def load_student_policy(
+    path: str | os.PathLike[str],
+    seed: int = 0,
+    observation_space: spaces.Space[Any] | None = None,
+) -> StudentPredictor:
     """Load the student of a run directory, the quantized one if there is one, or of a single file.
 
     The files are `quantized.safetensors`, `ptq.safetensors` and `distilled.safetensors`, preferred
-    in this order. `seed` decides the actions of `predict(..., deterministic=False)`. Raises
-    StudentFileError.
+    in this order. `seed` decides the actions of `predict(..., deterministic=False)`. Where an
+    environment shows a Dict, whole numbers or arrays, its student sees one flat array; with
+    `observation_space`, the environment's, it takes them as they are. Raises StudentFileError, and
+    EnvironmentConfigError for a space that no policy sees.
     """
     file = _student_file(Path(path))
     policy: Policy
@@ -109,7 +170,7 @@ def load_student_policy(path: str | os.PathLike[str], seed: int = 0) -> StudentP
         policy = network_policy(load_student(file), actions)
     # Sharpness 1: the temperature and the recipe's sharpness are folded into the head already.
     rule = ActingRule(actions.exploring)
-    return StudentPredictor(policy, stored_architecture(file), rule, seed)
+    return StudentPredictor(policy, stored_architecture(file), rule, seed, observation_space)
 
 
 def _student_file(path: Path) -> Path:

@@ -1,16 +1,21 @@
 """`predict` as Stable-Baselines3 has it, of students in files and of exported agents."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import qpd
-from qpd.actions import Discrete
+from qpd.actions import ActingRule, Discrete
+from qpd.environments.policy import network_policy
 from qpd.export.bundle import golden_vectors, load_export_source
 from qpd.export.sb3_zip import sb3_zip
 from qpd.integer.integer_student import IntegerEngine
 from qpd.student_files.distilled import StudentFileError, save_student
+from qpd.student_files.predictor import StudentPredictor
 from qpd.students import Student, StudentArchitecture
 from qpd.teachers import TeacherError, load_teacher
 
@@ -39,10 +44,54 @@ def test_predict_takes_frames_in_both_orders_alone_and_in_batches(frames: np.nda
         assert action.shape == () and action == wanted[5] and state == ("kept",)
 
 
-def test_a_dict_is_told_to_come_as_one_vector(frames: np.ndarray) -> None:
+def test_a_dict_needs_the_environments_space(frames: np.ndarray) -> None:
     student = qpd.load_student_policy(XXS)
-    with pytest.raises(ValueError, match="a Dict: this student sees its parts as one vector"):
+    with pytest.raises(ValueError, match=r"a Dict: .*observation_space=env.observation_space"):
         student.predict({"image": frames[0]})
+
+
+def one_hot(number: int, count: int) -> list[float]:
+    return [float(number == index) for index in range(count)]
+
+
+SPACES = [
+    (spaces.Box(-1, 1, (2, 3)), lambda seen: seen.ravel()),
+    (spaces.Discrete(5), lambda seen: one_hot(seen, 5)),
+    (spaces.MultiDiscrete([2, 3]), lambda seen: [*one_hot(seen[0], 2), *one_hot(seen[1], 3)]),
+    (spaces.MultiBinary((2, 2)), lambda seen: seen.ravel()),
+    (
+        spaces.Dict({"b": spaces.Discrete(3), "a": spaces.Box(-1, 1, (2,))}),
+        lambda seen: [*seen["a"], *one_hot(seen["b"], 3)],  # sorted by key, as gymnasium does
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "flat"), SPACES, ids=[str(each) for each, _ in SPACES])
+def test_observations_of_any_space_are_taken_as_they_are(
+    space: spaces.Space[Any], flat: Callable[[Any], Any]
+) -> None:
+    space.seed(0)
+    seen = [space.sample() for _ in range(4)]
+    wanted = np.array([flat(each) for each in seen], np.float32)
+    architecture = StudentArchitecture(wanted.shape[1:], 2, (), (8,))
+    policy = network_policy(Student(architecture), Discrete(2))
+    rule = ActingRule("greedy")
+    student = StudentPredictor(policy, architecture, rule, observation_space=space)
+    together = (
+        {key: np.stack([each[key] for each in seen]) for key in space.spaces}
+        if isinstance(space, spaces.Dict)
+        else np.stack(seen)
+    )
+    np.testing.assert_array_equal(student.outputs(together), policy(wanted))
+    np.testing.assert_array_equal(student.outputs(seen[2])[0], policy(wanted[2:3])[0])
+    assert student.predict(together)[0].shape == (4,) and student.predict(seen[0])[0].shape == ()
+    with pytest.raises(ValueError, match="observation: "):
+        student.predict(np.zeros((3, 3, 3, 3)))
+
+
+def test_another_environments_space_is_refused() -> None:
+    with pytest.raises(StudentFileError, match=r"shows \(4,\); this student sees \(4, 84, 84\)"):
+        qpd.load_student_policy(XXS, observation_space=spaces.Box(-1, 1, (4,)))
 
 
 def test_sampling_follows_the_students_probabilities_and_the_seed(frames: np.ndarray) -> None:
