@@ -16,6 +16,12 @@ KERNELS = (8, 4, 3, 3, 3)
 STRIDES = (4, 2, 1, 2, 2)
 NATURE_CONVOLUTIONS = 3
 STACKED_FRAMES = (4, 84, 84)
+_LEAST_SIDE = 36  # pixels, of which the three convolutions leave 1
+_TOO_SMALL = (
+    "students of images have at least three convolutions, as SB3's NatureCNN, which need 36x36: "
+    "show the images larger (gymnasium.wrappers.ResizeObservation), or as a vector "
+    "(FlattenObservation), in the agent's training, too"
+)
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,11 @@ class StudentArchitecture:
         has_image = self.image_shape is not None
         counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if has_image else range(1)
         if len(self.conv_channels) not in counts:
-            wanted = (
-                "images need three to five convolutions; sizes XXS to XXL have three"
-                if has_image
-                else "vectors need none, as sizes mlp-N have them"
-            )
+            wanted = "vectors need none, as sizes mlp-N have them"
+            if has_image and not self._fits_nature():
+                wanted = _TOO_SMALL
+            elif has_image:
+                wanted = "images need three to five convolutions; sizes XXS to XXL have three"
             raise ValueError(
                 f"observations of shape {self.observation_shape} do not fit "
                 f"conv_channels={list(self.conv_channels)}: {wanted}"
@@ -114,8 +120,14 @@ class StudentArchitecture:
         if has_image and min(min(s.output_shape) for s in self._convolutions()) < 1:
             raise ValueError(
                 f"images of shape {self.image_shape} are too small for "
-                f"{len(self.conv_channels)} convolutions; three need 36x36, as in SB3's NatureCNN"
+                f"{len(self.conv_channels)} convolutions"
+                + ("; three fit 36x36" if self._fits_nature() else f": {_TOO_SMALL}")
             )
+
+    def _fits_nature(self) -> bool:
+        """Tell whether an image is large enough for the fewest convolutions that there are."""
+        assert self.image_shape is not None
+        return min(self.image_shape[1:]) >= _LEAST_SIDE
 
     @property
     def is_image(self) -> bool:

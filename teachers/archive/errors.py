@@ -16,4 +16,7 @@ class TeacherError(UserError, ValueError):
 def one_line(problem: object) -> str:
     """Return `problem` as text on a single line of at most 200 characters."""
     text = " ".join(str(problem).split())
-    return text if len(text) <= 200 else text[:197] + "..."
+    if len(text) <= 200:
+        return text
+    whole, space, _ = text[:197].rpartition(" ")  # no word is cut, unless there is one alone
+    return f"{whole} ..." if space else text[:197] + "..."

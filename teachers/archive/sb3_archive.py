@@ -151,6 +151,13 @@ def _read_members(path: Path, file: BinaryIO) -> dict[str, bytes]:
     try:
         with open_zip(file) as archive:
             names = set(archive.namelist())
+            # Not in the directory, which of a cut agent is that of the policy within it.
+            if _first_name(file).endswith(b"/data.pkl"):  # of a zip of torch.save
+                raise TeacherError(
+                    f"{path}: holds tensors alone, as `policy.save` writes them, and not the "
+                    "agent's settings; expected the zip that `model.save` writes",
+                    ErrorCode.TEACHER_DAMAGED,
+                )
             for name in MAX_MEMBER_BYTES:
                 if name in names:
                     # Before reading: the size that a zip declares is also all that read_member
@@ -165,6 +172,13 @@ def _read_members(path: Path, file: BinaryIO) -> dict[str, bytes]:
             ErrorCode.TEACHER_DAMAGED,
         ) from error
     return members
+
+
+def _first_name(file: BinaryIO) -> bytes:
+    """Return the name in a zip's first local header."""
+    file.seek(0)
+    header = file.read(30)
+    return file.read(int.from_bytes(header[26:28], "little"))
 
 
 def _check_size(path: Path, name: str, num_bytes: int) -> None:

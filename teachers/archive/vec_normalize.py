@@ -58,7 +58,10 @@ def read_vec_normalize(
     """
     path = Path(path)
     try:
-        return _normalization(load_inert(read_file(path, MAX_PICKLE_BYTES)), parts)
+        content = read_file(path, MAX_PICKLE_BYTES)
+        if content.startswith(b"PK"):
+            raise ValueError("it is a zip file")
+        return _normalization(load_inert(content), parts)
     except TooLargeError as error:
         raise TeacherError(f"{path}: {error}", ErrorCode.TEACHER_SETTINGS) from error
     except Exception as error:  # a damaged pickle may raise nearly anything

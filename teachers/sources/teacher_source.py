@@ -53,8 +53,9 @@ def find_teacher_files(source: str | Path, vec_normalize: str | Path | None = No
     refuse_object(source)
     given = Path(vec_normalize).expanduser() if vec_normalize is not None else None
     if given is not None and not given.is_file():
+        what = "is a folder" if given.is_dir() else "no such file"
         raise TeacherError(
-            f"{given}: no such file; expected the vecnormalize.pkl that was saved with the agent",
+            f"{given}: {what}; expected the vecnormalize.pkl that was saved with the agent",
             ErrorCode.TEACHER_SETTINGS,
         )
     files = _find(source, given)
@@ -89,8 +90,9 @@ def _find(source: str | Path, given: Path | None) -> TeacherFiles:
         archive = _archive_in(path) if path.is_dir() else path
         found = _with_side_files(text, archive, _side_folders(path, archive), given)
         return replace(found, notes=(*_choice_of_agent(path, archive), *found.notes))
-    # A Path is never a hub id, and a mistyped pretrained/NAME should not ask the network.
-    if isinstance(source, str) and is_hub_id(source) and not text.startswith("pretrained/"):
+    # A Path is never a hub id, and a mistyped pretrained/NAME, or run, should not ask the network.
+    is_local = text.startswith("pretrained/") or _holds_runs(path.parent)
+    if isinstance(source, str) and is_hub_id(source) and not is_local:
         agent = download_agent(source)
         name = source.split("/")[1]
         return _with_side_files(source, agent.archive, [agent.folder], given, name)
@@ -119,6 +121,10 @@ def _pretrained(source: str) -> TeacherFiles | None:
     algo, env_id = algorithm_from_name(name), environment_id_from_name(name)
     archive = _PRETRAINED / name / f"{name}.zip"
     return TeacherFiles(f"pretrained/{name}", archive, algo_hint=algo, env_id=env_id)
+
+
+def _holds_runs(folder: Path) -> bool:
+    return folder.name != "" and any(folder.glob("*/manifest.json"))
 
 
 def _nearest(path: Path) -> str:

@@ -67,6 +67,7 @@ def make_agents(folder: Path) -> None:
     retensor(folder, "sac.zip", lambda t: [t.clear(), t.update({"net.weight": torch.ones(2)})])
     retensor(folder, "whole.zip", lambda t: t.update(
         {"value_net.bias": t["value_net.bias"].long()}))  # fmt: skip
+    torch.save({"state_dict": {}}, folder / "tensors.pth")
     retensor(folder, "misfit.zip", lambda t: t.update(
         {"mlp_extractor.policy_net.2.weight": torch.ones(64, 32)}))  # fmt: skip
     PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save("continuous.zip")

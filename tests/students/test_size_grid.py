@@ -99,6 +99,12 @@ def test_sizes_that_do_not_fit_the_observations(
         architecture_for(size, observation_shape, 4)
 
 
+@pytest.mark.parametrize("size", ["S", "mlp-16"])
+def test_small_images_are_told_what_to_do(size: str) -> None:
+    with pytest.raises(ValueError, match="need 36x36: show the images larger"):
+        architecture_for(size, (3, 20, 24), 4)
+
+
 @pytest.mark.parametrize(("num_outputs", "hidden"), [(0, (8,)), (2, ()), (2, (0,)), (2, (8, -1))])
 def test_empty_layers_are_refused(num_outputs: int, hidden: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="positive widths"):

@@ -145,3 +145,11 @@ def test_what_is_chosen_among_several_files_is_said(tmp_path):
     )
     named = find_teacher_files(tmp_path / "mine.zip", tmp_path / "vecnormalize.pkl")
     assert named.notes == ()
+
+
+def test_a_mistyped_run_is_not_asked_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "manifest.json").touch()
+    with pytest.raises(TeacherError, match=r"runs/mime: no such .*did you mean runs/mine"):
+        find_teacher_files("runs/mime")
